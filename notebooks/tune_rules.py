@@ -14,7 +14,7 @@
 
 from windrow.notebook import Notebook
 from windrow.reading import plot
-from windrow.reading.tuning import Trial, advise, sweep
+from windrow.reading.tuning import Trial, advise, advise_repeats, sweep
 
 at = Notebook(globals())
 messages = at.messages(int(at.parameter("messages", "1000000")))
@@ -34,11 +34,11 @@ at.show(f"{messages.num_rows:,} messages; {rules.to_json()}")
 windows, delays = (
     [part.strip() for part in at.parameter(name).split(",") if part.strip()] for name in ("windows", "delays")
 )
-trial = Trial.of(messages, key=at.parameter("key") or None)
+trial = Trial.of(messages, key=at.parameter("key") or None, rules=rules)
 tuned = sweep(trial, windows, delays, rules)
 columns = [
-    "window_us", "max_delay_us", "rejected_percent", "too_old", "batches", "batch_messages_mean", "wait_seconds_median",
-    "wait_seconds_p95",
+    "window", "max_delay", "rejected_percent", "too_old", "batches", "batch_messages_mean", "wait_seconds_median",
+    "wait_seconds_p95", "whole_percent_message", "whole_percent_midpoint", "whole_percent_keep",
 ]  # fmt: skip
 at.show(tuned.select(columns))
 
@@ -55,7 +55,7 @@ at.show(chart, "tuning")
 # COMMAND ----------
 
 advice = advise(trial, rules, float(at.parameter("keep", "99")))
-at.show("\n".join(advice.why))
+at.show("\n".join([*advice.why, *advise_repeats(tuned.to_pylist()[-1])]))
 
 # COMMAND ----------
 

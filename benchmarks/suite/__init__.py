@@ -22,6 +22,7 @@ from benchmarks.suite import (
     start,
     state,
     store,
+    topology,
 )
 
 
@@ -34,7 +35,10 @@ class Benchmark:
     measure: Callable[[Conditions], Iterator[Row]]
 
 
-SUITES = (kernel, batch, backlog, small, growth, extremes, state, counts, store, memory, start, producer, formats, soak)
+SUITES = (
+    kernel, batch, backlog, small, growth, extremes, state, topology, counts, store, memory, start, producer, formats,
+    soak,
+)  # fmt: skip
 BENCHMARKS = {
     one.name: one
     for one in (

@@ -28,7 +28,7 @@ from benchmarks.row import Row, at_most
 from windrow.model.messages import conform
 
 WARM_UP = 2
-CHECKPOINT = 20  # commits, as in a ledger's properties
+CHECKPOINT = 10  # commits, as in a ledger's properties
 NAMES = {
     "rows": "rows through the driver",
     "jobs": "jobs",

@@ -12,20 +12,23 @@ import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
 
 from benchmarks.conditions import Conditions
-from benchmarks.row import Row, at_least, speeds
+from benchmarks.row import Row, at_least, at_most, speeds
 from benchmarks.turns import in_turns, timed
-from windrow.formats.part import FormatName, FormatPart
+from windrow.formats.part import FormatPart
 from windrow.formats.raw.partial import SCHEMA
 from windrow.formats.raw.stage import stage
 from windrow.formats.settings import format_of
-from windrow.model.chunks import cut, rows
+from windrow.model.chunks import CHUNK_BYTES, Chunk, cut, rows
 
+SMALL_BYTES = 64
+SOURCES = 20_000
 FIELDS = {"id": "int64", "device": "string", "value": "float64", "at": "timestamp[us]", "ok": "bool", "note": "string"}
 SPARK = "id BIGINT, device STRING, value DOUBLE, at TIMESTAMP, ok BOOLEAN, note STRING"
 BAD = (0, 0.001, 0.01)
@@ -34,7 +37,7 @@ BAD = (0, 0.001, 0.01)
 def measure(conditions: Conditions) -> Iterator[Row]:
     """Measure each format with each share of bad records, and against each reader."""
     count = conditions.size(300_000, 300)
-    kinds: tuple[tuple[FormatName, Callable[[int], bytes], Callable[[bytes], object]], ...] = (
+    kinds: tuple[tuple[str, Callable[[int], bytes], Callable[[bytes], object]], ...] = (
         ("csv", _csv, _arrow_csv),
         ("json", _json, _arrow_json),
     )
@@ -56,6 +59,34 @@ def measure(conditions: Conditions) -> Iterator[Row]:
         taken = in_turns(runs, conditions.rounds, tell=conditions.tell)
         yield speeds(f"{kind}, clean", taken[kind], "Spark's reader", taken["Spark"], at_least(3))
 
+    yield from _small(conditions)
+
+
+def _small(conditions: Conditions) -> Iterator[Row]:
+    """Measure many small buffers of one source, and the second microbatch of many sources."""
+    count = conditions.size(60_000, 300)
+    data = _file(count, _csv, 0)
+    chunks = _chunks(data, SMALL_BYTES)
+    ours = [timed(partial(_staged, "csv", chunks, count)) for _ in range(conditions.rounds)]
+    yield Row(f"csv, buffers of {SMALL_BYTES} bytes", len(data) / median(ours) / 1e6, "MB/s", aim=at_least(20))
+    sources = conditions.size(SOURCES, 30)
+    format_ = format_of(FormatPart(type="csv", fields=FIELDS, header=False))
+    first, second = (_of_sources(sources, version) for version in (1, 2))
+    partial_rows = stage(first, SCHEMA.empty_table(), format_).partial
+    ours = [timed(partial(stage, second, partial_rows, format_)) for _ in range(conditions.rounds)]
+    yield Row(f"csv, a buffer of each of {sources:,} sources", median(ours), "s", aim=at_most(3))
+
+
+def _of_sources(sources: int, version: int) -> pa.Table:
+    """Return a chunk of each source, which begins and ends within a record."""
+    parts = [_csv(number) for number in range(sources)]
+    tables = [
+        rows(f"source {number}", [Chunk(version, part[20:] + part + part[:20], last=False)], 0)
+        for number, part in enumerate(parts)
+    ]
+    together = pa.concat_tables(tables).combine_chunks()
+    return together.append_column("version", pa.array([version] * sources, pa.int64()))
+
 
 def _file(count: int, line: Callable[[int], bytes], share: float) -> bytes:
     """Return so many records, of which a share is bad."""
@@ -74,13 +105,13 @@ def _json(number: int) -> bytes:
     return json.dumps(record | {"note": f"note {number % 1000}"}).encode() + b"\n"
 
 
-def _chunks(data: bytes) -> pa.Table:
+def _chunks(data: bytes, chunk_bytes: int = CHUNK_BYTES) -> pa.Table:
     """Return a file as it comes from a raw depot."""
-    chunks = rows("file", list(cut([data])), 0)
+    chunks = rows("file", list(cut([data], chunk_bytes)), 0)
     return chunks.append_column("version", pa.array([1] * chunks.num_rows, pa.int64()))
 
 
-def _staged(kind: FormatName, chunks: pa.Table, count: int) -> None:
+def _staged(kind: str, chunks: pa.Table, count: int) -> None:
     """Make fields of chunks as a microbatch does."""
     format_ = format_of(FormatPart(type=kind, fields=FIELDS, header=False))
     staged = stage(chunks, SCHEMA.empty_table(), format_)

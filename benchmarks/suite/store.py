@@ -26,7 +26,7 @@ from tests.stores.seaweed import SeaweedFS, variables
 from tests.stores.spark_driver import SparkDriver
 from windrow.runtime.api import batching_runner
 
-CHECKPOINT = 20  # commits
+CHECKPOINT = 10  # commits
 MINUTE = 60 * SECOND
 DELAY = 0.03  # seconds
 Run = Callable[[Bucket], object]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from windrow.producer import Producer, RawProducer
     from windrow.reading.closed import Closed, read_closed
     from windrow.reading.digests import digests
+    from windrow.reading.pivot_view import create_pivot_view
     from windrow.reading.stream_closed import stream_closed
     from windrow.reading.tuning import tune
     from windrow.replaying import replay
@@ -32,6 +33,7 @@ _HOMES = {
     "State": "batching",
     "Topology": "topology",
     "batch": "batching",
+    "create_pivot_view": "reading.pivot_view",
     "digests": "reading.digests",
     "foreach_batch": "runtime.foreach_batch",
     "read_closed": "reading.closed",
@@ -51,6 +53,7 @@ __all__ = [
     "State",
     "Topology",
     "batch",
+    "create_pivot_view",
     "digests",
     "foreach_batch",
     "read_closed",

@@ -16,6 +16,7 @@
     │   ├── StartFromChanged       WINDROW-START-FROM
     │   ├── Paused                 WINDROW-PAUSED
     │   ├── MessageRefused         WINDROW-MESSAGE
+    │   ├── FormatFailed           WINDROW-FORMAT-FAILED
     │   ├── ProducerClosed         WINDROW-PRODUCER-CLOSED
     │   ├── ProducerInUse          WINDROW-PRODUCER-IN-USE
     │   ├── OtherInput             WINDROW-OTHER-INPUT
@@ -146,6 +147,10 @@ class MessageRefused(UsageError):
     """A message to send is invalid or too large. It was not sent."""
 
     code = "WINDROW-MESSAGE"
+
+
+class FormatFailed(UsageError):
+    """The format of another package cannot be loaded, or breaks the rules of a format."""
 
 
 class ProducerClosed(UsageError):

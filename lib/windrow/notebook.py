@@ -80,7 +80,8 @@ class Notebook:
         if _is_here(self.settings.depot):
             from windrow.reading.recent import recent
 
-            return recent(self.settings.depot, self.settings.depot_columns, most).messages
+            chosen = self.settings
+            return recent(chosen.depot, chosen.depot_columns, most, payload_type=chosen.payload_type).messages
         return self.messages_by_spark(most)
 
     def messages_by_spark(self, most: int = MOST_MESSAGES) -> pa.Table:
@@ -92,6 +93,7 @@ class Notebook:
         from windrow.expressions import Mapping as Columns
         from windrow.model.commits import CHANGE, VERSION
         from windrow.model.messages import COLUMNS
+        from windrow.model.payload import parse
 
         place, path = self.settings.depot, local_path(self.settings.depot)
         log = SparkLog(self.spark, reference(for_spark(place)))
@@ -101,7 +103,8 @@ class Notebook:
         mapping = Columns.of_depot(self.settings.depot_columns, feed.columns)
         own = [name for name in COLUMNS if name in feed.columns]
         added = feed.where(f"{CHANGE} = 'insert'")
-        read = added.selectExpr(*(mapping.spark_select() if mapping else own), f"{VERSION} AS version")
+        payload = parse(self.settings.payload_type) if self.settings.payload_type else None
+        read = added.selectExpr(*(mapping.spark_select(payload) if mapping else own), f"{VERSION} AS version")
         last = read.orderBy(F.desc("version"), F.desc("received_at")).limit(most)
         return plain(last.toArrow())
 

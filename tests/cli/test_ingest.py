@@ -2,6 +2,8 @@ import io
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from rich.console import Console
@@ -9,6 +11,7 @@ from rich.console import Console
 from tests.cli.conftest import Command, publish
 from tests.messages import message
 from windrow.cli import progress
+from windrow.model.payload import of_column, parse
 
 
 class TestIngest:
@@ -22,6 +25,32 @@ class TestIngest:
         document = windrow("ingest", "messages.parquet", "--json").json()
         assert document["messages"] == 0
         assert document["files"][0]["known"]
+
+    def test_typed_payloads(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        With a type set, the depot that ingest creates has payloads of it, and so has the ledger; doctor and verify
+        agree. A struct takes its fields from the file's columns.
+        """
+        kind = "STRUCT<celsius: DOUBLE, unit: STRING>"
+        columns = '[ingest.columns]\nkey = "key"\npayload = "struct(unit, celsius)"\n'
+        (tmp_path / "windrow.toml").write_text(f'payload_type = "{kind}"\nengine = "embedded"\n{columns}')
+        given = pa.Table.from_pylist([message(), message("b")]).drop_columns(["payload"])
+        given = given.append_column("celsius", pa.array([1, None])).append_column("unit", pa.array(["C", "K"]))
+        times = {name: given[name].cast(pa.timestamp("us", "UTC")) for name in ("event_time", "received_at")}
+        pq.write_table(pa.table({name: given[name] for name in given.column_names} | times), "messages.parquet")
+        assert windrow("ingest", "messages.parquet").status == 0
+        assert windrow("run", "--once").status == 0
+        for table in ("data/depot", "data/ledger"):
+            assert of_column(pa.schema(DeltaTable(table).schema().to_arrow())) == parse(kind)
+        [row] = windrow("show", "--open", "--json").json() or windrow("show", "--closed", "--json").json()
+        assert [one["payload"] for one in row["messages"]] == [
+            {"celsius": 1.0, "unit": "C"}, {"celsius": None, "unit": "K"},
+        ]  # fmt: skip
+        assert windrow("verify").status == 0
+        assert "the columns of messages" in windrow("doctor").out
+        (tmp_path / "windrow.toml").write_text('payload_type = "DOUBLE"\nengine = "embedded"\n')
+        assert "payload_type is DOUBLE, but the depot has payloads of type STRUCT" in windrow("doctor").out
+        assert windrow("run", "--once").status == 2
 
 
 class TestRawFiles:

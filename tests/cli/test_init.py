@@ -5,6 +5,7 @@ from deltalake import DeltaTable
 
 from tests.cli.conftest import Command
 from windrow.model import chunks
+from windrow.model.payload import of_column, parse
 
 
 class TestInit:
@@ -29,6 +30,22 @@ class TestInit:
         for table in ("data/depot", "data/ledger"):
             kinds = {field.name: str(field.type) for field in DeltaTable(tmp_path / table).schema().fields}
             assert "binary" in kinds["payload"]
+
+    def test_typed_payload(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        Depot, ledger and settings get the type; another one later is refused.
+        """
+        kind = "STRUCT<celsius: DOUBLE, unit: STRING>"
+        assert windrow("init", "--payload", kind.lower()).status == 0
+        for table in ("data/depot", "data/ledger"):
+            kinds = pa.schema(DeltaTable(tmp_path / table).schema().to_arrow())
+            assert of_column(kinds) == parse(kind)
+        assert f'payload_type = "{kind}"' in (tmp_path / "windrow.toml").read_text()
+        assert windrow("init", "--payload", kind).status == 0
+        refused = windrow("init", "--payload", "double")
+        assert refused.status == 2
+        assert "Write payload_type = 'DOUBLE' there." in refused.err
+        assert windrow("run", "--once", "--engine", "embedded").status == 0
 
     def test_wrong_payload(self, windrow: Command) -> None:
         """

@@ -1,10 +1,12 @@
 import json
+import math
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.cli.conftest import Command
+from windrow.producer import Producer
 
 FIRST = {"key": "a", "type": "t", "event_time": 100_000_000, "received_at": 100_000_000}
 
@@ -160,6 +162,29 @@ class TestProduce:
         monkeypatch.undo()
         monkeypatch.chdir(tmp_path)
         assert windrow("produce", "lines", "--id", "p", "--json").json()["messages"] == 1
+
+    def test_typed_payloads(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        `produce` sends the values of JSON as the depot's type; a line with another value is rejected later, and its
+        type keeps the reason and the line.
+        """
+        good = {"key": "k", "type": "t", "event_time": "2026-01-31T12:00:00Z"}
+        sent = [good | {"payload": value} for value in (1.5, 2, None, "NaN", "warm", True)]
+        (tmp_path / "in.ndjson").write_text("".join(f"{json.dumps(line)}\n" for line in sent))
+        with Producer("data/depot", "p", payload="double"):
+            pass
+        said = windrow("produce", "in.ndjson", "--id", "q", "--json").json()
+        assert (said["messages"], said["rejected"]) == (6, 2)
+        rows = DeltaTable("data/depot").to_pyarrow_table().sort_by("sequence").to_pylist()
+        assert repr([row["payload"] for row in rows]) == repr([1.5, 2.0, None, math.nan, None, None])
+        assert json.loads(rows[4]["type"]) == {"reason": "payload is not a number", "line": json.dumps(sent[4])}
+        assert [row["event_time"] is None for row in rows] == [False] * 4 + [True] * 2
+        (tmp_path / "windrow.toml").write_text('payload_type = "DOUBLE"\n')
+        assert windrow("run", "--once", "--engine", "embedded").status == 0
+        shown = windrow("show", "--rejected", "--json").json()
+        details = [row["detail"] for row in shown if row["reason"] == "invalid"]
+        assert details == ["event_time is NULL"] * 2
+        assert windrow("verify").status == 0
 
 
 class TestRaw:

@@ -5,6 +5,8 @@ import pytest
 from tests.cli.conftest import Command, publish
 from tests.messages import SECOND, message
 
+CLOSED_LATER = "1970-01-01T00:02:05Z"
+
 
 class TestShow:
     def test_batches_and_rejections(self, filled: Command) -> None:
@@ -39,6 +41,25 @@ class TestShow:
         """
         assert "too_old by 6.000 s" in filled("show", "--key", "k").out
         assert "too_old" not in filled("show", "--key", "k", "--closed").out
+
+    def test_time_range(self, filled: Command) -> None:
+        """
+        With --from and --to, show lists the batches whose windows have event times in the range, and the rejected
+        messages of these times.
+        """
+
+        def shown(*arguments: str) -> list[str]:
+            return [row.get("window_start") or row["event_time"] for row in filled("show", *arguments, "--json").json()]
+
+        closed = sorted(shown("--closed"))
+        assert closed == ["1970-01-01T00:01:35Z", CLOSED_LATER]
+        assert shown("--closed", "--to", CLOSED_LATER) == closed[:1]
+        assert shown("--closed", "--from", CLOSED_LATER) == closed[1:]
+        assert sorted(shown("--closed", "--from", "1970-01-01T00:01:44.9Z", "--to", "1970-01-02")) == closed
+        assert shown("--closed", "--from", "1970-01-01T00:01:45Z", "--to", "1970-01-02") == closed[1:]
+        assert shown("--rejected", "--from", "1970-01-01T00:02:00Z") == ["1970-01-01T00:02:00Z"]
+        assert shown("--rejected", "--to", "1970-01-01T00:02:00Z") == []
+        assert shown("--open", "--to", "1970-01-01T00:02:00Z") == []
 
     def test_unknown_id(self, filled: Command) -> None:
         """
@@ -81,6 +102,16 @@ class TestMessage:
         filled("pause")
         assert "`windrow resume`, then `windrow run` reads it" in filled(*asked).out
 
+    def test_nearest_batch(self, filled: Command) -> None:
+        """
+        Where no message has the time, show names the nearest times and the batch that is nearest, before it or after.
+        """
+        said = filled("show", "--key", "k", "--at", "1970-01-01T00:01:44Z")
+        assert said.status == 2
+        near = "Its nearest batch is batch//k/95000000/0, 1970-01-01T00:01:35Z to 1970-01-01T00:01:45Z."
+        assert near in " ".join(said.err.split())
+        assert near in " ".join(filled("show", "--key", "k", "--at", "1970-01-01T00:00:00Z").err.split())
+
     @pytest.mark.parametrize(
         ("arguments", "says"),
         [
@@ -89,6 +120,8 @@ class TestMessage:
             (("--key", "k", "--at", "now"), "--at 'now' is no time"),
             (("--key", "k", "--at", "1970-01-01", "--open"), "exclude each other"),
             (("batch//k/1/0", "--key", "k"), "an ID needs no --key"),
+            (("batch//k/1/0", "--from", "1970-01-01"), "--from and --to go with a list"),
+            (("--from", "soon"), "--from 'soon' is no time"),
             (("--key", "k", "--at", "1970-01-01"), "the depot has no message of key 'k'"),
         ],
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.cli.conftest import Command
 
@@ -143,8 +145,13 @@ def count_types(microbatch: Microbatch) -> None:
     assert counting("show", "seen:topology", "--state", "none").status == 2
     assert counting("show", "seen:topology", "--state", "seen", "--key", "x").status == 2
     assert "not JSON" in counting("show", "seen:topology", "--state", "types", "--key", "{type").err
-    assert "Only --into applies" in counting("replay", "seen:topology", "--max-delay", "1m").err
+    assert "a topology is replayed whole" in counting("replay", "seen:topology", "--max-delay", "1m").err
     assert "the states are equal" in counting("replay", "seen:topology").out
+    assert "--live goes with --into" in counting("replay", "seen:topology", "--live").err
+    assert "are of a topology" in counting("replay", "--ticks", "merged").err
+    said = counting("replay", "seen:topology", "--ticks", "merged", "--into", "data/again", "--live")
+    assert said.status == 0
+    assert "Then 0 microbatches of what came since." in said.out
 
 
 def test_offsets(counting: Command) -> None:
@@ -204,3 +211,81 @@ def test_the_table_of_states_is_no_ledger(counting: Command, command: list[str])
     said = counting(*command, "--ledger", "data/seen")
     assert said.status == (0 if command[0] == "maintain" else 3), said.err
     assert "Traceback" not in said.err
+
+
+def test_verify(counting: Command) -> None:
+    """
+    The books of a topology balance, also against a replay, until somebody loses a microbatch.
+    """
+    counting("run", "seen:topology")
+    said = counting("verify", "seen:topology", "--replay", "--strict")
+    assert said.status == 0, said.out
+    assert "no difference" in said.out
+    assert "depot messages, versions 0 to" in said.out
+    report = counting("verify", "seen:topology", "--json").json()
+    assert (report["ok"], report["complete"], report["states"][0]["rows"]) == (True, True, 1)
+    table = DeltaTable("data/seen")
+    table.delete("state = 'microbatch' AND kind = 'data'")
+    failed = counting("verify", "seen:topology")
+    assert failed.status == 1
+    assert "the history has each microbatch" in failed.out
+    assert "do not apply to a topology" in counting("verify", "seen:topology", "--all").err
+    assert "--replay is of a topology" in counting("verify", "--replay").err
+
+
+def test_maintain(counting: Command) -> None:
+    """
+    The table of states and each depot are maintained, or one of both kinds.
+    """
+    counting("run", "seen:topology")
+    both = counting("maintain", "seen:topology", "--json").json()["tables"]
+    assert [table["table"] for table in both] == ["ledger", "depot"]
+    assert both[0]["location"] == "data/seen"
+    only = counting("maintain", "seen:topology", "--only", "ledger", "--dry-run", "--json").json()["tables"]
+    assert [table["table"] for table in only] == ["ledger"]
+    assert counting("status", "seen:topology", "--json").json()["states"] == {"seen": 1}
+
+
+def test_watch(counting: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A watch prints a line each time, and ends by Ctrl-C with status 0.
+    """
+    counting("run", "seen:topology")
+    looks = iter([False, True])
+
+    def wait(_: object, microseconds: int) -> bool:
+        if next(looks) and microseconds:
+            raise KeyboardInterrupt
+        return False
+
+    monkeypatch.setattr("windrow.runtime.wall_clock.WallClock.wait", wait)
+    said = counting("status", "seen:topology", "--watch", "--every", "1s")
+    assert said.status == 0
+    [first, second] = said.out.splitlines()
+    assert "0 versions wait; seen 1 row" in first
+    assert first.split("  ")[1] == second.split("  ")[1]
+
+
+def test_doctor(counting: Command, tmp_path: Path) -> None:
+    """
+    The doctor examines each depot and the table of states, before the first run and after; what is wrong ends with 1.
+    """
+
+    def examined() -> dict[str, str]:
+        found = counting("doctor", "seen:topology", "--json").json()["findings"]
+        assert not [finding for finding in found if finding["code"] == "check"]
+        return {finding["code"]: f"{finding['level']} {finding['what']}" for finding in found}
+
+    before = examined()
+    assert before["ledger"].startswith("warning there is no table of states")
+    assert before["depot"].startswith("ok messages: data/depot")
+    counting("run", "seen:topology")
+    counting("pause", "seen:topology")
+    after = examined()
+    assert after["ledger"].startswith("ok data/seen")
+    assert after["ledger-paused"].startswith("warning")
+    assert after["depot-reach"].startswith("ok messages: every version can be read")
+    shutil.rmtree(tmp_path / "data" / "depot")
+    failed = counting("doctor", "seen:topology")
+    assert failed.status == 1
+    assert "messages: WINDROW-TABLE-MISSING" in failed.out

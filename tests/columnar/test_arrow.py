@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.columnar.arrow import TIME, counted, from_numpy, no_rows, text, texts, to_numpy, where
+from windrow.columnar.arrow import TIME, byte_count, counted, from_numpy, no_rows, text, texts, to_numpy, where
 from windrow.errors import BrokenPromise
 from windrow.model import tables
 
@@ -30,6 +30,29 @@ class TestTexts:
         A text becomes the scalar that pyarrow would make of it.
         """
         assert text(value).equals(pa.scalar(value, pa.string()))
+
+
+class TestBytes:
+    @pytest.mark.parametrize("large", [False, True])
+    def test_of_text(self, large: bool) -> None:
+        """
+        Text counts its bytes, not its characters; NULL counts nothing.
+        """
+        kinds = (pa.large_string(), pa.large_binary()) if large else (pa.string(), pa.binary())
+        assert byte_count(pa.array(["ßß", None, "abc", ""], kinds[0])).tolist() == [4, 0, 3, 0]
+        assert byte_count(pa.array([b"\xff\x00", None, b""], kinds[1])).tolist() == [2, 0, 0]
+
+    def test_of_others(self) -> None:
+        """
+        A number counts 8 bytes, a boolean 1, a struct the sum of its fields, and a struct that is NULL nothing.
+        """
+        assert byte_count(pa.array([1.0, None, 0.0])).tolist() == [8, 0, 8]
+        assert byte_count(pa.array([1, None])).tolist() == [8, 0]
+        assert byte_count(pa.array([True, None, False])).tolist() == [1, 0, 1]
+        whole = pa.StructArray.from_arrays([pa.array([1, 2, None]), pa.array(["ß", "x", "y"])], ["a", "b"])
+        hidden = pa.StructArray.from_arrays(whole.flatten(), ["a", "b"], mask=pa.array([False, True, False]))
+        assert byte_count(hidden).tolist() == [10, 0, 1]
+        assert byte_count(pa.chunked_array([hidden, hidden.slice(2)])).tolist() == [10, 0, 1, 1]
 
 
 class TestNumbers:

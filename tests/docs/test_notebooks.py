@@ -152,7 +152,7 @@ def test_tune_rules(run: Callable[..., Done]) -> None:
     assert (as_it_is["too_old"], as_it_is["duplicate"], as_it_is["batches"]) == (3_080, 16, 454)
     pairs = done.names["chart"].to_dict()["datasets"]["pairs"]
     assert [pair["chosen"] for pair in pairs] == [False, False, False, True, False, False]
-    assert "max_delay = 25s rejects 413 of 51,004 as too old" in done.out
+    assert 'max_delay = "25s" rejects 413 of 51,004 as too old' in done.out
 
 
 def test_watch_batcher(run: Callable[..., Done], sample: Path) -> None:

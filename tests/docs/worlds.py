@@ -10,12 +10,15 @@
 | `ledger` | the same, ingested and run: closed and open batches, rejected messages |
 | `topology` | the same, and `counting.py`, a topology that ran |
 | `sample` | the bundled measurements, minute by minute, a pause and a change of rules after them |
+| `fleet` | the bronze table and the first settings of docs/tutorial-fleet.md, twenty devices for two minutes |
 | `demo` | `demo/`, as `make demo ENGINE=embedded` leaves it |
 """
 
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
@@ -24,6 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tests.clocks import ManualClock
+from tests.docs.pages import pages
 from tests.messages import SECOND, Row, message, table
 from windrow.cli import main
 from windrow.engine import open_engine
@@ -114,7 +118,16 @@ def demonstrate(directory: Path) -> None:
         assert main(["demo", "--engine", "embedded", "--json"]) == 0
 
 
-MADE = {"sample": measure, "demo": demonstrate}
+def send(directory: Path) -> None:
+    """Follow the beginning of the tutorial about a fleet."""
+    [page] = [page for page in pages() if page.path == "docs/tutorial-fleet.md"]
+    program, settings, *_ = [block for block in page.blocks if "file" in block.remarks]
+    for block in (program, settings):
+        (directory / block.remarks["file"]).write_text(block.text, encoding="utf-8")
+    subprocess.run([sys.executable, "fleet.py", "20", "120"], cwd=directory, check=True, capture_output=True)
+
+
+MADE = {"sample": measure, "demo": demonstrate, "fleet": send}
 
 
 def _format(directory: Path) -> None:

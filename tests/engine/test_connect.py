@@ -20,6 +20,7 @@ OTHERS = [
     "tests/engine/test_executors.py",
     "tests/ingest/test_ingest.py::TestDelta",
     "tests/reading/test_stream_closed.py",
+    "tests/topology/test_frames.py",
 ]
 # Connect reads the history of what it did, and its microbatches run in a process of the server, where nobody counts
 # and what is asked of the rule for forms does not arrive.
@@ -40,6 +41,7 @@ def test_end_to_end(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_everything(tmp_path: Path) -> None:
     """
-    So do the contract, catalogs, mapped depots, the executors, tables to ingest and the stream of closed batches.
+    So do the contract, catalogs, mapped depots, the executors, tables to ingest, the stream of closed batches and
+    topologies.
     """
     run_apart([*OTHERS, *(f"--deselect={one}" for one in HERE_ALONE)], tmp_path, CONNECT, least=len(OTHERS))

@@ -16,7 +16,7 @@ from tests.faults.mishaps import forget_tables
 from tests.messages import HOUR, SECOND, log, message, table
 from windrow.engine import choice
 from windrow.engine.spark.errors import translated
-from windrow.errors import DepotChanged, EngineUnavailable
+from windrow.errors import DepotChanged, EngineUnavailable, FormatFailed
 
 
 class TestExecutors:
@@ -75,6 +75,20 @@ class TestExecutors:
         assert isinstance(error, EngineUnavailable)
         assert "'nowhere_installed'" in error.message
         assert not error.retryable
+
+    def test_broken_format(self, spark):
+        """
+        An error of a format on an executor is the same error on the driver.
+        """
+
+        def failing(_batches):
+            raise FormatFailed("the format 'logfmt' cannot parse records", "hint")
+
+        with pytest.raises(PythonException) as raised:
+            spark.range(1).mapInArrow(failing, "id long").collect()
+        error = translated(raised.value)
+        assert isinstance(error, FormatFailed)
+        assert error.message == "the format 'logfmt' cannot parse records"
 
 
 SOURCES, KEYS = 3, 100

@@ -12,6 +12,7 @@ from windrow.columnar.arrow import TIME
 from windrow.errors import ExpressionError, MissingExtra
 from windrow.expressions import Mapping
 from windrow.expressions.translation import STRANGE_LETTER
+from windrow.model.payload import parse
 
 COLUMNS = ["topic", "key", "type", "event_time", "received_at", "payload"]
 NEEDED = {"key": "'k'", "type": "'t'", "event_time": "timestamp_micros(0)"}
@@ -448,8 +449,6 @@ REFUSED = {
     "compare floats": "real = 1",
     "float32 in a struct": "CAST(reals.x AS STRING)",
     "cast double to decimal": "CAST(double AS DECIMAL(10, 2))",
-    "cast text to double": "CAST(text AS DOUBLE)",
-    "cast text to boolean": "CAST(text AS BOOLEAN)",
     "cast number to time": "CAST(full AS TIMESTAMP)",
     "cast time to number": "CAST(moment AS BIGINT)",
     "cast time to text": "CAST(moment AS STRING)",
@@ -1010,3 +1009,73 @@ class TestBothEngines:
         mapping = Mapping.of(MQTT, MQTT_ROWS.column_names)
         frame = spark.createDataFrame(MQTT_ROWS).selectExpr(*mapping.spark_select())
         assert frame.toArrow().cast(mapping.apply(MQTT_ROWS).schema).equals(mapping.apply(MQTT_ROWS).read_all())
+
+
+# What payloads of a type can be made of.
+TYPED = {
+    "DOUBLE": [
+        *("amount", "double", "odd_double", "exact", "real", "money", "share", "huge", "full", "tiny", "NULL"),
+        *(
+            "CAST(amount AS DOUBLE)",
+            "TRY_CAST(no_time AS DOUBLE)",
+            "TRY_CAST(text AS DOUBLE)",
+            "TRY_CAST('x' AS DOUBLE)",
+            "'-1.5e-7'",
+            "'2E+3'",
+        ),
+        *("' NaN '", "'nan'", "'-INF'", "'+infinity'", "'.5'", "if(truth, 1.5, NULL)"),
+    ],
+    "BIGINT": ["full", "integer", "tiny", "double", "CAST(money AS BIGINT)", "'-12'"],
+    "BOOLEAN": ["truth", "tiny", "'TRUE'", "'n'", "'1'", "long > 0", "NULL"],
+    "STRUCT<size: BIGINT, Name: STRING>": [
+        *("thing", "(thing)", "named_struct('size', long, 'NAME', text)", "struct(int AS size, latin AS name)"),
+        "named_struct('name', concat(text, '!'), 'unused', moment, 'size', NULL)",
+    ],
+    "STRUCT<money: DOUBLE, truth: BOOLEAN, bytes: BINARY>": ["struct(truth, money, bytes)"],
+}
+
+
+class TestTyped:
+    @pytest.mark.spark
+    @pytest.mark.parametrize("kind", TYPED)
+    def test_alike(self, spark, one_database, kind):
+        """
+        Payloads of a type are the same on both engines, whatever they are made of.
+        """
+        type_ = parse(kind)
+        mappings = {text: mapped("payload", text) for text in TYPED[kind]}
+        frame = spark.createDataFrame(ODD.combine_chunks())
+        selected = [
+            mapping.spark_select(type_)[-1].replace("AS `payload`", f"AS p{at}")
+            for at, mapping in enumerate(mappings.values())
+        ]
+        found = frame.selectExpr("n", *selected).orderBy("n").toArrow()
+        for at, (text, mapping) in enumerate(mappings.items()):
+            ours = mapping.apply(ODD, type_).read_all()["payload"].to_pylist()
+            assert list(map(repr, found[f"p{at}"].cast(type_).to_pylist())) == list(map(repr, ours)), text
+
+    @pytest.mark.parametrize(
+        ("kind", "text", "why"),
+        [
+            ("DOUBLE", "truth", "no cast of BOOLEAN to DOUBLE"),
+            ("BOOLEAN", "double", "no cast of DOUBLE to BOOLEAN"),
+            ("STRUCT<a: STRING>", "text", "is no struct"),
+            ("STRUCT<a: STRING>", "thing", "has no column 'a'"),
+            ("STRUCT<a: STRING>", "struct(text)", "has no column 'a'"),
+            ("STRUCT<b: STRING>", "deep.a.b", "is no struct"),
+        ],
+    )
+    def test_refused(self, kind, text, why):
+        """
+        What has no translation is refused before anything is read.
+        """
+        with pytest.raises(ExpressionError, match=why):
+            mapped("payload", text).duckdb_select(ODD.schema, parse(kind))
+
+    @pytest.mark.parametrize(("kind", "text"), [("DOUBLE", "'1d'"), ("DOUBLE", "'1e400'"), ("BOOLEAN", "'maybe'")])
+    def test_stops(self, kind, text):
+        """
+        A text that may be a value for Spark, but is in no known form, stops the run and is never another value.
+        """
+        with pytest.raises(ExpressionError, match=f"not a {kind}"):
+            mapped("payload", text).apply(ODD, parse(kind)).read_all()

@@ -1,7 +1,6 @@
 import csv
 import io
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -252,7 +251,6 @@ class TestHeader:
         {"delimiter": b"\n"},
         {"quote": b"''"},
         {"quote": b","},
-        {"fields": parse({"a": "list<int8>"})},
         {"fields": parse({"a": "string(3)"})},
     ],
     ids=lambda wrong: str(next(iter(wrong))),
@@ -263,17 +261,3 @@ def test_refused(wrong):
     """
     with pytest.raises(SettingsError):
         replace(TEXTS, **wrong)
-
-
-def test_pieces():
-    """
-    Bytes cut anywhere between records give the rows of the whole.
-    """
-    data = b"".join(b'%d,"x\n%d",y\n' % (number, number) for number in range(2000))
-    records = framed(TYPED, data)
-    places = [0, 1, 700, 1999, 2000]
-    parts = [
-        TYPED.parse(Records(records.buffer, records.begin[begin:end], records.end[begin:end]))
-        for begin, end in pairwise(places)
-    ]
-    assert pa.concat_tables([part.fields for part in parts]).equals(TYPED.parse(records).fields)

@@ -3,7 +3,7 @@ import pytest
 
 from windrow.columnar.arrow import TIME
 from windrow.errors import SettingsError
-from windrow.formats.fields import NAMES, PLAIN, Field, parse, require_flat, require_unsized, type_text
+from windrow.formats.fields import NAMES, PLAIN, Field, parse, require_unsized, type_text
 
 GOOD = {
     **{name: Field("x", type_) for name, type_ in PLAIN.items()},
@@ -15,6 +15,9 @@ GOOD = {
     "timestamp[s] %d/%m/%Y %H:%M:%S": Field("x", pa.timestamp("s", "UTC"), "%d/%m/%Y %H:%M:%S"),
     "date %y%m%d": Field("x", pa.date32(), "%y%m%d"),
     "list<timestamp[us]>": Field("x", pa.list_(TIME)),
+    "time[s] %H%M": Field("x", pa.time32("s"), "%H%M"),
+    "list<map<string, date>, 3>": Field("x", pa.list_(pa.map_(pa.string(), pa.date32()), 3)),
+    "map<string, list<time[ns], 2>>": Field("x", pa.map_(pa.string(), pa.list_(pa.time64("ns"), 2))),
     "struct<a: int64, b: list<string>>": Field("x", pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))])),
     "list<struct<a:decimal(5, 2),b:struct<c: bool>>>": Field(
         "x", pa.list_(pa.struct([("a", pa.decimal128(5, 2)), ("b", pa.struct([("c", pa.bool_())]))]))
@@ -66,6 +69,11 @@ def test_order():
         ("list<int46>", "unknown type 'int46'", "Did you mean 'int64'?"),
         ("list<string(3)>", "is inside another type", "Leave out sizes and patterns"),
         ("list<date %Y>", "is inside another type", "Leave out sizes and patterns"),
+        ("list<int8, 0>", "a list of 0 values", "at least 1"),
+        ("map<int8, int8>", "'int8, int8' in a map is no 'string, type'", "names are texts"),
+        ("map<string>", "'string' in a map is no 'string, type'", "names are texts"),
+        ("map", "unknown type 'map'", "Did you mean 'map<string, ...>'?"),
+        ("time[s] %d", "a time of day has no %d", "Write it as for strptime"),
         ("struct<>", "'' in a struct is no 'name: type'", "Write struct<"),
         ("struct<a>", "'a' in a struct is no 'name: type'", "Write struct<"),
         ("struct<a: int8, A: int8>", "a struct has 'a' twice", "Rename"),
@@ -103,9 +111,6 @@ def test_requirements():
     A format that knows no nesting, or no fixed sizes, refuses such fields and takes the others.
     """
     nested, fixed, plain = (parse({"x": text}) for text in ("list<int8>", "string(3)", "string"))
-    with pytest.raises(SettingsError, match="csv has no list<int8>"):
-        require_flat(plain + nested, "csv")
     with pytest.raises(SettingsError, match="field 'x': csv has no fixed-size fields"):
         require_unsized(plain + fixed, "csv")
-    require_flat(plain + fixed, "native")
     require_unsized(plain + nested, "json")

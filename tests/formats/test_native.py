@@ -107,7 +107,7 @@ def test_details():
     parsed = Native(fields).parse(records(those))
     assert parsed.rejects["detail"].to_pylist() == [
         "2 is no bool, which is 0 or 1",
-        "not UTF-8 at byte 1: invalid start byte",
+        "'a\\xff' is not UTF-8",
         "2147483647 as `date32[day]` is outside the years 1 to 9999",
         "3 is no bool, which is 0 or 1",
     ]

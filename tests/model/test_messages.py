@@ -165,13 +165,6 @@ class TestFaults:
 
 
 class TestNumbers:
-    def test_bytes(self) -> None:
-        """
-        Types and payloads weigh their bytes, not their characters; NULL weighs nothing.
-        """
-        assert messages.byte_count(pa.array(["ßß", None, "abc", ""])).tolist() == [4, 0, 3, 0]
-        assert messages.byte_count(pa.array([b"\xff\x00", None, b""])).tolist() == [2, 0, 0]
-
     def test_times_and_back(self) -> None:
         """
         Microseconds become times and are read back, every one of them; NULL reads as 0.

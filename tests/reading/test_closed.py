@@ -18,6 +18,7 @@ from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message
 from windrow.errors import LedgerRestored, SettingsError, TableMissing, TableRefused
 from windrow.model import tables
+from windrow.reading.export import Choice, export
 
 LOG = log(versions=12, seed=4)
 COLUMNS = [name for name, _ in tables.batch_fields(pa.string())]
@@ -116,18 +117,20 @@ class TestReadClosed:
         world.runner(embedded).once()
         assert windrow.read_closed(world.ledger, since=empty.upto).batches.to_pylist() == closed(world)
 
+    @pytest.mark.parametrize("most", [1, 10_000], ids=["small", "one microbatch"])
     @pytest.mark.parametrize("at_once", [1, 7, 20, 10_000])
-    def test_in_pieces(self, world, embedded, at_once):
+    def test_in_pieces(self, world, embedded, at_once, most, tmp_path):
         """
-        Pieces hold whole microbatches, no more batches than asked for unless one microbatch closed more, and are
-        empty only at the end.
+        Pieces hold as many batches as asked for, also where a microbatch closed more, and fewer only at the end; an
+        export takes their positions.
         """
-        world.runner(embedded, max_messages=1).once()
+        world.runner(embedded, max_messages=most).once()
         position, rows = None, []
         while (found := windrow.read_closed(world.ledger, position, batches_at_once=at_once)).batches.num_rows:
-            numbers = set(found.batches["closed_in"].to_pylist())
-            assert found.batches.num_rows <= at_once or len(numbers) == 1
             rows += found.batches.to_pylist()
+            assert found.batches.num_rows == min(at_once, len(closed(world)) - len(rows) + found.batches.num_rows)
+            left = export(world.ledger, str(tmp_path / f"{len(rows)}.json"), Choice(since=found.upto))
+            assert left.rows == len(closed(world)) - len(rows)
             position = found.upto
         assert rows == closed(world)
         assert found.upto == windrow.read_closed(world.ledger).upto
@@ -211,9 +214,26 @@ class TestRestored:
         with pytest.raises(LedgerRestored, match="is not the one"):
             windrow.read_closed(world.ledger, upto)
 
+    def test_inside_a_microbatch(self, world, embedded):
+        """
+        A position inside a microbatch raises when the ledger has another one there, or lost what was read of it.
+        """
+        world.runner(embedded).once()
+        found = windrow.read_closed(world.ledger, batches_at_once=3)
+        assert found.upto.endswith("/3")
+        with pytest.raises(SettingsError, match="is between two closed batches"):
+            export(world.ledger, "-", Choice(what="rejected", since=found.upto), "json")
+        DeltaTable(world.ledger).delete("state = 'closed'")
+        with pytest.raises(LedgerRestored, match="wrote 3 closed rows or more, fewer are there"):
+            windrow.read_closed(world.ledger, found.upto)
+        DeltaTable(world.ledger).restore(0)
+        world.runner(embedded).once()
+        with pytest.raises(LedgerRestored, match="is not the one"):
+            windrow.read_closed(world.ledger, found.upto)
+
 
 class TestRefused:
-    @pytest.mark.parametrize("since", ["", "x", "-1", -1, "4@", "4@XYZ", "1.5", "4@ab@cd"])
+    @pytest.mark.parametrize("since", ["", "x", "-1", -1, "4@", "4@XYZ", "1.5", "4@ab@cd", "4/3", "4@ab/0"])
     def test_no_position(self, world, embedded, since):
         """
         A `since` that is not a position is an error of the caller.

@@ -47,7 +47,7 @@ STATUS = Status(
     microbatches=(microbatch(2, 3), microbatch(1, 1)),
     reach=Reach(0, 0, "90d", "90d"),
     hints=(),
-    needed_delay=NeededDelay(5 * SECOND, None, {}),
+    needed_delay=NeededDelay(5 * SECOND, None, {}, {}),
 )
 
 

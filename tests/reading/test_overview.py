@@ -274,6 +274,21 @@ class TestTooOld:
             rejected = batch_messages(arrived, Rules(window=HOUR, max_delay=delay)).rejected
             assert rejected["reason"].to_pylist() == ["too_old"] * refused
 
+    def test_quantiles(self, world, embedded):
+        """
+        The quantiles are those of the messages that were too old, without those of a source whose clock is wrong.
+        """
+        late = [message("a", NOW - at * SECOND, NOW + at, source="late") for at in range(206)]
+        world.publish(late, [message("a", NOW - HOUR + at, NOW + at, source="wrong") for at in range(300)])
+        punctual = [message("b", NOW + at, NOW + at, source="late") for at in range(100)]
+        world.publish(punctual)
+        world.runner(embedded).once()
+        needed = look(world).needed_delay
+        assert needed.by_source.keys() == {"late", "wrong"}
+        assert {share: round(us / SECOND) for share, us in needed.quantiles_us.items()} == pytest.approx(
+            {"0.5": 105, "0.9": 185, "0.99": 203}, abs=2
+        )
+
     def test_nothing_too_old(self, world, embedded):
         """
         Without messages that were too old no delay is needed.
@@ -281,7 +296,7 @@ class TestTooOld:
         world.publish([message()])
         world.runner(embedded).once()
         needed = look(world).needed_delay
-        assert (needed.needed_us, needed.by_source) == (None, {})
+        assert (needed.needed_us, needed.by_source, needed.quantiles_us) == (None, {}, {})
 
     def test_map_source(self, late):
         """
@@ -425,7 +440,7 @@ class TestBatches:
             (each for each in mixed.rows("open", "closed") if each["id"].startswith(name + "/")),
             key=lambda each: each["window_start"],
         )
-        assert unknown.value.hint == f"The nearest of its stream is {nearest['id']}."
+        assert unknown.value.hint.startswith(f"Its nearest batch is {nearest['id']}, ")
         with pytest.raises(NotFound, match="Its stream has no batches"):
             batch(mixed.ledger, f"batch/s/nobody/{NOW}/0")
         with pytest.raises(NotFound, match="batch/SOURCE/KEY/WINDOW_START/PART"):

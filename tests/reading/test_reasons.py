@@ -39,7 +39,7 @@ class TestExplain:
         found = explain(refused("too_old", HOUR - DELAY, SECOND // 2, HOUR), DELAY, LEAP)
         assert found.why.startswith(
             "max_delay was 5 s; it came 0.5 s after its time, but the clock of source 's' was at "
-            "1970-01-01T01:01:40Z already, 1h after its time"
+            "1970-01-01T01:01:40Z already, 1 h after its time"
         )
         assert found.remedy.startswith("a separate source for each device or file")
         assert found.remedy.endswith('max_delay = "1h" would have kept it')
@@ -79,7 +79,7 @@ class TestExplain:
         A stamp ahead of the wall clock is told by how much, and that it harmed nobody.
         """
         found = explain(refused("clock_ahead", 3 * HOUR), DELAY, LEAP)
-        assert "was 3h beyond the wall clock + max_clock_skew" in found.why
+        assert "was 3 h beyond the wall clock + max_clock_skew" in found.why
         assert "harmed no other" in found.remedy
 
     def test_invalid(self) -> None:

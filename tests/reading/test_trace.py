@@ -116,7 +116,10 @@ class TestOutcomes:
             NotFound, match=r"no message of key 'k', type 'a' at 2023-11-14T22:13:20Z.*up to 1\n"
         ) as error:
             find(world)
-        assert error.value.hint == "The nearest are at 2023-11-14T22:13:21Z."
+        assert error.value.hint == (
+            "The nearest are at 2023-11-14T22:13:21Z. Its nearest batch is batch//k/1699999995000000/0, "
+            "2023-11-14T22:13:15Z to 2023-11-14T22:13:25Z."
+        )
         with pytest.raises(NotFound, match="none at any other time"):
             find(world, type_="z")
 

@@ -17,8 +17,8 @@ from tests.messages import HOUR, MILLISECOND, SECOND, Row, log, message, table
 from windrow.batching import Rules
 from windrow.errors import NotFound, RulesError, SettingsError
 from windrow.model.durations import LONGEST
-from windrow.reading.tuning import Trial, advise, suggested, sweep, tune
-from windrow.reading.tuning.advice import too_old_by_others
+from windrow.reading.tuning import Trial, advise, advise_repeats, suggested, sweep, tune
+from windrow.reading.tuning.advice import NEARLY_ALL, too_old_by_others
 from windrow.reading.tuning.grid import OLDEST
 
 WINDOWS, DELAYS = ["2s", "10s"], ["1s", "4s", "9s"]
@@ -187,7 +187,7 @@ class TestTrial:
         assert tune(table(rows), ["10s"], ["5s"])["too_old"].to_pylist() == [2]
 
     @pytest.mark.parametrize("given", [{"key": "nobody"}, {"source": "nobody"}])
-    def test_nobody(self, messages: pa.Table, given: dict[str, str]) -> None:
+    def test_nobody(self, messages: pa.Table, given: dict[str, Any]) -> None:
         """
         A key or source without a message is an error that names it.
         """
@@ -195,7 +195,119 @@ class TestTrial:
             Trial.of(messages, **given)
 
 
+def fleet(clocks: dict[str, int], rounds: int = 40) -> pa.Table:
+    """Return rounds of three types every two seconds, within 20 ms in reverse order, of sources with such clocks."""
+    return table(
+        [
+            message(kind, at - back + wrong, at + 1_300 * MILLISECOND, source=source, key=source)
+            for source, wrong in clocks.items()
+            for at in range(NOW, NOW + 2 * SECOND * rounds, 2 * SECOND)
+            for kind, back in (("r", 0), ("p", 10 * MILLISECOND), ("t", 20 * MILLISECOND))
+        ]
+    )
+
+
+CLOCKS = {"right": 0, "also right": 0, "behind": -2 * HOUR, "ahead": HOUR}
+
+
+class TestWrongClocks:
+    def test_are_left_out(self) -> None:
+        """
+        Sources that the rules reject nearly entirely change neither what is tried nor the advice, which names them.
+        """
+        trial, right = Trial.of(fleet(CLOCKS)), Trial.of(fleet({"right": 0, "also right": 0}))
+        assert trial.left_out == {"behind": 120, "ahead": 120}
+        assert trial.messages == right.messages == 240
+        assert suggested(trial, Rules()) == suggested(right, Rules())
+        assert sweep(trial, ["10s"], ["5s"]) == sweep(right, ["10s"], ["5s"])
+        assert advise(trial).why == (
+            f"240 messages {NEARLY_ALL} are left out, from 'behind' (120), 'ahead' (120): check the clocks there",
+            *advise(right).why,
+        )
+
+    def test_most_are_not_wrong(self) -> None:
+        """
+        Where the rules reject most sources, the rules are too short, and no source is left out.
+        """
+        assert Trial.of(fleet(CLOCKS), rules=Rules(max_delay="100ms")).left_out == {}
+
+    def test_asked_for(self) -> None:
+        """
+        A source that somebody asks for is tried whatever its clock says, and so is one with few messages.
+        """
+        assert Trial.of(fleet(CLOCKS), source="behind").messages == 120
+        assert Trial.of(fleet(CLOCKS, rounds=20)).left_out == {}
+
+
+class TestRounds:
+    @pytest.mark.parametrize(
+        ("choice", "whole", "batches"), [("message", 0, 41), ("midpoint", 100, 40), ("keep", 100, 8)]
+    )
+    def test_what_stays_whole(self, choice: str, whole: float, batches: int) -> None:
+        """
+        Rounds that arrive in reverse order fall apart where the window splits at a message, and stay whole otherwise.
+        """
+        row = tune(fleet({"right": 0}), ["10s"], ["5s"]).to_pylist()[0]
+        assert row[f"whole_percent_{choice}"] == pytest.approx(whole, abs=3)
+        assert row[f"batches_{choice}"] == pytest.approx(batches, abs=1)
+        chosen = Rules(**{"keep": {"repeats": "keep"}}.get(choice, {"split_at": choice}))  # type: ignore[arg-type]
+        own = tune(fleet({"right": 0}), ["10s"], ["5s"], chosen).to_pylist()[0]
+        assert (own["whole_percent"], own["batches"]) == (row[f"whole_percent_{choice}"], row[f"batches_{choice}"])
+
+    def test_as_the_batches_say(self) -> None:
+        """
+        A round is whole when all its messages are in one batch; a late one breaks it, and one that came twice does not.
+        """
+        messages = fleet({"right": 0}, rounds=10)
+        late = message("late", NOW - 30 * SECOND, NOW + 60 * SECOND, source="right", key="right")
+        late["event_time"] = NOW + 2 * SECOND
+        everything = pa.concat_tables([messages, messages.slice(0, 3), table([late])])
+        rules = Rules(repeats="keep")
+        batches = windrow.batch(everything, rules).batches.to_pylist()
+        held = [{(one["type"], one["event_time"]) for one in batch["messages"]} for batch in batches]
+        times = [NOW + 2 * SECOND * number for number in range(10)]
+        whole = 0
+        for at in times:
+            wanted = {("r", at), ("p", at - 10 * MILLISECOND), ("t", at - 20 * MILLISECOND)}
+            wanted |= {("late", at)} if at == NOW + 2 * SECOND else set()
+            whole += any(wanted <= {(kind, int(time.timestamp() * SECOND)) for kind, time in batch} for batch in held)
+        assert tune(everything, ["10s"], ["5s"], rules)["whole_percent"].to_pylist() == [10.0 * whole]
+        assert 0 < whole < 10
+
+    def test_no_rounds(self) -> None:
+        """
+        Where no type comes again, or each measurement is alone, there is no round to keep whole, and no advice.
+        """
+        for messages in (late(0, 0, 0), table([message("a", NOW + n * SECOND, NOW + n * SECOND) for n in range(9)])):
+            row = tune(messages, ["10s"], ["5s"]).to_pylist()[0]
+            assert row["whole_percent"] is None
+            assert advise_repeats(row) == ()
+
+    def test_advice(self) -> None:
+        """
+        The advice names the choices that keep more rounds whole, with the batches that they make.
+        """
+        [said] = advise_repeats(tune(fleet({"right": 0}), ["150s"], ["5s"]).to_pylist()[0])
+        assert said.startswith("with window = 2 min 30 s and max_delay = 5 s, ")
+        assert 'split_at = "midpoint" would keep 100 %, in 40 batches; repeats = "keep" would keep 100 %, in ' in said
+        assert advise_repeats(tune(fleet({"right": 0}), ["10s"], ["5s"], Rules(repeats="keep")).to_pylist()[0]) == (
+            "with window = 10 s and max_delay = 5 s, 100 % of the rounds stay whole",
+        )
+
+
 class TestSuggested:
+    def test_nothing_absurd(self) -> None:
+        """
+        A straggler of a day proposes no delay, and no pair that was not asked for has a window that is too short.
+        """
+        ages = [number % 7 * SECOND for number in range(2000)]
+        trial = Trial.of(late(*ages, DAY))
+        assert max(suggested(trial, Rules())[1]) <= 10 * SECOND
+        tuned = sweep(trial)
+        assert set(tuned["warning"].to_pylist()) == {None}
+        assert set(tuned["max_delay_us"].to_pylist()) == set(suggested(trial, Rules())[1])
+        assert [row["max_delay"] for row in tune(late(0), ["1h"], ["150s"]).to_pylist()] == ["2 min 30 s"]
+
     def test_suits_the_messages(self) -> None:
         """
         The windows lie around the time between two messages of a type, the longest delay keeps every message.
@@ -263,7 +375,7 @@ class TestAdvise:
         assert (advice.max_delay_us, advice.too_old, advice.now_too_old) == (7 * SECOND, 1, 2)
         assert advice.why == (
             "80 % of the messages were at most 7 s old when they were processed, the oldest 60 s",
-            "max_delay = 7s rejects 1 of 5 as too old; 5s, as it is, 2",
+            'max_delay = "7s" rejects 1 of 5 as too old; 5 s, as it is, 2',
         )
 
     def test_says_what_is_left_out(self) -> None:
@@ -273,7 +385,7 @@ class TestAdvise:
         rows = [message(f"t{n}", NOW - 40 * DAY + n, NOW, source=source) for n, source in enumerate("abbb")]
         rows.append(message("t", NOW, NOW, source="c"))
         assert advise(Trial.of(table(rows)), LONG, 100).why[:2] == (
-            "4 messages older than 30d are left out, from 'b' (3), 'a' (1): check the clocks there",
+            "4 messages older than 30 d are left out, from 'b' (3), 'a' (1): check the clocks there",
             "100 % of the other messages were at most 0 s old when they were processed, the oldest 0 s",
         )
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
-from tests.messages import SECOND, message
+from tests.messages import SECOND, Row, message
 from windrow.expressions import Mapping
 from windrow.model.messages import COLUMNS
 from windrow.model.warn import WarnPart
@@ -25,6 +26,18 @@ HOUR = 3_600 * SECOND
 def said(world: World, limits: WarnPart = LIMITS) -> dict[str, LedgerWarning]:
     """Return the warnings about a ledger by their codes."""
     return {one.code: one for one in warnings_of(open_ledger(world.ledger), limits)}
+
+
+def moved(found: LedgerWarning, rows: list[Row]) -> list[int]:
+    """Return the event times of rows under the mapping that a warning proposes."""
+    mapping = Mapping.of_depot(tomllib.loads(found.todo.partition("[depot]): ")[2]), COLUMNS)
+    assert mapping is not None
+    given = pa.Table.from_pylist(rows)
+    for name in ("event_time", "received_at"):
+        at = given.column_names.index(name)
+        given = given.set_column(at, name, given[name].cast(pa.timestamp("us", tz="UTC")))
+    times: list[int] = mapping.apply(given).read_all()["event_time"].cast(pa.int64()).to_pylist()
+    return times
 
 
 class TestSplits:
@@ -42,7 +55,7 @@ class TestSplits:
         """
         repeating.runner(embedded).once()
         found = said(repeating)["ledger-splits"]
-        assert found.what.startswith("19 of 20 windows were split before their end (10s)")
+        assert found.what.startswith("19 of 20 windows were split before their end (10 s)")
         assert 'repeats = "keep"' in found.todo
         assert 'split_at = "midpoint"' in found.todo
 
@@ -71,18 +84,57 @@ class TestSources:
         world = World(tmp_path / "before", clock)
         wrong = [message("a", NOW - HOUR + at, NOW + at, source="it's") for at in range(20)]
         right = [message("a", NOW + at, NOW + at, source="right") for at in range(20)]
-        world.publish(wrong, right)
+        ahead = [message("a", NOW + HOUR + at, NOW + at, source="other") for at in range(20)]
+        world.publish(wrong, right, ahead)
         world.runner(embedded).once()
         found = said(world)["ledger-sources"]
-        assert found.what.startswith('20 of 20 messages of source "it\'s" were rejected; their event time is 1h behind')
-        mapping = Mapping.of_depot(tomllib.loads(found.todo.partition("[depot.columns]: ")[2]), COLUMNS)
-        assert mapping is not None
-        given = pa.Table.from_pylist([*wrong, *right])
-        for name in ("event_time", "received_at"):
-            at = given.column_names.index(name)
-            given = given.set_column(at, name, given[name].cast(pa.timestamp("us", tz="UTC")))
-        moved = mapping.apply(given).read_all()["event_time"].cast(pa.int64()).to_pylist()
-        assert moved == [NOW + at for at in range(20)] * 2
+        assert found.what.startswith(
+            "nearly all messages of \"it's\" (20 of 20, 1 h behind), 'other' (20 of 20, 1 h ahead) were rejected"
+        )
+        assert moved(found, [*wrong, *right, *ahead]) == [NOW + at for at in range(20)] * 3
+        assert 'depot = "..." becomes table = "..." under [depot]' in found.todo
+
+    def test_a_mapping_of_ones_own(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
+        """
+        Where the depot is mapped already, the line has the names of its columns, and says nothing once it is followed.
+        """
+        world = World(tmp_path, clock)
+        rows = [
+            {"ts": NOW + at - (HOUR if device == "wrong" else 0), "device": device, "at": NOW + at}
+            for device in ("wrong", "right")
+            for at in range(20)
+        ]
+        bronze = pa.Table.from_pylist(rows)
+        for place, name in ((0, "ts"), (2, "at")):
+            bronze = bronze.set_column(place, name, bronze[name].cast(pa.timestamp("us", tz="UTC")))
+        world.depot = str(tmp_path / "bronze")
+        write_deltalake(world.depot, bronze)
+        columns = {"source": "device", "key": "device", "type": "'a'", "event_time": "ts", "received_at": "at"}
+        world.runner(embedded, depot_columns=columns).once()
+        found = said(world)["ledger-sources"]
+        assert "timestamp_micros(unix_micros(ts) + CASE WHEN device = 'wrong' THEN 3600000000 ELSE 0 END)" in found.todo
+        assert "becomes" not in found.todo
+        pasted = tomllib.loads(found.todo.partition("[depot.columns]: ")[2])
+        write_deltalake(world.depot, bronze.slice(0, 20), mode="append")
+        world.runner(embedded, depot_columns=columns | pasted).once()
+        assert "ledger-sources" not in said(world)
+        assert [row["rejected"] for row in world.history() if row["kind"] == "data"] == [20, 0]
+
+    def test_is_not_told_again(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
+        """
+        A change of the rules begins the count anew; a source that is still rejected is told of again.
+        """
+        world = World(tmp_path, clock)
+        world.publish([message("a", NOW - HOUR + at, NOW + at, source="slow") for at in range(20)])
+        world.runner(embedded).once()
+        assert {"ledger-sources"} <= said(world).keys()
+        world.runner(embedded, rules={"max_delay": "2h", "window": "3h"}).once()
+        assert said(world) == {}
+        clock.advance(11 * HOUR)
+        later = NOW + 10 * HOUR
+        world.publish([message("a", later - 3 * HOUR + at, later + at, source="slow") for at in range(20)])
+        world.runner(embedded, rules={"max_delay": "2h", "window": "3h"}).once()
+        assert "3 h behind" in said(world)["ledger-sources"].what
 
     def test_half_is_not_all(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
         """
@@ -95,6 +147,16 @@ class TestSources:
 
 
 class TestDelay:
+    def test_without_wrong_clocks(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
+        """
+        A source with a wrong clock is told of as such, and asks for no longer max_delay.
+        """
+        world = World(tmp_path, clock)
+        world.publish([message("a", NOW - HOUR + at, NOW + at, source="wrong") for at in range(20)])
+        world.publish([message("a", NOW + at, NOW + at, source="right") for at in range(20)])
+        world.runner(embedded).once()
+        assert said(world).keys() == {"ledger-sources", "ledger-splits"}
+
     @pytest.mark.parametrize(("late", "warns"), [(1, False), (2, True)])
     def test_more_than_a_hundredth(
         self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory, late: int, warns: bool

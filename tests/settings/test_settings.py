@@ -87,6 +87,7 @@ class TestMistakes:
             ("max_messages = 0", "greater than or equal to 1"),
             ("engine = 'flink'", "'spark'"),
             ("depot = [", "not TOML"),
+            ('depot = "d"\n[depot.columns]\nevent_time = "ts"', 'write [depot] and table = "..."'),
             ("keep = 'long'", "not a duration"),
         ],
     )

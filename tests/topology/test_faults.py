@@ -7,6 +7,7 @@ machine that makes up histories does here also what only a topology knows (histo
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 from random import Random
 
@@ -22,9 +23,12 @@ from tests.engine.test_stream import test_checkpoints_are_used_once
 from tests.faults.trials.processes import Child
 from tests.messages import log
 from tests.probes import once
+from tests.topology.banks import bank
 from tests.topology.killed import drive_bank
 from tests.topology.world import BankWorld
+from windrow.settings.settings import Settings
 from windrow.testing.points import Point
+from windrow.topology.verify import verify_topology
 
 __all__ = ["TestHistories", "TestKill", "TestRunner", "TestSeveralDrivers", "test_checkpoints_are_used_once"]
 
@@ -65,6 +69,32 @@ def test_many_kills(tmp_path: Path, kills: int) -> None:
     world.runner(EMBEDDED).once()
     assert world.canonical() == world.expected()
     world.assert_balanced()
+
+
+@pytest.mark.parametrize("kills", [10, pytest.param(1_000, marks=pytest.mark.slow)])
+def test_kills_at_any_moment(tmp_path: Path, kills: int) -> None:
+    """
+    The same where a process is killed at any moment, not at a point: while it opens tables, writes a file or the log.
+    Afterwards the books balance too, and a replay gives the same states.
+    """
+    random, killed, seconds = Random(kills), 0, 0.2
+    world = BankWorld(tmp_path, ManualClock())
+    order = {"depot": world.depot, "ledger": world.ledger, "engine": "embedded", "max_messages": 5}
+    number = 0
+    while killed < kills:
+        number += 1
+        world.publish(*log(versions=random.randint(1, 2), seed=number, size=random.randint(1, 4)))
+        driver = Child(drive_bank, order, None)
+        driver.go()
+        time.sleep(random.uniform(0, seconds))
+        hit = driver.kill()
+        killed += hit
+        seconds *= 1.02 if hit else 0.9  # so that most are killed, and late ones too
+    world.runner(EMBEDDED).once()
+    assert world.canonical() == world.expected()
+    world.assert_balanced()
+    report = verify_topology(bank(world.depot, world.ledger), Settings(engine="embedded"), replay=True)
+    assert report.ok, report.differences
 
 
 @pytest.mark.spark

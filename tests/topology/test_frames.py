@@ -11,11 +11,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.clocks import ManualClock
-from tests.conftest import EngineFactory
+from tests.conftest import EMBEDDED, EngineFactory
 from tests.engine.forms import FORMS, Form, have_spark
 from tests.engine.world import World
 from tests.messages import log
-from windrow.errors import TopologyRefused
+from windrow.errors import DepotChanged, TopologyRefused
 from windrow.testing import Crashed, Harness, Point
 from windrow.topology import Depot, Microbatch, SparkMicrobatch, Topology, run_topology
 
@@ -118,20 +118,21 @@ def test_hanging_job_on_spark(spark: Any, tmp_path: Path) -> None:
     def see(microbatch: SparkMicrobatch) -> None:
         if (microbatch.id, microbatch.attempt) == (4, 1):
             try:
-                spark.range(10**11).selectExpr("sum(id % 7)").collect()
+                spark.range(8 * 10**8).selectExpr("sum(id % 7)").collect()
             except Exception as error:
                 failed.append(error)
                 raise
         microbatch.state("seen").combine(microbatch.rows("events"), times="count")
 
     harness = Harness(topology, tmp_path, engine="spark", session=spark, retries=3)
-    for timeout in ("10m", "8s"):
+    for timeout in ("10m", "15s"):
         harness.append([{"payload": "one"}])
         harness.set_option("phase_timeout", timeout)
         harness.run()
     assert harness.state("seen") == [{"times": 2}]
-    assert "cancelled" in str(failed[0]).lower()
-    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
+    assert "cancel" in str(failed[0]).lower()
+    if ".connect." not in type(spark).__module__:  # which does not tell
+        assert not spark.sparkContext.statusTracker().getActiveJobsIds()
 
 
 def test_without_spark(tmp_path: Path) -> None:
@@ -235,3 +236,20 @@ def test_rows_stay_on_the_executors(spark: Any, tmp_path: Path) -> None:
     totals = {row["remainder"]: row["total"] for row in harness.state("sums")}
     assert totals == {one: sum(range(one, 10_000, 10)) for one in range(10)}
     assert {row["path"] for row in harness.history()} == {"executors"}
+
+
+def test_ledger_set_back(tmp_path: Path, clock: ManualClock) -> None:
+    """
+    A ledger that was restored closes batches a second time: the topology that reads it stops instead of counting them.
+    """
+    world = World(tmp_path, clock)
+    topology = closing(world.ledger, str(tmp_path / "states"))
+    settings = world.settings(EMBEDDED)
+    world.publish(*log(versions=3))
+    world.runner(EMBEDDED).once()
+    world.runner(EMBEDDED).flush()
+    run_topology(topology, settings, clock=clock)
+    DeltaTable(world.ledger).restore(1)
+    world.runner(EMBEDDED).flush()
+    with pytest.raises(DepotChanged, match="takes back earlier microbatches"):
+        run_topology(topology, settings, clock=clock)

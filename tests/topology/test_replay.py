@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from tests.topology.banks import bank, transfers
 from windrow.settings.settings import Settings
 from windrow.testing import Crashed, Harness, Point
+from windrow.testing.clock import NOW
 from windrow.topology import Microbatch, Topology
 from windrow.topology.replay import replay_topology
 
@@ -93,3 +94,119 @@ def test_bank(tmp_path: Path) -> None:
         harness.append(version)
         harness.run()
     assert replay_topology(harness.topology, EMBEDDED).ok
+
+
+def ringing(**events: str) -> Topology:
+    """Return a topology that notes when events fire; an event is `1h`, or `1h skip`."""
+    topology = Topology("ringing", depots=["a", "b"], states="ringing", outputs={"rings": "rings"})
+    topology.state("rings", key="name STRING, at TIMESTAMP", value="ids ARRAY<BIGINT>")
+    topology.state("rows", value="rows BIGINT")
+    for name, every in events.items():
+        topology.event(name, every.split()[0], "skip" if "skip" in every else "once")
+
+    @topology.function
+    def note(microbatch: Microbatch) -> None:
+        names = list(microbatch.events)
+        ids = pa.array([[microbatch.id]] * len(names), pa.list_(pa.int64()))
+        at = pa.array([microbatch.clock] * len(names), pa.timestamp("us", "UTC"))
+        rung = pa.table({"name": pa.array(names, pa.string()), "at": at, "ids": ids})
+        microbatch.state("rings").put(rung)
+        microbatch.append("rings", rung)
+        for depot in microbatch.depots:
+            microbatch.state("rows").combine(microbatch.rows(depot), rows="count")
+
+    return topology
+
+
+def rings(topology: Topology, name: str) -> list[float]:
+    """Return when an event fired, in hours since the clock began."""
+    found = topology.read("rings").filter(pa.compute.equal(topology.read("rings")["name"], name))
+    return [(at.timestamp() - NOW / 1_000_000) / 3_600 for at in found["at"].to_pylist()]
+
+
+@pytest.fixture
+def rung(tmp_path: Path) -> Harness:
+    """A topology with hourly events that ran every two hours or so, and stood still for five hours."""
+    harness = Harness(ringing(hour="1h", gone="90m"), tmp_path)
+    harness.append([{"payload": "first"}], "a")
+    harness.run()
+    for hours in (1.25, 1.25, 5, 0.75):
+        harness.advance_clock(hours * 3_600)
+        harness.append([{"payload": "more"}] * 2, "a")
+        harness.run()
+    return harness
+
+
+def changed(harness: Harness, **events: str) -> Topology:
+    """Return the topology with other events, over the same tables."""
+    return ringing(**events).placed(harness.topology.depots, harness.topology.location, harness.topology.outputs)
+
+
+class TestTicks:
+    RECORDED = (1.25, 2.5, 7.5, 8.25)
+
+    def test_reuse(self, rung: Harness) -> None:
+        """
+        With the recorded ticks an event that is new does not fire, and one that is gone is left out.
+        """
+        topology = changed(rung, hour="1h", half="30m")
+        again = str(rung.directory / "again")
+        found = replay_topology(topology, EMBEDDED, again)
+        assert found.events == {"hour": 4}
+        placed = topology.placed(topology.depots, f"{again}/states")
+        assert rings(placed, "hour") == list(self.RECORDED)
+        assert rings(placed, "half") == rings(placed, "gone") == []
+        assert placed.read("rows").to_pylist() == [{"rows": 9}]
+
+    def test_fresh(self, rung: Harness) -> None:
+        """
+        With fresh ticks each event fires when it is due, as in a run that never stands still.
+        """
+        topology = changed(rung, hour="1h", slow="150m")
+        again = str(rung.directory / "again")
+        found = replay_topology(topology, EMBEDDED, again, "fresh")
+        placed = topology.placed(topology.depots, f"{again}/states")
+        assert rings(placed, "hour") == [1, 2, 3, 4, 5, 6, 7, 8]
+        assert rings(placed, "slow") == [2.5, 5, 7.5]
+        assert found.events == {"hour": 8, "slow": 3}
+        assert found.ok
+        assert found.differences
+        assert placed.read("rows").to_pylist() == [{"rows": 9}]
+
+    def test_merged(self, rung: Harness) -> None:
+        """
+        With merged ticks the events that were recorded keep their times, and new ones fire when they are due. The new
+        log replays exactly, outputs too.
+        """
+        topology = changed(rung, hour="2h", slow="150m")
+        again = str(rung.directory / "again")
+        found = replay_topology(topology, EMBEDDED, again, "merged")
+        placed = topology.placed(topology.depots, f"{again}/states", {"rings": f"{again}/outputs/rings"})
+        assert rings(placed, "hour") == list(self.RECORDED)
+        assert rings(placed, "slow") == [2.5, 5, 7.5]
+        exactly = replay_topology(placed, EMBEDDED, f"{again}-2")
+        assert exactly.ok, exactly.differences
+        assert exactly.events == found.events == {"hour": 4, "slow": 3}
+        once, twice = (DeltaTable(f"{place}/outputs/rings").to_pyarrow_table() for place in (again, f"{again}-2"))
+        order = [("at", "ascending"), ("name", "ascending")]
+        assert once.sort_by(order) == twice.sort_by(order)
+        assert once.num_rows == 7
+
+    def test_live(self, rung: Harness) -> None:
+        """
+        A replay goes over to live: it reads what came since, also from a depot of which nothing was read before, and
+        what fell due meanwhile fires once, or is cancelled, as the event says.
+        """
+        topology = changed(rung, hour="1h", slow="150m skip", often="10m")
+        rung.append([{"payload": "since"}] * 3, "a")
+        rung.append([{"payload": "other"}], "b")
+        rung.advance_clock(10 * 3_600 + 3_000)
+        again = str(rung.directory / "again")
+        found = replay_topology(topology, EMBEDDED, again, "merged", live=rung.clock)
+        placed = topology.placed(topology.depots, f"{again}/states")
+        now = 8.25 + 10 + 3_000 / 3_600
+        assert rings(placed, "hour") == pytest.approx([*self.RECORDED, now])
+        assert rings(placed, "often")[-2:] == pytest.approx([8 + 1 / 6, now])
+        assert rings(placed, "slow") == [2.5, 5, 7.5]  # what is missed is cancelled
+        assert placed.read("rows").to_pylist() == [{"rows": 13}]
+        assert found.live == 1

@@ -17,6 +17,7 @@ from windrow.columnar.arrow import at_once, plain_type, to_numpy, without
 from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.floors import Floors, processing_times
+from windrow.model.payload import parse
 from windrow.model.rejection import rejected
 from windrow.model.timestamps import microseconds_of
 
@@ -44,17 +45,20 @@ def batch(
     state: State | None = None,
     now: int | datetime | None = None,
     flush: bool = False,
+    payload_type: str = "",
 ) -> Batched:
     """Group messages into batches by the rules, each message in exactly one batch or rejected with its reason.
 
     `messages` has the columns `key, type, event_time, received_at` and may have `source, sequence, payload` and
     `version` (rows that arrived together must be in one call; by default each row has a separate version).
     `now` is a tick after the messages, a time or microseconds: the floor of every source becomes at least `now`.
-    `flush` closes all open batches. Cutting a log into several calls gives the same batches as one.
+    `flush` closes all open batches. `payload_type` is the setting: without it bytes stay bytes, and all else becomes
+    text. Cutting a log into several calls gives the same batches as one.
 
-    Raises MessagesError if a column is missing or has another type.
+    Raises MessagesError if a column is missing or has another type, SettingsError for an unknown `payload_type`.
     """
-    conforming = message_columns.with_room(message_columns.conform(messages))
+    payload = parse(payload_type) if payload_type else None
+    conforming = message_columns.with_room(message_columns.conform(messages, payload))
     given = message_columns.with_dictionaries(by_version(conforming))
     before = state or _nothing(given)
     unseen = message_columns.refused(given, message_columns.LATEST)

@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 
 from windrow.batching.numbering import Numbered, number
 from windrow.columnar import order
-from windrow.columnar.arrow import encoded, read_only, whole
+from windrow.columnar.arrow import byte_count, encoded, read_only, whole
 from windrow.columnar.compiled import compiled_in_place
-from windrow.model.messages import byte_count, microseconds, with_dictionaries
+from windrow.model.messages import microseconds, with_dictionaries
+from windrow.model.payload import comparable
 
 Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]  # of rows and what is counted among them: half the memory to go through
@@ -229,7 +230,7 @@ def _by_payload(rows: Ints, keys: tuple[npt.NDArray[np.generic], ...], payload: 
     """Order the rows that are equal in all keys by their payload, NULL first."""
     run, slots = order.ties(rows, keys)
     tied = payload.take(pa.array(rows[slots]))
-    by = pa.table({"run": run[slots], "has payload": tied.is_valid(), "payload": tied})
+    by = pa.table({"run": run[slots], "has payload": tied.is_valid(), "payload": comparable(tied)})
     placed = pc.sort_indices(by, sort_keys=[(name, "ascending") for name in by.column_names])
     rows[slots] = rows[slots[placed.to_numpy()]]
     return rows
@@ -243,7 +244,7 @@ def _values(content: pa.Table, processing_time: Ints) -> Values:
         event_time=microseconds(content["event_time"]),
         processing_time=processing_time,
         type=types.indices.to_numpy(),
-        payload_bytes=byte_count(whole(content["payload"])),
+        payload_bytes=read_only(byte_count(whole(content["payload"])).astype(np.int32, copy=False)),
         rank=rank,
-        type_bytes=byte_count(types.dictionary),
+        type_bytes=byte_count(types.dictionary).astype(np.int32, copy=False),
     )

@@ -46,7 +46,8 @@ def check(
     if max_rejected is not None and not 0 <= max_rejected <= 1:
         raise SettingsError(f"--max-rejected {max_rejected:g} is no share", "Give a number from 0 to 1.")
     if sql:
-        _print_sql(call.settings().ledger)
+        chosen = call.settings()
+        _print_sql(chosen.ledger, chosen.payload_type)
         return 0
     checked = _checked(call.engine_settings(), max_rejected, docs)
     if call.json:
@@ -66,7 +67,7 @@ def _checked(chosen: Settings, max_rejected: float | None, docs: str | None) -> 
     embedded = _is_embedded(chosen)
     with _progress("reading the ledger" if embedded else "starting Spark") as progress:
         spark = None if embedded else _session(chosen.ledger)
-        return quality.check(spark, chosen.ledger, max_rejected=share, docs=docs, progress=progress)
+        return quality.check(spark, chosen.ledger, None, share, docs, progress, chosen.warn)
 
 
 def _is_embedded(chosen: Settings) -> bool:
@@ -99,15 +100,17 @@ def _progress(first: str) -> Iterator[Callable[[str, int, int], None]]:
         yield lambda what, done, total: spinner.update(f"checked {what}, step {done} of {total}")
 
 
-def _print_sql(ledger: str) -> None:
+def _print_sql(ledger: str, payload_type: str) -> None:
     """Print each invariant as a statement that selects the rows that fail."""
     from pathlib import Path
 
     from windrow.delta.locations import local_path, reference
+    from windrow.model.payload import parse
     from windrow.verify.invariants import SUITES, views
 
     here = local_path(ledger)
-    over = views(reference(ledger if here is None else str(Path(here).absolute())))
+    place = reference(ledger if here is None else str(Path(here).absolute()))
+    over = views(place, parse(payload_type) if payload_type else None)
     for suite, invariants in SUITES.items():
         print(f"-- {suite}: each statement selects the rows that fail\n")
         for invariant in invariants:

@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from windrow.cli import options
 from windrow.cli.options import Call, aside, command, count, people, say
+from windrow.cli.topologies import Named, light
 from windrow.errors import TableMissing
 
 if TYPE_CHECKING:
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
-@command("config depot ledger engine", example="windrow doctor   or   windrow doctor --json --engine spark")
+@command("config depot ledger engine", example="windrow doctor --json   or   windrow doctor words:topology")
 def doctor(
     call: Call,
+    topology: Named = None,
     network: Annotated[
         bool, typer.Option("--network", help="Start Spark too, which fetches Delta's jars when they are not here.")
     ] = False,
@@ -31,13 +33,10 @@ def doctor(
     """Find what is wrong with the machine, settings and tables.
 
     Each finding says what to do. Exit status 1 on any error. Doctor changes nothing. Without --network it starts no
-    Spark and uses the network only to read the tables.
+    Spark and uses the network only to read the tables. Of a topology it examines each depot and the table of states.
     """
-    from windrow.operate.doctor import examine
-    from windrow.runtime.wall_clock import WallClock
-
     with aside.status("examining"):
-        findings = examine(lambda: _settings(call), WallClock().now(), network)
+        findings = _findings(call, topology, network)
     errors, warnings = (sum(finding.level == level for finding in findings) for level in ("error", "warning"))
     if call.json:
         found = [{"about": finding.about} | asdict(finding) for finding in findings]
@@ -46,6 +45,23 @@ def doctor(
         _print(findings)
         say(f"{count(errors, 'error')}, {count(warnings, 'warning')}" if errors + warnings else "nothing is wrong")
     return 1 if errors else 0
+
+
+def _findings(call: Call, topology: str | None, network: bool) -> list[Finding]:
+    """Examine the tables of the settings, or those of a topology."""
+    from windrow.runtime.wall_clock import WallClock
+
+    now = WallClock().now()
+    if topology is None:
+        from windrow.operate.doctor import examine
+
+        return examine(lambda: _settings(call), now, network)
+    from windrow.topology.doctor import examine_topology
+    from windrow.topology.finding import find
+
+    call.refuse_tables()
+    found = find(topology)
+    return examine_topology(found, light(found, call.settings()), now, network)
 
 
 def _settings(call: Call) -> Settings:

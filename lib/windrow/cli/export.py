@@ -30,6 +30,10 @@ def export(
     out: Out,
     format_: Format = None,
     messages: Annotated[bool, typer.Option("--messages", help="One row a message of the closed batches.")] = False,
+    pivot: Annotated[bool, typer.Option("--pivot", help="One row of numbers a batch, one column a type.")] = False,
+    type_: Annotated[
+        list[str] | None, typer.Option("--type", help="With --pivot: a column for this type; repeatable. Default: all.")
+    ] = None,
     rejected: Annotated[bool, typer.Option("--rejected", help="The rejected messages.")] = False,
     key: Annotated[str | None, typer.Option("--key", help="Only this key.")] = None,
     from_: Annotated[str | None, typer.Option("--from", help="Windows that begin at this time or later.")] = None,
@@ -40,7 +44,8 @@ def export(
     """Write closed batches or rejected messages to a file.
 
     The file is parquet, csv or json, and appears only when it is whole. --messages writes a row for each message of the
-    closed batches. The output ends with the position from which the next export continues (--since).
+    closed batches, --pivot a row of numbers for each batch. The output ends with the position from which the next
+    export continues (--since).
 
     --rejected --format raw writes the bytes that a format refused, unchanged and in the order of raw source, chunk and
     offset, so that you can mend and ingest them again. The header of a csv is not among them.
@@ -48,15 +53,17 @@ def export(
     from windrow.reading.export import Choice, What
     from windrow.reading.export import export as write
 
-    if messages and rejected:
-        raise OutputRefused("--messages and --rejected exclude each other", "Export each to a separate file.")
+    if messages + pivot + rejected > 1:
+        raise OutputRefused("--messages, --pivot and --rejected exclude each other", "Export each to a separate file.")
+    if type_ and not pivot:
+        raise OutputRefused("--type names columns of --pivot", "Add --pivot, or leave it out.")
     if call.json and out == "-":
         raise OutputRefused("--json and --out - both want standard output", "Name a file, or leave out --json.")
-    what: What = "messages" if messages else "rejected" if rejected else "batches"
+    what: What = "messages" if messages else "pivot" if pivot else "rejected" if rejected else "batches"
     begin, end = (
         None if text is None else moments.microseconds(text, flag) for text, flag in ((from_, "--from"), (to, "--to"))
     )
-    choice = Choice(what, key, begin, end, since)
+    choice = Choice(what, key, begin, end, since, type_ or None)
     try:
         with call.readable_settings() as chosen, steps("export", quiet=call.json) as progress:
             done = write(chosen.ledger, out, choice, format_, overwrite, progress)
@@ -71,9 +78,8 @@ def export(
 
 def _tell(done: Exported) -> None:
     """Say what was written and how to continue; on standard error if standard output is the file."""
-    noun = {"batches": "batch", "messages": "message", "rejected": "rejected message", "bytes": "refused record"}[
-        done.what
-    ]
+    nouns = {"messages": "message", "rejected": "rejected message", "bytes": "refused record"}
+    noun = nouns.get(done.what, "batch")
     text = f"{done.file}: {count(done.rows, noun)}. What comes later: --since {done.upto}"
     if done.file == "-":
         aside.print(text, markup=False, soft_wrap=True)

@@ -11,14 +11,15 @@ from windrow.cli import options
 from windrow.cli.options import Call, command, say
 from windrow.cli.progress import byte_count, counter
 from windrow.errors import SettingsError
+from windrow.formats.installed import names
 from windrow.settings.catalog_paths import PathBook
 
 if TYPE_CHECKING:
-    from windrow.ingest.ingest import Ingested
+    from windrow.ingest.ingest import Format, Ingested
     from windrow.ingest.raw_files import RawIngested
     from windrow.settings.settings import Settings
 
-RAW_FORMATS = ("csv", "json", "native", "lines", "length-prefixed")
+TABLES: dict[str, Format] = {"parquet": "parquet", "delta": "delta"}
 
 
 @command("config depot engine", example="windrow ingest data/*.parquet   or   windrow ingest data/*.csv --format csv")
@@ -29,7 +30,7 @@ def ingest(
     ],
     format_: Annotated[
         str,
-        typer.Option("--format", help="parquet or delta; raw files: csv, json, native, lines or length-prefixed."),
+        typer.Option("--format", help="parquet or delta; for raw files the type of [format], such as csv."),
     ] = "parquet",
     raw_source: Annotated[
         str | None, typer.Option("--raw-source", help="Raw source that a raw file is. Default: its path as given.")
@@ -40,7 +41,7 @@ def ingest(
     You can run it again with the same files. `ingest.columns` maps their columns. Raw files go unchanged into a raw
     depot, in chunks.
     """
-    if format_ in RAW_FORMATS:
+    if format_ not in TABLES and format_ in names():
         place = call.settings()
         if place.format.type not in {None, format_}:
             raise SettingsError(
@@ -64,17 +65,15 @@ def ingest(
 def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool) -> list[Ingested]:
     """Ingest files with a progress bar on a terminal, and say what became of each unless `quiet`."""
     from windrow.engine import open_engine
-    from windrow.ingest.ingest import Format
     from windrow.ingest.ingest import ingest as ingest_into
 
-    formats: dict[str, Format] = {"parquet": "parquet", "delta": "delta"}
-    if format_ not in formats:
-        known = ", ".join([*formats, *RAW_FORMATS])
+    if format_ not in TABLES:
+        known = ", ".join([*TABLES, *names()])
         raise SettingsError(f"--format {format_!r} is not known", f"Known are {known}.")
     done = []
     with counter("ingest", quiet) as progress:
         taken = ingest_into(
-            open_engine(settings), files, settings.ingest.columns, formats[format_], settings.keep, progress
+            open_engine(settings), files, settings.ingest.columns, TABLES[format_], settings.keep, progress
         )
         for ingested in taken:
             done.append(ingested)

@@ -17,8 +17,11 @@ from windrow.errors import SettingsError
 def init(
     call: Call,
     payload: Annotated[
-        str, typer.Option("--payload", help="The payload's type in the depot: string or binary.")
-    ] = "string",
+        str | None,
+        typer.Option(
+            "--payload", help="Type of payloads: string (default), binary, double, bigint, boolean, struct<...>."
+        ),
+    ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Make a raw depot, for chunks of raw files.")] = False,
 ) -> None:
     """Create the depot, the ledger and a commented windrow.toml.
@@ -26,21 +29,22 @@ def init(
     What exists already stays as it is. --raw makes a raw depot and no ledger, whose columns depend on the records in
     the raw files.
     """
-    import pyarrow as pa
-
     from windrow.engine import open_engine
+    from windrow.model.payload import name, parse, text_or_bytes
     from windrow.runtime.api import batcher_of
     from windrow.runtime.opening import DepotReader, open_ledger
     from windrow.runtime.wall_clock import WallClock
     from windrow.settings.template import settings_file
 
-    if payload not in ("string", "binary"):
-        raise SettingsError(f"--payload {payload!r} is no type of payload", "Say string or binary.")
-    if raw and payload == "binary":
+    type_ = parse(payload or "string")
+    if raw and payload is not None:
         raise SettingsError("a raw depot has no payloads", "Leave --payload out.")
     file = Path(call.config or "windrow.toml")
     written = not file.exists()
-    chosen = (replace(call, config=None) if written else call).settings()
+    given = None if text_or_bytes(type_) == type_ else name(type_)
+    chosen = (replace(call, config=None) if written else call).settings(payload_type=given)
+    if given and not written and parse(call.settings().payload_type or "string") != type_:
+        raise SettingsError(f"--payload {payload} is not what {file} says", f"Write payload_type = {given!r} there.")
     if written:
         file.write_text(settings_file(chosen), encoding="utf-8")
     opened = open_engine(chosen)
@@ -48,7 +52,7 @@ def init(
     if raw:
         opened.create_raw_depot(chosen.keep)
     else:
-        opened.create_depot(pa.string() if payload == "string" else pa.binary(), chosen.keep)
+        opened.create_depot(type_, chosen.keep)
         open_ledger([DepotReader(None, opened, chosen)], batcher_of(chosen), WallClock().now())
         views = opened.create_views()
     options.note_paths(call.config, chosen, opened)

@@ -10,41 +10,34 @@ from rich.markup import escape
 
 from windrow.cli import options
 from windrow.cli.options import Call, aside, command, count, people
+from windrow.cli.topologies import Named, light
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
-    from windrow.model.results import Maintained
+    from windrow.model.results import Maintained, Role
+    from windrow.runtime.maintenance import Progress
 
 
-@command("config depot ledger engine", example="windrow maintain   or   windrow maintain --only ledger --dry-run")
+@command("config depot ledger engine", example="windrow maintain --dry-run   or   windrow maintain words:topology")
 def maintain(
     call: Call,
+    topology: Named = None,
     only: Annotated[str | None, typer.Option("--only", help="Look after this one alone: ledger or depot.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
 ) -> None:
     """Compact small files, and remove old files.
 
     It removes files older than `keep` that the table no longer uses, and never deletes a row. It can run at the same
-    time as a batcher. Files of the depot that the ledger has yet to read stay, however old they are.
+    time as a batcher. Files of the depot that the ledger has yet to read stay, however old they are. Of a topology it
+    maintains the table of states and each depot.
     """
-    from windrow.engine import open_engine
     from windrow.model.results import ROLES
-    from windrow.runtime.maintenance import maintain as look_after
-    from windrow.runtime.wall_clock import WallClock
 
     role = next((role for role in ROLES if role == only), None)
     if only is not None and role is None:
         raise SettingsError(f"--only {only!r} is no table", "Say ledger or depot.")
-    chosen = call.switch_settings()
     with aside.status("opening") as status:
-        done = look_after(
-            open_engine(chosen),
-            chosen,
-            WallClock().now(),
-            role,
-            dry_run,
-            lambda table, step: status.update(f"{table}: {step}"),
-        )
+        done = _maintain(call, topology, role, dry_run, lambda table, step: status.update(f"{table}: {step}"))
     if call.json:
         options.print_json({"dry_run": dry_run, "tables": [asdict(table) for table in done]})
         return
@@ -52,6 +45,27 @@ def maintain(
         people.print(
             f"[bold]{table.table}[/bold] {escape(table.location)}: {escape(_describe(table, dry_run))}.", soft_wrap=True
         )
+
+
+def _maintain(
+    call: Call, topology: str | None, role: Role | None, dry_run: bool, progress: Progress
+) -> list[Maintained]:
+    """Maintain the tables of the settings, or those of a topology."""
+    from windrow.runtime.wall_clock import WallClock
+
+    now = WallClock().now()
+    if topology is None:
+        from windrow.engine import open_engine
+        from windrow.runtime.maintenance import maintain
+
+        chosen = call.switch_settings()
+        return maintain(open_engine(chosen), chosen, now, role, dry_run, progress)
+    from windrow.topology.finding import find
+    from windrow.topology.running import maintain_topology
+
+    call.refuse_tables()
+    found = find(topology)
+    return maintain_topology(found, light(found, call.settings()), now, role, dry_run, progress)
 
 
 def _describe(table: Maintained, dry_run: bool) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from windrow.cli import options
-from windrow.cli.options import Call, command
-from windrow.cli.topologies import Named, print_offsets, standing_of
+from windrow.cli.options import Call, command, people
+from windrow.cli.topologies import Named, offsets_table, standing_of
 
 if TYPE_CHECKING:
     from windrow.settings.settings import Settings
@@ -25,7 +25,7 @@ def offsets(call: Call, topology: Named = None) -> None:
     if call.json:
         options.print_json({"depots": [options.plain(one) for one in found]})
         return
-    print_offsets(found)
+    people.print(offsets_table(found))
 
 
 def _offset(chosen: Settings) -> DepotOffset:

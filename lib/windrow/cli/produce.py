@@ -71,9 +71,10 @@ def produce(
     if last:
         raise SettingsError("--last is for --raw-source, not for lines", "Leave it out.")
     from windrow.cli.watching import stopping
+    from windrow.model.payload import text_or_bytes
     from windrow.operate.log import logging_to
     from windrow.producer.input import Input, Stop
-    from windrow.producer.lines import Fields, Reader
+    from windrow.producer.lines import TEXTUAL, Fields, Reader
     from windrow.producer.produce import Production
 
     fields = Fields.of(column or ())
@@ -86,7 +87,8 @@ def produce(
         _producing(chosen, PathBook.beside(call.config).path(chosen.depot), id_) as producer,
         counter("produce", quiet=call.json) as progress,
     ):
-        reader = Reader(fields, id_, part.max_message_bytes)
+        textual = text_or_bytes(producer.payload) == producer.payload
+        reader = Reader(fields, id_, part.max_message_bytes, TEXTUAL if textual else producer.payload)
         lines = Input(descriptor, stop, part.max_message_bytes)
         production = Production(producer, lines, reader, part, lambda sent: progress("messages", sent))
         done = production.run(resume=not no_resume, strict=strict)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 COLOURS = {"changed": "yellow", "other window": "cyan", "disappears": "red", "appears": "green"}
-Ticks = Literal["reuse", "fresh"]
+Ticks = Literal["reuse", "fresh", "merged"]
 
 
 @command(
@@ -40,7 +40,12 @@ def replay(
     window: Annotated[str | None, typer.Option("--window", help="Another window, such as 30s.")] = None,
     max_delay: Annotated[str | None, typer.Option("--max-delay", help="Another max_delay, such as 1m.")] = None,
     ticks: Annotated[
-        Ticks, typer.Option("--ticks", help="reuse: with the recorded ticks and flushes; fresh: without.")
+        Ticks,
+        typer.Option(
+            "--ticks",
+            help="reuse: with the recorded ticks and flushes; fresh: without. Events of a topology fire as recorded, "
+            "whenever they are due, or (merged) as recorded if they were and the others when they are due.",
+        ),
     ] = "reuse",
     from_: Annotated[
         str | None, typer.Option("--from", help="From this depot version, or this time of its commits, on.")
@@ -51,6 +56,9 @@ def replay(
     key: Annotated[list[str] | None, typer.Option("--key", help="Only this key; may be repeated.")] = None,
     source: Annotated[list[str] | None, typer.Option("--source", help="Only this source; may be repeated.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Tell so many changes and moves at most.")] = SHOWN,
+    live: Annotated[
+        bool, typer.Option("--live", help="Of a topology, with --into: then process what came since, as a run does.")
+    ] = False,
 ) -> int:
     """Replay the recorded log into a new ledger, and compare.
 
@@ -60,9 +68,13 @@ def replay(
     """
     if topology is not None:
         call.refuse_tables()
-        if (rules, window, max_delay, from_, to, key, source, ticks) != (None,) * 7 + ("reuse",):
-            raise SettingsError("a topology is replayed as it was recorded, and whole", "Only --into applies to it.")
-        return _replay_topology(topology, call.settings(), into, call.json)
+        if (rules, window, max_delay, from_, to, key, source) != (None,) * 7:
+            raise SettingsError("a topology is replayed whole", "Only --into, --ticks and --live apply to it.")
+        if live and into is None:
+            raise SettingsError("--live goes with --into", "Name the directory of the tables that stay.")
+        return _replay_topology(topology, call.settings(), into, ticks, live, call.json)
+    if live or ticks == "merged":
+        raise SettingsError("--live and --ticks merged are of a topology", "`windrow run` goes on from a new ledger.")
     from windrow.replaying import Portion
     from windrow.replaying import replay as play
 
@@ -78,13 +90,15 @@ def replay(
     return 0 if found.ok else 1
 
 
-def _replay_topology(place: str, chosen: Settings, into: str | None, json: bool) -> int:
+def _replay_topology(place: str, chosen: Settings, into: str | None, ticks: Ticks, live: bool, json: bool) -> int:
+    from windrow.runtime.wall_clock import WallClock
     from windrow.topology.finding import find
     from windrow.topology.replay import replay_topology
 
     topology = find(place)
     with steps("microbatches", quiet=json) as progress:
-        found = replay_topology(topology, light(topology, chosen), into, progress=progress)
+        clock = WallClock() if live else None
+        found = replay_topology(topology, light(topology, chosen), into, ticks, clock, progress=progress)
     if json:
         options.print_json({"ok": found.ok} | options.plain(found))
         return 0 if found.ok else 1
@@ -95,6 +109,8 @@ def _replay_topology(place: str, chosen: Settings, into: str | None, json: bool)
     states = ", ".join(f"{name} {count(rows, 'row')}" for name, rows in found.rows.items())
     outcome = "the states differ" if found.differences else "the states are equal"
     say(f"{count(found.microbatches, 'microbatch')} of {found.topology} again: {outcome} ({states}).", markup=False)
+    if live:
+        say(f"Then {count(found.live, 'microbatch')} of what came since.")
     return 0 if found.ok else 1
 
 

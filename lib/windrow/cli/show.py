@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_text
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
@@ -44,6 +44,10 @@ def show(
         str | None,
         typer.Option("--state", help="With MODULE:NAME: rows of this state; --key is the key, or all of it as JSON."),
     ] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", help="Batches with event times from here on, and such rejected messages.")
+    ] = None,
+    to: Annotated[str | None, typer.Option("--to", help="Those before this event time, ISO 8601.")] = None,
     limit: Limit = 10,
 ) -> None:
     """Show batches, rejections, what became of a message, a state.
@@ -56,6 +60,10 @@ def show(
         _show_state(call, id, state, key, at, limit)
         return
     _refuse_contradictions([id is not None, open_, closed, rejected, at is not None], id, key, source)
+    if (from_, to) != (None, None) and (id is not None or at is not None):
+        raise SettingsError("--from and --to go with a list", "Leave them out, or the ID or --at.")
+    begin = None if from_ is None else moments.microseconds(from_, "--from")
+    end = None if to is None else moments.microseconds(to, "--to")
     if type_ is not None and at is None:
         raise SettingsError("--type goes with --at", "Give the event time too: --key K --type T --at TIME.")
     if at is not None and key is None:
@@ -65,12 +73,13 @@ def show(
             _show_message(chosen, key, at, type_, source, limit, call.json)
             return
         state = "open" if open_ else "rejected" if rejected else "closed"
-        rows = _find_rows(chosen, id, state, key, source, limit)
+        asked = {"key": key, "source": source, "limit": limit, "begin": begin, "end": end}
+        rows = _find_rows(chosen, id, state, asked)
         if call.json:
             options.print_json(rows if id is None else rows[0])
             return
         if key is not None and not (open_ or closed or rejected):
-            rows += _find_rows(chosen, None, "rejected", key, source, limit)
+            rows += _find_rows(chosen, None, "rejected", asked)
     if not rows:
         say("Nothing like this in the ledger.")
     for row in rows:
@@ -161,9 +170,7 @@ def _print_arrival(number: int, arrival: Arrival) -> None:
         say(f"   {arrival.remedy}", markup=False)
 
 
-def _find_rows(
-    chosen: Settings, id_: str | None, state: str, key: str | None, source: str | None, limit: int
-) -> list[dict[str, Any]]:
+def _find_rows(chosen: Settings, id_: str | None, state: str, asked: dict[str, Any]) -> list[dict[str, Any]]:
     from windrow import reading
 
     if id_ is not None:
@@ -174,10 +181,9 @@ def _find_rows(
             else reading.rejection(chosen.ledger, id_)
         ]
     if state == "rejected":
-        return reading.rejections(chosen.ledger, key=key, source=source, limit=limit)
-    return reading.batches(
-        chosen.ledger, "open" if state == "open" else "closed", key, source, limit, chosen.idle_timeout
-    )
+        return reading.rejections(chosen.ledger, **asked)
+    found: Literal["open", "closed"] = "open" if state == "open" else "closed"
+    return reading.batches(chosen.ledger, found, idle_timeout=chosen.idle_timeout, **asked)
 
 
 def _print_batch(row: dict[str, Any], whole: bool) -> None:
@@ -226,5 +232,7 @@ def _place(row: dict[str, Any], whole: bool) -> Iterator[str]:
 
 
 def _payload(message: dict[str, Any]) -> str:
-    text = str(message["payload"]).rstrip("\0")
+    payload = message["payload"]
+    written = payload is None or isinstance(payload, str)
+    text = str(payload).rstrip("\0") if written else json_text.dumps(payload, ensure_ascii=False)
     return text if len(text) <= WIDEST_PAYLOAD else f"{text[:WIDEST_PAYLOAD]}..."

@@ -7,15 +7,17 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.console import Group
+from rich.markup import escape
 from rich.text import Text
 
 from windrow.cli import options
 from windrow.cli.options import Call, aside, command, count, people, say
-from windrow.cli.topologies import Named, print_standing, standing_of
+from windrow.cli.topologies import Named, offsets_table, standing_of
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -23,9 +25,11 @@ if TYPE_CHECKING:
 
     from windrow.reading import NeededDelay, Status
     from windrow.reading.conditions import Condition
-
+    from windrow.settings.settings import Settings
+    from windrow.topology.status import Standing
 
 EVERY = "2s"
+TENTH = 100_000  # of a second
 WORST = 10  # sources, unless all are asked for
 FailIf = Annotated[
     list[str] | None,
@@ -65,18 +69,19 @@ def status(
 
     if topology is not None:
         call.refuse_tables()
-        if watch or fail_if or kafka:
-            raise SettingsError(
-                "--watch, --fail-if and --kafka do not apply to a topology", "Run the command again, or use --json."
-            )
-        print_standing(standing_of(topology, call.settings()), call.json)
-        return 0
+        if fail_if or sources or kafka:
+            raise SettingsError("--fail-if, --sources and --kafka do not apply to a topology", "Use --json.")
     if every is not None and not watch:
         raise SettingsError("--every goes with --watch", "Give both, or none.")
     alarms = [conditions.parse(text) for text in fail_if or ()]
+    take: Callable[[], Look]
+    if topology is None:
+        take = partial(_look, call, alarms, sources, kafka)
+    else:
+        take = partial(_look_at_topology, topology, call.settings())
     if watch:
-        return _watch(call, alarms, _pause(every or EVERY), sources, kafka)
-    look = _look(call, alarms, sources, kafka)
+        return _watch(take, _pause(every or EVERY), call.json)
+    look = take()
     if call.json:
         options.print_json(look.document())
     else:
@@ -90,8 +95,51 @@ def status(
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """One look at the tables: the status, and the conditions that hold."""
+class TopologyLook:
+    """One look at a topology."""
+
+    at: str
+    standing: Standing
+    holding: None = None
+
+    def document(self) -> dict[str, Any]:
+        """Return what --json prints."""
+        return asdict(self.standing)
+
+    def lines(self) -> list[str]:
+        """Return what stands above the table of depots."""
+        found = self.standing
+        lines = [
+            f"topology  {found.topology}, states in {found.path}, microbatch {found.microbatch}",
+            *(["paused    nothing is read until `windrow resume`"] if found.paused else []),
+            f"states    {_rows_of(found)}",
+            *(f"event     {name} is due at {due}" for name, due in found.events.items()),
+            *(f"option    {name} = {value}" for name, value in found.options.items()),
+        ]
+        return [escape(line) for line in lines]
+
+    def tables(self) -> list[Table]:
+        """Return the table of depots."""
+        return [offsets_table(self.standing.depots)]
+
+    def remarks(self) -> list[str]:
+        """Return which depots were read before."""
+        return [
+            f"depot {name} was read before and is no longer one of the topology; its place is kept"
+            for name in self.standing.other_depots
+        ]
+
+    def line(self) -> str:
+        """Return all of it in one line."""
+        found = self.standing
+        waiting = sum(depot.versions_waiting for depot in found.depots)
+        paused = "; paused" if found.paused else ""
+        return f"{self.at}  microbatch {found.microbatch}; {count(waiting, 'version')} wait; {_rows_of(found)}{paused}"
+
+
+@dataclass(frozen=True, slots=True)
+class BatcherLook:
+    """One look at depot and ledger: the status, and the conditions that hold."""
 
     at: str
     status: Status
@@ -133,6 +181,7 @@ class Look:
         return [
             *([behind] if self.most is not None and sources > self.most else []),
             *([too_old] if too_old else []),
+            *_quantiles(self.status.needed_delay),
             f"{reaches}, depot version {reach.depot_version}",
             *(f"hint: {hint}" for hint in self.status.hints),
         ]
@@ -148,10 +197,31 @@ class Look:
             f"{found.closed.batches:,} closed, {refused:,} rejected{paused}"
         )
 
-    def view(self) -> Group:
-        """Return what a terminal shows."""
-        lines = [Text.from_markup(line) for line in self.lines()]
-        return Group(*lines, *self.tables(), *map(Text, self.remarks()), Text(f"{self.at}; Ctrl-C ends", style="dim"))
+
+Look: TypeAlias = TopologyLook | BatcherLook
+
+
+def _view(look: Look) -> Group:
+    """Return what a terminal shows."""
+    lines = [Text.from_markup(line) for line in look.lines()]
+    return Group(*lines, *look.tables(), *map(Text, look.remarks()), Text(f"{look.at}; Ctrl-C ends", style="dim"))
+
+
+def _rows_of(found: Standing) -> str:
+    return ", ".join(f"{name} {count(rows, 'row')}" for name, rows in found.states.items())
+
+
+def _look_at_topology(place: str, chosen: Settings) -> Look:
+    from windrow.runtime.wall_clock import WallClock
+
+    return TopologyLook(_second(WallClock().now()), standing_of(place, chosen))
+
+
+def _second(now: int) -> str:
+    """Return a time without what is less than a second."""
+    from windrow.model.timestamps import time_text
+
+    return time_text(now // 1_000_000 * 1_000_000)
 
 
 def _look(call: Call, alarms: Sequence[Condition], sources: bool, kafka: bool) -> Look:
@@ -166,19 +236,18 @@ def _look(call: Call, alarms: Sequence[Condition], sources: bool, kafka: bool) -
 
         found = replace(found, kafka=kafka_lag(chosen, now))
     holding = [said for alarm in alarms if (said := alarm.holds(found))]
-    at = reading.time_text(now // 1_000_000 * 1_000_000)
-    return Look(at, found, holding if alarms else None, None if sources else WORST)
+    return BatcherLook(_second(now), found, holding if alarms else None, None if sources else WORST)
 
 
-def _watch(call: Call, alarms: Sequence[Condition], pause: int, sources: bool, kafka: bool) -> int:
+def _watch(take: Callable[[], Look], pause: int, json: bool) -> int:
     """Look until Ctrl-C, which is no failure, or until a condition holds."""
     from windrow.runtime.wall_clock import WallClock
 
     clock = WallClock()
     try:
-        with _shown(call.json) as show:
+        with _shown(json) as show:
             while True:
-                look = _look(call, alarms, sources, kafka)
+                look = take()
                 show(look)
                 if look.holding or clock.wait(pause):
                     break
@@ -196,7 +265,7 @@ def _shown(json: bool) -> Iterator[Callable[[Look], None]]:
         yield lambda look: _line(json_text.dumps(look.document(), default=str, ensure_ascii=False))
     elif people.is_terminal:
         with Live(console=people, auto_refresh=False, vertical_overflow="visible") as live:
-            yield lambda look: live.update(look.view(), refresh=True)
+            yield lambda look: live.update(_view(look), refresh=True)
     else:
         yield lambda look: _line(look.line())
 
@@ -278,7 +347,7 @@ def _tables(found: Status, most: int | None) -> list[Table]:
     if most is not None and len(shown) > most:
         shown = tuple(sorted(shown, key=lambda row: row.clock)[:most])
     clocks = [(row.source or "''", *map(_short, (row.clock, row.floor, row.seen_at))) for row in shown]
-    refused = [(row.reason, f"{row.messages:,}", f"{row.missed_by_us / 1_000_000:.3f} s") for row in found.rejected]
+    refused = [(row.reason, f"{row.messages:,}", _off(row.missed_by_us)) for row in found.rejected]
     names = ("microbatch", "kind", "messages", "rejected", "opened", "closed", "prime_ms", "plan_ms", "process_ms")
     heads = ("no", "kind", "read", "rejected", "opened", "closed", "prime", "plan", "process")
     last = [tuple(_figure(getattr(row, name)) for name in names) for row in found.microbatches]
@@ -304,8 +373,21 @@ def _short(time: str) -> str:
     return time[:19].replace("T", " ")
 
 
+def _off(microseconds: int) -> str:
+    """Return a length of time to a tenth of a second, never shorter than it is."""
+    from windrow.model.durations import span
+
+    return span(-(-microseconds // TENTH) * TENTH)
+
+
 def _figure(value: object) -> str:
     return f"{value:,.0f}" if isinstance(value, float | int) else str(value)
+
+
+def _quantiles(needed: NeededDelay) -> list[str]:
+    """Say how much max_delay most of the messages that were too old needed."""
+    shares = [f"{100 * float(share):g} % needed at most {_off(us)}" for share, us in needed.quantiles_us.items()]
+    return [f"too old messages, without wrong clocks: {', '.join(shares)}"] if shares else []
 
 
 def _too_old(needed: NeededDelay, most: int | None) -> str:
@@ -314,12 +396,12 @@ def _too_old(needed: NeededDelay, most: int | None) -> str:
         return ""
     each = needed.by_source
     shown = each if most is None or len(each) <= most else dict(sorted(each.items(), key=lambda one: -one[1])[:most])
-    by_source = ", ".join(f"{source or repr(source)} {us / 1_000_000:.1f} s" for source, us in shown.items())
+    by_source = ", ".join(f"{source or repr(source)} {_off(us)}" for source, us in shown.items())
     if len(shown) < len(each):
         half, nine_tenths = (sorted(each.values())[round(share * (len(each) - 1))] for share in (0.5, 0.9))
         by_source = (
-            f"half of {len(each):,} sources need at most {half / 1_000_000:.1f} s, nine tenths "
-            f"{nine_tenths / 1_000_000:.1f} s; {by_source}; --sources shows all"
+            f"half of {len(each):,} sources need at most {_off(half)}, nine tenths {_off(nine_tenths)}; {by_source}; "
+            "--sources shows all"
         )
-    allowed, enough = needed.max_delay_us / 1_000_000, needed.needed_us / 1_000_000
-    return f"max_delay is {allowed:g} s; {enough:.1f} s would have kept every message that was too old ({by_source})"
+    allowed, enough = _off(needed.max_delay_us), _off(needed.needed_us)
+    return f"max_delay is {allowed}; {enough} would have kept every message that was too old ({by_source})"

@@ -12,6 +12,8 @@ from windrow.cli import options
 from windrow.cli.options import aside, count, say
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from windrow.runtime.runner import Runner, Summary
     from windrow.settings.settings import Settings
     from windrow.topology.status import DepotOffset, Standing
@@ -51,27 +53,8 @@ def standing_of(topology: str, settings: Settings) -> Standing:
     return standing(found, light(found, settings))
 
 
-def print_standing(found: Standing, json: bool) -> None:
-    """Say where a topology stands."""
-    if json:
-        options.print_json(found)
-        return
-    say(f"topology  {found.topology}, states in {found.path}, microbatch {found.microbatch}", markup=False)
-    if found.paused:
-        say("paused    nothing is read until `windrow resume`")
-    states = ", ".join(f"{name} {count(rows, 'row')}" for name, rows in found.states.items())
-    say(f"states    {states}", markup=False)
-    for name, due in found.events.items():
-        say(f"event     {name} is due at {due}", markup=False)
-    for name, value in found.options.items():
-        say(f"option    {name} = {value}", markup=False)
-    print_offsets(found.depots)
-    for name in found.other_depots:
-        say(f"depot {name} was read before and is no longer one of the topology; its place is kept", markup=False)
-
-
-def print_offsets(depots: list[DepotOffset]) -> None:
-    """Show how far depots are read."""
+def offsets_table(depots: list[DepotOffset]) -> Table:
+    """Return a table of how far depots are read."""
     from rich import box
     from rich.table import Table
 
@@ -79,7 +62,7 @@ def print_offsets(depots: list[DepotOffset]) -> None:
     for one in depots:
         figures = (str(one.read_version), str(one.version), str(one.versions_waiting))
         table.add_row(one.name, *figures, one.start_from, one.clock or "")
-    options.people.print(table)
+    return table
 
 
 def run(found: Topology, settings: Settings, work: Callable[[Runner], Summary]) -> Summary:

@@ -13,7 +13,7 @@ from windrow.cli.options import Call, aside, command, count, people, say
 from windrow.cli.progress import steps
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
-from windrow.model.durations import text
+from windrow.model.durations import SECOND, span
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,8 +45,9 @@ def tune(
 ) -> None:
     """Try other windows and delays on the messages of the depot.
 
-    For each pair it shows the batches, the rejections and how long messages wait. It writes to no table. The other
-    rules come from the settings.
+    For each pair it shows the batches, the rejections, how long messages wait, and the share of rounds of measurements
+    that stay whole under each choice of `split_at` and `repeats`. Sources with wrong clocks are left out. It writes to
+    no table. The other rules come from the settings.
     """
     from windrow.reading import plot, tuning
     from windrow.reading.recent import recent
@@ -58,8 +59,9 @@ def tune(
     end = None if to is None else moments.microseconds(to, "--to")
     with call.readable_settings() as chosen, aside.status("reading"):
         rules = chosen.rules.build()
-        found = recent(chosen.depot, chosen.depot_columns, limit, begin, end)
-        trial = tuning.Trial.of(found.messages, key, source, WallClock().now() + chosen.max_clock_skew)
+        found = recent(chosen.depot, chosen.depot_columns, limit, begin, end, chosen.payload_type)
+        latest = WallClock().now() + chosen.max_clock_skew
+        trial = tuning.Trial.of(found.messages, key, source, latest, rules, chosen.warn)
     with steps("pairs", quiet=call.json) as progress:
         tuned = tuning.sweep(trial, _listed(windows, "--windows"), _listed(delays, "--delays"), rules, progress)
     advice = tuning.advise(trial, rules, keep)
@@ -93,6 +95,7 @@ def _document(
         "depot_versions": [found.first, found.last],
         "rules": asdict(rules),
         "pairs": tuned.to_pylist(),
+        "left_out": trial.left_out,
         "advice": asdict(advice),
         "file": None if out is None else str(out),
     }
@@ -106,23 +109,33 @@ def _tell(found: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Ad
     say(f"{count(trial.messages, 'message')} of depot versions {found.first} to {found.last}.{_cut(found)}")
     for reason, number in trial.refused.items():
         say(f"  {number:,} are {reason} under any rules")
-    heads = ("window", "max_delay", "rejected", "batches", "in one", "wait", "95 %")
-    table = Table(*heads, "", box=box.SIMPLE_HEAD)
+    heads = ("window", "max_delay", "rejected", "batches", "in one", "wait", "95 %", "whole %")
+    table = Table(*heads, "", box=box.SIMPLE_HEAD, padding=0)
     for column in table.columns[:-1]:
         column.justify = "right"
     best = _best(tuned, advice)
     for row in tuned.to_pylist():
         now = (row["window_us"], row["max_delay_us"]) == (rules.window, rules.max_delay)
         enough = row["max_delay_us"] == best
-        notes = {"now": now, "enough": enough, "short": row["warning"] is not None}
+        notes = {"now": now, "enough": enough}
         style = "bold" if now else "green" if enough else None
         table.add_row(*_cells(row), ", ".join(note for note, holds in notes.items() if holds), style=style)
     people.print(table)
     say(f"now: the rules in force; enough: the shortest max_delay here that keeps {advice.keep_percent:g} %;")
-    say("short: a window no longer than max_delay + max_leap; in one: messages in a batch, on average;")
-    say("wait: how long messages wait at least until their batch closes, half of them and 95 %.")
-    for line in advice.why:
+    say("*: a window no longer than max_delay + max_leap; in one: messages in a batch, on average;", markup=False)
+    say("wait: how long messages wait at least until their batch closes, half of them and 95 %;")
+    say('whole: rounds of measurements in one batch, with split_at = "message", "midpoint", and repeats = "keep".')
+    for line in (*advice.why, *_of_rounds(tuned, rules, best)):
         say(line, markup=False)
+
+
+def _of_rounds(tuned: pa.Table, rules: Rules, best: int | None) -> tuple[str, ...]:
+    """Say what share of the rounds stays whole, under the rules in force if they were tried, else with enough delay."""
+    from windrow.reading.tuning import advise_repeats
+
+    rows = tuned.to_pylist()
+    now = [row for row in rows if (row["window_us"], row["max_delay_us"]) == (rules.window, rules.max_delay)]
+    return advise_repeats([*now, *(row for row in rows if row["max_delay_us"] == best), *rows][0])
 
 
 def _cut(found: Recent) -> str:
@@ -138,15 +151,17 @@ def _best(tuned: pa.Table, advice: Advice) -> int | None:
 
 def _cells(row: dict[str, Any]) -> list[str]:
     mean = row["batch_messages_mean"]
+    whole = [row[f"whole_percent_{name}"] for name in ("message", "midpoint", "keep")]
     return [
-        text(row["window_us"]),
-        text(row["max_delay_us"]),
+        row["window"] + ("*" if row["warning"] else ""),
+        row["max_delay"],
         f"{row['rejected_percent']:.2f} %",
         f"{row['batches']:,}",
         "" if mean is None else f"{mean:,.1f}",
         *(_seconds(row[f"wait_seconds_{name}"]) for name in ("median", "p95")),
+        "" if None in whole else "/".join(f"{percent:.0f}" for percent in whole),
     ]
 
 
 def _seconds(value: float | None) -> str:
-    return "" if value is None else f"{value:,.1f} s"
+    return "" if value is None else span(round(10 * value) * SECOND // 10)

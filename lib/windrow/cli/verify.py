@@ -8,14 +8,24 @@ import typer
 
 from windrow.cli import options
 from windrow.cli.options import Call, aside, command, count, say
+from windrow.cli.topologies import Named, light
+from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
-    from windrow.verify import Books, Report
+    from collections.abc import Sequence
+
+    from windrow.settings.settings import Settings
+    from windrow.topology.verify import TopologyReport
+    from windrow.verify import Books, Difference, Report
 
 
-@command("config depot ledger engine", example="windrow verify --at 12 --at 40")
+MOST = 5_000_000
+
+
+@command("config depot ledger engine", example="windrow verify --at 12 --at 40   or   windrow verify words:topology")
 def verify(
     call: Call,
+    topology: Named = None,
     at: Annotated[
         list[int] | None, typer.Option("--at", help="Ledger version to check; may be repeated. Default: the latest.")
     ] = None,
@@ -26,18 +36,29 @@ def verify(
             min=0,
             help="Derive the batches again of streams with so many messages together, the smallest streams first.",
         ),
-    ] = 5_000_000,
+    ] = MOST,
     all_: Annotated[bool, typer.Option("--all", help="Derive the batches again of all streams.")] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit status 1 also where something could not be checked.")
+    ] = False,
+    replay: Annotated[
+        bool, typer.Option("--replay", help="Of a topology: run its microbatches again, and compare the states.")
     ] = False,
 ) -> int:
     """Check that the ledger holds every message exactly once.
 
     It looks for each message of the depot in the ledger. Code that is independent of the batcher then derives from the
     log the processing times, the rejections with their reasons and the batches of each stream, message by message, and
-    compares them with the ledger. Exit status 1 on any difference.
+    compares them with the ledger. Exit status 1 on any difference. Of a topology it checks that each row of its depots
+    was taken once, and that the files of its states are sound.
     """
+    if topology is not None:
+        call.refuse_tables()
+        if at or all_ or most != MOST:
+            raise SettingsError("--at, --most and --all do not apply to a topology", "--replay and --strict do.")
+        return _verify_topology(topology, call.settings(), replay, strict, call.json)
+    if replay:
+        raise SettingsError("--replay is of a topology", "`windrow replay` replays the ledger of the batcher.")
     from windrow.verify import verify as check
 
     with call.readable_settings() as chosen, aside.status("verifying") as spinner:
@@ -54,6 +75,38 @@ def verify(
     else:
         _print_report(report)
     return 0 if report.ok and (report.complete or not strict) else 1
+
+
+def _verify_topology(place: str, chosen: Settings, replay: bool, strict: bool, json: bool) -> int:
+    from windrow.topology.finding import find
+    from windrow.topology.verify import verify_topology
+
+    topology = find(place)
+    with aside.status("verifying") as spinner:
+        report = verify_topology(
+            topology, light(topology, chosen), replay, progress=lambda what: spinner.update(f"verifying {what}")
+        )
+    if json:
+        options.print_json({"ok": report.ok, "complete": report.complete} | options.plain(report))
+    else:
+        _print_books(report)
+    return 0 if report.ok and (report.complete or not strict) else 1
+
+
+def _print_books(report: TopologyReport) -> None:
+    """Print the books of a topology."""
+    for depot in report.depots:
+        counted = "not counted" if depot.counted is None else f"{depot.counted:,} there"
+        versions = "nothing read" if depot.first is None else f"versions {depot.first} to {depot.last}"
+        say(f"depot {depot.name}, {versions}: {count(depot.taken, 'row')} taken, {counted}", markup=False)
+    for state in report.states:
+        again = "" if state.replayed is None else f"; replayed {state.replayed[:16]}"
+        held = f"{count(state.rows, 'row')} in {count(state.files, 'file')}"
+        say(f"state {state.name}: {held}, digest {state.digest[:16]}{again}", markup=False)
+    _print_found(report.findings, report.differences)
+    unchecked = "[yellow]not all was checked; in the rest no difference[/yellow]"
+    good = "[green]no difference[/green]" if report.complete else unchecked
+    say(good if report.ok else f"[red]{count(len(report.differences), 'difference')}[/red]")
 
 
 def _print_report(report: Report) -> None:
@@ -73,14 +126,20 @@ def _print_report(report: Report) -> None:
             f"  derived again: {count(books.decided, 'decision')}, "
             f"the batches of {books.derived_streams:,} of {count(books.streams, 'stream')}"
         )
-    for finding in report.findings:
+    _print_found(report.findings, report.differences)
+    say(_verdict(report))
+
+
+def _print_found(findings: Sequence[str], differences: Sequence[Difference]) -> None:
+    """Print what could not be checked, and each difference with its first examples."""
+    for finding in findings:
         say(f"not checked: {finding}", markup=False)
-    for difference in report.differences:
-        say(f"[red]difference[/red] in ledger version {difference.ledger_version}: {difference.check}")
+    for difference in differences:
+        where = "" if difference.ledger_version < 0 else f" in ledger version {difference.ledger_version}"
+        say(f"[red]difference[/red]{where}: {difference.check}")
         say(f"  expected {difference.expected}, found {difference.found}", markup=False)
         for example in difference.examples[:3]:
             say(f"    {example}", markup=False)
-    say(_verdict(report))
 
 
 def _by_format(books: Books) -> str:

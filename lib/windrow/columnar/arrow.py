@@ -58,6 +58,16 @@ PLAIN = {
 }
 
 
+def large_type(type_: pa.DataType) -> pa.DataType:
+    """Return a plain type with 64-bit offsets for text and bytes, also inside a struct."""
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(field.name, large_type(field.type)) for field in type_])
+    return LARGE.get(type_, type_)
+
+
+LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+
+
 def counted(table: pa.Table) -> pa.Table:
     """Return the table with times as numbers, at any depth."""
     return table.cast(pa.schema([(field.name, _counted(field.type)) for field in table.schema]))
@@ -109,6 +119,14 @@ def where(table: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
     return table.slice(0, count) if count in (0, table.num_rows) else table.filter(mask)
 
 
+def equal(one: pa.Array, other: pa.Array) -> pa.Array:
+    """Return where two columns have the same value; NULL is the same as NULL."""
+    if pa.types.is_nested(one.type):
+        return pa.array([left == right for left, right in zip(one, other, strict=True)], pa.bool_())
+    both_null = pc.and_(pc.is_null(one), pc.is_null(other))
+    return pc.or_(both_null, pc.fill_null(pc.equal(one, other), False))
+
+
 def without(table: pa.Table, rows: npt.NDArray[np.int64]) -> tuple[pa.Table, npt.NDArray[np.int64]]:
     """Return the other rows of a table, all of them without a copy, and their row numbers."""
     every = np.arange(table.num_rows)
@@ -142,14 +160,27 @@ def take(column: pa.ChunkedArray, at: pa.Array) -> pa.ChunkedArray:
     type_ = plain_type(column.type)
     if chosen.type == type_:
         return chosen
-    if pa.types.is_large_string(chosen.type) or pa.types.is_large_binary(chosen.type):
-        buffer = pc.fill_null(pc.binary_length(chosen), 0).to_numpy()
-        parts = [column.take(at.slice(first, last - first)) for first, last in pieces(buffer)]
+    if chosen.type == large_type(type_):
+        parts = [column.take(at.slice(first, last - first)) for first, last in pieces(byte_count(chosen))]
         return pa.chunked_array([chunk.cast(type_) for part in parts for chunk in part.chunks], type_)
     return chosen.cast(type_)
 
 
-def pieces(buffer: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+def byte_count(values: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.integer]:
+    """Return how many bytes each value counts: text and bytes their length, a number 8, a boolean 1, NULL 0.
+
+    A struct counts what its fields count together.
+    """
+    type_ = values.type
+    if pa.types.is_struct(type_):
+        fields = [byte_count(pc.struct_field(values, at)) for at in range(type_.num_fields)]
+        return np.sum(fields, axis=0, dtype=np.int64)
+    if pa.types.is_primitive(type_):
+        return values.is_valid().to_numpy(zero_copy_only=False) * np.int32(max(type_.bit_width // 8, 1))
+    return pc.fill_null(pc.binary_length(values), 0).to_numpy()
+
+
+def pieces(buffer: npt.NDArray[np.integer]) -> list[tuple[int, int]]:
     """Cut values of these sizes in bytes into runs that fit one array, and return where each begins and ends."""
     begins = np.unique(np.cumsum(buffer) // MOST_BYTES, return_index=True)[1].tolist() or [0]
     return list(pairwise([*begins, buffer.size]))

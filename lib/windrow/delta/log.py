@@ -18,11 +18,12 @@ from windrow.delta.table import history, known_snapshot, latest_table, reading
 from windrow.errors import DepotUnreadable, TableMissing, TableRefused
 from windrow.model import chunks, tables
 from windrow.model.commits import BYTES, FEED, SAID, Commit, fingerprint, rows_added
+from windrow.model.payload import of_column
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A Delta table: id, latest version, columns, the payload type of its messages, whether its change feed is on.
+    """A Delta table: id, latest version, columns, the type of its payloads, whether its change feed is on.
 
     A `raw` depot holds chunks of bytes.
     """
@@ -128,7 +129,7 @@ def identity(table: DeltaTable) -> Table:
         str(metadata.id),
         table.version(),
         schema,
-        payload_type(schema),
+        of_column(schema),
         metadata.configuration.get(FEED) == "true",
         chunks.is_raw(schema),
     )
@@ -141,13 +142,7 @@ def ledger_schema_of(columns: pa.Schema) -> pa.Schema:
     """
     if tables.is_of_topology(columns.names):
         return pa.schema([pa.field(field.name, plain_type(field.type)) for field in columns])
-    return tables.ledger_schema(payload_type(columns), raw=tables.is_over_raw(columns.names))
-
-
-def payload_type(schema: pa.Schema) -> pa.DataType:
-    """Return the payload type of messages: binary if the table has binary payloads, else string."""
-    binary = "payload" in schema.names and plain_type(schema.field("payload").type) == pa.binary()
-    return pa.binary() if binary else pa.string()
+    return tables.ledger_schema(of_column(columns), raw=tables.is_over_raw(columns.names))
 
 
 def added(commits: Iterable[Commit], after: int, upto: int) -> dict[int, int | None]:

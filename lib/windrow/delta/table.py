@@ -166,13 +166,14 @@ class Snapshot:
         try:
             # guard: same-entry
             # guard: table-as-primed
-            return self.table.version() == self.version and _entry(self.table, self.version) == self.entry
+            return self.table.version() == self.version and self.is_in_log()
         except FAULTS:
             return False
 
     def is_in_log(self) -> bool:
         """Tell whether the log still has the same entry for this version, wherever the handle is. Raises OSError."""
-        return _entry(self.table, self.version) == self.entry
+        size = None if self.entry is None else self.entry[0]
+        return _entry(self.table, self.version, size) == self.entry
 
     def content(self, version: int) -> bytes | None:
         """Return the log entry of a version if all of it was read, else None."""
@@ -233,15 +234,23 @@ def table_files(location: str, table: DeltaTable) -> FileSystem:
     return SubTreeFileSystem(str(path.resolve()), LocalFileSystem())
 
 
-def files_in(location: str) -> FileSystem:
-    """Return the files of a table as delta-rs reads and writes them, by their paths in it."""
-    return PyFileSystem(DeltaStorageHandler(location))
+def files_in(location: str, sizes: dict[str, int] | None = None) -> FileSystem:
+    """Return the files of a table as delta-rs reads and writes them, by their paths in it.
+
+    A store is not asked for `sizes` in bytes that are known.
+    """
+    return PyFileSystem(DeltaStorageHandler(location, known_sizes=sizes))
 
 
-def _entry(table: DeltaTable, version: int) -> tuple[int, bytes] | None:
-    """Return the size and the beginning of a version's log entry, None if there is none. Raises OSError."""
+def _entry(table: DeltaTable, version: int, size: int | None = None) -> tuple[int, bytes] | None:
+    """Return the size and the beginning of a version's log entry, None if there is none. Raises OSError.
+
+    With its `size` known, a store is asked once: another entry has another beginning, with the time of its commit.
+    """
+    place, uri = entry_path(version), table.table_uri
+    known = None if size is None or local_path(uri) is not None else {place: size}
     try:
-        with files_in(table.table_uri).open_input_file(entry_path(version)) as opened:
+        with files_in(uri, known).open_input_file(place) as opened:
             return opened.size(), opened.read(min(opened.size(), BEGINNING_BYTES))
     except FileNotFoundError:
         return None

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from windrow.columnar.arrow import plain
-from windrow.delta.log import Log, Table, payload_type
+from windrow.delta.log import Log, Table
 from windrow.engine.arrivals import Arrived, next_versions
-from windrow.engine.depot_rows import RowsSlice, is_ledger, no_rows_of, rows_of
+from windrow.engine.depot_rows import RowsSlice, StateChanges, has_states, is_ledger, no_rows_of, rows_of
 from windrow.engine.slices import ArrowSlice, mapping_of, messages_of
-from windrow.errors import SettingsError, TableRefused, require
+from windrow.errors import MessagesError, SettingsError, TableRefused, require
 from windrow.expressions import Mapping as ColumnMapping
-from windrow.model import messages
+from windrow.model import messages, payload
 from windrow.model.commits import CHANGE, VERSION
 from windrow.settings.settings import Settings
 
@@ -35,7 +35,7 @@ class Conversion:
     """How a depot is converted: its format (None if it is not raw) and its mapping (None if it has message columns).
 
     `columns` are the input of the mapping, `payload` is the type of the resulting payloads. A `verbatim` depot holds no
-    messages, and its rows are read unchanged.
+    messages, and its rows are read unchanged; of the table of a topology, what changed in a `state`.
     """
 
     format: Format | None
@@ -43,13 +43,21 @@ class Conversion:
     columns: pa.Schema
     payload: pa.DataType
     verbatim: bool = False
+    state: StateChanges | None = None
 
     @classmethod
-    def of(cls, settings: Settings, table: Table, rows: bool = False) -> Conversion:
+    def of(cls, settings: Settings, table: Table, rows: bool | StateChanges = False) -> Conversion:
         """Return the conversion of a depot; with `rows`, the rows of a depot without messages are read unchanged.
 
         Raises SettingsError, ExpressionError, TableRefused for a ledger.
         """
+        if isinstance(rows, StateChanges):
+            return cls(None, None, table.schema, table.payload, verbatim=True, state=rows)
+        if has_states(table.schema):
+            raise TableRefused(
+                f"{settings.depot} has the states of a topology",
+                'Say what changes of which state to read: Depot("...", state="...").',
+            )
         if rows and _has_no_messages(settings, table):
             return cls(None, None, table.schema, table.payload, verbatim=True)
         if is_ledger(table.schema):
@@ -58,7 +66,7 @@ class Conversion:
             )
         if not table.raw:
             mapping = mapping_of(settings.depot_columns, table.schema)
-            return cls(None, mapping, table.schema, mapping.payload_type(table.schema) if mapping else table.payload)
+            return cls(None, mapping, table.schema, payload_type_of(settings, mapping, table.schema))
         if settings.format.type is None:
             raise SettingsError(
                 "the depot is raw, but the format of its chunks is not set", "Set type and fields under [format]."
@@ -70,13 +78,12 @@ class Conversion:
             format_ = format_of(settings.format)
         columns = columns_of(format_.parser.schema)
         mapping = mapping_of(settings.depot_columns, columns)
-        payload = mapping.payload_type(columns) if mapping else payload_type(columns)
-        return cls(format_, mapping, columns, payload)
+        return cls(format_, mapping, columns, payload_type_of(settings, mapping, columns))
 
     @property
     def of_ledger(self) -> bool:
-        """Tell whether the depot is the ledger of a batcher, whose closed batches are read."""
-        return self.verbatim and is_ledger(self.columns)
+        """Tell whether the depot is a ledger, of which closed batches or the changes of a state are read."""
+        return self.state is not None or (self.verbatim and is_ledger(self.columns))
 
     @property
     def arriving(self) -> tuple[str, ...]:
@@ -84,7 +91,7 @@ class Conversion:
         return ("insert", "update_postimage") if self.of_ledger else ("insert",)
 
     def counts(self, added: Mapping[int, int | None]) -> dict[int, int | None]:
-        """Return how many rows each version has; None for a ledger, whose log does not count closed batches."""
+        """Return how many rows each version has; None for a ledger, whose log does not count what is read of it."""
         return dict.fromkeys(added) if self.of_ledger else dict(added)
 
     def mapped(self, frame: DataFrame) -> DataFrame:
@@ -99,9 +106,9 @@ class Conversion:
         Raises DepotChanged for deletions and updates, unless `on_depot_delete` is `ignore`.
         """
         if self.verbatim:
-            return rows_of(feed, inserted, on_depot_delete)
+            return rows_of(feed, inserted, on_depot_delete, self.state)
         if self.format is None:
-            return messages_of(feed, inserted, on_depot_delete)
+            return messages_of(feed, inserted, on_depot_delete, self.payload)
         from windrow.engine.raw_slices import chunks_of
 
         return chunks_of(feed, inserted, on_depot_delete)
@@ -121,13 +128,14 @@ class Conversion:
 
         def to_messages(fields: pa.Table) -> pa.Table:
             if self.mapping is None or not fields.num_rows:
-                return messages.conform(fields if self.mapping is None else self._none()).select(COLUMNS)
+                given = fields if self.mapping is None else self._none()
+                return messages.conform(given, self.payload).select(COLUMNS)
             from windrow.engine.spark.frames import frame_of
 
             frame = frame_of(session, fields.select(self.columns.names).cast(self.columns, safe=False))
             found = plain(frame.selectExpr(*self.mapping.spark_select(self.payload)).toArrow())
             require(found.num_rows == fields.num_rows, "Spark returned as many messages as there are records")
-            return messages.conform(found).select(COLUMNS)
+            return messages.conform(found, self.payload).select(COLUMNS)
 
         return to_messages
 
@@ -148,7 +156,7 @@ class Conversion:
     def no_rows(self) -> pa.Table:
         """Return an empty table with the columns of what is read from the depot, and `version`."""
         if self.verbatim:
-            return no_rows_of(self.columns)
+            return no_rows_of(self.columns, self.state)
         return self._none().append_column(pa.field("version", pa.int64()), pa.array([], pa.int64()))
 
     def _none(self) -> pa.Table:
@@ -181,7 +189,7 @@ class Conversion:
     def apply(self, rows: pa.Table) -> pa.Table:
         """Map rows, or the fields of a raw depot's records, to messages in the same order, without Spark."""
         if self.mapping is None:
-            return messages.conform(rows).select(COLUMNS)
+            return messages.conform(rows, self.payload).select(COLUMNS)
         return self.mapping.apply(
             rows.select(self.columns.names).cast(self.columns, safe=False), self.payload
         ).read_all()
@@ -194,6 +202,23 @@ class Conversion:
     def table(self, table: Table) -> Table:
         """Return the depot with the type of its payloads."""
         return replace(table, payload=self.payload)
+
+
+def payload_type_of(settings: Settings, mapping: ColumnMapping | None, columns: pa.Schema) -> pa.DataType:
+    """Return the type of payloads that is set, or else the one that `columns` give.
+
+    Raises MessagesError if payloads must be converted and no expression says how.
+    """
+    found = payload.of_column(columns)
+    if not settings.payload_type:
+        return mapping.payload_type(columns) if mapping else payload.text_or_bytes(found)
+    wanted = payload.parse(settings.payload_type)
+    if mapping is None and wanted != found:
+        raise MessagesError(
+            f"payload_type is {payload.name(wanted)}, but the depot has payloads of type {payload.name(found)}",
+            'Map them: write payload = "payload" under [depot.columns], or another expression.',
+        )
+    return wanted
 
 
 def _has_no_messages(settings: Settings, table: Table) -> bool:

@@ -9,8 +9,10 @@ from windrow.delta.log import Log, Table
 from windrow.delta.mending import follow, mend
 from windrow.delta.table import missing
 from windrow.engine.conversion import Conversion
+from windrow.engine.depot_rows import StateChanges
 from windrow.expressions import recorded_text
 from windrow.model.commits import Commit
+from windrow.model.payload import parse
 from windrow.settings.settings import Settings
 
 
@@ -20,8 +22,8 @@ class DepotAndLedger:
     _depot: str
     _ledger: str
 
-    def __init__(self, settings: Settings, rows: bool) -> None:
-        """Remember the settings; with `rows`, the rows of a depot without messages are read unchanged."""
+    def __init__(self, settings: Settings, rows: bool | StateChanges) -> None:
+        """Remember the settings; with `rows`, a depot without messages is read as its rows, or as changes."""
         self._settings, self._as_rows = settings, rows
 
     def _log(self, location: str) -> Log:
@@ -35,6 +37,11 @@ class DepotAndLedger:
         mend(self._ledger, "ledger")
         # guard: ledger-follows-depot
         follow(self._ledger, self._depot)
+
+    def _created_type(self, payload: pa.DataType) -> pa.DataType:
+        """Return the type of payloads in a depot to create: the one that is set, unless an expression makes it."""
+        given = self._settings.payload_type
+        return parse(given) if given and "payload" not in self._settings.depot_columns else payload
 
     def _keep_read(self, after: int, upto: int) -> None:
         """Sync the versions of the depot that are about to be read to the local disk."""

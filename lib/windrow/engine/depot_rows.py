@@ -1,23 +1,34 @@
-"""Read the unchanged rows of a depot without messages, which topologies can use as input.
+"""Read the rows of a depot without messages, which topologies can use as input.
 
-If the depot is the ledger of a batcher, its rows are the closed batches, each in the version that closed it. Such rows
-move no clock.
+If the depot is the ledger of a batcher, its rows are the closed batches, each in the version that closed it. If it has
+the states of a topology, its rows are what each version changed in one state: an engine may remove rows that stay as
+they are, and insert them again, so the rows before and after a version are compared. No such rows move a clock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import no_rows, text, where
+from windrow.columnar.arrow import equal, no_rows, text, where
 from windrow.engine.slices import ArrowSlice, refuse_changes, version_of
+from windrow.errors import DepotChanged
 from windrow.model import tables
 from windrow.model.commits import FEED_COLUMNS, VERSION
 from windrow.model.messages import SUMMARY
 
 LEDGER_COLUMNS = {"id", "state", "token", "schema_version", "microbatch"}
+
+
+@dataclass(frozen=True, slots=True)
+class StateChanges:
+    """The state of a topology whose changes are read, and its columns."""
+
+    state: str
+    columns: tuple[str, ...]
 
 
 class RowsSlice(ArrowSlice):
@@ -47,15 +58,23 @@ def is_ledger(columns: pa.Schema) -> bool:
     return set(columns.names) >= LEDGER_COLUMNS and not tables.is_of_topology(columns.names)
 
 
-def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> pa.Table:
-    """Return the new rows of a change feed (of a ledger, its closed batches), each with its depot `version`.
+def has_states(columns: pa.Schema) -> bool:
+    """Tell whether a table has the states of a topology."""
+    return set(columns.names) >= LEDGER_COLUMNS and tables.is_of_topology(columns.names)
+
+
+def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str, state: StateChanges | None) -> pa.Table:
+    """Return the new rows of a change feed, each with its depot `version`: of a ledger, closed batches or a `state`.
 
     If the table has a column `version`, the depot version keeps the feed's column name instead.
-    Raises DepotChanged for deletions and updates in other tables, unless `on_depot_delete` is `ignore`.
+    Raises DepotChanged for deletions and updates in other tables, and for a ledger that was set back, unless
+    `on_depot_delete` is `ignore`.
     """
-    ledger = is_ledger(feed.schema)
-    if on_depot_delete == "error" and not ledger:
-        refuse_changes(feed.filter(pc.invert(inserted)))
+    ledger = state is not None or is_ledger(feed.schema)
+    if on_depot_delete == "error":
+        refuse_set_back(_set_back(feed, inserted)) if ledger else refuse_changes(feed.filter(pc.invert(inserted)))
+    if state is not None:
+        return _changes(feed, inserted, state)
     kept = where(feed, pc.and_(inserted, pc.equal(feed["state"], text("closed"))) if ledger else inserted)
     version = kept[VERSION].cast(pa.int64())
     rows = kept.drop_columns([name for name in FEED_COLUMNS if name in kept.column_names])
@@ -63,12 +82,60 @@ def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> 
     return rows.append_column(version_name(rows.column_names), version)
 
 
+def _changes(feed: pa.Table, inserted: pa.ChunkedArray, state: StateChanges) -> pa.Table:
+    """Return the rows of a state that versions changed, by version and key; a deleted row has its last values."""
+    own = pc.equal(feed["state"], text(state.state))
+    after, before = feed.filter(pc.and_(own, inserted)), feed.filter(pc.and_not(own, inserted))
+    keys, known = _keys(after), _keys(before)
+    at = pc.index_in(keys, known)
+    same, was = pc.is_valid(at), before.take(at)
+    for name in state.columns:
+        same = pc.and_(same, equal(was[name].combine_chunks(), after[name].combine_chunks()))
+    # guard: rewritten-is-no-change
+    written = after.filter(pc.invert(same))
+    gone = before.filter(pc.invert(pc.is_in(known, keys)))
+    rows = pa.concat_tables(
+        part.append_column(tables.DELETED, pa.repeat(deleted, part.num_rows))
+        for part, deleted in ((written, False), (gone, True))
+    )
+    rows = rows.sort_by([(VERSION, "ascending"), ("id", "ascending")])
+    found = rows.select([*state.columns, tables.DELETED])
+    return found.append_column(version_name(found.column_names), rows[VERSION].cast(pa.int64()))
+
+
+def _keys(rows: pa.Table) -> pa.Array:
+    """Return the version and the id of each row as one text."""
+    return pc.binary_join_element_wise(rows[VERSION].cast(pa.string()), rows["id"], "/").combine_chunks()
+
+
+def _set_back(feed: pa.Table, inserted: pa.ChunkedArray) -> pa.Table:
+    """Return the microbatches that a ledger lost by a RESTORE, and its rollbacks."""
+    microbatches = pc.equal(feed["state"], text("microbatch"))
+    back = pc.or_kleene(pc.invert(inserted), pc.equal(feed["kind"], text("rollback")))
+    return feed.filter(pc.and_(microbatches, pc.fill_null(back, False)))
+
+
+def refuse_set_back(microbatches: pa.Table) -> None:
+    """Raise DepotChanged if a ledger lost microbatches, or has rolled some back."""
+    # guard: ledger-not-set-back
+    if microbatches.num_rows:
+        first = microbatches[VERSION][0].as_py()
+        raise DepotChanged(
+            f"version {first} of the ledger that is read as a depot takes back earlier microbatches: a rollback or a "
+            "RESTORE",
+            'The version was not read. Begin a new table of states after it: start_from = "version:N"; or set '
+            'on_depot_delete = "ignore" to read what it changed like any other change.',
+        )
+
+
 def version_name(columns: Iterable[str]) -> str:
     """Return the name of the column with the depot version, beside these columns."""
     return VERSION if "version" in map(str.lower, columns) else "version"  # Spark ignores the case of names
 
 
-def no_rows_of(columns: pa.Schema) -> pa.Table:
+def no_rows_of(columns: pa.Schema, state: StateChanges | None) -> pa.Table:
     """Return an empty table as `rows_of` returns it for a depot with these columns."""
-    kept = pa.schema([columns.field(name) for name in tables.BATCH]) if is_ledger(columns) else columns
+    names = tables.BATCH if is_ledger(columns) else columns.names
+    kept = pa.schema([columns.field(name) for name in (names if state is None else state.columns)])
+    kept = kept if state is None else kept.append(pa.field(tables.DELETED, pa.bool_()))
     return no_rows(kept.append(pa.field(version_name(kept.names), pa.int64())))

@@ -66,7 +66,7 @@ def version_of(rows: pa.Table) -> pa.ChunkedArray:
     return rows[VERSION if VERSION in rows.column_names else "version"]
 
 
-def messages_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> pa.Table:
+def messages_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str, payload: pa.DataType) -> pa.Table:
     """Return the inserted messages of a change feed, each with the depot version that added it.
 
     Raises DepotChanged for deletions and updates, unless `on_depot_delete` is `ignore`; DepotUnreadable.
@@ -75,7 +75,8 @@ def messages_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str)
         refuse_changes(feed.filter(pc.invert(inserted)))
     kept = where(feed, inserted)
     version = kept[VERSION].cast(pa.int64())
-    messages = message_columns.conform(kept.drop_columns([name for name in FEED_COLUMNS if name in kept.schema.names]))
+    rows = kept.drop_columns([name for name in FEED_COLUMNS if name in kept.schema.names])
+    messages = message_columns.conform(rows, payload)
     arrived = messages.select(list(message_columns.COLUMNS)).append_column("version", version)
     require_text(arrived)
     return arrived

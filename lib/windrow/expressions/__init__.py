@@ -23,7 +23,7 @@ import pyarrow as pa
 from windrow.columnar.arrow import plain_type
 from windrow.errors import ExpressionError, MissingExtra
 from windrow.expressions.casts import OTHERWISE, Refused, cast, nearest, refuse, resolve, spark_type
-from windrow.expressions.translation import counted, translate
+from windrow.expressions.translation import counted, struct, translate
 from windrow.model import messages
 
 ROWS_AT_ONCE = 65_536
@@ -94,19 +94,26 @@ class Mapping:
         return cls.of(expressions, columns, section=DEPOT)
 
     def payload_type(self, schema: pa.Schema) -> pa.DataType:
-        """Return the payload's type over rows of `schema`: binary when a binary column is taken as it is."""
+        """Return the payload's type where none is set: binary if a binary column is taken as it is, else text."""
         text = dict(self.expressions)["payload"]
         name = text[1:-1].replace("``", "`") if text.startswith("`") else text
         taken = [field for field in schema if field.name.lower() == name.lower()]
         return pa.binary() if taken and plain_type(taken[0].type) == pa.binary() else pa.string()
 
     def spark_select(self, payload_type: pa.DataType | None = None) -> list[str]:
-        """Return the select expressions for Spark, each cast to its column's type; payload is STRING by default."""
-        types = messages.schema(payload_type)
-        return [
-            f"CAST({text}{chr(10) * ('--' in text)} AS {spark_type(types.field(name).type)}) AS `{name}`"
-            for name, text in self.expressions
-        ]
+        """Return the select expressions for Spark, each cast to its column's type; payload is STRING by default.
+
+        A struct takes its fields by their names.
+        """
+        types, select = messages.schema(payload_type), []
+        for name, text in self.expressions:
+            type_, ended = types.field(name).type, text + "\n" * ("--" in text)
+            if pa.types.is_struct(type_):
+                fields = [f"'{one.name}', CAST(({ended}).`{one.name}` AS {spark_type(one.type)})" for one in type_]
+                select.append(f"CASE WHEN ({ended}) IS NOT NULL THEN named_struct({', '.join(fields)}) END AS `{name}`")
+            else:
+                select.append(f"CAST({ended} AS {spark_type(type_)}) AS `{name}`")
+        return select
 
     def duckdb_select(self, schema: pa.Schema, payload_type: pa.DataType | None = None) -> list[str]:
         """Return the select expressions for DuckDB over rows of `schema`, in which times are plain counts.
@@ -116,8 +123,12 @@ class Mapping:
         types, select = messages.schema(payload_type), []
         for name, text in self.expressions:
             with self._blaming(name, text):
-                value = translate(_parse(text, strict=True), schema)
-                select.append(f'{cast(value, spark_type(types.field(name).type)).sql} AS "{name}"')
+                tree, type_ = _parse(text, strict=True), types.field(name).type
+                if pa.types.is_struct(type_):
+                    value = struct(tree, schema, {one.name: spark_type(one.type) for one in type_})
+                else:
+                    value = cast(translate(tree, schema), spark_type(type_))
+                select.append(f'{value.sql} AS "{name}"')
         return select
 
     def apply(

@@ -97,7 +97,14 @@ BLANK, SPACE = r"[\x00-\x20\x7F]*", r"[\x00-\x20]*"
 NUMBER = r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))"
 DAY, TIME = r"(\d\d\d\d-\d\d-\d\d)", r"((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(?:(\.\d\d?\d?\d?\d?\d?)\d*)?"
 ZONE = r"(Z|[+-](?:0\d|1[0-7]):[0-5]\d)"
+# At most 200 digits and an exponent of two, so that no double is too large.
+DOUBLE = r"([+-]?(?:[0-9]{1,200}\.?[0-9]{0,200}|\.[0-9]{1,200})(?:[eE][+-]?[0-9]{1,2})?)"
 FORMS = {
+    "DOUBLE": {
+        rf"{SPACE}{DOUBLE}{SPACE}": r"\1",
+        rf"{SPACE}(?i:nan){SPACE}": "nan",
+        rf"{SPACE}([+-]?)(?i:inf|infinity){SPACE}": r"\1inf",
+    },
     "INT": {rf"{BLANK}([+-]?[0-9]+){BLANK}": r"\1"},
     "DECIMAL": {rf"{SPACE}{NUMBER}{SPACE}": r"\1"},
     "TIMESTAMP": {
@@ -109,6 +116,7 @@ FORMS = {
 # Not of these forms, and still a value for Spark: DuckDB has no other digits and errs in exponents (90e-3).
 UNSURE = {
     "INT": "$.",
+    "DOUBLE": rf"^{SPACE}[+-]?(?:0[xX].*|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?){SPACE}$",
     "DECIMAL": rf"^{SPACE}[+-]?(?:\pN+\.?\pN*|\.\pN+)(?:[eE][+-]?\pN+)?{SPACE}$",
     "TIMESTAMP": rf"^{BLANK}[+-]?T?[0-9]",
 }
@@ -131,7 +139,14 @@ SINGLE_TEXT = FLOAT_TEXT.replace("{tiny}", "1e-43").replace("{exact}", "CAST({x}
 CASTS = {
     **dict.fromkeys(("INT INT", "INT DECIMAL", "DECIMAL DECIMAL", "INT DOUBLE"), "{cast}({x} AS {type})"),
     **dict.fromkeys(("INT STRING", "BOOLEAN STRING"), "CAST({x} AS STRING)"),
-    **dict.fromkeys(("STRING INT", "STRING DECIMAL"), "{cast}({text} AS {type})"),
+    **dict.fromkeys(("STRING INT", "STRING DECIMAL", "STRING DOUBLE"), "{cast}({text} AS {type})"),
+    "STRING BOOLEAN": (
+        "CASE WHEN lower({x}) IN ('t', 'true', 'y', 'yes', '1') THEN true "
+        "WHEN lower({x}) IN ('f', 'false', 'n', 'no', '0') THEN false WHEN {x} IS NOT NULL THEN {otherwise} END"
+    ),
+    "INT BOOLEAN": "({x} <> 0)",
+    "DECIMAL DOUBLE": "CAST(CAST({x} AS STRING) AS DOUBLE)",
+    "FLOAT DOUBLE": "CAST(CAST({x} AS FLOAT) AS DOUBLE)",
     "DECIMAL STRING": r"regexp_replace(CAST({x} AS STRING), '^(-?)\.', '\10.')",
     "DECIMAL INT": "{cast}(trunc({x}) AS {type})",
     "DOUBLE INT": "{cast}(trunc({x}) AS {type})",
@@ -156,7 +171,8 @@ def cast(value: Value, target: str, *, attempt: bool = False) -> Value:
     if template is None:
         refuse(f"the embedded engine has no cast of {value.type} to {target}")
     verb, text = ("TRY_CAST" if attempt else "CAST"), _readable(value.sql, kind, attempt=attempt)
-    return Value(template.format(x=value.sql, cast=verb, type=target, text=text), target)
+    otherwise = f"error('not a {target}: ' || {value.sql})"
+    return Value(template.format(x=value.sql, cast=verb, type=target, text=text, otherwise=otherwise), target)
 
 
 def _readable(text: str, kind: str, *, attempt: bool) -> str:

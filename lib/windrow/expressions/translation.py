@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import reduce
@@ -150,6 +150,30 @@ def _entry(node: Any, schema: pa.Schema) -> Value:
     if value.inside is None or not pa.types.is_map(value.inside) or not isinstance(key.literal, str):
         refuse(f"the embedded engine has no {node.sql('spark')}")
     return _part(f"map_extract_value({value.sql}, {key.sql})", value.inside.item_type)
+
+
+def struct(node: Any, schema: pa.Schema, types: Mapping[str, str]) -> Value:
+    """Translate an expression that is a struct, a column or a call that makes one, to one with fields of some types."""
+    if type(node).__name__ == "Paren":
+        return struct(node.this, schema, types)
+    call = node.name.lower() if type(node).__name__ == "Anonymous" else ""
+    if call == "struct":
+        fields = {one.name if type(one).__name__ == "Column" else one.alias: one.unalias() for one in node.expressions}
+        found = {name: translate(one, schema) for name, one in fields.items()}
+    elif call == "named_struct":
+        names, values = node.expressions[::2], node.expressions[1::2]
+        found = {one.name: translate(value, schema) for one, value in zip(names, values, strict=False)}
+    else:
+        value = translate(node, schema)
+        members = value.inside.names if value.inside is not None and pa.types.is_struct(value.inside) else []
+        found = {name: _member(value, name) for name in members}
+    if not found:
+        refuse(
+            f"{node.sql('spark')} is no struct", "Write struct(...), named_struct(...) or a column that is a struct."
+        )
+    parts = [f"'{name}': {cast(found[resolve(name, list(found))], type_).sql}" for name, type_ in types.items()]
+    packed = f"{{{', '.join(parts)}}}"
+    return Value(packed if call else f"CASE WHEN {value.sql} IS NOT NULL THEN {packed} END", "STRUCT")
 
 
 def _json(node: Any, schema: pa.Schema) -> Value:

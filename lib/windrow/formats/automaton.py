@@ -5,15 +5,15 @@ to every reachable state. Bytes that every state treats alike share a class, so 
 processor's cache.
 
 Automata compose. The *summary* of a chunk gives, for every state in which the chunk could begin, the state in which it
-ends and where its first and last records end. Summaries of neighbouring chunks combine in any grouping. So chunks can
-be summarised in parallel and in any order, and a scan over the summaries finds the state in which each chunk really
-begins. Nothing is guessed and nothing is read twice. The idea comes from ParPaRaw (Stehle and Jacobsen, 2020).
+ends and where its first and last records end. So chunks can be summarised in parallel and in any order, and a scan over
+the summaries finds the state in which each chunk really begins. Nothing is guessed and nothing is read twice. The idea
+comes from ParPaRaw (Stehle and Jacobsen, 2020).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,6 @@ Open = Callable[[Any], bool]
 ByteArray = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
 MOST_STATES = 255
-NONE = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +42,14 @@ class Automaton:
     following: ByteArray
     ended: npt.NDArray[np.bool_]
     open: npt.NDArray[np.bool_]
+    steps: npt.NDArray[np.uint32] = field(init=False)  # the transition table of `kernel.follow`
+    marks: ByteArray = field(init=False)  # the bytes that it must look at one by one
+
+    def __post_init__(self) -> None:
+        """Prepare `kernel.follow`."""
+        steps, marks = self._steps()
+        object.__setattr__(self, "steps", steps)
+        object.__setattr__(self, "marks", marks)
 
     @classmethod
     def of(cls, start: Hashable, step: Step, is_open: Open = lambda state: False) -> Automaton:
@@ -83,16 +90,15 @@ class Automaton:
         """
         ends = []
         room = np.empty(max(16 * BLOCK, (len(buffer) - at) // 16), np.int64)
-        steps, marks = self._steps
         while True:
-            count, at, state, begin = follow(steps, marks, read_only(buffer), at, state, begin, begin + most, room)
+            count, at, state, begin = follow(
+                self.steps, self.marks, read_only(buffer), at, state, begin, begin + most, room
+            )
             ends.append(room[:count].copy())
             if count + BLOCK <= len(room):
                 return Followed(np.concatenate(ends), int(at), int(state), int(begin))
 
-    @property
     def _steps(self) -> tuple[npt.NDArray[np.uint32], ByteArray]:
-        """Return the transition table of `kernel.follow`, and the bytes that it must look at one by one."""
         following = self.following[:, self.classes].astype(np.uint32)
         ended = self.ended[:, self.classes]
         table = np.zeros((self.states, 1 << ROW), np.uint32)
@@ -118,7 +124,7 @@ class Automaton:
         after = np.empty(self.states, np.int64)
         first, last = np.empty_like(after), np.empty_like(after)
         summarise(self.classes, self.following, self.ended, buffer, after, first, last)
-        return Summary(len(buffer), after, first, last)
+        return Summary(after, first, last)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,28 +139,14 @@ class Followed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summary:
-    """What a run of `length` bytes does: for each state before it, the state `after` it and where records end.
+    """What a run of bytes does: for each state before it, the state `after` it and where records end.
 
     `first` and `last` are the positions after the first and the last delimiter, -1 if no record ends.
     """
 
-    length: int
     after: Positions
     first: Positions
     last: Positions
-
-    def then(self, other: Summary) -> Summary:
-        """Return the summary of this run followed by another one. The operation is associative."""
-        first, last = (
-            np.where(found == NONE, NONE, found + self.length)
-            for found in (other.first[self.after], other.last[self.after])
-        )
-        return Summary(
-            self.length + other.length,
-            other.after[self.after],
-            np.where(self.first == NONE, first, self.first),
-            np.where(last == NONE, self.last, last),
-        )
 
 
 def scan(summaries: Sequence[Summary], state: int = 0) -> list[int]:

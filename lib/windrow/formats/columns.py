@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from windrow.formats.conversion import convert
+from windrow.formats.conversion import Converted, convert
 from windrow.formats.fields import Field
 from windrow.formats.records import Ints, Parsed, merged_rejects, uniform_rejects
 from windrow.formats.texts import Texts
@@ -16,10 +16,16 @@ from windrow.formats.texts import Texts
 def parsed(
     fields: Sequence[Field], texts: Iterable[Texts], record: Ints, refused: Iterable[pa.Table], skipped: Ints
 ) -> Parsed:
-    """Convert the texts of fields, one for each number in `record`. The first bad field gives a record's reason."""
+    """Convert the texts of fields, one for each number in `record`; see `joined`."""
+    return joined(fields, map(convert, texts, fields), record, refused, skipped)
+
+
+def joined(
+    fields: Sequence[Field], columns: Iterable[Converted], record: Ints, refused: Iterable[pa.Table], skipped: Ints
+) -> Parsed:
+    """Join the values of fields, one for each number in `record`. The first bad field gives a record's reason."""
     good, values, reasons = np.ones(record.size, np.bool_), [], list(refused)
-    for field, column in zip(fields, texts, strict=True):
-        converted = convert(column, field)
+    for field, converted in zip(fields, columns, strict=True):
         values.append(converted.values)
         first = good[converted.bad]
         if first.any():

@@ -12,6 +12,8 @@ away, except that a float becomes the nearest one. What each type accepts:
 - `timestamp[...]`: see `times`; not leap seconds, `24:00`, or digits finer than the unit other than 0
 - `string`: UTF-8; other bytes give `format_encoding`
 - `binary`: any bytes
+- `time[...]`: `12:00`, `12:00:00.5`; not `24:00`, or one with a zone
+- `json`, lists, maps and structs: JSON
 
 An empty text is a valid `string` or `binary` and bad for other types. Formats turn it into NULL before, where it is.
 """
@@ -27,8 +29,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.errors import MissingExtra
 from windrow.formats import numerals, times
-from windrow.formats.fields import Field, type_text
+from windrow.formats.fields import RAW_JSON, Field, type_text
 from windrow.formats.texts import ByteArray, Flags, Ints, Texts, are_utf8, bitmap
 
 CAST, ENCODING = "format_cast", "format_encoding"
@@ -56,13 +59,15 @@ def convert(texts: Texts | pa.Array, field: Field) -> Converted:
     given = texts if isinstance(texts, Texts) else Texts.of(texts)
     values, good = read(given, field)
     bad = np.flatnonzero(given.valid & ~good)
-    reason = ENCODING if pa.types.is_string(field.type) else CAST
+    reason = ENCODING if pa.types.is_string(field.type) and field.pattern != RAW_JSON else CAST
     what = "not UTF-8" if reason == ENCODING else f"no {type_text(field)}"
     return Converted(values, bad, reason, details(given.take(bad), f"is {what}"))
 
 
 def read(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     """Return texts as values of a field's type, NULL where that fails, and which texts are good; NULL is not good."""
+    if field.pattern == RAW_JSON:
+        return _nested(texts, field)
     return _strings(texts) if pa.types.is_string(field.type) else _reader(field.type)(texts, field)
 
 
@@ -164,6 +169,22 @@ def _dates(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     return _array(field.type, (values // times.DAY_SECONDS).astype(np.int32), good), good
 
 
+def _times(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
+    pattern = times.Pattern.of(field.pattern, of_day=True) if field.pattern else times.ISO_TIME
+    values = np.empty(texts.count, np.int64)
+    good = times.moments(*_places(texts), pattern.steps, False, times.DIGITS[field.type.unit], values)
+    return _array(field.type, values.astype(f"i{field.type.bit_width // 8}"), good), good
+
+
+def _nested(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
+    try:
+        from windrow.formats.shapes import read_json
+    except ModuleNotFoundError as error:
+        what = f"field {field.name!r}: {type_text(field)} needs msgspec"
+        raise MissingExtra(what, "pip install 'windrow-delta[formats]'") from error
+    return read_json(texts, field)
+
+
 def _places(texts: Texts) -> tuple[ByteArray, Ints, Ints, Flags]:
     return texts.buffer, texts.begin, texts.end, texts.valid
 
@@ -180,4 +201,6 @@ READERS: dict[Callable[[pa.DataType], bool], Reader] = {
     pa.types.is_timestamp: _moments,
     pa.types.is_date: _dates,
     pa.types.is_binary: _bytes,
+    pa.types.is_time: _times,
+    pa.types.is_nested: _nested,
 }

@@ -12,12 +12,29 @@ from typing import Literal
 import numpy as np
 
 from windrow.columnar.compiled import compiled
+from windrow.formats.fields import Field
+from windrow.formats.format import Format
 from windrow.formats.framing import GAP, LOST, OPEN, OVERSIZE, Framed, Spans
+from windrow.formats.part import FormatPart
 from windrow.formats.records import ByteArray, Ints
 
 ByteOrder = Literal["little", "big"]
 LONGEST = 2**62  # stands for any length above it
 WHOLE = 0  # no length is impossible
+
+
+def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
+    """Return the format `length-prefixed`."""
+    framing = LengthFraming(
+        section.length_bytes, section.byte_order, section.length_includes_itself, section.max_record_bytes
+    )
+    if section.values == "json":
+        from windrow.formats.json import Json
+
+        return Format(framing, Json(fields), text=False)
+    from windrow.formats.msgpack import MessagePack
+
+    return Format(framing, MessagePack(fields), text=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,29 @@ from windrow.formats import columns, grammar
 from windrow.formats.automaton import Automaton
 from windrow.formats.cells import EMPTY, OPEN, Cells, Marks
 from windrow.formats.conversion import ENCODING, quoted
-from windrow.formats.fields import Field, require_flat, require_unsized
+from windrow.formats.fields import Field, require_unsized
+from windrow.formats.format import Format
+from windrow.formats.framing import DelimitedFraming
+from windrow.formats.part import FormatPart
 from windrow.formats.records import HeaderRefused, Ints, Parsed, Records, uniform_rejects
 
 COLUMNS, SYNTAX = "format_columns", "format_syntax"
 UNCLOSED = "a quote is not closed"
 IGNORED = -1
+
+
+def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
+    """Return the format `csv`."""
+    parser = Csv(
+        fields,
+        delimiter=section.delimiter.encode(),
+        quote=section.quote.encode(),
+        escape=section.escape.encode(),
+        record=section.record_delimiter.encode(),
+        nulls=tuple(text.encode() for text in section.nulls),
+    )
+    framing = DelimitedFraming(parser.automaton, parser.record, section.max_record_bytes)
+    return Format(framing, parser, header=parser.header if section.header else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +63,6 @@ class Csv:
         if not self.delimiter:
             raise SettingsError("the delimiter is empty", "Set it, for example to a comma.")
         grammar.require_apart(self.record, self.delimiter, self.quote, self.escape)
-        require_flat(self.fields, "csv")
         require_unsized(self.fields, "csv")
 
     @property

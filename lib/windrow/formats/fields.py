@@ -1,8 +1,9 @@
 """The names and types of a record's fields, as `[format] fields` gives them.
 
-Types have their Arrow names: `int64`, `string`, `decimal(10, 2)`, `timestamp[us]`. After `timestamp[...]` or `date` and
-a blank may follow the pattern in which times are written. `string(n)` and `binary(n)` have n bytes. Types can nest:
-`list<int64>`, `struct<a: int64, b: list<string>>`. `json` is the text of a JSON member.
+Types have their Arrow names: `int64`, `string`, `decimal(10, 2)`, `timestamp[us]`. After `timestamp[...]`, `date` or
+`time[...]` and a blank may follow the pattern in which times are written. `string(n)` and `binary(n)` have n bytes.
+Types can nest: `list<int64>`, `list<int64, 3>`, `map<string, int64>`, `struct<a: int64, b: list<string>>`. `json` is
+the text of a JSON value.
 """
 
 from __future__ import annotations
@@ -29,20 +30,28 @@ PLAIN = {
     "binary": pa.binary(),
     "date": pa.date32(),
     **{f"timestamp[{unit}]": pa.timestamp(unit, tz="UTC") for unit in ("s", "ms", "us", "ns")},
+    "time[s]": pa.time32("s"),
+    "time[ms]": pa.time32("ms"),
+    "time[us]": pa.time64("us"),
+    "time[ns]": pa.time64("ns"),
 }
 NAMES = {type_: name for name, type_ in PLAIN.items()}
-COMPOSED = ("decimal(p, s)", "string(n)", "binary(n)", "list<...>", "struct<name: ...>")
+COMPOSED = (
+    "decimal(p, s)", "string(n)", "binary(n)", "list<...>", "list<..., n>", "map<string, ...>", "struct<name: ...>",
+)  # fmt: skip
 ELSEWHERE = {  # what other systems call them
     "bigint": "int64", "long": "int64", "int": "int32", "integer": "int32", "short": "int16", "smallint": "int16",
     "byte": "int8", "tinyint": "int8", "double": "float64", "float": "float32", "real": "float32", "boolean": "bool",
     "text": "string", "str": "string", "varchar": "string", "bytes": "binary", "blob": "binary", "date32": "date",
     "timestamp": "timestamp[us]", "datetime": "timestamp[us]", "numeric": "decimal(p, s)", "decimal": "decimal(p, s)",
-    "array": "list<...>", "list": "list<...>", "struct": "struct<name: ...>", "map": "struct<name: ...>",
+    "array": "list<...>", "list": "list<...>", "struct": "struct<name: ...>", "map": "map<string, ...>",
+    "time": "time[us]", "time64": "time[us]", "time32": "time[ms]",
 }  # fmt: skip
 RAW_JSON = "json"  # the unchanged text of a member
 MOST_DIGITS = 38
 DEEPEST = 32
-TIMED = re.compile(r"(date|timestamp\[\w+\]) (.+)", re.DOTALL)
+TIMED = re.compile(r"(date|time\[\w+\]|timestamp\[\w+\]) (.+)", re.DOTALL)
+SIZED = re.compile(r"(.*),\s*(\d{1,9})", re.DOTALL)
 DECIMAL = re.compile(r"decimal\(\s*(\d{1,9})\s*,\s*(\d{1,9})\s*\)")
 FIXED = re.compile(r"(string|binary)\(\s*(\d{1,9})\s*\)")
 
@@ -61,8 +70,8 @@ class Field:
 
     @property
     def nested(self) -> bool:
-        """Tell whether it is a list or a struct."""
-        return bool(pa.types.is_nested(self.type))
+        """Tell whether it is written as JSON: a list, a map, a struct, or the text of any value."""
+        return self.pattern == RAW_JSON or bool(pa.types.is_nested(self.type))
 
 
 def parse(types: Mapping[str, str]) -> tuple[Field, ...]:
@@ -71,15 +80,6 @@ def parse(types: Mapping[str, str]) -> tuple[Field, ...]:
         raise SettingsError("the format has no fields", 'Add them, for example fields = { ts = "timestamp[us]" }.')
     _require_names(types)
     return tuple(_field(name, text.strip()) for name, text in types.items())
-
-
-def require_flat(fields: Iterable[Field], format_: str) -> None:
-    """Raise SettingsError for a list, a struct or a JSON text in a format that cannot hold one."""
-    for field in fields:
-        if field.pattern == RAW_JSON:
-            raise SettingsError(f"field {field.name!r}: {format_} has no json fields", "Use string instead.")
-        if field.nested:
-            raise SettingsError(f"field {field.name!r}: {format_} has no {type_text(field)}", "Use string instead.")
 
 
 def require_unsized(fields: Iterable[Field], format_: str) -> None:
@@ -91,7 +91,9 @@ def require_unsized(fields: Iterable[Field], format_: str) -> None:
 
 
 def type_text(field: Field) -> str:
-    """Return the type of a field as the settings write it, without the pattern."""
+    """Return the type of a field as the settings write it, without the pattern of a time."""
+    if field.pattern == RAW_JSON:
+        return RAW_JSON
     return _text(field.type) if field.width is None else f"{_text(field.type)}({field.width})"
 
 
@@ -132,13 +134,34 @@ def _type(text: str, depth: int = 0) -> pa.DataType:
         if not scale <= digits or not 1 <= digits <= MOST_DIGITS:
             raise _Wrong(f"{text} is impossible", f"Use 1 to {MOST_DIGITS} digits, and a scale that is not above them.")
         return pa.decimal128(digits, scale)
-    if text.startswith("list<") and text.endswith(">"):
-        return pa.list_(_type(text[5:-1].strip(), depth + 1))
-    if text.startswith("struct<") and text.endswith(">"):
-        return pa.struct([_member(member, depth) for member in _members(text[7:-1])])
+    head, bracket, inside = text.partition("<")
+    if bracket and text.endswith(">") and head in NESTED:
+        return NESTED[head](inside[:-1].strip(), depth)
     if FIXED.fullmatch(text) or TIMED.fullmatch(text):
         raise _Wrong(f"{text!r} is inside another type", "Leave out sizes and patterns inside lists and structs.")
     raise _Wrong(f"unknown type {text!r}", _nearest(text))
+
+
+def _list(text: str, depth: int) -> pa.DataType:
+    if not (sized := SIZED.fullmatch(text)):
+        return pa.list_(_type(text, depth + 1))
+    if not int(sized[2]):
+        raise _Wrong(f"a list of {sized[2]} values", "Use a length of at least 1, or none.")
+    return pa.list_(_type(sized[1].strip(), depth + 1), int(sized[2]))
+
+
+def _map(text: str, depth: int) -> pa.DataType:
+    key, _, value = text.partition(",")
+    if key.strip() != "string" or not value:
+        raise _Wrong(f"{text!r} in a map is no 'string, type'", "Write map<string, int64>: names are texts.")
+    return pa.map_(pa.string(), _type(value.strip(), depth + 1))
+
+
+def _struct(text: str, depth: int) -> pa.DataType:
+    return pa.struct([_member(member, depth) for member in _members(text)])
+
+
+NESTED = {"list": _list, "map": _map, "struct": _struct}
 
 
 def _member(member: str, depth: int) -> tuple[str, pa.DataType]:
@@ -165,7 +188,7 @@ def _members(text: str) -> list[str]:
 
 def _pattern(type_: str, text: str) -> str:
     try:
-        pattern = Pattern.of(text)
+        pattern = Pattern.of(text, of_day=type_.startswith("time["))
     except ValueError as error:
         raise _Wrong(f"the pattern {text!r}: {error}", "Write it as for strptime, such as %d/%m/%Y %H:%M:%S.") from None
     if type_ == "date" and not pattern.date:
@@ -196,6 +219,10 @@ def _twice(names: Iterable[str]) -> list[str]:
 def _text(type_: pa.DataType) -> str:
     if pa.types.is_list(type_):
         return f"list<{_text(type_.value_type)}>"
+    if pa.types.is_fixed_size_list(type_):
+        return f"list<{_text(type_.value_type)}, {type_.list_size}>"
+    if pa.types.is_map(type_):
+        return f"map<string, {_text(type_.item_type)}>"
     if pa.types.is_struct(type_):
         return f"struct<{', '.join(f'{member.name}: {_text(member.type)}' for member in type_)}>"
     if pa.types.is_decimal(type_):

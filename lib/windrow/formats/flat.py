@@ -87,7 +87,8 @@ def _takes(field: Field) -> int:
         return NULL | WHOLE | FRACTION | TEXT | SHORT
     if is_.is_boolean(type_):
         return NULL | TRUTH
-    return NULL | TEXT if is_.is_string(type_) or is_.is_timestamp(type_) or is_.is_date32(type_) else NULL
+    text = is_.is_string(type_) or is_.is_timestamp(type_) or is_.is_date32(type_) or is_.is_time(type_)
+    return NULL | TEXT if text else NULL
 
 
 def _values(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from windrow.errors import WindrowError
+from windrow.formats.failure import failed
+from windrow.formats.fields import Field
 from windrow.formats.framing import DelimitedFraming, Framing
 from windrow.formats.part import FormatPart
-from windrow.formats.records import Parser
+from windrow.formats.records import HeaderRefused, Parser
 
 Header = Callable[[bytes], Parser]
 
@@ -17,24 +20,35 @@ class Format:
     """Everything that is needed to read a source.
 
     `header` turns the first record, which names the columns, into the parser of the others; it raises HeaderRefused.
-    If `text`, a source may begin with a byte-order mark. `fingerprint` changes with the settings. `decode` decompresses
-    a chunk. The settings have the `limits`.
+    If `text`, a source may begin with a byte-order mark, and bad records have a line. Windrow sets the rest:
+    `fingerprint` changes with the settings, which have the `limits`. `decode` decompresses a chunk.
     """
 
     framing: Framing
     parser: Parser
-    fingerprint: str
-    limits: FormatPart
+    fingerprint: str = ""
+    limits: FormatPart = field(default_factory=FormatPart)
     text: bool = True
     header: Header | None = None
     decode: Callable[[bytes], bytes] | None = None
 
     def parser_of(self, header: bytes | None) -> Parser:
-        """Return the parser of a source with this header. Raises HeaderRefused."""
-        return self.parser if self.header is None or header is None else self.header(header)
+        """Return the parser of a source with this header. Raises HeaderRefused and FormatFailed."""
+        if self.header is None or header is None:
+            return self.parser
+        try:
+            return self.header(header)
+        except (HeaderRefused, WindrowError):
+            raise
+        except Exception as error:
+            raise failed(self.limits.type, "read a header", error) from error
 
     @property
     def delimited(self) -> DelimitedFraming | None:
         """Return the framing if delimiters may be quoted, so that a bad record may contain good ones; else None."""
         framing = self.framing
         return framing if isinstance(framing, DelimitedFraming) and bool(framing.automaton.open.any()) else None
+
+
+# What a package registers in the entry point group `windrow.formats`: the settings and the fields make a format.
+Build = Callable[[FormatPart, tuple[Field, ...]], Format]

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from windrow.columnar.arrow import read_only
-from windrow.formats.automaton import Automaton
+from windrow.formats.automaton import Followed
 from windrow.formats.kernel import without
 from windrow.formats.records import ByteArray, Ints
 
@@ -57,14 +57,25 @@ class Framing(Protocol):
         """Return where the content of records begins and ends, without delimiters and lengths."""
 
 
+class Finder(Protocol):
+    """Finds where records end: an `Automaton`, or a function (see `ends`)."""
+
+    @property
+    def open(self) -> npt.NDArray[np.bool_]:
+        """Return for each state whether a source that ends in it ends within a record."""
+
+    def follow(self, buffer: ByteArray, at: int, state: int, begin: int, most: int) -> Followed:
+        """Find where records end; see `Automaton.follow`."""
+
+
 @dataclass(frozen=True, slots=True)
 class DelimitedFraming:
-    """Records that an automaton finds; framing restarts at a raw `delimiter`.
+    """Records that an automaton finds; framing restarts at a raw `delimiter`, and nowhere without one.
 
     With `own` the delimiter is not part of the content. JSON records need no delimiter and keep all of their bytes.
     """
 
-    automaton: Automaton
+    automaton: Finder
     delimiter: bytes
     max_record_bytes: int
     own: bool = True
@@ -131,6 +142,8 @@ class DelimitedFraming:
 
     def _behind_delimiter(self, buffer: ByteArray, begin: int) -> int | None:
         """Return where the first delimiter ends, None if none begins within the largest size of a record."""
+        if not self.delimiter:
+            return None
         at = buffer[begin : begin + self.max_record_bytes].tobytes().find(self.delimiter)
         return None if at < 0 else begin + at + len(self.delimiter)
 

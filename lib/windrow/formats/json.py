@@ -21,21 +21,32 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from windrow.formats import grammar
 from windrow.formats.fields import Field, require_unsized
 from windrow.formats.flat import Flat
+from windrow.formats.format import Format
+from windrow.formats.framing import DelimitedFraming
 from windrow.formats.members import TOO_DEEP, Members
+from windrow.formats.part import FormatPart
 from windrow.formats.records import ENCODING, SYNTAX, Bad, Ints, Parsed, Records, misencoded
-from windrow.formats.shapes import Number, checked, has_floats, sign_zeros, structure
+from windrow.formats.shapes import NEGATIVE_ZERO, Number, checked, has_floats, sign_zeros, structure
 
 DEEPEST = 200
 SECOND, FIRST = 0x80, 0xC0  # bytes from SECOND on belong to a character of several bytes, from FIRST on they begin one
 BLANKS = b" \t\r\n"
 PLACED = re.compile(r"(?:JSON is malformed: )?(?P<message>.*?) \(byte (?P<place>\d+)\)")
 QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-NEGATIVE_ZERO = re.compile(rb"-0(?![.\deE])")
 BRACKETS = re.compile(rb"[\[\]{}]")
 WELL_FORMED = msgspec.json.Decoder(msgspec.Raw)
 UNTYPED = msgspec.json.Decoder(float_hook=Number)
+
+
+def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
+    """Return the format `json`."""
+    delimiter, most = section.record_delimiter.encode(), section.max_record_bytes
+    if delimiter:
+        return Format(DelimitedFraming(grammar.delimited(delimiter), delimiter, most), Json(fields))
+    return Format(DelimitedFraming(grammar.objects(section.max_depth), b"\n", most, own=False), Json(fields))
 
 
 class Json:

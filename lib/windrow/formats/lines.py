@@ -15,12 +15,21 @@ from windrow.errors import SettingsError, first_line
 from windrow.formats import columns, grammar
 from windrow.formats.automaton import Automaton
 from windrow.formats.conversion import convert, details
-from windrow.formats.fields import Field, require_flat, require_unsized
+from windrow.formats.fields import Field, require_unsized
+from windrow.formats.format import Format
+from windrow.formats.framing import DelimitedFraming
+from windrow.formats.part import FormatPart
 from windrow.formats.records import Ints, Parsed, Records, uniform_rejects
 from windrow.formats.texts import Flags, Texts
 
 SYNTAX = "format_syntax"
 NEWLINE, RETURN = b"\n", ord("\r")
+
+
+def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
+    """Return the format `lines`."""
+    parser = Lines(fields, section.pattern, record=section.record_delimiter.encode(), nulls=section.nulls)
+    return Format(DelimitedFraming(parser.automaton, parser.record, section.max_record_bytes), parser)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +48,6 @@ class Lines:
 
     def __post_init__(self) -> None:
         """Refuse fields and expressions that do not work."""
-        require_flat(self.fields, "lines")
         require_unsized(self.fields, "lines")
         _require_same(_groups(self.regex), [field.name for field in self.fields])
         _groups(self._whole)

@@ -13,19 +13,17 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from windrow.formats.fields import Field, type_text
 from windrow.formats.records import CAST, SYNTAX, Bad, Ints, Parsed, Records, rejects
-from windrow.formats.shapes import Node, column, good, nodes
+from windrow.formats.shapes import FAILURES, Node, column, good, nodes
 
 SLICE_RECORDS = 4096
 SLICE_BYTES = 2**26
 LONGEST_VALUE = 60
 TOO_DEEP = "nests too deeply"
-FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)

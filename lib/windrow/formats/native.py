@@ -1,37 +1,44 @@
 """Native: fixed-width binary records, whose fields follow each other without gaps, as in a program's memory.
 
 Integers and floats have the width of their type. A bool is one byte, 0 or 1. A timestamp has 64 bits and counts units
-since 1970, a date 32 bits and counts days. `binary(16)` has 16 bytes. `string(16)` has 16 bytes of UTF-8, up to the
-first NUL if there is one. No field can be NULL.
+since 1970, a date 32 bits and counts days. A time of day counts units since midnight, in 32 bits for seconds and
+milliseconds, else 64. `list<float64, 3>` is three numbers. `binary(16)` has 16 bytes. `string(16)` has 16 bytes of
+UTF-8, up to the first NUL if there is one. No field can be NULL.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import date
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from windrow.columnar.arrow import read_only
 from windrow.errors import SettingsError
 from windrow.formats import columns
-from windrow.formats.counted import ByteOrder
+from windrow.formats.conversion import Converted, convert
+from windrow.formats.counted import ByteOrder, FixedFraming
 from windrow.formats.fields import Field, type_text
-from windrow.formats.records import CAST, ENCODING, SYNTAX, Bad, ByteArray, Ints, Parsed, Records, misencoded, rejects
+from windrow.formats.format import Format
+from windrow.formats.part import FormatPart
+from windrow.formats.records import CAST, SYNTAX, ByteArray, Ints, Parsed, Records, uniform_rejects
+from windrow.formats.texts import Flags, Texts
 
-ASCII = 0x7F
 FIRST_DAY, LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
 DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
-class Wrong(NamedTuple):
-    """Rows with a bad field, and what is wrong with each."""
-
-    reason: str
-    rows: Ints
-    details: list[str]
+def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
+    """Return the format `native`."""
+    parser, most = Native(fields, section.byte_order), section.max_record_bytes
+    if parser.width > most:
+        raise SettingsError(
+            f"a record has {parser.width} bytes, but max_record_bytes is {most}", "Raise max_record_bytes."
+        )
+    return Format(FixedFraming(parser.width, most), parser, text=False)
 
 
 class Native:
@@ -56,23 +63,13 @@ class Native:
     def parse(self, records: Records) -> Parsed:
         """Return the values of the good records, and the reasons of the bad ones."""
         lengths = records.end - records.begin
-        numbers = np.flatnonzero(lengths == self.width)
-        bad = {
-            int(number): Bad(SYNTAX, None, f"{lengths[number]} bytes instead of {self.width}")
-            for number in np.flatnonzero(lengths != self.width)
-        }
-        values = []
-        for field, raw in zip(self._fields, self._cut(self._rows(records, records.begin[numbers])), strict=True):
-            column, wrong = _column(field, raw)
-            values.append(column)
-            for row, detail in zip(wrong.rows.tolist(), wrong.details, strict=True):
-                bad.setdefault(int(numbers[row]), Bad(wrong.reason, field.name, detail))
-        good = ~np.isin(numbers, list(bad))
-        return Parsed(
-            pa.table(values, schema=self.schema).filter(pa.array(good)),
-            numbers[good],
-            rejects(bad),
-        )
+        whole, other = np.flatnonzero(lengths == self.width), np.flatnonzero(lengths != self.width)
+        refused = [
+            uniform_rejects(other[lengths[other] == size], SYNTAX, None, f"{size} bytes instead of {self.width}")
+            for size in np.unique(lengths[other]).tolist()
+        ]
+        values = map(_column, self._fields, self._cut(self._rows(records, records.begin[whole])))
+        return columns.joined(self._fields, values, whole, refused, np.empty(0, np.int64))
 
     def _rows(self, records: Records, begin: Ints) -> ByteArray:
         """Return a row of bytes for each record, without copying if the records are adjacent."""
@@ -85,7 +82,8 @@ class Native:
         at = 0
         for kind in self._kinds:
             buffer = np.ascontiguousarray(rows[:, at : at + kind.itemsize])
-            yield buffer if kind.type is np.void else buffer.reshape(-1).view(kind).astype(kind.newbyteorder("="))
+            raw = kind.base.type is np.void
+            yield buffer if raw else buffer.reshape(-1).view(kind.base).astype(kind.base.newbyteorder("="))
             at += kind.itemsize
 
 
@@ -95,57 +93,47 @@ def _kind(field: Field) -> np.dtype[Any]:
         return np.dtype((np.void, field.width))
     if is_.is_boolean(type_):
         return np.dtype(np.uint8)
-    if is_.is_timestamp(type_):
+    if is_.is_timestamp(type_) or is_.is_time64(type_):
         return np.dtype(np.int64)
-    if is_.is_date32(type_):
+    if is_.is_date32(type_) or is_.is_time32(type_):
         return np.dtype(np.int32)
+    if is_.is_fixed_size_list(type_):
+        return np.dtype((_kind(Field(field.name, type_.value_type)), type_.list_size))
     if is_.is_integer(type_) or is_.is_floating(type_):
         return np.dtype(type_.to_pandas_dtype())
     raise SettingsError(
         f"field {field.name!r}: {type_text(field)} has no width",
-        "Use integers, floats, bool, date, timestamps, string(n) or binary(n).",
+        "Use integers, floats, bool, date, time, timestamps, string(n), binary(n) or list<..., n> of them.",
     )
 
 
-def _column(field: Field, values: npt.NDArray[Any]) -> tuple[pa.Array, Wrong]:
-    if pa.types.is_string(field.type):
-        return _texts(values)
-    if pa.types.is_binary(field.type):
-        sized = pa.Array.from_buffers(pa.binary(field.width), len(values), [None, pa.py_buffer(values)])
-        return sized.cast(field.type), _nothing()
+def _column(field: Field, values: npt.NDArray[Any]) -> Converted:
+    if field.width is not None:
+        return convert(_texts(values, whole=pa.types.is_binary(field.type)), field)
+    if pa.types.is_fixed_size_list(field.type):
+        inner = _column(Field(field.name, field.type.value_type), values)
+        lists = pa.FixedSizeListArray.from_arrays(inner.values, type=field.type)
+        bad, first = np.unique(inner.bad // field.type.list_size, return_index=True)
+        return Converted(lists, bad, inner.reason, inner.detail.take(pa.array(first)))
     if pa.types.is_boolean(field.type):
-        rows = np.flatnonzero(values > 1)
-        wrong = Wrong(CAST, rows, [f"{value} is no bool, which is 0 or 1" for value in values[rows]])
-        return pa.array(values.astype(np.bool_)), wrong
-    return pa.array(values).view(field.type), _unknown_years(field.type, values)
+        return _judged(pa.array(values.astype(np.bool_)), values, values > 1, "is no bool, which is 0 or 1")
+    wrong, what = np.zeros(values.size, np.bool_), ""
+    if pa.types.is_time(field.type):
+        wrong, what = (values < 0) | (values >= DAY[field.type.unit]), "is outside a day"
+    elif pa.types.is_temporal(field.type):
+        days = values // (1 if pa.types.is_date32(field.type) else DAY[field.type.unit])
+        wrong, what = (days < FIRST_DAY) | (days > LAST_DAY), "is outside the years 1 to 9999"
+    return _judged(pa.array(values).view(field.type), values, wrong, f"as `{field.type}` {what}")
 
 
-def _unknown_years(type_: pa.DataType, values: npt.NDArray[Any]) -> Wrong:
-    """Find times outside the years 1 to 9999, which nothing could read again."""
-    if not pa.types.is_temporal(type_):
-        return _nothing()
-    a_day = 1 if pa.types.is_date32(type_) else DAY[type_.unit]
-    rows = np.flatnonzero((values // a_day < FIRST_DAY) | (values // a_day > LAST_DAY))
-    return Wrong(CAST, rows, [f"{value} as `{type_}` is outside the years 1 to 9999" for value in values[rows]])
+def _judged(column: pa.Array, values: npt.NDArray[Any], wrong: Flags, what: str) -> Converted:
+    rows = np.flatnonzero(wrong)
+    return Converted(column, rows, CAST, pa.array([f"{value} {what}" for value in values[rows]], pa.string()))
 
 
-def _texts(buffer: ByteArray) -> tuple[pa.Array, Wrong]:
-    """Return texts up to their first NUL, and which are not UTF-8; these are in the array unchanged."""
-    filled = np.cumsum(buffer == 0, axis=1) == 0
-    bounds = np.zeros(len(buffer) + 1, np.int32)
-    np.cumsum(filled.sum(axis=1), out=bounds[1:])
-    texts = pa.Array.from_buffers(pa.string(), len(buffer), [None, pa.py_buffer(bounds), pa.py_buffer(buffer[filled])])
-    try:
-        texts.validate(full=True)
-    except pa.ArrowInvalid:
-        found = [
-            (row, misencoded(buffer[row][filled[row]].tobytes()))
-            for row in np.flatnonzero((buffer > ASCII).any(axis=1))
-        ]
-        bad = [(row, detail) for row, detail in found if detail is not None]
-        return texts, Wrong(ENCODING, np.array([row for row, _ in bad], np.int64), [detail for _, detail in bad])
-    return texts, _nothing()
-
-
-def _nothing() -> Wrong:
-    return Wrong(CAST, np.empty(0, np.int64), [])
+def _texts(buffer: ByteArray, *, whole: bool) -> Texts:
+    """Return rows of bytes as texts, up to their first NUL unless `whole`."""
+    rows, width = buffer.shape
+    begin = np.arange(rows) * width
+    length = width if whole else np.where((buffer == 0).any(axis=1), (buffer == 0).argmax(axis=1), width)
+    return Texts(read_only(buffer.reshape(-1)), begin, begin + length, np.ones(rows, np.bool_))

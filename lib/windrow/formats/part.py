@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from windrow.formats.installed import require_installed
 from windrow.model.section import ByteSize, Count, Part
-
-FormatName = Literal["csv", "json", "native", "lines", "length-prefixed"]
 
 
 class FormatPart(Part):
     """`[format]`: what is in the chunks of a raw depot."""
 
-    type: FormatName | None = Field(None, description="csv, json, native, lines or length-prefixed")
+    type: str | None = Field(None, description="csv, json, native, lines, length-prefixed, or that of a package")
     fields: dict[str, str] = Field(default_factory=dict, description="name = type, such as float64 or timestamp[us]")
+    options: dict[str, str | int | float | bool] = Field(
+        default_factory=dict, description="what the format of another package takes"
+    )
     record_delimiter: str = Field("\n", description="csv, json, lines: what ends a record; json: empty for none")
     delimiter: str = Field(",", description="csv: what stands between two columns")
     quote: str = Field('"', description="csv: what a field is quoted in, empty for nothing")
@@ -39,6 +41,13 @@ class FormatPart(Part):
     max_chunks: Count = Field(256, description="per microbatch, whole depot versions; a larger one is one microbatch")
     max_read_bytes: Count = Field(268_435_456, description="bytes of chunks per microbatch, as far as the log says")
     executor_chunks: Count = Field(4_096, description="so many in a microbatch go to Spark's executors, fewer do not")
+
+    @field_validator("type")
+    @classmethod
+    def _installed(cls, name: str | None) -> str | None:
+        if name is not None:
+            require_installed(name)
+        return name
 
     def recorded(self) -> str | None:
         """Return what differs from the defaults as the history records it, JSON; None for nothing.

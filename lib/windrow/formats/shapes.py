@@ -7,6 +7,7 @@ lose their digits.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
@@ -19,10 +20,11 @@ import pyarrow as pa
 
 from windrow.errors import SettingsError
 from windrow.formats.conversion import convert
-from windrow.formats.fields import Field
+from windrow.formats.fields import RAW_JSON, Field
+from windrow.formats.texts import Flags, Texts, are_utf8
 
-Flags = npt.NDArray[np.bool_]
-RAW = "json"
+FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+NEGATIVE_ZERO = re.compile(rb"-0(?![.\deE])")
 DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
@@ -78,6 +80,26 @@ def column(values: list[Any], field: Field) -> tuple[pa.Array, Flags]:
     return _typed(pa.array(values, _written(field.type)), field.type, field.pattern)
 
 
+def read_json(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
+    """Return texts as JSON values of the type of a field, and which texts are good; NULL is not good."""
+    kind = msgspec.Raw if is_raw(field) else _optional(field.type, field.name)
+    decoder = msgspec.json.Decoder(kind, dec_hook=checked, float_hook=Number)
+    good = are_utf8(texts.buffer, texts.begin, texts.end, texts.valid)
+    values: list[Any] = [None] * texts.count
+    chosen = np.flatnonzero(good)
+    for number, text in zip(chosen.tolist(), texts.some(chosen), strict=True):
+        try:
+            values[number] = decoder.decode(text)
+        except FAILURES:
+            good[number] = False
+            continue
+        if has_floats([field.type]) and NEGATIVE_ZERO.search(text):
+            written = json.loads(text.decode(), parse_int=str, parse_float=str)
+            values[number] = _signed(values[number], written, field.type)
+    array, wrong = column(values, field)
+    return array, good & ~wrong
+
+
 def has_floats(types: Iterable[pa.DataType]) -> bool:
     """Tell whether a type is a float or holds one."""
     return any(
@@ -102,7 +124,7 @@ def nodes(record: dict[str, Any], fields: Sequence[Field]) -> Iterator[Node]:
 
 def is_raw(field: Field) -> bool:
     """Tell whether a field is the unchanged text of its member."""
-    return field.pattern == RAW
+    return field.pattern == RAW_JSON
 
 
 def good(node: Node) -> bool:
@@ -118,7 +140,10 @@ def _nodes(node: Node) -> Iterator[Node]:
         for field in node.type:
             if field.name in node.value:
                 yield from _nodes(Node(node.field, field.type, f"{node.path}.{field.name}", node.value[field.name]))
-    elif pa.types.is_list(node.type) and isinstance(node.value, list):
+    elif pa.types.is_map(node.type) and isinstance(node.value, dict):
+        for value in node.value.values():
+            yield from _nodes(Node(node.field, node.type.item_type, f"{node.path}[...]", value))
+    elif _is_list(node.type) and isinstance(node.value, list):
         for number, value in enumerate(node.value):
             yield from _nodes(Node(node.field, node.type.value_type, f"{node.path}[{number}]", value))
 
@@ -126,8 +151,10 @@ def _nodes(node: Node) -> Iterator[Node]:
 def _signed(value: Any, written: Any, type_: pa.DataType) -> Any:
     if value is None:
         return None
-    if pa.types.is_list(type_):
+    if _is_list(type_):
         return [_signed(one, text, type_.value_type) for one, text in zip(value, written, strict=True)]
+    if pa.types.is_map(type_):
+        return {name: _signed(member, written[name], type_.item_type) for name, member in value.items()}
     if pa.types.is_struct(type_):
         return {name: _signed(member, written[name], type_.field(name).type) for name, member in value.items()}
     if written == "-0" and pa.types.is_floating(type_):
@@ -157,17 +184,33 @@ def _plain(type_: pa.DataType, name: str) -> Any:  # noqa: PLR0911 one line for 
         return bool
     if is_.is_decimal128(type_):
         return _decimal(type_)
-    if is_.is_string(type_) or is_.is_timestamp(type_) or is_.is_date32(type_):
+    if is_.is_string(type_) or is_.is_timestamp(type_) or is_.is_date32(type_) or is_.is_time(type_):
         return str
     if is_.is_binary(type_):
         return bytes
+    if is_.is_nested(type_):
+        return _container(type_, name)
+    raise _unsupported(type_, name)
+
+
+def _container(type_: pa.DataType, name: str) -> Any:
+    is_ = pa.types
     if is_.is_list(type_):
         return list[_optional(type_.value_type, name)]  # type: ignore[misc]
+    if is_.is_fixed_size_list(type_):
+        size = type_.list_size
+        return Annotated[list[_optional(type_.value_type, name)], msgspec.Meta(min_length=size, max_length=size)]  # type: ignore[misc]
+    if is_.is_map(type_):
+        return dict[str, _optional(type_.item_type, name)]  # type: ignore[misc]
     if is_.is_struct(type_):
         _require_distinct([field.name for field in type_])
         members = {field.name: _optional(field.type, name) for field in type_}
         return TypedDict("Members", members, total=False)  # type: ignore[operator]
-    raise SettingsError(f"field {name!r} cannot have the type {type_} in this format", "Use another type.")
+    raise _unsupported(type_, name)
+
+
+def _unsupported(type_: pa.DataType, name: str) -> SettingsError:
+    return SettingsError(f"field {name!r} cannot have the type {type_} in this format", "Use another type.")
 
 
 class Single(str, Checked):
@@ -235,8 +278,11 @@ def _fits(text: str, type_: pa.DataType) -> bool:
 def _written(type_: pa.DataType) -> pa.DataType:
     if pa.types.is_temporal(type_) or pa.types.is_float32(type_):
         return pa.string()
-    if pa.types.is_list(type_):
-        return pa.list_(type_.value_field.with_type(_written(type_.value_type)))
+    if _is_list(type_):
+        size = type_.list_size if pa.types.is_fixed_size_list(type_) else -1
+        return pa.list_(type_.value_field.with_type(_written(type_.value_type)), size)
+    if pa.types.is_map(type_):
+        return pa.map_(pa.string(), _written(type_.item_type))
     if pa.types.is_struct(type_):
         return pa.struct([field.with_type(_written(field.type)) for field in type_])
     return type_
@@ -249,6 +295,14 @@ def _typed(array: pa.Array, type_: pa.DataType, pattern: str | None) -> tuple[pa
         values, wrong = _typed(array.values, type_.value_type, pattern)
         whole = pa.ListArray.from_arrays(array.offsets, values, type=type_, mask=array.is_null())
         return whole, _any(wrong, array.offsets.to_numpy())
+    if pa.types.is_fixed_size_list(type_):
+        values, wrong = _typed(array.values, type_.value_type, pattern)
+        whole = pa.FixedSizeListArray.from_arrays(values, type=type_, mask=array.is_null())
+        return whole, np.logical_or.reduce(wrong.reshape(-1, type_.list_size), axis=1)
+    if pa.types.is_map(type_):
+        values, wrong = _typed(array.items, type_.item_type, pattern)
+        whole = pa.MapArray.from_arrays(array.offsets, array.keys, values, type=type_, mask=array.is_null())
+        return whole, _any(wrong, array.offsets.to_numpy())
     if pa.types.is_struct(type_):
         members = [_typed(array.field(number), field.type, pattern) for number, field in enumerate(type_)]
         whole = pa.StructArray.from_arrays([member for member, _ in members], fields=list(type_), mask=array.is_null())
@@ -257,6 +311,10 @@ def _typed(array: pa.Array, type_: pa.DataType, pattern: str | None) -> tuple[pa
     read = convert(array, Field("", type_, pattern))
     wrong[read.bad] = True
     return read.values, wrong
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_))
 
 
 def _any(wrong: Flags, offsets: npt.NDArray[np.int32]) -> Flags:

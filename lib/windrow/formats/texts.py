@@ -70,6 +70,17 @@ class Texts:
         return pa.Array.from_buffers(type_, self.count, buffers)
 
 
+def gathered(buffer: ByteArray, begin: Ints, end: Ints) -> tuple[ByteArray, Ints]:
+    """Return runs of bytes one behind the other, and where each begins and the last one ends; without a copy if so."""
+    bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(end - begin)])
+    if not begin.size or (begin[1:] == end[:-1]).all():
+        first = int(begin[0]) if begin.size else 0
+        return buffer[first : first + int(bounds[-1])], bounds
+    data = np.empty(int(bounds[-1]) + PIECE, np.uint8)
+    _copy(buffer, begin, bounds, data)
+    return read_only(data[: bounds[-1]]), bounds
+
+
 def bitmap(valid: Flags) -> pa.Buffer | None:
     """Return Arrow's validity bitmap; None if all values are valid."""
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))

@@ -1,10 +1,11 @@
-"""Read dates and timestamps from bytes, strictly and in bulk, in ISO 8601 or by a strptime pattern.
+"""Read dates, times of day and timestamps from bytes, strictly and in bulk, in ISO 8601 or by a strptime pattern.
 
 Without a pattern a date is `2024-02-29`. A timestamp is a date, or a date followed by `T` or a blank, the time of day
 to the hour, minute, second or a fraction of it, and an optional zone: `Z`, `+01`, `+0100` or `+01:00`. No zone means
 UTC. In a pattern, `%f` is any number of digits and `%Y` has four. Other numbers have two digits, or one unless they
 touch another number. Month names are English, in letters of any case. Other characters match themselves. Times are in
-the years 1 to 9999 of UTC. A time that its unit cannot hold is bad: digits finer than the unit must be zeros.
+the years 1 to 9999 of UTC. A time of day is `12:00`, `12:00:00` or with a fraction, and has no zone. A time that its
+unit cannot hold is bad: digits finer than the unit must be zeros.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class Pattern:
     steps: Ints
 
     @classmethod
-    def of(cls, text: str) -> Pattern:
-        """Read a strptime pattern. Raises ValueError that says what is wrong with it."""
+    def of(cls, text: str, *, of_day: bool = False) -> Pattern:
+        """Read a strptime pattern, of a time of day or of a date. Raises ValueError that says what is wrong with it."""
         whole = re.sub("%.", lambda found: SHORT_FOR.get(found[0], found[0]), text, flags=re.DOTALL)
         steps, seen = [], []
         for directive, other in re.findall("%(.?)|([^%]+)", whole, re.DOTALL):
@@ -73,7 +74,7 @@ class Pattern:
                 raise ValueError(f"%{directive} is unknown; known are %{', %'.join(MEANING)}, {', '.join(SHORT_FOR)}")
             steps.append((MEANING[directive], *({"Y": (4, 4), "f": (1, 2**31)}.get(directive, (1, 2)))))
             seen.append(directive)
-        _require_whole(seen)
+        _require_whole(seen, of_day)
         return cls(_apart(np.array(steps, np.int64)))
 
     @property
@@ -91,12 +92,15 @@ def _apart(steps: Ints) -> Ints:
     return steps
 
 
-def _require_whole(seen: list[str]) -> None:
+def _require_whole(seen: list[str], of_day: bool) -> None:
+    beyond = [directive for directive in seen if of_day and directive in "YymBbdz"]
+    if beyond:
+        raise ValueError(f"a time of day has no %{beyond[0]}")
     for name, letters in (ONCE | AT_MOST_ONCE).items():
         count = sum(letter in letters for letter in seen)
         if count > 1:
             raise ValueError(f"the {name} appears twice")
-        if name in ONCE and not count:
+        if name in ONCE and not count and not of_day:
             raise ValueError(f"it has no {name}: %{' or %'.join(letters)}")
     if ("I" in seen) != ("p" in seen):
         raise ValueError("%I and %p need each other")
@@ -108,6 +112,15 @@ def _iso(*steps: tuple[int, int, int]) -> Pattern:
 
 
 ISO_DATE = _iso()
+ISO_TIME = Pattern(
+    np.array(
+        [
+            (HOUR, 2, 2), (LITERAL, COLON, 0), (MINUTE, 2, 2), (MAY_END, 0, 0), (LITERAL, COLON, 0), (SECOND, 2, 2),
+            (MAY_END, 0, 0), (LITERAL, POINT, 0), (FRACTION, 1, 2**31),
+        ],
+        np.int64,
+    )
+)  # fmt: skip
 ISO_MOMENT = _iso(
     (MAY_END, 0, 0),
     (PARTED, 0, 0),
@@ -132,6 +145,8 @@ def moments(
 ) -> Flags:
     """Read timestamps as numbers since 1970, in a unit that has `digits` digits after the second.
 
+    Times of day count since midnight.
+
     `usual` says that most are written as `2024-02-29T12:00:00Z`, maybe with a fraction; these are read without steps.
     """
     good = np.zeros(len(begin), np.bool_)
@@ -143,6 +158,7 @@ def moments(
             continue
         for name in range(PARTS):
             part[name] = UNSAID if name == SHORT_YEAR or name == HALF else 0
+        part[YEAR], part[MONTH], part[DAY] = 1970, 1, 1  # the day of a time of day
         if (usual and _usual(buffer, at, stop, digits, part)) or _by_steps(buffer, at, stop, steps, digits, part):
             good[number], values[number] = _since_1970(part, digits)
     return good

@@ -1,8 +1,10 @@
 """Encode the rows of a ledger as canonical bytes and digests, which do not depend on how the log was cut.
 
 A row is the sequence of its fields, each of them a *netstring*: the number of its bytes in decimal digits, a colon,
-the bytes, a comma. NULL is `~`. Numbers are decimal digits, times are microseconds since the epoch, booleans are `true`
-or `false`, text is UTF-8, and payloads are unchanged. A batch has the fields of `BATCH` and one more: its messages,
+the bytes, a comma. NULL is `~`. Whole numbers are decimal digits, times are microseconds since the epoch, booleans are
+`true` or `false`, text is UTF-8, and bytes are unchanged. A DOUBLE is the 16 hexadecimal digits of its bits, so that
+-0.0 is not 0.0; but every NaN is `7ff8000000000000`, because Spark gives all NaNs these bits when it writes them. A
+struct is its fields as netstrings, one after the other. A batch has the fields of `BATCH` and one more: its messages,
 each the fields of `MESSAGE`, one message after the other in the order of the batch. A rejected message has the fields
 of `REJECTED`. Microbatch numbers are left out, because the same log gives the same rows in other microbatches.
 
@@ -30,6 +32,7 @@ REJECTED = (
 )  # fmt: skip
 
 BYTES = pa.large_binary()
+NAN = np.uint64(0x7FF8_0000_0000_0000).view(np.float64)
 NULL, COLON, COMMA, NOTHING = (pa.scalar(text, BYTES) for text in (b"~", b":", b",", b""))
 
 
@@ -54,9 +57,23 @@ def rejections(rows: pa.RecordBatch) -> pa.Array:
 
 def netstrings(values: pa.Array) -> pa.Array:
     """Return each value as a netstring, NULL as `~`."""
-    encoded = _bytes(values)
-    length = pc.binary_length(encoded).cast(pa.large_string()).cast(BYTES)
-    return pc.fill_null(pc.binary_join_element_wise(length, COLON, encoded, COMMA, NOTHING), NULL)
+    content = encoded(values)
+    length = pc.binary_length(content).cast(pa.large_string()).cast(BYTES)
+    return pc.fill_null(pc.binary_join_element_wise(length, COLON, content, COMMA, NOTHING), NULL)
+
+
+def encoded(values: pa.Array) -> pa.Array:
+    """Return each value as bytes; NULL stays NULL."""
+    if pa.types.is_struct(values.type):
+        fields = [netstrings(pc.struct_field(values, at)) for at in range(values.type.num_fields)]
+        return pc.if_else(values.is_valid(), joined(fields), None)
+    if pa.types.is_floating(values.type):
+        return _bits(values)
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.int64())
+    if pa.types.is_integer(values.type) or pa.types.is_boolean(values.type):
+        values = values.cast(pa.large_string())
+    return values.cast(BYTES)
 
 
 def joined(parts: Sequence[pa.Array]) -> pa.Array:
@@ -79,9 +96,10 @@ def digest(ids: pa.Array, row_digests: pa.Array) -> str:
     return whole.hexdigest()
 
 
-def _bytes(values: pa.Array) -> pa.Array:
-    if pa.types.is_timestamp(values.type):
-        values = values.cast(pa.int64())
-    if pa.types.is_integer(values.type) or pa.types.is_boolean(values.type):
-        values = values.cast(pa.large_string())
-    return values.cast(BYTES)
+def _bits(values: pa.Array) -> pa.Array:
+    """Return the bits of floats as hexadecimal digits."""
+    numbers = pc.fill_null(values, 0.0).to_numpy(zero_copy_only=False)
+    bits = np.where(np.isnan(numbers), NAN, numbers).view(np.uint64)
+    digits = pa.py_buffer(bits.astype(">u8").tobytes().hex().encode())
+    bounds = pa.py_buffer(np.arange(0, 16 * bits.size + 1, 16, dtype=np.int64))
+    return pc.if_else(values.is_valid(), pa.Array.from_buffers(BYTES, bits.size, [None, bounds, digits]), None)

@@ -1,4 +1,4 @@
-"""Convert durations between text (`500ms`, `10s`, `5m`, `1h30m`) and microseconds."""
+"""Convert durations between text (`500ms`, `10s`, `5m`, `1h30m`, `2 min 30 s`) and microseconds."""
 
 from __future__ import annotations
 
@@ -40,11 +40,12 @@ def text(microseconds: int) -> str:
 
 
 def span(microseconds: int) -> str:
-    """Return a length of time for reading: `7.2 s`, above two minutes `2h13m20s`."""
+    """Return a length of time for reading: `7.2 s`, from two minutes on `2 min 30 s` or `2 h 13 min 20 s`."""
     if abs(microseconds) < LONG:
         return f"{microseconds / SECOND:.6f}".rstrip("0").rstrip(".") + " s"
     sign = "-" if microseconds < 0 else ""
-    return sign + text(abs(microseconds) // SECOND * SECOND)
+    parts = _PART.findall(text(abs(microseconds) // SECOND * SECOND))
+    return sign + " ".join(f"{count} {'min' if unit == 'm' else unit}" for count, unit in parts)
 
 
 def enough(microseconds: int) -> str:
@@ -54,7 +55,7 @@ def enough(microseconds: int) -> str:
 
 
 def _parse(duration: str, name: str) -> int:
-    compact = duration.replace(" ", "").replace("_", "")
+    compact = duration.replace(" ", "").replace("_", "").replace("min", "m")
     if compact == "0":
         return 0
     if not compact or _PART.sub("", compact):

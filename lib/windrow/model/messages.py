@@ -28,7 +28,7 @@ COLUMNS = {
     "event_time": TIME,
     "received_at": TIME,
     "sequence": pa.int64(),
-    "payload": None,  # string or binary, as in the depot
+    "payload": None,  # see `model.payload`
 }
 SUMMARY = pa.schema(
     [
@@ -53,12 +53,13 @@ def schema(payload: pa.DataType | None = None) -> pa.Schema:
     return pa.schema([(name, type_ or payload or pa.string()) for name, type_ in COLUMNS.items()])
 
 
-def conform(table: pa.Table) -> pa.Table:
+def conform(table: pa.Table, payload: pa.DataType | None = None) -> pa.Table:
     """Return the message columns of `table` in their order and types, followed by the other columns.
 
-    Raises MessagesError if a column is missing or has another type.
+    `payload` is the type of payloads; by default bytes stay bytes, and all else becomes text. Raises MessagesError if a
+    column is missing or has another type.
     """
-    columns = {name: _column(table, name) for name in COLUMNS}
+    columns = {name: _column(table, name, type_ or payload) for name, type_ in COLUMNS.items()}
     rest = {name: table[name] for name in table.column_names if name not in COLUMNS}
     return pa.table(columns | rest)
 
@@ -77,9 +78,9 @@ def with_dictionaries(messages: pa.Table) -> pa.Table:
 def with_room(messages: pa.Table) -> pa.Table:
     """Return messages whose payloads are one array; many payload bytes need 64-bit offsets."""
     payload = messages["payload"]
-    if payload.nbytes < arrow.MOST_BYTES:
+    large = arrow.large_type(payload.type)
+    if payload.nbytes < arrow.MOST_BYTES or large == payload.type:
         return messages
-    large = pa.large_binary() if pa.types.is_binary(payload.type) else pa.large_string()
     one = pa.chunked_array([payload.cast(large).combine_chunks()])
     return messages.set_column(messages.column_names.index("payload"), "payload", one)
 
@@ -117,28 +118,24 @@ def _all_good(messages: pa.Table) -> bool:
     return all(bound["min"] >= EARLIEST and bound["max"] < LATEST for bound in bounds)
 
 
-def byte_count(values: pa.Array) -> npt.NDArray[np.int32]:
-    """Return the number of bytes of each type or payload, 0 for NULL."""
-    return pc.fill_null(pc.binary_length(values), 0).to_numpy()
-
-
 def _marked(mask: pa.ChunkedArray, label: str) -> pa.ChunkedArray:
     return pc.if_else(mask, label, None)
 
 
-def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
+def _column(table: pa.Table, name: str, type_: pa.DataType | None) -> pa.ChunkedArray:
     if name not in table.column_names:
         if name not in DEFAULTS:
             raise MessagesError(f"the messages have no column {name!r}", f"They have {table.column_names}.")
-        default = pa.scalar(DEFAULTS[name], COLUMNS[name] or pa.string())
+        default = pa.scalar(DEFAULTS[name], type_ or pa.string())
         return pa.chunked_array([pa.repeat(default, table.num_rows)])
     try:
-        return _converted(table[name], COLUMNS[name])
+        return converted(table[name], type_)
     except pa.ArrowException as error:
         raise MessagesError(f"column {name!r} is {table[name].type}: {error}", "Convert it first.") from error
 
 
-def _converted(column: pa.ChunkedArray, type_: pa.DataType | None) -> pa.ChunkedArray:
+def converted(column: pa.ChunkedArray, type_: pa.DataType | None) -> pa.ChunkedArray:
+    """Return a column in a type; None is the default type of payloads. Raises ArrowException."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if type_ is None:

@@ -11,6 +11,7 @@ from windrow.columnar import order
 from windrow.columnar.arrow import taken, to_numpy, whole
 from windrow.model import clock, tables
 from windrow.model.messages import COLUMNS
+from windrow.model.payload import comparable
 
 Ints = npt.NDArray[np.int64]
 
@@ -71,7 +72,8 @@ def _ordinals(messages: pa.Table, version: Ints, row: Ints) -> Ints:
 def _in_full(messages: pa.Table, run: Ints) -> Ints:
     """Return the order of messages within their runs, by all columns that tell messages of a stream apart."""
     keys = ["received_at", "sequence", "event_time", "type", "payload"]
-    ordered = messages.select(keys).append_column("run", pa.array(run))
+    ordered = messages.select(keys[:-1]).append_column("run", pa.array(run))
+    ordered = ordered.append_column("payload", comparable(whole(messages["payload"])))
     for name in keys:
         ordered = ordered.append_column(f"has {name}", ordered[name].is_valid())  # NULL comes first
     by = ["run", *(column for name in keys for column in (f"has {name}", name))]

@@ -30,13 +30,14 @@ CONTROL = ("progress", "partial", "event", "option")  # the live states that eve
 PROGRESS = "progress"
 BATCH_ID = "batch"  # the prefix of batch ids
 CHANGED = "changed"  # column of a row on an executor: False for an open batch that stays as it is
+DELETED = "deleted"  # column of a changed row of a state: whether its key is deleted
 GONE = "gone"  # state of a row to write that only deletes the live row with its id
 
 DEPOT_COMMENT = "Windrow depot: messages, appended and never changed"
 LEDGER_COMMENT = "Windrow ledger: batches, rejections, progress and history"
 # Opening a table reads its last checkpoint and each commit after it. A hundred commits, delta-rs's default interval,
 # took three times as long as the checkpoint.
-PROPERTIES = {FEED: "true", "delta.enableDeletionVectors": "false", "delta.checkpointInterval": "20"}
+PROPERTIES = {FEED: "true", "delta.enableDeletionVectors": "false", "delta.checkpointInterval": "10"}
 
 
 def retention(keep: str) -> dict[str, str]:
@@ -79,6 +80,7 @@ def rejected_fields(payload: pa.DataType) -> list[tuple[str, pa.DataType]]:
 
 
 BATCH = [name for name, _ in batch_fields(pa.string())]
+OF_BATCH = ("id", "source", "key", "part", "window_start", "window_end")  # the columns that name a batch
 REJECTED = [name for name, _ in rejected_fields(pa.string())]
 VERSIONS = pa.list_(pa.struct([("version", pa.int64()), ("messages", pa.int64())]))
 CLOCKS = pa.list_(pa.struct([("source", pa.string()), ("clock", TIME), ("floor", TIME), ("flushed_at", TIME)]))
@@ -216,7 +218,7 @@ def views(ledger: str, *, raw: bool = False) -> dict[str, str]:
         for name in [*(name for name, _ in HISTORY), *beside["microbatches"]]
     )
     exploded = (
-        f"SELECT id, source, key, part, window_start, window_end, message.* "
+        f"SELECT {', '.join(OF_BATCH)}, message.* "
         f"FROM {ledger} LATERAL VIEW explode(messages) AS message WHERE state = 'closed'"
     )
     return {

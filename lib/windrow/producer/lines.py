@@ -18,8 +18,11 @@ import pyarrow as pa
 
 from windrow.errors import SettingsError
 from windrow.model import messages
+from windrow.model.payload import name as name_of
+from windrow.model.payload import text_or_bytes
 from windrow.model.timestamps import EPOCH, MICROSECOND, microseconds_of
-from windrow.producer.row import GREATEST, LEAST, table_of
+from windrow.producer.payloads import GREATEST, LEAST, typed
+from windrow.producer.row import table_of
 
 KEPT_BYTES = 1_024  # how much is kept of a line that is too large
 REQUIRED = ("key", "type", "event_time")
@@ -109,6 +112,12 @@ class Reader:
     def __init__(self, fields: Fields, source: str, most_bytes: int, payload: pa.DataType = TEXTUAL) -> None:
         """Map columns by `fields`; `source` is the default, and a line of more than `most_bytes` is not a message."""
         self._fields, self._most_bytes, self._payload = fields, most_bytes, payload
+        self._typed = text_or_bytes(payload) != payload
+        if self._typed and (fields.whole or "payload" in fields.texts):
+            raise SettingsError(
+                f"the payloads of this depot are {name_of(payload)}, not text",
+                "Map payload to a field with such values.",
+            )
         self._source = fields.texts.get("source", source)
         self._known = frozenset(fields.names.values())
 
@@ -163,20 +172,33 @@ class Reader:
         kinds = set(map(type, values))
         if kinds == {type(None)} and name not in REQUIRED:
             return [instead] * len(objects)
-        if kinds == {str} and (quick := QUICK[name](values)) is not None:
+        typed_payload = self._typed and name == "payload"
+        if kinds == {str} and not typed_payload and (quick := QUICK[name](values)) is not None:
             return quick
         for at, value in enumerate(values):
             try:
-                values[at] = _converted(name, field, value, instead)
+                if typed_payload:
+                    values[at] = self._typed_payload(field, value)
+                else:
+                    values[at] = _converted(name, field, value, instead)
             except Unfit as unfit:
                 reasons.setdefault(at, str(unfit))
                 values[at] = None
         return values
 
+    def _typed_payload(self, field: str, value: Any) -> Any:
+        try:
+            return typed(value, self._payload)
+        except ValueError as error:
+            raise Unfit(f"{field} {error}") from None
+
     def _reject(self, columns: dict[str, list[Any]], at: int, kept: dict[str, Any], now: int) -> None:
-        """Make a row that the batcher rejects: its event time is NULL, its payload has the reason and the line."""
-        payload = json.dumps(kept, ensure_ascii=False)
-        row = {"source": self._source, "event_time": None, "received_at": now, "sequence": None, "payload": payload}
+        """Make a row that the batcher rejects: its event time is NULL, its payload has the reason and the line.
+
+        If payloads are not text, its type has them.
+        """
+        row: dict[str, Any] = {"source": self._source, "event_time": None, "received_at": now, "sequence": None}
+        row |= {"payload": None, "type" if self._typed else "payload": json.dumps(kept, ensure_ascii=False)}
         for name, value in row.items():
             columns[name][at] = value
 

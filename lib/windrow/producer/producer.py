@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
-from windrow.errors import MessagesError
+from windrow.errors import MessagesError, TableRefused
 from windrow.model import messages
+from windrow.model.payload import name, parse, text_or_bytes
 from windrow.producer.delivery import Ack
 from windrow.producer.row import Form, conformed, required_number
 from windrow.producer.sender import Sender, required_name
-
-PAYLOADS = {"string": pa.string(), "binary": pa.binary()}
 
 
 class Producer(Sender):
@@ -30,25 +29,31 @@ class Producer(Sender):
         depot: str,
         producer_id: str,
         *,
-        payload: Literal["string", "binary"] = "string",
+        payload: str = "string",
         keep: str = "90d",
         **settings: Any,
     ) -> None:
-        """Open the depot, or create it with this payload type and the retention `keep`.
+        """Open the depot, or create it with this type of payloads, such as `double`, and the retention `keep`.
 
         `settings` are those of `[producer]`. Raises SettingsError, TableRefused, TableUnreadable, ProducerInUse, and
         MessageRefused for an invalid id.
         """
-        name = required_name("producer_id", producer_id)
-        super().__init__(depot, name, messages.schema(PAYLOADS[payload]), keep, settings)
+        super().__init__(
+            depot, required_name("producer_id", producer_id), messages.schema(parse(payload)), keep, settings
+        )
         self.producer_id = producer_id
-        self._payload = self._committer.schema.field("payload").type
-        self._form = Form(producer_id, self._payload == pa.binary(), self._chosen.max_message_bytes)
+        self.payload: pa.DataType = self._committer.schema.field("payload").type
+        self._form = Form(producer_id, self.payload, self._chosen.max_message_bytes)
 
     @property
     def binary(self) -> bool:
-        """Tell whether the depot's payloads are bytes instead of text."""
-        return self._form.binary
+        """Tell whether the depot's payloads are bytes instead of text. Raises TableRefused if they are neither."""
+        if text_or_bytes(self.payload) != self.payload:
+            raise TableRefused(
+                f"a bridge keeps payloads as text or bytes, but those of the depot are {name(self.payload)}",
+                "Let the bridge create a depot of its own, and set payload_type and [depot.columns] for the ledger.",
+            )
+        return bool(self.payload == pa.binary())
 
     def send(
         self,
@@ -56,7 +61,7 @@ class Producer(Sender):
         key: str,
         type: str,  # noqa: A002 - the column's name
         event_time: datetime | int | None = None,
-        payload: str | bytes | None = None,
+        payload: Any = None,
         source: str | None = None,
         received_at: datetime | int | None = None,
         sequence: int | None = None,
@@ -64,7 +69,8 @@ class Producer(Sender):
         """Send a message, and return the future of its acknowledgement.
 
         Times are datetimes with a zone or microseconds since the epoch, and default to now. `source` defaults to the
-        producer's id, `sequence` to the message's number. Waits for room as `when_full` says. Raises MessageRefused,
+        producer's id, `sequence` to the message's number. The payload is text or bytes; in a depot with another type of
+        payloads it is a number, a bool, or a dict. Waits for room as `when_full` says. Raises MessageRefused,
         ProducerFull, ProducerFenced, ProducerClosed.
         """
         return self._send(self._form.row(key, type, event_time, payload, source, received_at, sequence))
@@ -72,7 +78,7 @@ class Producer(Sender):
     def send_invalid(
         self,
         *,
-        payload: str | bytes | None,
+        payload: Any,
         source: str | None = None,
         key: str | None = None,
         type: str | None = None,  # noqa: A002 - the column's name
@@ -103,6 +109,6 @@ class Producer(Sender):
         table = pa.table(messages) if isinstance(messages, pa.RecordBatch) else messages
         if not isinstance(table, pa.Table) or (not table.num_rows and mark is None):
             raise MessagesError("there are no messages to send", "Pass an Arrow table with rows.")
-        whole = conformed(table, self.producer_id, time.time_ns() // 1_000, self._payload)
+        whole = conformed(table, self.producer_id, time.time_ns() // 1_000, self.payload)
         number = None if mark is None else required_number("mark", mark)
         return self._queue.send_many(whole, number, may_wait=not self._committer.is_own_thread())

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +15,11 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import TIME
 from windrow.errors import MessageRefused, MessagesError
 from windrow.model import messages
+from windrow.model.payload import name as name_of
+from windrow.model.payload import text_or_bytes
 from windrow.model.timestamps import microseconds_of
+from windrow.producer.payloads import GREATEST, LEAST, size, typed
 
-LEAST, GREATEST = -(2**63), 2**63 - 1
 ROW_BYTES = 48  # times, number and list overhead besides the texts
 
 
@@ -30,13 +32,13 @@ class Row(NamedTuple):
     event_time: int | None
     received_at: int
     sequence: int | None
-    payload: str | bytes | None
+    payload: Any
 
     @property
     def byte_count(self) -> int:
         """Return how many bytes of the buffer it takes."""
-        texts = _bytes(self.source) + _bytes(self.key or "") + _bytes(self.type or "")
-        return ROW_BYTES + texts + _bytes(self.payload or b"")
+        texts = size(self.source) + size(self.key) + size(self.type)
+        return ROW_BYTES + texts + size(self.payload)
 
 
 class ChunkRow(NamedTuple):
@@ -65,7 +67,7 @@ class Form:
     """What all messages of a producer share: the default source, the payload type, the largest size in bytes."""
 
     source: str
-    binary: bool
+    payload: pa.DataType
     most_bytes: int
 
     def row(
@@ -73,7 +75,7 @@ class Form:
         key: str,
         type: str,  # noqa: A002 - the column's name
         event_time: datetime | int | None = None,
-        payload: str | bytes | None = None,
+        payload: Any = None,
         source: str | None = None,
         received_at: datetime | int | None = None,
         sequence: int | None = None,
@@ -87,7 +89,7 @@ class Form:
             now if event_time is None else _time("event_time", event_time),
             now if received_at is None else _time("received_at", received_at),
             None if sequence is None else required_number("sequence", sequence),
-            _payload(payload, self.binary),
+            _payload(payload, self.payload),
         )
         if ready.byte_count > self.most_bytes:
             raise MessageRefused(
@@ -98,7 +100,7 @@ class Form:
 
     def invalid(
         self,
-        payload: str | bytes | None,
+        payload: Any,
         source: str | None = None,
         key: str | None = None,
         type: str | None = None,  # noqa: A002 - the column's name
@@ -114,7 +116,7 @@ class Form:
             None if event_time is None else _time("event_time", event_time),
             time.time_ns() // 1_000,
             None,
-            _payload(payload, self.binary),
+            _payload(payload, self.payload),
         )
 
     def _source(self, source: str | None) -> str:
@@ -145,7 +147,8 @@ def conformed(given: pa.Table, source: str, now: int, payload: pa.DataType) -> p
             f"messages have no column {', '.join(sorted(unknown))}",
             f"Leave it out; the columns are {', '.join(messages.COLUMNS)}.",
         )
-    whole = messages.conform(whole)
+    plain = text_or_bytes(payload) == payload
+    whole = messages.conform(whole, None if plain else payload)
     try:
         return whole.cast(messages.schema(payload))
     except pa.ArrowInvalid as error:
@@ -181,10 +184,6 @@ def required_number(name: str, value: object) -> int:
     return value
 
 
-def _bytes(value: str | bytes) -> int:
-    return len(value) if isinstance(value, bytes) or value.isascii() else len(value.encode())
-
-
 def _array(values: Sequence[object], type_: pa.DataType) -> pa.Array:
     return pa.array(values, pa.int64()).cast(type_) if pa.types.is_timestamp(type_) else pa.array(values, type_)
 
@@ -212,10 +211,17 @@ def _time(name: str, value: object) -> int:
     return required_number(name, value)
 
 
-def _payload(value: object, binary: bool) -> str | bytes | None:
-    """Return a payload in the depot's type: bytes or text."""
+def _payload(value: object, type_: pa.DataType) -> Any:
+    """Return a payload in the depot's type."""
     if value is None:
         return None
+    if text_or_bytes(type_) != type_:
+        try:
+            return typed(value, type_)
+        except ValueError as error:
+            hint = f"The payloads of this depot are {name_of(type_)}. Nothing was sent."
+            raise MessageRefused(f"payload = {value!r} {error}", hint) from None
+    binary = type_ == pa.binary()
     if isinstance(value, str):
         return _encoded("payload", value) if binary else _text("payload", value)
     if not isinstance(value, bytes | bytearray | memoryview):

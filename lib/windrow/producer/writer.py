@@ -16,12 +16,12 @@ from deltalake.transaction import Transaction
 from windrow.columnar.arrow import plain_type
 from windrow.delta.creation import create_depot, create_raw_depot
 from windrow.delta.lock import commit_lock, keep_recent
-from windrow.delta.log import payload_type
 from windrow.delta.mending import mend
 from windrow.delta.table import UNTRIMMED, Snapshot, history, open_table, reading, writing
 from windrow.errors import NotKept, ProducerFenced, TableRefused
 from windrow.model import chunks, messages
 from windrow.model.commits import BYTES
+from windrow.model.payload import of_column
 from windrow.producer.delivery import Position
 
 REOPENED_EVERY = 20  # commits: each commit through the same handle is slower than the one before
@@ -214,7 +214,7 @@ def _required(table: DeltaTable, location: str, raw: bool) -> tuple[pa.Schema, l
     Raises TableRefused for a table with the wrong columns, or with other columns that are NOT NULL.
     """
     schema = pa.schema(table.schema().to_arrow())
-    wanted = chunks.RAW if raw else messages.schema(payload_type(schema))
+    wanted = chunks.RAW if raw else messages.schema(of_column(schema))
     what = "chunk" if raw else "message"
     for field in wanted:
         found = plain_type(schema.field(field.name).type) if field.name in schema.names else None

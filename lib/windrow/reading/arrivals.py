@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 from windrow.delta.changes import has_feed
 from windrow.errors import NotFound
 from windrow.model.commits import CHANGE, VERSION
-from windrow.model.messages import DEFAULTS
+from windrow.model.messages import DEFAULTS, converted
 from windrow.model.timestamps import time_text
 from windrow.reading import feed
 from windrow.reading.delta import DepotTable, quoted
@@ -27,37 +27,39 @@ CONTENT = ("source", "type", "received_at", "sequence", "payload")
 UNREADABLE = (DeltaError, pa.ArrowException, OSError)
 
 
-def arrivals(log: DepotTable, asked: Asked, at: int, columns: dict[str, str]) -> list[Row]:
+def arrivals(log: DepotTable, asked: Asked, at: int, columns: dict[str, str], payload: pa.DataType) -> list[Row]:
     """Return the content and `version` of each message with the key, type and source in `asked` (None: any).
 
-    `at` is the event time in microseconds. Versions that can no longer be read are left out. Raises ExpressionError or
-    MissingExtra for a mapping (`columns`) that needs Spark.
+    `at` is the event time in microseconds, `payload` the type of payloads. Versions that can no longer be read are left
+    out. Raises ExpressionError or MissingExtra for a mapping (`columns`) that needs Spark.
     """
     try:
-        found = _feed(log, 0, asked, at, columns)
+        found = _feed(log, 0, asked, at, columns, payload)
     except UNREADABLE:
         try:
-            found = _feed(log, earliest_readable(log, depot=True), asked, at, columns)
+            found = _feed(log, earliest_readable(log, depot=True), asked, at, columns, payload)
         except UNREADABLE:
             return []
+    if "payload" in found.column_names:
+        typed = converted(found["payload"], payload)
+        found = found.set_column(found.column_names.index("payload"), "payload", typed)
     return [DEFAULTS | row for row in records(found)]
 
 
-def not_found(log: DepotTable, asked: Asked, at: int, mapped: bool) -> NotFound:
-    """Return the error that the depot has no such message; it names the nearest times of the same key."""
+def not_found(log: DepotTable, asked: Asked, at: int, mapped: bool, batch: str) -> NotFound:
+    """Return the error that the depot has no such message; it names the nearest times of its key, and a `batch`."""
     of = ", ".join(f"{name} {value!r}" for name, value in asked.items() if value is not None)
     what = f"the depot has no message of {of} at {time_text(at)} in versions up to {log.version()}"
     if mapped or not isinstance(log, DeltaTable):
-        return NotFound(what, "`windrow show --key` lists the batches of a key.")
+        return NotFound(what, batch)
     same = equal(asked if "source" in feed.names(log) else asked | {"source": None})
     nearest = f"ORDER BY abs(CAST(event_time AS BIGINT) - {at:d}), event_time LIMIT 3"
     statement = ["SELECT event_time FROM depot WHERE", same, "AND event_time IS NOT NULL", nearest]
     stream = QueryBuilder().register("depot", log).execute(" ".join(statement))
     near = [str(row["event_time"]) for row in records(pa.RecordBatchReader.from_stream(stream).read_all())]
-    return NotFound(
-        what,
-        f"The nearest are at {', '.join(dict.fromkeys(near))}." if near else "It has none at any other time either.",
-    )
+    if not near:
+        return NotFound(what, "It has none at any other time either.")
+    return NotFound(what, f"The nearest are at {', '.join(dict.fromkeys(near))}. {batch}")
 
 
 def equal(columns: Asked) -> str:
@@ -65,12 +67,14 @@ def equal(columns: Asked) -> str:
     return " AND ".join(f"{name} = {quoted(value)}" for name, value in columns.items() if value is not None)
 
 
-def _feed(log: DepotTable, first: int, asked: Asked, at: int, columns: dict[str, str]) -> pa.Table:
+def _feed(
+    log: DepotTable, first: int, asked: Asked, at: int, columns: dict[str, str], payload: pa.DataType
+) -> pa.Table:
     from windrow.expressions import Mapping
 
     if isinstance(log, DeltaTable) and has_feed(log) and Mapping.of_depot(columns, feed.names(log)) is None:
         return _plain(log, first, asked, at)
-    return _filtered(feed.messages(log, first, columns), asked, at)
+    return _filtered(feed.messages(log, first, columns, payload), asked, at)
 
 
 def _plain(log: DeltaTable, first: int, asked: Asked, at: int) -> pa.Table:

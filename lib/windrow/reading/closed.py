@@ -3,30 +3,32 @@
 A position is the number of a microbatch, not a version of the table: every final row says which microbatch wrote it,
 and neither OPTIMIZE nor VACUUM nor a cleanup of the log changes that. After a RESTORE, however, numbers are used again.
 So a position also has a fingerprint of its microbatch, as in `41@0f3c9a6e21b4`: another microbatch 41, or another
-ledger at the same place, has another one.
+ledger at the same place, has another one. `41@0f3c9a6e21b4/500` is a position inside: behind the first 500 batches that
+microbatch 41 closed, in the order of their ids.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from windrow.errors import LedgerRestored, SettingsError
 from windrow.model import tables
-from windrow.reading.delta import Ledger, open_ledger
+from windrow.reading.delta import Ledger, open_ledger, quoted
 
 Final = Literal["closed", "rejected"]
 
 # The column that says in which microbatch a final row was written.
 WRITTEN_IN: dict[Final, str] = {"closed": "closed_in", "rejected": "microbatch"}
-POSITION = re.compile(r"(?P<number>\d+)(?:@(?P<mark>[0-9a-f]+))?")
+POSITION = re.compile(r"(?P<number>\d+)(?:@(?P<mark>[0-9a-f]+)(?:/(?P<rows>[1-9]\d*))?)?")
 MARK_LETTERS = 12
+BY_HAND = "Somebody deleted or added rows by hand. RESTORE the ledger to the version before that."
 AFRESH = "Batches that you have read are no longer in the ledger. Discard them and read again without `since`."
 
 
@@ -40,69 +42,112 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Some microbatches, after `begin` and up to `end`, and how many `rows` of a final state they wrote."""
+    """The `rows` of a final state that some microbatches wrote, after `begin` and up to `end`, in the order of ids.
+
+    With `after` it begins behind the row of microbatch `begin` that has this id; with `until` it ends with the row of
+    microbatch `end` that has this one.
+    """
 
     state: Final
     begin: int
     end: int
     rows: int
     upto: str
+    after: str | None
+    until: str | None
 
     @property
     def where(self) -> str:
         """Return the SQL condition that selects these rows."""
         column = WRITTEN_IN[self.state]
-        return f"{column} > {self.begin} AND {column} <= {self.end}"
+        if self.after is None:
+            later = f"{column} > {self.begin}"
+        else:
+            later = f"({column} > {self.begin} OR ({column} = {self.begin} AND id > {quoted(self.after)}))"
+        if self.until is None:
+            return f"{later} AND {column} <= {self.end}"
+        return f"{later} AND ({column} < {self.end} OR ({column} = {self.end} AND id <= {quoted(self.until)}))"
 
     def require_whole(self, found: int) -> None:
         """Raise LedgerRestored unless as many rows were found as the history says."""
         if found != self.rows:
             raise LedgerRestored(
-                f"microbatches {self.begin + 1} to {self.end} wrote {self.rows} {self.state} rows, {found} are there",
-                "Somebody deleted or added rows by hand. RESTORE the ledger to the version before that.",
+                f"microbatches {self.begin + (self.after is None)} to {self.end} wrote {self.rows} {self.state} rows, "
+                f"{found} are there",
+                BY_HAND,
             )
 
 
-def read_closed(ledger: str, since: str | int | None = None, batches_at_once: int | None = None) -> Closed:
+def read_closed(
+    ledger: str,
+    since: str | int | None = None,
+    batches_at_once: int | None = None,
+    pivot: bool = False,
+    types: Sequence[str] | None = None,
+) -> Closed:
     """Return the batches that closed after `since`, each exactly once, in the order in which they closed.
 
     `since` is the `upto` of the previous call, None for the beginning, or the bare number of a microbatch, which cannot
-    be checked for a RESTORE. `batches_at_once` limits how many batches are read, in whole microbatches; at least one
-    microbatch that closed any is read, so the result is empty only when nothing is left. Raises LedgerRestored when the
-    ledger no longer holds what was read up to `since`; SettingsError, TableMissing, TableRefused.
+    be checked for a RESTORE. `batches_at_once` is the most batches that are read; the result is empty only when nothing
+    is left. With `pivot` a batch is a row of numbers with a column for each of the `types`, by default all those in
+    these batches (see `reading.pivot`). Raises LedgerRestored when the ledger no longer holds what was read up to
+    `since`; SettingsError, TableMissing, TableRefused; OutputRefused for the pivot of payloads that are no numbers.
     """
     book = open_ledger(ledger)
     wanted = span(book, "closed", since, batches_at_once)
     schema = pa.schema(tables.batch_fields(book.payload))
     found = book.rows("closed", ", ".join(schema.names), wanted.where, "ORDER BY closed_in, id").cast(schema)
     wanted.require_whole(found.num_rows)
+    if pivot:
+        from windrow.reading.pivot import Pivot
+
+        found = Pivot.of(book, wanted.where, types).rows(found)
     return Closed(found, wanted.upto)
 
 
 def span(book: Ledger, state: Final, since: str | int | None, rows_at_once: int | None = None) -> Span:
-    """Return which microbatches follow `since`, and how many rows they recorded. Raises LedgerRestored."""
-    reached = book.progress().microbatch
-    begin = _checked_position(book, since, reached)
-    history = book.rows("microbatch", f"microbatch, {state} AS written", f"microbatch > {begin}", "ORDER BY 1")
-    written = pc.cumulative_sum(history["written"]).to_numpy()
-    taken = written.size if rows_at_once is None else _taken(written, rows_at_once)
-    end = reached if taken == written.size else history["microbatch"][taken - 1].as_py()
-    return Span(state, begin, end, int(written[taken - 1]) if taken else 0, f"{end}@{_mark(book, end)}")
-
-
-def _taken(written: np.ndarray[tuple[int], np.dtype[np.int64]], rows_at_once: int) -> int:
-    """Return how many microbatches wrote at most that many rows together; one more if these wrote none."""
-    if rows_at_once < 1:
+    """Return which rows of a final state follow `since`, at most so many. Raises LedgerRestored, SettingsError."""
+    if rows_at_once is not None and rows_at_once < 1:
         raise SettingsError(f"batches_at_once is {rows_at_once}", "Give a number above 0, or leave it out.")
-    fitting = int(np.searchsorted(written, rows_at_once, "right"))
-    nothing = fitting == 0 or written[fitting - 1] == 0
-    return min(fitting + nothing, written.size)
+    reached = book.progress().microbatch
+    begin, read = _checked_position(book, since, reached)
+    if read and state != "closed":
+        raise SettingsError(f"since = {since!r} is between two closed batches", "Give a position without a slash.")
+    after = _id_of(book, state, begin, read) if read else None
+    first = begin if read else begin + 1
+    history = book.rows("microbatch", f"microbatch, {state} AS written", f"microbatch >= {first}", "ORDER BY 1")
+    total = np.cumsum(history["written"].to_numpy()) - read
+    if rows_at_once is None or not total.size or total[-1] <= rows_at_once:
+        return Span(state, begin, reached, int(total[-1]) if total.size else 0, _upto(book, reached), after, None)
+    place = int(np.searchsorted(total, rows_at_once))
+    end, left = history["microbatch"][place].as_py(), int(total[place]) - rows_at_once
+    if not left:
+        return Span(state, begin, end, rows_at_once, _upto(book, end), after, None)
+    within = history["written"][place].as_py() - left
+    return Span(
+        state, begin, end, rows_at_once, f"{_upto(book, end)}/{within}", after, _id_of(book, state, end, within)
+    )
 
 
-def _checked_position(book: Ledger, since: str | int | None, reached: int) -> int:
-    """Return the number of the microbatch in `since`, 0 for None. Raises LedgerRestored if it is not the same now."""
+def _upto(book: Ledger, number: int) -> str:
+    return f"{number}@{_mark(book, number)}"
+
+
+def _id_of(book: Ledger, state: Final, number: int, count: int) -> str:
+    """Return the id of the last of the first `count` rows that a microbatch wrote. Raises LedgerRestored."""
+    found = book.rows(state, "id", f"{WRITTEN_IN[state]} = {number}", f"ORDER BY id LIMIT 1 OFFSET {count - 1}")
+    if not found.num_rows:
+        raise LedgerRestored(f"microbatch {number} wrote {count} {state} rows or more, fewer are there", BY_HAND)
+    return str(found["id"][0].as_py())
+
+
+def _checked_position(book: Ledger, since: str | int | None, reached: int) -> tuple[int, int]:
+    """Return the microbatch in `since` (0 for None), and how many of its rows were read if these were not all.
+
+    Raises LedgerRestored if it is another microbatch now.
+    """
     if since is None:
-        return 0
+        return 0, 0
     parts = POSITION.fullmatch(str(since))
     if not parts:
         raise SettingsError(f"since = {since!r} is not a position", "Give the `upto` of the last call, or a number.")
@@ -111,7 +156,7 @@ def _checked_position(book: Ledger, since: str | int | None, reached: int) -> in
         raise LedgerRestored(f"you have read up to microbatch {number}, but the ledger ends at {reached}", AFRESH)
     if parts["mark"] not in {None, _mark(book, number)}:
         raise LedgerRestored(f"microbatch {number} of the ledger is not the one that you have read", AFRESH)
-    return number
+    return number, int(parts["rows"] or 0)
 
 
 def _mark(book: Ledger, number: int) -> str:

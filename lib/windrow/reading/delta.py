@@ -21,6 +21,7 @@ from windrow.delta.changes import changes
 from windrow.delta.table import open_table, reading
 from windrow.errors import NotFound, OtherDepot, TableRefused
 from windrow.model import tables
+from windrow.model.payload import of_column
 
 DAMAGED = "Something else changed it. RESTORE it to an earlier version, or replay the depot into a new ledger."
 LEDGER_COLUMNS = {"id", "state", "messages", "messages_read", "token"}
@@ -130,6 +131,12 @@ class Ledger:
         with reading(self.location, "ledger"):
             yield from self._stream(states, columns, where, rest)
 
+    def ask(self, statement: str) -> pa.Table:
+        """Return the answer to a statement over the table `ledger`."""
+        with reading(self.location, "ledger"):
+            stream = QueryBuilder().register("ledger", self.table).execute(statement)
+            return pa.RecordBatchReader.from_stream(stream).read_all()
+
     def everything(self, without: str) -> pa.RecordBatchReader:
         """Return a reader over the rows of all states, without one column; it reads piece by piece on demand."""
         statement = f"SELECT * EXCEPT ({without}) FROM ledger"  # noqa: S608 - a column that we name
@@ -153,10 +160,8 @@ class Ledger:
 
     @property
     def payload(self) -> pa.DataType:
-        """Return the type of payloads: binary or string."""
-        type_ = pa.schema(self.table.schema().to_arrow()).field("payload").type
-        binary = pa.types.is_binary(type_) or pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_)
-        return pa.binary() if binary else pa.string()
+        """Return the type of payloads."""
+        return of_column(pa.schema(self.table.schema().to_arrow()))
 
     def progress(self) -> Progress:
         """Return the progress row. Raises TableRefused unless there is exactly one, of this schema version."""
@@ -252,6 +257,13 @@ def recorded_rules(rules: str | None) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise TableRefused(f"the ledger recorded rules that are not valid: {rules}", DAMAGED) from error
     return {**found, **durations}
+
+
+def within(first: str, last: str, begin: int | None, end: int | None) -> str:
+    """Return the SQL condition that the time from one column to another, both included, overlaps [begin, end)."""
+    bounds = ((first, "<", end), (last, ">=", begin))
+    conditions = [f"CAST({name} AS BIGINT) {compare} {bound:d}" for name, compare, bound in bounds if bound is not None]
+    return f"({' AND '.join(conditions) or 'true'})"
 
 
 def quoted(text: str) -> str:

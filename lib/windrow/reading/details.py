@@ -8,7 +8,7 @@ from typing import Any, Literal
 from windrow.errors import NotFound
 from windrow.model import durations, tables
 from windrow.model.timestamps import time_text
-from windrow.reading.delta import Ledger, open_ledger, quoted
+from windrow.reading.delta import Ledger, open_ledger, quoted, within
 from windrow.reading.values import records
 
 IDLE_TIMEOUT = 10_000_000
@@ -27,7 +27,8 @@ def batch(ledger: str, id: str, idle_timeout: int | None = IDLE_TIMEOUT) -> dict
     where = f"id = {quoted(id)} AND {START} = {start}"
     found = _read(book, ("open", "closed"), where)
     if not found:
-        raise NotFound(f"there is no batch {id}", _nearest(book, id, start))
+        stream = f"starts_with(id, {quoted(id.rsplit('/', 2)[0] + '/')})"
+        raise NotFound(f"there is no batch {id}", nearest_batch(book, stream, start))
     return _explained(book, found, idle_timeout)[0]
 
 
@@ -38,16 +39,18 @@ def batches(
     source: str | None = None,
     limit: int = 20,
     idle_timeout: int | None = IDLE_TIMEOUT,
+    begin: int | None = None,
+    end: int | None = None,
 ) -> list[dict[str, Any]]:
     """Return batches with their messages: open ones from the earliest window, closed ones from the latest.
 
-    Raises TableMissing, TableRefused.
+    Their windows have event times in [begin, end) (microseconds). Raises TableMissing, TableRefused.
     """
     book = open_ledger(ledger)
+    begin = None if begin is None else begin + 1  # the end of a window is not inside
+    where = f"{_filter(key=key, source=source)} AND {within('window_start', 'window_end', begin, end)}"
     order = "ORDER BY window_start, id" if state == "open" else "ORDER BY window_start DESC, id"
-    chosen = records(
-        book.rows(state, f"id, {START} AS start", _filter(key=key, source=source), f"{order} LIMIT {limit:d}")
-    )
+    chosen = records(book.rows(state, f"id, {START} AS start", where, f"{order} LIMIT {limit:d}"))
     if not chosen:
         return []
     starts = [row["start"] for row in chosen]
@@ -70,11 +73,21 @@ def rejection(ledger: str, id: str) -> dict[str, Any]:  # noqa: A002 - the colum
 
 
 def rejections(
-    ledger: str, key: str | None = None, reason: str | None = None, source: str | None = None, limit: int = 20
+    ledger: str,
+    key: str | None = None,
+    reason: str | None = None,
+    source: str | None = None,
+    limit: int = 20,
+    begin: int | None = None,
+    end: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Return rejections as `rejection` does, the latest first. Raises TableMissing, TableRefused."""
+    """Return rejections as `rejection` does, the latest first, with an event time in [begin, end) (microseconds).
+
+    Raises TableMissing, TableRefused.
+    """
     order = f"ORDER BY microbatch DESC, received_at DESC NULLS LAST, id LIMIT {limit:d}"
-    where, book = _filter(key=key, reason=reason, source=source), open_ledger(ledger)
+    book = open_ledger(ledger)
+    where = f"{_filter(key=key, reason=reason, source=source)} AND {within('event_time', 'event_time', begin, end)}"
     return records(book.rows("rejected", _rejected(book), where, order))
 
 
@@ -93,20 +106,22 @@ def _filter(**columns: str | None) -> str:
     return " AND ".join(conditions) or "true"
 
 
+def nearest_batch(book: Ledger, where: str, at: int) -> str:
+    """Name the batch that is nearest to an event time (microseconds), of those that fulfil an SQL condition."""
+    apart = f"greatest({START} - {at:d}, {at:d} - CAST(window_end AS BIGINT), 0)"
+    names = "id, window_start, window_end"
+    found = records(book.rows(("open", "closed"), names, where, f"ORDER BY {apart}, id LIMIT 1"))
+    if not found:
+        return "Its stream has no batches in this ledger."
+    return "Its nearest batch is {id}, {window_start} to {window_end}.".format(**found[0])
+
+
 def _start_of(id_: str) -> int:
     """Return the window start in an id, by which a query skips files. Raises NotFound."""
     parts = ID.fullmatch(id_)
     if not parts:
         raise NotFound(f"{id_!r} is not the id of a batch", "An id looks like batch/SOURCE/KEY/WINDOW_START/PART.")
     return int(parts["start"])
-
-
-def _nearest(book: Ledger, id_: str, start: int) -> str:
-    """Name the batch of the same stream whose window start is nearest to that of the missing one."""
-    stream = id_.rsplit("/", 2)[0] + "/"
-    by_distance = f"ORDER BY abs({START} - {start}), id LIMIT 1"
-    near = book.rows(("open", "closed"), "id", f"starts_with(id, {quoted(stream)})", by_distance).to_pylist()
-    return f"The nearest of its stream is {near[0]['id']}." if near else "Its stream has no batches in this ledger."
 
 
 def _explained(book: Ledger, found: list[dict[str, Any]], idle_timeout: int | None) -> list[dict[str, Any]]:

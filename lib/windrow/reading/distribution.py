@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
 from windrow.errors import NotFound
-from windrow.reading.delta import Ledger, open_ledger, quoted, recorded_rules
+from windrow.reading.delta import Ledger, open_ledger, quoted, recorded_rules, within
 
 SIZES = ("source", "state", "opened_by", "close_reason", "message_count", "bytes")
 MESSAGE = (
@@ -59,7 +59,7 @@ def distribution(
     book = open_ledger(ledger)
     rules = recorded_rules(book.progress().rules)
     asked = [f"{name} = {quoted(value)}" for name, value in (("key", key), ("source", source)) if value is not None]
-    in_batches, refused = (" AND ".join(asked + _within(column, begin, end)) or "true" for column in TIMES)
+    in_batches, refused = (" AND ".join([*asked, within(column, column, begin, end)]) for column in TIMES)
     sizes = plain(book.rows(("open", "closed"), ", ".join(SIZES), in_batches))
     refusing = plain(book.rows("rejected", "DISTINCT source", refused))
     if not sizes.num_rows + refusing.num_rows:
@@ -78,11 +78,6 @@ def distribution(
 
 
 TIMES = ("window_start", "event_time")
-
-
-def _within(column: str, begin: int | None, end: int | None) -> list[str]:
-    bounds = ((">=", begin), ("<", end))
-    return [f"CAST({column} AS BIGINT) {compare} {bound:d}" for compare, bound in bounds if bound is not None]
 
 
 def _accepted(book: Ledger, where: str, by: str) -> tuple[list[pa.Table], pa.Table]:

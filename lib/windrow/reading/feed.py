@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from windrow.expressions import Mapping
 
 
-def messages(log: DepotTable, first: int, columns: dict[str, str]) -> Iterator[pa.Table]:
+def messages(log: DepotTable, first: int, columns: dict[str, str], payload: pa.DataType | None) -> Iterator[pa.Table]:
     """Yield the messages that versions from `first` on added; `columns` maps the columns of a depot with other names.
 
-    Raises ExpressionError or MissingExtra for a mapping that needs Spark.
+    Mapped payloads get the type `payload`; None is the one that the mapping gives. Raises ExpressionError or
+    MissingExtra for a mapping that needs Spark.
     """
     from windrow.expressions import Mapping
 
@@ -31,13 +32,14 @@ def messages(log: DepotTable, first: int, columns: dict[str, str]) -> Iterator[p
     if mapping is None:
         return _plain(log, first)
     # All columns are read, because delta-rs cannot select a column whose name has a dot.
-    return (apply(mapping, added) for added in _added(log, first, None))
+    kind = payload or mapping.payload_type(pa.schema(log.schema().to_arrow()))
+    return (apply(mapping, added, kind) for added in _added(log, first, None))
 
 
-def apply(mapping: Mapping, added: pa.Table) -> pa.Table:
-    """Return rows of the feed as the mapping makes messages of them, with `version`."""
+def apply(mapping: Mapping, added: pa.Table, payload: pa.DataType) -> pa.Table:
+    """Return rows of the feed as the mapping makes messages of them, with `version` and payloads of a type."""
     rows = added.drop_columns([name for name in FEED_COLUMNS if name in added.column_names])
-    messages = mapping.apply(rows, mapping.payload_type(rows.schema)).read_all()
+    messages = mapping.apply(rows, payload).read_all()
     return messages.append_column("version", added[VERSION].cast(pa.int64()))
 
 

@@ -116,12 +116,14 @@ class TooOld:
 class NeededDelay:
     """The `max_delay` in force, and those that would have kept every message rejected as too old so far.
 
-    In microseconds; `needed_us` is None and `by_source` empty when no message was too old.
+    In microseconds; `needed_us` is None and `by_source` empty when no message was too old. `quantiles_us` says how much
+    half, 0.9 and 0.99 of these messages needed, since rules and mapping last changed and without wrong clocks.
     """
 
     max_delay_us: int
     needed_us: int | None
     by_source: dict[str, int]
+    quantiles_us: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)

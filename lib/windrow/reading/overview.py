@@ -40,7 +40,7 @@ from windrow.reading.figures import (
 )
 from windrow.reading.log import earliest_readable, kept, waiting_versions
 from windrow.reading.values import records
-from windrow.reading.warnings import warnings_of
+from windrow.reading.warnings import statement, warnings_of
 
 LAST_MICROBATCHES = 10
 
@@ -73,7 +73,7 @@ def status(depot: str, ledger: str, now: int, limits: WarnPart | None = None) ->
         microbatches=_last(book, progress.microbatch),
         reach=Reach(earliest_readable(log, depot=True), earliest_readable(own), kept(log), kept(own)),
         hints=(*shared, *(str(one) for one in said if not (shared and one.code == "ledger-delay"))),
-        needed_delay=_needed(progress.max_delay_us, too_old),
+        needed_delay=_needed(book, progress.max_delay_us, too_old, limits or WarnPart()),
     )
 
 
@@ -108,6 +108,12 @@ HISTORY = ", ".join(
 )
 # The age of a message when it was processed, which the rule compares with max_delay.
 AGE = "CAST(processing_time AS BIGINT) - CAST(event_time AS BIGINT)"
+QUANTILES = """
+SELECT approx_percentile_cont(needed, 0.5) AS "0.5", approx_percentile_cont(needed, 0.9) AS "0.9",
+    approx_percentile_cont(needed, 0.99) AS "0.99"
+FROM (SELECT CAST(processing_time AS BIGINT) - CAST(event_time AS BIGINT) AS needed
+    FROM {batch} WHERE state = 'rejected' AND reason = 'too_old' AND {counted}) AS late
+"""
 
 
 def _depot(log: DepotTable, path: str, book: Ledger, progress: Progress, now: int) -> tuple[DepotState, Lag]:
@@ -175,10 +181,14 @@ def _too_old(refused: list[dict[str, Any]]) -> tuple[TooOld, ...]:
     return tuple(TooOld(**{name: row[name] for name in names}) for row in refused if row["reason"] == "too_old")
 
 
-def _needed(max_delay: int, too_old: tuple[TooOld, ...]) -> NeededDelay:
+def _needed(book: Ledger, max_delay: int, too_old: tuple[TooOld, ...], limits: WarnPart) -> NeededDelay:
     """Return which `max_delay` would have kept the messages that were too old under the one in force."""
     by_source = {row.source: row.needed_delay_us for row in too_old}
-    return NeededDelay(max_delay, max(by_source.values(), default=None), by_source)
+    shares = {}
+    if by_source:
+        [row] = book.ask(statement(QUANTILES, limits, "ledger")).to_pylist()
+        shares = {share: round(needed) for share, needed in row.items() if needed is not None}
+    return NeededDelay(max_delay, max(by_source.values(), default=None), by_source, shares)
 
 
 def _last(book: Ledger, reached: int) -> tuple[MicrobatchRow, ...]:

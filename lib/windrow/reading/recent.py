@@ -13,6 +13,7 @@ from windrow.delta.table import history, reading
 from windrow.errors import NotFound
 from windrow.model.commits import rows_added
 from windrow.model.messages import conform, microseconds, schema
+from windrow.model.payload import parse
 from windrow.reading import feed
 from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.delta import DepotTable, depot_table
@@ -37,21 +38,23 @@ def recent(
     most: int = MOST,
     begin: int | None = None,
     end: int | None = None,
+    payload_type: str = "",
 ) -> Recent:
     """Read the last `most` messages of a depot, of those received in [begin, end) (microseconds) if given.
 
-    `columns` maps the columns of a depot with other names. Raises NotFound when there is no message, TableMissing,
-    TableUnreadable, MessagesError; ExpressionError or MissingExtra for a mapping that needs Spark.
+    `columns` maps the columns of a depot with other names; `payload_type` is the setting. Raises NotFound when there is
+    no message, TableMissing, TableUnreadable, MessagesError; ExpressionError or MissingExtra for a mapping that needs
+    Spark.
     """
-    log = depot_table(depot)
+    log, payload = depot_table(depot), parse(payload_type) if payload_type else None
     bounded = begin is not None or end is not None
     wanted = 0 if bounded or not isinstance(log, DeltaTable) else _first_needed(log, most)
     with reading(depot, "depot"):
         try:
-            first, found = wanted, _read(log, wanted, columns or {}, begin, end)
+            first, found = wanted, _read(log, wanted, columns or {}, payload, begin, end)
         except UNREADABLE:
             first = max(wanted, earliest_readable(log, depot=True))
-            found = _read(log, first, columns or {}, begin, end)
+            found = _read(log, first, columns or {}, payload, begin, end)
     if not found.num_rows:
         raise NotFound(
             f"the depot {depot} has no message{' in this range' if bounded else ''}",
@@ -73,10 +76,17 @@ def _first_needed(log: DeltaTable, most: int) -> int:
     return 0
 
 
-def _read(log: DepotTable, first: int, columns: dict[str, str], begin: int | None, end: int | None) -> pa.Table:
+def _read(
+    log: DepotTable,
+    first: int,
+    columns: dict[str, str],
+    payload: pa.DataType | None,
+    begin: int | None,
+    end: int | None,
+) -> pa.Table:
     kept = []
-    for piece in feed.messages(log, first, columns):
-        messages = conform(piece)
+    for piece in feed.messages(log, first, columns, payload):
+        messages = conform(piece, payload)
         received_at = microseconds(messages["received_at"])
         mask = np.ones(messages.num_rows, np.bool_)
         if begin is not None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from windrow.errors import NotFound
 from windrow.model import tables
-from windrow.reading.delta import Ledger, open_ledger, quoted
+from windrow.reading.delta import Ledger, open_ledger, quoted, within
 
 MESSAGES = "sum(CASE state WHEN 'rejected' THEN 1 ELSE message_count END)"
 
@@ -37,9 +37,9 @@ def time_range(
     the time from event time to processing time does. Raises NotFound when nothing does, TableMissing, TableRefused.
     """
     book = open_ledger(ledger)
-    in_batches = _touching("window_start", "timeout", begin, end)
+    in_batches = within("window_start", "timeout", begin, end)
     arrived = "coalesce(processing_time, received_at)"
-    refused = _touching(f"least(event_time, {arrived})", f"greatest(event_time, {arrived})", begin, end)
+    refused = within(f"least(event_time, {arrived})", f"greatest(event_time, {arrived})", begin, end)
     asked = [f"{name} = {quoted(value)}" for name, value in (("key", key), ("source", source)) if value is not None]
     there = " AND ".join([f"CASE state WHEN 'rejected' THEN {refused} ELSE {in_batches} END", *asked])
     busiest = book.rows(
@@ -58,15 +58,6 @@ def time_range(
         chosen=tuple((row["source"], row["key"]) for row in busiest),
         streams=busiest[0]["streams"],
     )
-
-
-def _touching(first: str, last: str, begin: int | None, end: int | None) -> str:
-    """Return the SQL condition that the time from `first` to `last` overlaps [begin, end)."""
-    bounds = ((first, "<", end), (last, ">=", begin))
-    conditions = [
-        f"CAST({column} AS BIGINT) {compare} {bound:d}" for column, compare, bound in bounds if bound is not None
-    ]
-    return f"({' AND '.join(conditions) or 'true'})"
 
 
 def _read(book: Ledger, states: tuple[str, ...], schema: pa.Schema, where: str) -> pa.Table:

@@ -17,6 +17,7 @@ from windrow.model import tables
 from windrow.model.timestamps import time_text
 from windrow.reading.arrivals import CONTENT, arrivals, equal, not_found
 from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger, quoted
+from windrow.reading.details import nearest_batch
 from windrow.reading.reasons import Refused, Why, explain
 from windrow.reading.values import records
 
@@ -41,7 +42,7 @@ class Arrival:
     event_time: str
     received_at: str | None
     sequence: int | None
-    payload: str | None
+    payload: Any
     depot_version: int | None
     microbatch: int | None
     batch: Row | None
@@ -70,13 +71,14 @@ def trace(
     asked = {"key": key, "type": type_, "source": source}
     accepted, rejected = _accepted(book, asked, at), _rejected(book, asked, at)
     try:
-        arrived = arrivals(log, asked, at, columns or {})
+        arrived = arrivals(log, asked, at, columns or {}, book.payload)
     except UsageError:  # the mapping needs Spark, but the ledger alone has an answer
         if not (accepted or rejected):
             raise
         arrived = []
     if not (accepted or rejected or arrived):
-        raise not_found(log, asked, at, mapped=bool(columns))
+        near = nearest_batch(book, equal({name: asked[name] for name in ("key", "source")}), at)
+        raise not_found(log, asked, at, bool(columns), near)
     placed = list(_placed(arrived, accepted, rejected))
     history = _History(book, progress, placed)
     return [history.arrival(key, at, *one) for one in sorted(placed, key=_order)]
@@ -127,7 +129,8 @@ def _placed(arrived: list[Row], accepted: list[Row], rejected: list[Row]) -> Ite
 
 
 def _content(row: Row) -> tuple[Any, ...]:
-    return tuple(row[name] for name in CONTENT)
+    """Return what tells arrivals apart; -0.0 is not 0.0."""
+    return (*(row[name] for name in CONTENT if name != "payload"), json.dumps(row["payload"]))
 
 
 def _order(placed: Placed) -> tuple[Any, ...]:

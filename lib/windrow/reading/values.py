@@ -7,6 +7,7 @@ everything else in `windrow status`.
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -22,10 +23,20 @@ BASE64 = "base64:"
 def records(table: pa.Table) -> list[dict[str, Any]]:
     """Return the rows of a table as JSON values.
 
-    Bytes that are not valid UTF-8 become `base64:` and their base64 text.
+    Bytes that are not valid UTF-8 become `base64:` and their base64 text. JSON has no NaN, Infinity and -Infinity: they
+    become these words as text.
     """
     convert = _converter(pa.struct(list(table.schema)))
     return [convert(row) for row in counted(table).to_pylist()]
+
+
+def finite(value: Any) -> Any:
+    """Return a value whose floats JSON can hold, at any depth: NaN and infinities become words."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
+    if isinstance(value, dict):
+        return {name: finite(one) for name, one in value.items()}
+    return [finite(one) for one in value] if isinstance(value, list) else value
 
 
 def unescaped(text: str) -> str | bytes:
@@ -53,7 +64,7 @@ def _converter(type_: pa.DataType) -> Callable[[Any], Any]:
 
 def _text(value: Any) -> Any:
     if not isinstance(value, bytes):
-        return value
+        return finite(value)
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -1,19 +1,69 @@
-"""Say what is off: windows that split early, sources that are rejected, and a `max_delay` that is too short."""
+"""Say what is off: windows that split early, sources that are rejected, and a `max_delay` that is too short.
+
+What counts is what was read since the rules or the mapping of the depot last changed: whoever acts on a warning is not
+told again. The statements are Spark SQL that DataFusion and DuckDB know too; `{batch}` is the ledger.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
-from windrow.model import durations
+from windrow.model.durations import SECOND, UNITS, span
 from windrow.model.warn import WarnPart
 from windrow.reading.delta import Ledger, recorded_rules
 
-SECOND = 1_000_000
+SINCE = """(SELECT coalesce(max(past.microbatch), 0) FROM {batch} AS past
+    CROSS JOIN (SELECT rules FROM {batch} WHERE state = 'progress' AND id = 'progress') AS present
+    CROSS JOIN (SELECT columns FROM {batch} WHERE state = 'microbatch' AND kind = 'data'
+        ORDER BY microbatch DESC LIMIT 1) AS latest
+    WHERE past.state = 'microbatch' AND past.kind = 'data'
+        AND (past.rules <> present.rules OR coalesce(past.columns, '') <> coalesce(latest.columns, '')))"""
+SPLITS = """
+SELECT split, batches FROM (
+    SELECT count(*) FILTER (WHERE opened_by = 'conflict') AS split, count(*) AS batches
+    FROM {batch} WHERE state IN ('open', 'closed') AND opened_in > {since}
+) AS counted CROSS JOIN (SELECT rules FROM {batch} WHERE state = 'progress' AND id = 'progress') AS present
+WHERE batches >= {least} AND split > {split_share} * batches
+    AND rules NOT LIKE '%"keep"%' AND rules NOT LIKE '%"midpoint"%'
+"""
+SOURCES = """
+SELECT source, rejected, messages FROM (
+    SELECT source, sum(wrong) AS rejected, sum(every) AS messages FROM (
+        SELECT coalesce(source, '') AS source, count(*) AS wrong, count(*) AS every FROM {batch}
+        WHERE state = 'rejected' AND reason IN ('too_old', 'too_futuristic') AND microbatch > {since}
+        GROUP BY coalesce(source, '')
+        UNION ALL
+        SELECT coalesce(source, ''), 0, sum(message_count) FROM {batch}
+        WHERE state IN ('open', 'closed') AND opened_in > {since}
+        GROUP BY coalesce(source, '')
+    ) AS counted GROUP BY source
+) AS summed WHERE rejected >= {least} AND rejected > {rejected_share} * messages
+ORDER BY source
+"""
+# Read since the last change, and not of a wrong clock.
+COUNTED = """coalesce(opened_in, microbatch) > {since}
+    AND coalesce(source, '') NOT IN (SELECT source FROM ({sources}) AS wrong_clocks)"""
+DELAY = """
+SELECT late, messages FROM (
+    SELECT count(*) FILTER (WHERE reason = 'too_old') AS late,
+        coalesce(sum(message_count), 0) + count(*) FILTER (WHERE state = 'rejected') AS messages
+    FROM {batch}
+    WHERE state IN ('open', 'closed', 'rejected') AND {counted}
+) AS counted WHERE messages >= {least} AND late > {late_share} * messages
+"""
 # How far the event time of a message is from the time of its processing, in microseconds.
-OFFSET = "CAST(event_time AS BIGINT) - CAST(processing_time AS BIGINT)"
+OFFSETS = """
+SELECT coalesce(source, '') AS source,
+    CAST(median(CAST(event_time AS BIGINT) - CAST(processing_time AS BIGINT)) AS BIGINT) AS offset_us
+FROM {batch} WHERE state = 'rejected' AND reason IN ('too_old', 'too_futuristic') AND microbatch > {since}
+GROUP BY coalesce(source, '')
+"""
+COLUMNS = "ORDER BY microbatch DESC LIMIT 1"
+NAMED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,52 +79,70 @@ class LedgerWarning:
         return f"{self.what}. {self.todo}"
 
 
+def statement(query: str, limits: WarnPart, batch: str = "{batch}") -> str:
+    """Return one of the queries for a table: its rows are what these limits say is off."""
+    known = {"batch": batch, "since": SINCE.format(batch=batch), **limits.model_dump()}
+    known["sources"] = SOURCES.format(**known)
+    return query.replace("{counted}", COUNTED).format(**known).strip()
+
+
 def warnings_of(book: Ledger, limits: WarnPart) -> tuple[LedgerWarning, ...]:
     """Return what is off by these limits, nothing for a ledger with less than `limits.least` batches or messages."""
     return tuple(chain(_splits(book, limits), _sources(book, limits), _delay(book, limits)))
 
 
+def _found(book: Ledger, query: str, limits: WarnPart) -> list[dict[str, Any]]:
+    return book.ask(statement(query, limits, "ledger")).to_pylist()
+
+
 def _splits(book: Ledger, limits: WarnPart) -> Iterator[LedgerWarning]:
     """Tell when most windows end where a repeated type split them; each of these splits opened another batch."""
-    rules = recorded_rules(book.progress().rules)
-    if (rules.get("repeats", "split"), rules.get("split_at", "message")) != ("split", "message"):
-        return
-    counted = "count(*) AS batches, count(*) FILTER (WHERE opened_by = 'conflict') AS split"
-    found = book.rows(("open", "closed"), counted).to_pylist()[0]
-    if found["batches"] >= limits.least and found["split"] > limits.split_share * found["batches"]:
-        window = durations.text(rules["window"])
+    for found in _found(book, SPLITS, limits):
+        window = span(recorded_rules(book.progress().rules)["window"])
         yield LedgerWarning(
             "ledger-splits",
             f"{found['split']:,} of {found['batches']:,} windows were split before their end ({window}) because a type "
             "came again",
             'Set repeats = "keep" to have all measurements of a window in one batch, or split_at = "midpoint" to split '
-            "between two rounds of measurements.",
+            "between two rounds of measurements; `windrow tune` says which share of rounds stays whole.",
         )
 
 
 def _sources(book: Ledger, limits: WarnPart) -> Iterator[LedgerWarning]:
     """Tell of sources of which nearly all messages are too old or too futuristic: their clocks are off."""
-    refused = f"source, count(*) AS rejected, CAST(median({OFFSET}) AS BIGINT) AS offset_us"
-    wrong = "reason IN ('too_old', 'too_futuristic')"
-    of_source = book.rows("rejected", refused, wrong, f"GROUP BY source HAVING count(*) >= {limits.least} ORDER BY 1")
-    if not of_source.num_rows:
+    found = _found(book, SOURCES, limits)
+    if not found:
         return
-    held = book.rows(("open", "closed"), "source, sum(message_count) AS messages", rest="GROUP BY source")
-    accepted = dict(zip(held["source"].to_pylist(), held["messages"].to_pylist(), strict=True))
-    for row in of_source.to_pylist():
-        messages = row["rejected"] + accepted.get(row["source"], 0)
-        if row["rejected"] <= limits.rejected_share * messages:
-            continue
-        offset = abs(row["offset_us"])
-        apart = f"{durations.text(max(offset // SECOND, 1) * SECOND)} {'behind' if row['offset_us'] < 0 else 'ahead'}"
-        moved = f"timestamp_micros(unix_micros(event_time) {'+' if row['offset_us'] < 0 else '-'} {offset})"
-        yield LedgerWarning(
-            "ledger-sources",
-            f"{row['rejected']:,} of {messages:,} messages of source {row['source']!r} were rejected; their event time "
-            f"is {apart} of their processing (median)",
-            "If its clock is wrong, map it under [depot.columns]: event_time = "
-            + json.dumps(f"CASE WHEN source = {_text(row['source'])} THEN {moved} ELSE event_time END"),
-        )
+    offsets = {row["source"]: row["offset_us"] for row in _found(book, OFFSETS, limits)}
+    named = [
+        f"{row['source']!r} ({row['rejected']:,} of {row['messages']:,}, {_apart(offsets[row['source']])})"
+        for row in found[:NAMED]
+    ]
+    more = [f"and {len(found) - NAMED:,} more"] if len(found) > NAMED else []
+    mapping = json.loads(book.rows("microbatch", "columns", "kind = 'data'", COLUMNS)["columns"][0].as_py() or "{}")
+    yield LedgerWarning(
+        "ledger-sources",
+        f"nearly all messages of {', '.join(named + more)} were rejected: how far their event time is from their "
+        "processing is the median",
+        f"If their clocks are wrong, write under [depot.columns]{'' if mapping else TABLE}: event_time = "
+        + json.dumps(corrected(mapping, {row["source"]: offsets[row["source"]] for row in found}), ensure_ascii=False),
+    )
+
+
+TABLE = ' (depot = "..." becomes table = "..." under [depot])'
+
+
+def corrected(mapping: Mapping[str, str], offsets: Mapping[str, int]) -> str:
+    """Return the expression of `event_time` in a mapping that sets right the clocks of sources that are off (us)."""
+    source, event_time = (" ".join(mapping.get(name, name).split()) for name in ("source", "event_time"))
+    whens = [f"WHEN {source} = {_text(name)} THEN {-offset}" for name, offset in offsets.items()]
+    return f"timestamp_micros(unix_micros({event_time}) + CASE {' '.join(whens)} ELSE 0 END)"
+
+
+def _apart(offset: int) -> str:
+    """Say how far a clock is off: to the second, from an hour on to the minute."""
+    unit = UNITS["m"] if abs(offset) >= UNITS["h"] else SECOND
+    return f"{span(max(round(abs(offset) / unit), 1) * unit)} {'behind' if offset < 0 else 'ahead'}"
 
 
 def _text(source: str) -> str:
@@ -83,16 +151,12 @@ def _text(source: str) -> str:
 
 
 def _delay(book: Ledger, limits: WarnPart) -> Iterator[LedgerWarning]:
-    """Tell when too many messages are too old."""
-    counted = (
-        "count(*) FILTER (WHERE reason = 'too_old') AS late, "
-        "coalesce(sum(message_count), 0) + count(*) FILTER (WHERE state = 'rejected') AS read"
-    )
-    late, read = book.rows(("open", "closed", "rejected"), counted).to_pylist()[0].values()
-    if read >= limits.least and late > limits.late_share * read:
-        allowed = durations.text(book.progress().max_delay_us)
+    """Tell when too many messages are too old, apart from those of wrong clocks."""
+    for found in _found(book, DELAY, limits):
+        late, read = found["late"], found["messages"]
         yield LedgerWarning(
             "ledger-delay",
-            f"{late:,} of {read:,} messages ({100 * late / read:.1f} %) were too old for max_delay ({allowed})",
+            f"{late:,} of {read:,} messages ({100 * late / read:.1f} %) were too old for max_delay "
+            f"({span(book.progress().max_delay_us)})",
             "Set a longer max_delay; `windrow tune` shows what each would keep.",
         )

@@ -14,6 +14,7 @@ from windrow.engine.result import MicrobatchResult
 from windrow.errors import MessagesError, TableRefused, UsageError
 from windrow.model import tables
 from windrow.model.floors import Floors
+from windrow.model.payload import name
 from windrow.model.soundness import DAMAGED
 from windrow.runtime.algorithm import Options, Plan
 from windrow.runtime.progress import LedgerState
@@ -45,12 +46,13 @@ class Batcher:
         return tables.ledger_schema(depot.payload, raw=depot.raw)
 
     def require(self, primed: LedgerState, depot: Table) -> None:
-        """Raise MessagesError if the depot's payloads are text but the ledger's are bytes, or the other way round."""
+        """Raise MessagesError if the ledger has payloads of another type than the depot and the settings give."""
         # guard: payload-type
         if depot.payload != primed.payload:
             raise MessagesError(
-                f"the depot has payloads of type {depot.payload}, the ledger stores {primed.payload}",
-                f"Map payload to {primed.payload} under [depot.columns], or begin a new ledger (--ledger).",
+                f"the depot gives payloads of type {name(depot.payload)}, the ledger stores {name(primed.payload)}",
+                f"The type of a ledger never changes. Set payload_type = {name(primed.payload)!r}, map payload to it "
+                "under [depot.columns], or begin a new ledger (--ledger).",
             )
 
     def options(self, primed: LedgerState) -> Options:  # noqa: ARG002 - the same for every ledger

@@ -155,7 +155,8 @@ class Microbatch:
         planned: Planned | None = None,
     ) -> Plan:
         common = planned or Planned(self.primed.microbatch + 1, self.started_at, {})
-        plan = Plan(kind, self.primed, self._engine, self.attempt, common.now, depots, latest, common.microbatch)
+        id_, events = common.microbatch, common.events
+        plan = Plan(kind, self.primed, self._engine, self.attempt, common.now, depots, latest, id_, events)
         self._phase("plan_ms")
         return plan
 

@@ -21,11 +21,15 @@ Positions = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What all attempts have in common: the number, the wall time in microseconds, and the versions to read up to."""
+    """What all attempts have in common: the number, the wall time in microseconds, and the versions to read up to.
+
+    `events` are those that a replay repeats; None: those that are due at this time fire. The number 0 is the next one.
+    """
 
     microbatch: int
     now: int
     upto: Positions
+    events: list[str] | None = None
 
 
 class Plans:

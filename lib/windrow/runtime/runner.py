@@ -31,7 +31,7 @@ from windrow.errors import (
 from windrow.model import clock
 from windrow.model.clock import Clock
 from windrow.model.commits import Commit
-from windrow.model.floors import FloorsByVersion
+from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.results import Committed, Kind, Maintained, committed_in
 from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.microbatch import Microbatch, Read
@@ -159,9 +159,10 @@ class Runner:
     def run_planned(self, planned: Planned) -> bool:
         """Run the one microbatch that was planned; return False if it cannot be run.
 
-        It reads exactly the planned versions; without any it fires the events that are due.
+        It reads exactly the planned versions; without any it fires the planned events.
         """
         self._persist(self._follow_rules)
+        planned = planned if planned.microbatch else replace(planned, microbatch=self._number + 1)
         if self._plans is None or self._plans.record(self._positions(), planned) != planned:
             return False
         before, self._in_step = len(self.summary.microbatches), True
@@ -391,11 +392,11 @@ class Runner:
     def _tick_idle(self) -> None:
         microbatch = self._unpaused("tick")
         due = self.algorithm.due(microbatch.primed, microbatch.started_at)
-        if due is None:
+        if due is None and self._planned() is None:
             return
         positions, planned = self._positions(), self._plan(microbatch, {})
         if planned is None or not planned.upto:  # else an earlier attempt read messages, and so will the next round
-            self._record(microbatch.run_tick(due, planned=planned))
+            self._record(microbatch.run_tick(due or Floors.empty(), planned=planned))
             if self._plans is not None:
                 self._plans.forget(positions)
 

@@ -207,6 +207,9 @@ class Settings(BaseSettings):
     depot_columns: dict[str, str] = Field(
         default_factory=dict, description="for a depot of your own: message column = expression over its columns"
     )
+    payload_type: str = Field(
+        "", description="type of the ledger's payloads, as in DOUBLE; empty: BINARY stays BINARY, all else becomes text"
+    )
     ledger: str = Field("data/ledger", min_length=1, description="Delta table of batches, rejections and history")
     views: str = Field("", description="schema of the views over a catalog ledger; empty: the ledger's own")
     checkpoints: str = Field("", description="directory for Spark's disposable checkpoints; empty: Spark's own")
@@ -265,6 +268,10 @@ class Settings(BaseSettings):
                 f"keep = {self.keep!r} is less than an hour", "Use at least 1h, because readers need old files."
             )
         Start.parse(self.start_from)
+        if self.payload_type:
+            from windrow.model.payload import parse  # it imports pyarrow, which other settings do not need
+
+            parse(self.payload_type)
 
     @classmethod
     def load(cls, file: str | Path | None = None, **flags: Any) -> Settings:
@@ -368,7 +375,7 @@ def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
     for name in environment:
         if not name.upper().startswith(PREFIX) or name.upper() in known:
             continue
-        if not re.match(rf"{PREFIX}(INGEST__COLUMNS|DEPOT_COLUMNS|FORMAT__FIELDS)__\w+$", name.upper()):
+        if not re.match(rf"{PREFIX}(INGEST__COLUMNS|DEPOT_COLUMNS|FORMAT__FIELDS|FORMAT__OPTIONS)__\w+$", name.upper()):
             raise SettingsError(f"unknown variable {name}", _nearest(name.upper(), known))
 
 

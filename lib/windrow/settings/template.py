@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from textwrap import indent
 from typing import Any
 
@@ -93,9 +94,10 @@ def _format(part: FormatPart) -> str:
     if part == FormatPart():
         example = _format(FormatPart(type="csv", fields=FIELDS))
         return "# A raw depot: what is in its chunks; see docs/formats.md.\n" + indent(example, "# ")
-    lacking = {"fields"} if part.type else {"fields", "type"}
+    lacking = {"fields", "options"} if part.type else {"fields", "options", "type"}
     lines = [_line(part, name) for name in type(part).model_fields if name not in lacking]
-    return "\n".join(["[format]", *lines]) + "\n" + _columns("format.fields", part.fields)
+    inner = _columns("format.fields", part.fields) + _columns("format.options", part.options)
+    return "\n".join(["[format]", *lines]) + "\n" + inner
 
 
 def _line(part: BaseModel, name: str) -> str:
@@ -123,6 +125,6 @@ def _depot(settings: Settings) -> str:
     return table + _columns("depot.columns", settings.depot_columns)
 
 
-def _columns(section: str, columns: dict[str, str]) -> str:
+def _columns(section: str, columns: Mapping[str, Any]) -> str:
     lines = [f"{_key(name)} = {literal(value)}" for name, value in columns.items()]
     return "\n".join([f"[{section}]", *lines]) + "\n" if columns else ""

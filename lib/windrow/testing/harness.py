@@ -51,8 +51,9 @@ class Crashed(Exception):
 class Harness:
     """A topology with its depots and states in a directory, which topologies that form a chain share.
 
-    The locations in the topology are not used. `engine` is `embedded` or, with a `session`, `spark`; `settings` are
-    those of `windrow.toml`. Failed microbatches are not retried unless `retries` is set.
+    The locations in the topology are not used; only by its last part a topology finds the states of another one.
+    `engine` is `embedded` or, with a `session`, `spark`; `settings` are those of `windrow.toml`. Failed microbatches
+    are not retried unless `retries` is set.
     """
 
     def __init__(
@@ -61,8 +62,8 @@ class Harness:
         """Prepare the topology; nothing runs yet."""
         self.directory, self.clock = Path(directory), ManualClock()
         self.topology = topology.placed(
-            {name: replace(depot, location=str(self.directory / name)) for name, depot in topology.depots.items()},
-            str(self.directory / f"states-of-{topology.name}"),
+            {name: replace(depot, location=self._place(name, depot)) for name, depot in topology.depots.items()},
+            self._states(topology.location),
             {name: str(self.directory / name) for name in topology.outputs},
         )
         self._settings = Settings(**({"engine": engine, "retries": 0} | settings))
@@ -103,7 +104,7 @@ class Harness:
         """Return the runner of the topology, for anything the harness does not offer."""
         if self._runner is None:
             for depot in self.topology.depots.values():
-                if not DeltaTable.is_deltatable(depot.location):
+                if depot.state is None and not DeltaTable.is_deltatable(depot.location):
                     create_depot(depot.location, pa.string())
             engines = {
                 name: Probed(engine_of(self.topology, depot, self._settings, self._session), self._at)
@@ -183,6 +184,12 @@ class Harness:
             raise NotFound(f"there is no depot {name!r}", f"The depots are {', '.join(self.topology.depots)}.")
         place: Depot = self.topology.depots[name]
         return place.location
+
+    def _place(self, name: str, depot: Depot) -> str:
+        return str(self.directory / name) if depot.state is None else self._states(depot.location)
+
+    def _states(self, location: str) -> str:
+        return str(self.directory / f"states-of-{Path(location).name}")
 
     def _message(self) -> dict[str, Any]:
         now = datetime.fromtimestamp(self.clock.now() / SECOND, UTC)

@@ -11,10 +11,11 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import no_rows
+from windrow.columnar.arrow import equal, no_rows
 from windrow.model import tables
+from windrow.model.tables import DELETED
 from windrow.topology.combining import Combined, Given, parsed
-from windrow.topology.state import DELETED, State
+from windrow.topology.state import State
 
 Read: TypeAlias = Callable[[pa.Array | None], pa.Table]
 ID = pa.field("id", pa.string())
@@ -109,7 +110,7 @@ class ArrowState:
         before = stored.take(at)
         same = pc.and_not(known, gone)
         for name in self._state.values.names:
-            same = pc.and_(same, _equal(before[name].combine_chunks(), changed[name].combine_chunks()))
+            same = pc.and_(same, equal(before[name].combine_chunks(), changed[name].combine_chunks()))
         written = pc.and_not(pc.or_(known, pc.invert(gone)), same)
         state = pc.if_else(gone, tables.GONE, self._state.name)
         rows = changed.drop_columns([DELETED]).append_column("state", state).append_column("known", known)
@@ -193,11 +194,3 @@ def _joined(operation: str, before: pa.ChunkedArray, new: pa.ChunkedArray) -> pa
         case "first":
             return pc.coalesce(before, new)
     return pc.coalesce(new, before)
-
-
-def _equal(one: pa.Array, other: pa.Array) -> pa.Array:
-    """Return where two columns have the same value; NULL is the same as NULL."""
-    if pa.types.is_nested(one.type):
-        return pa.array([left == right for left, right in zip(one, other, strict=True)], pa.bool_())
-    both_null = pc.and_(pc.is_null(one), pc.is_null(other))
-    return pc.or_(both_null, pc.fill_null(pc.equal(one, other), False))

@@ -12,10 +12,13 @@ class Depot:
 
     A table with the columns of messages is read as messages, after mapping `columns` (as `[depot.columns]`). A raw
     depot is read by the `[format]` of the settings, the ledger of a batcher as its closed batches, and any other table
-    as its own rows. If several depots have reached the same time, the one with the smallest `priority` is read first.
+    as its own rows. Of a topology's table of states, what each of its microbatches changed in a `state` is read.
+
+    If several depots have reached the same time, the one with the smallest `priority` is read first.
     """
 
     location: str
     start_from: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     priority: int = 0
+    state: str | None = None

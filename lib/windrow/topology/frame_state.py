@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import reduce
-from typing import TYPE_CHECKING, Self, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -13,15 +13,16 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from windrow.columnar.arrow import plain
 from windrow.engine.result import Counts, MicrobatchResult
 from windrow.engine.spark.executors import kept
-from windrow.engine.spark.frames import frame_of
+from windrow.engine.spark.frames import frame_of, schema_of
 from windrow.engine.spark.open_batches import SparkOpen
 from windrow.errors import BrokenPromise, TopologyRefused
-from windrow.model import tables
+from windrow.model import messages, tables
 from windrow.model.floors import Floors
-from windrow.model.tables import CHANGED
+from windrow.model.tables import CHANGED, DELETED
 from windrow.topology.combining import Combined, Given, parsed
 from windrow.topology.functions import of_depot
-from windrow.topology.state import DELETED, State
+from windrow.topology.order import ADDED, ORDER, timed
+from windrow.topology.state import State
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -186,6 +187,22 @@ def frame_of_depot(plan: Plan, arrived: Slice | None, reader: Engine) -> DataFra
     if arrived is None:
         return frame_of(engine.session_at_work, reader.no_rows())
     return engine.executor_input(arrived, plan.primed.progress.schema, plan.microbatch).messages
+
+
+def frames_in_order(parts: Iterable[tuple[DataFrame, tuple[Any, ...]]]) -> DataFrame:
+    """Return the messages of all depots in order: frames, each with what else `timed` needs."""
+    frames = []
+    for frame, given in parts:
+        rows = frame.select(*messages.COLUMNS, "version")
+        columns = from_arrow_schema(pa.schema([*schema_of(rows), *ADDED]))
+        frames.append(rows.mapInArrow(partial(_timing, given), columns))
+    both = reduce(lambda one, other: one.unionByName(other), frames)
+    return both.orderBy(*[F.col(name).asc_nulls_last() for name in ORDER])
+
+
+def _timing(given: tuple[Any, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield from timed(plain(pa.Table.from_batches([batch])), *given).to_batches()
 
 
 def joined(

@@ -14,8 +14,8 @@ from windrow.delta.log import Table
 from windrow.engine.protocol import Engine
 from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import TableRefused, TopologyRefused
-from windrow.model import tables
-from windrow.model.floors import Floors
+from windrow.model import messages, tables
+from windrow.model.floors import Floors, FloorsByVersion
 from windrow.runtime.algorithm import DepotPlan, Options, Plan
 from windrow.runtime.plans import Plans
 from windrow.runtime.progress import LedgerState
@@ -23,6 +23,7 @@ from windrow.topology.arrow_state import ArrowState
 from windrow.topology.event import event_rows, scheduled
 from windrow.topology.microbatch import Microbatch, SparkMicrobatch
 from windrow.topology.options import options_of, recorded_options
+from windrow.topology.order import in_order, timed
 from windrow.topology.state import State
 from windrow.topology.topology import Function, Topology
 
@@ -84,7 +85,15 @@ class Functions:
         """Return the rows that the functions change, the events that fired, and what the format rejected."""
         schema, events = plan.primed.progress.schema, self.topology.events.values()
         due = scheduled(plan.primed.fence.rows)
-        fired = tuple(event.name for event in events if event.name in due and event.fires(due[event.name], plan.now))
+        fired = tuple(
+            event.name
+            for event in events
+            if (
+                event.name in due and event.fires(due[event.name], plan.now)
+                if plan.events is None
+                else event.name in plan.events
+            )
+        )
         work = Work(self, plan, fired)
         if plan.depots or fired:
             for function in self.topology.functions:
@@ -128,6 +137,7 @@ class Work:
                 self._frame if frames else self._table,
                 self._frame_state if frames else self._arrow_state,
                 self._append,
+                self._frames_in_order if frames else self._in_order,
             )
         )
 
@@ -172,6 +182,30 @@ class Work:
         from windrow.topology.frame_state import frame_of_depot
 
         return frame_of_depot(self.plan, self._arrived(depot), self.functions.engines[depot])
+
+    def _in_order(self) -> pa.Table:
+        """Return the messages of all depots in order."""
+        return in_order([timed(self._table(name), *given) for name, given in self._times().items()])
+
+    def _frames_in_order(self) -> Any:
+        """Return the messages of all depots in order, as a DataFrame."""
+        from windrow.topology.frame_state import frames_in_order
+
+        return frames_in_order((self._frame(name), given) for name, given in self._times().items())
+
+    def _times(self) -> dict[str, tuple[FloorsByVersion, int, str, int]]:
+        """Return by depot what gives its messages their processing times and their order."""
+        found = {}
+        for name, depot in self.functions.topology.depots.items():
+            if not set(messages.COLUMNS) <= set(self.functions.engines[name].no_rows().column_names):
+                raise TopologyRefused(
+                    f"in_order needs messages, which the depot {name} does not hold",
+                    "Map its columns: Depot(columns=...).",
+                )
+            plan = self.plan.depots.get(name)
+            floors = FloorsByVersion.none(Floors.empty()) if plan is None else plan.floors
+            found[name] = (floors, self.plan.latest, name, depot.priority)
+        return found
 
     def _arrived(self, depot: str) -> Any:
         if depot not in self.functions.topology.depots:

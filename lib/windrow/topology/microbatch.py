@@ -32,10 +32,19 @@ class _Microbatch(Generic[Rows, StateOf]):
     _rows: Callable[[str], Rows] = field(repr=False)
     _state: Callable[[str], StateOf] = field(repr=False)
     _append: Callable[[str, Rows], None] = field(repr=False)
+    _in_order: Callable[[], Rows] = field(repr=False)
 
     def rows(self, depot: str) -> Rows:
         """Return the new rows of a depot, none if it has none: its columns, and `version`. Raises TopologyRefused."""
         return self._rows(depot)
+
+    def in_order(self) -> Rows:
+        """Return the messages of all depots together, by `processing_time`, at equal times by `priority`.
+
+        They have the columns of messages, `version`, and these two and `depot`. A message that is invalid, or stamped
+        ahead of the clock, has no processing time and comes last. Raises TopologyRefused for a depot without messages.
+        """
+        return self._in_order()
 
     def state(self, name: str) -> StateOf:
         """Return a state, as the functions before this one have left it. Raises TopologyRefused."""

@@ -3,33 +3,38 @@
 Each microbatch of the history is run with its number, its time, its events and its rows of each depot. So functions
 that depend on nothing else give the same states. Microbatches that a rollback took back are left out. Outputs go into
 the directory of the new table. Source of the idea: the replay of Triceps.
+
+A topology may have changed since. With `fresh` ticks its events fire whenever they are due, in microbatches between the
+recorded ones; with `merged` ticks those that the history knows keep their recorded times, and only new ones fire so.
+The new table records what fired, so a replay of it is exact. A live run can go on from there.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
-from windrow.columnar.arrow import plain
-from windrow.delta.table import open_table, reading
-from windrow.engine.protocol import WholeEngine
 from windrow.errors import DepotChanged
-from windrow.model.messages import microseconds
+from windrow.model.clock import Clock
+from windrow.model.timestamps import microseconds_of
 from windrow.runtime.plans import Planned
+from windrow.runtime.progress import LedgerState, prime
 from windrow.settings.settings import Settings
-from windrow.topology.running import engine_of, runner_of
+from windrow.topology.history import Row, counting, history_of
+from windrow.topology.running import runner_of
 from windrow.topology.state import State
-from windrow.topology.status import require_run
+from windrow.topology.status import engines_of, require_run
 from windrow.topology.topology import Topology
 
-HISTORY = ["microbatch", "kind", "depot", "depot_version", "versions", "planned_id", "planned_at", "options_used"]
+Ticks = Literal["reuse", "fresh", "merged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +48,23 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay did: how many microbatches it ran, and which states came out otherwise."""
+    """What a replay did: how many microbatches it ran, how often events fired, and which states came out otherwise.
+
+    `live` microbatches followed on the wall clock.
+    """
 
     topology: str
+    ticks: Ticks
     microbatches: int
+    events: Mapping[str, int]
     rows: Mapping[str, int]
     differences: list[Difference]
+    live: int
 
     @property
     def ok(self) -> bool:
-        """Tell whether all states are equal."""
-        return not self.differences
+        """Tell whether all states are equal, or need not be, because other events fired."""
+        return not self.differences or self.ticks != "reuse"
 
 
 class RecordedClock:
@@ -80,80 +91,112 @@ def replay_topology(
     topology: Topology,
     settings: Settings,
     into: str | None = None,
+    ticks: Ticks = "reuse",
+    live: Clock | None = None,
     spark: Any = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Replayed:
     """Run the recorded microbatches again and compare the states; `into` is a directory for the new table, which stays.
 
-    `progress` is called after each microbatch, with how many were run and how many there are. Raises NotFound if the
-    topology never ran, DepotUnreadable and DepotChanged if a depot no longer has what was read.
+    With a `live` clock the new table is then run on: it reads what came since, and what fell due fires as each event
+    says. `progress` is called after each microbatch, with how many were run and how many there are. Raises NotFound if
+    the topology never ran, DepotUnreadable and DepotChanged if a depot no longer has what was read.
     """
-    engines = {name: engine_of(topology, depot, settings, spark) for name, depot in topology.depots.items()}
-    first = next(iter(engines.values()))
+    first = next(iter(engines_of(topology, settings, spark).values()))
     require_run(topology, first)
-    recorded = list(_recorded(first))
+    rows = history_of(first)
+    planned = _planned(topology, rows, ticks)
+    fired: Counter[str] = Counter()
     with _directory(into) as directory:
-        again = _placed(topology, directory, _begun(first))
-        clock = RecordedClock(recorded[0].now if recorded else 0)
-        used = {name: engine_of(again, depot, settings, spark) for name, depot in again.depots.items()}
-        runner = runner_of(again, used, settings, clock)
-        for done, planned in enumerate(recorded, 1):
-            clock.at = planned.now
-            if not runner.run_planned(planned):
+        again = _placed(topology, directory, _starts(prime(first, list(topology.depots)), _begun(rows)))
+        clock = RecordedClock(planned[0].now if planned else 0)
+        engines = engines_of(again, settings, spark)
+        runner = runner_of(again, engines, settings, clock)
+        for done, one in enumerate(planned, 1):
+            clock.at = one.now
+            if not runner.run_planned(one):
                 raise DepotChanged(
-                    f"microbatch {planned.microbatch} cannot be repeated: the depots no longer have what it read",
+                    f"microbatch {one.microbatch} cannot be repeated: the depots no longer have what it read",
                     "A replay needs the whole history: raise the setting keep.",
                 )
-            progress(done, len(recorded))
-        rows = {name: topology.read(name, spark=spark).num_rows for name in topology.states}
+            fired.update(one.events or ())
+            progress(done, len(planned))
+        held = {name: topology.read(name, spark=spark).num_rows for name in topology.states}
         differences = [
             found
             for state in topology.states.values()
             if (found := _difference(state, topology.read(state.name, spark=spark), again.read(state.name))) is not None
         ]
-    return Replayed(topology.name, len(recorded), rows, differences)
+        went_on = 0 if live is None else len(runner_of(again, engines, settings, live).once().microbatches)
+    return Replayed(topology.name, ticks, len(planned), dict(fired), held, differences, went_on)
 
 
-def _placed(topology: Topology, directory: str, begun: Mapping[str, int]) -> Topology:
+def _planned(topology: Topology, rows: list[Row], ticks: Ticks) -> list[Planned]:
+    """Return the microbatches to run, with the events that fire in each."""
+    declared = list(topology.events)
+    recorded = [
+        replace(one, events=[name for name in declared if name in (one.events or ())]) for one in _recorded(rows)
+    ]
+    if ticks == "reuse" or not recorded:
+        return recorded
+    known = {name for row in rows for name in json.loads(row["rules"] or "{}").get("events", ())}
+    kept = known if ticks == "merged" else set()
+    schedule = {name: recorded[0].now + event.every for name, event in topology.events.items() if name not in kept}
+    found: list[Planned] = []
+    for one in recorded:
+        own = [name for name in one.events or () if name in kept]
+        found += _due(topology, schedule, one.now)
+        if one.upto or own or one is recorded[0]:  # the first one schedules events
+            found.append(replace(one, microbatch=0, events=own))
+    return found
+
+
+def _due(topology: Topology, schedule: dict[str, int], until: int) -> Iterator[Planned]:
+    """Yield a microbatch for each time up to `until` at which events of the schedule are due, and move the schedule."""
+    while schedule and (now := min(schedule.values())) <= until:
+        fired = [name for name, due in schedule.items() if due == now]
+        yield Planned(0, now, {}, fired)
+        for name in fired:
+            schedule[name] = now + topology.events[name].every
+
+
+def _placed(topology: Topology, directory: str, starts: Mapping[str, str]) -> Topology:
     """Return the topology with another table of states, and depots that are read from where they were first read."""
     depots = {
-        name: replace(depot, start_from=f"version:{begun[name]}" if name in begun else "end")
-        for name, depot in topology.depots.items()
+        name: replace(depot, start_from=starts.get(name, depot.start_from)) for name, depot in topology.depots.items()
     }
     outputs = {name: str(Path(directory) / "outputs" / name) for name in topology.outputs}
     return topology.placed(depots, str(Path(directory) / "states"), outputs)
 
 
-def _history(engine: WholeEngine) -> pa.Table:
-    location = str(engine.path_of("ledger"))
-    with reading(location, "ledger"):
-        found = open_table(location, "ledger").to_pyarrow_table(filters=[("state", "=", "microbatch")], columns=HISTORY)
-    return plain(found).sort_by("microbatch")
+def _starts(primed: LedgerState, begun: Mapping[str, int]) -> dict[str, str]:
+    """Return where each depot that the recorded topology knew is read from: if nothing was read, where it stands."""
+    return {
+        str(name): f"version:{begun.get(str(name), depot.reached.depot_version + 1)}"
+        for name, depot in primed.depots.items()
+        if depot.reached.depot_id
+    }
 
 
-def _begun(engine: WholeEngine) -> dict[str, int]:
+def _begun(rows: list[Row]) -> dict[str, int]:
     """Return the first version that was read of each depot."""
     begun: dict[str, int] = {}
-    for row in _history(engine).select(["depot", "versions"]).to_pylist():
+    for row in rows:
         for part in row["versions"] or ():
             begun[row["depot"]] = min(part["version"], begun.get(row["depot"], part["version"]))
     return begun
 
 
-def _recorded(engine: WholeEngine) -> Iterator[Planned]:
-    """Yield the microbatches that count, in order: those that no rollback took back."""
-    rows = _history(engine)
-    planned_at = microseconds(rows["planned_at"]).tolist()
+def _recorded(rows: list[Row]) -> list[Planned]:
+    """Return the microbatches that count, in order."""
     kept: dict[int, Planned] = {}
-    for row, now in zip(rows.drop_columns(["versions", "planned_at"]).to_pylist(), planned_at, strict=True):
-        if row["kind"] == "rollback" and row["options_used"] is not None:
-            to = json.loads(row["options_used"])["to_microbatch"]
-            kept = {number: planned for number, planned in kept.items() if number <= to}
-        elif row["kind"] in ("data", "tick"):
-            upto = {} if row["depot"] is None else {row["depot"]: row["depot_version"]}
-            known = kept.get(row["microbatch"], Planned(row["planned_id"], now, {}))
-            kept[row["microbatch"]] = replace(known, upto={**known.upto, **upto})
-    yield from kept.values()
+    for row in counting(rows):
+        upto = {} if row["depot"] is None else {row["depot"]: row["depot_version"]}
+        now = microseconds_of(row["planned_at"])
+        known = kept.get(row["microbatch"], Planned(row["planned_id"], now, {}, []))
+        fired = [*(known.events or ()), *(row["events_fired"] or ())]
+        kept[row["microbatch"]] = replace(known, upto={**known.upto, **upto}, events=fired)
+    return list(kept.values())
 
 
 def _difference(state: State, recorded: pa.Table, again: pa.Table) -> Difference | None:

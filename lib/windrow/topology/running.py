@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
 import pyarrow as pa
 
 from windrow.engine import choose, require_spark
+from windrow.engine.depot_rows import StateChanges
 from windrow.engine.protocol import Engine, WholeEngine
-from windrow.errors import TopologyRefused
+from windrow.errors import TableMissing, TopologyRefused
 from windrow.model.clock import Clock
-from windrow.model.results import Committed
+from windrow.model.results import Committed, Maintained, Role
 from windrow.model.tables import is_of_topology
 from windrow.operate import Observer
 from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.api import watched
+from windrow.runtime.maintenance import Progress, maintain
 from windrow.runtime.opening import DepotReader
+from windrow.runtime.progress import prime
 from windrow.runtime.runner import Runner, Summary
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
@@ -59,6 +63,24 @@ def rollback(runner: Runner, to: int) -> Summary:
 def set_option(runner: Runner, name: str, value: str) -> Summary:
     """Set an option (`windrow.runtime.algorithm.Options`) of a topology; `default` unsets it. Raises SettingsError."""
     return runner.alone("option", lambda primed, _: (changed(primed, name, value), {}))
+
+
+def maintain_topology(
+    topology: Topology,
+    settings: Settings,
+    now: int,
+    only: Role | None = None,
+    dry_run: bool = False,
+    progress: Progress = lambda table, step: None,
+    spark: Any = None,
+) -> list[Maintained]:
+    """Maintain the table of states and the depots, as `windrow.runtime.maintenance.maintain` does."""
+    done: list[Maintained] = []
+    for number, depot in enumerate(topology.depots.values()):
+        if number == 0 or only != "ledger":
+            used, role = settings_of(topology, depot, settings), only if number == 0 else "depot"
+            done += maintain(engine_of(topology, depot, settings, spark), used, now, role, dry_run, progress)
+    return done
 
 
 @contextmanager
@@ -141,11 +163,30 @@ def settings_of(topology: Topology, depot: Depot, settings: Settings) -> Setting
 def engine_of(topology: Topology, depot: Depot, settings: Settings, session: Any = None) -> WholeEngine:
     """Return the engine that reads a depot. Raises MissingExtra or EngineUnavailable."""
     used = settings_of(topology, depot, settings)
+    if depot.state is None:
+        return _engine(topology, used, session)
+    found = _engine(topology, used.model_copy(update={"ledger": depot.location}), session)
+    return _engine(topology, used, session, _changes(depot.location, depot.state, found))
+
+
+def _engine(topology: Topology, used: Settings, session: Any, rows: bool | StateChanges = True) -> WholeEngine:
     if choose(used.engine, session) == "embedded":
         from windrow.engine.embedded.engine import EmbeddedEngine
 
-        return EmbeddedEngine(used, rows=True)
+        return EmbeddedEngine(used, rows)
     require_spark(session)
     from windrow.engine.spark.engine import SparkEngine
 
-    return SparkEngine(used, session, rows=True, views=topology.views)
+    return SparkEngine(used, session, rows, topology.views)
+
+
+def _changes(location: str, state: str, engine: Engine) -> StateChanges:
+    """Return which state of another topology is a depot, with its columns. Raises TableMissing, TopologyRefused."""
+    table = engine.ledger()
+    if table is None:
+        raise TableMissing(f"there is no table of states at {location}", "Run the topology that it belongs to first.")
+    states: Mapping[str, Collection[str]] = json.loads(prime(engine, ()).rules).get("states", {})
+    if state not in states:
+        known = f"Its states are {', '.join(states)}." if states else "It is not the table of a topology."
+        raise TopologyRefused(f"{location} has no state {state!r}", known)
+    return StateChanges(state, tuple(name for name in table.schema.names if name in states[state]))

@@ -11,8 +11,6 @@ import pyarrow as pa
 from windrow.errors import TopologyRefused
 from windrow.model import tables
 
-DELETED = "deleted"  # the column that says of a changed row that its key is deleted
-
 
 @dataclass(frozen=True, slots=True)
 class State:

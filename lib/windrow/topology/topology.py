@@ -13,10 +13,11 @@ import pyarrow as pa
 from windrow.errors import TopologyRefused
 from windrow.model import tables
 from windrow.model.durations import microseconds
+from windrow.model.tables import DELETED
 from windrow.topology.columns import columns_of, keys_of
 from windrow.topology.depot import Depot
 from windrow.topology.event import Event, Overdue
-from windrow.topology.state import DELETED, State
+from windrow.topology.state import State
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

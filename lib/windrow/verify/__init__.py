@@ -132,7 +132,7 @@ def _depot(log: DepotTable, first: int, last: int, columns: Mapping[str, str], l
             log, columns, recorded = log.mapped_as(_recorded(ledger)), {}, {}
         else:
             recorded = _recorded(ledger)
-        return read_depot(log, first, last, dict(columns), recorded, accepted_versions(ledger))
+        return read_depot(log, first, last, dict(columns), recorded, ledger.payload, accepted_versions(ledger))
     except ExpressionError as error:
         return Depot.unread(first, last, f"cannot be mapped without Spark (--engine spark): {error.message}")
 

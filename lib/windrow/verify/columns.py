@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import TIME, plain
+from windrow.columnar.arrow import TIME, byte_count, plain
+from windrow.model.payload import comparable
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -59,16 +60,18 @@ def pairwise(values: Ints, compare: Callable[[Ints, Ints], Bools], first: bool) 
 
 
 def as_messages(table: pa.Table) -> pa.Table:
-    """Return the columns of a message in plain types; payloads as bytes, so that text and bytes compare."""
+    """Return the columns of a message in plain types, and `content_bytes`, the bytes of type and payload.
+
+    Payloads become the bytes of their canonical form, by which equal ones are equal.
+    """
     simple = plain(table)
-    columns = {name: _cast(simple[name], type_) for name, type_ in MESSAGE.items()}
-    return pa.table(columns | {name: simple[name] for name in table.column_names if name not in MESSAGE})
-
-
-def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    """Return a column in a type; a number becomes bytes as its text."""
-    number = pa.types.is_binary(type_) and not pa.types.is_binary(column.type)
-    return (column.cast(pa.string()) if number else column).cast(type_)
+    given = simple["payload"]
+    chunks = [comparable(chunk).cast(pa.binary()) for chunk in given.chunks]
+    simple = simple.set_column(simple.column_names.index("payload"), "payload", pa.chunked_array(chunks, pa.binary()))
+    columns = {name: simple[name].cast(type_) for name, type_ in MESSAGE.items()}
+    content_bytes = byte_count(columns["type"]) + byte_count(given).astype(np.int64)
+    rest = {name: simple[name] for name in table.column_names if name not in MESSAGE}
+    return pa.table(columns | rest | {"content_bytes": content_bytes})
 
 
 def exploded(table: pa.Table, name: str) -> pa.Table:

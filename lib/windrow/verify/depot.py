@@ -14,7 +14,7 @@ from windrow.columnar.arrow import plain
 from windrow.errors import MessagesError, first_line
 from windrow.expressions import Mapping, recorded_text
 from windrow.model.commits import CHANGE, VERSION
-from windrow.model.messages import COLUMNS, DEFAULTS
+from windrow.model.messages import COLUMNS, DEFAULTS, converted
 from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.delta import DepotTable, changes_of
 from windrow.reading.feed import apply
@@ -71,13 +71,14 @@ def read_depot(
     last: int,
     columns: dict[str, str],
     recorded: dict[int, str | None],
+    payload: pa.DataType,
     without: Collection[int] = (),
 ) -> Depot:
     """Read the versions from `first` to `last`, or as many of the latest as can still be read.
 
     `recorded` has the mapping that the history recorded for each version that was read (JSON); `columns` is the
-    mapping of all others. Versions in `without` are not read. Raises MessagesError when a column of a message is
-    missing, ExpressionError for a mapping that needs Spark.
+    mapping of all others, and `payload` the type of the ledger's payloads. Versions in `without` are not read. Raises
+    MessagesError when a column of a message is missing, ExpressionError for a mapping that needs Spark.
     """
     last = min(last, table.version())
     names = [field.name for field in table.schema().fields]
@@ -94,7 +95,7 @@ def read_depot(
     alike: dict[str | None, list[int]] = {text: [] for text in ways}
     for version in versions:
         alike.setdefault(recorded.get(version, recorded_text(columns)), []).append(version)
-    parts = [_part(added, alike[text], ways[text] if text in ways else way_of(names, text)) for text in alike]
+    parts = [_part(added, alike[text], ways[text] if text in ways else way_of(names, text), payload) for text in alike]
     return Depot(pa.concat_tables(parts), first, readable, last)
 
 
@@ -123,11 +124,11 @@ def way_of(names: list[str], text: str | None) -> Mapping | None:
     return Mapping.of_depot(columns, names)
 
 
-def _part(added: pa.Table, versions: list[int], way: Mapping | None) -> pa.Table:
+def _part(added: pa.Table, versions: list[int], way: Mapping | None, payload: pa.DataType) -> pa.Table:
     """Return the rows of some versions as messages with `version`."""
     rows = added.filter(pc.is_in(added[VERSION], pa.array(versions, added[VERSION].type)))
     try:
-        return as_messages(apply(way, rows)) if way else _messages(rows)
+        return as_messages(apply(way, rows, payload)) if way else _messages(rows, payload)
     except pa.ArrowException as error:
         raise MessagesError(
             f"the depot has a column of another type than a message's: {first_line(error)}",
@@ -157,8 +158,11 @@ def _ones(rows: pa.Table) -> pa.Array:
     return pa.repeat(1, rows.num_rows)
 
 
-def _messages(added: pa.Table) -> pa.Table:
+def _messages(added: pa.Table, payload: pa.DataType) -> pa.Table:
     """Return rows as they are; a column that the depot does not have gets its default, or NULL."""
+    if "payload" in added.column_names:
+        at = added.column_names.index("payload")
+        added = added.set_column(at, "payload", converted(added["payload"], payload))
     columns = {name: added[name] for name in MESSAGE if name in added.column_names}
     for name, type_ in MESSAGE.items():
         if name not in columns:

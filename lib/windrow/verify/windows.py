@@ -118,8 +118,7 @@ def _content(snapshot: Snapshot) -> Iterator[Difference]:
     row, time = numbers(messages["row"]), numbers(messages["event_time"])
     size = batches.num_rows
     weight = np.zeros(size, np.int64)
-    for name in ("type", "payload"):
-        np.add.at(weight, row, pc.fill_null(pc.binary_length(messages[name]), 0).to_numpy())
+    np.add.at(weight, row, messages["content_bytes"].to_numpy())
     first, last = np.full(size, np.iinfo(np.int64).max), np.full(size, NONE)
     np.minimum.at(first, row, time)
     np.maximum.at(last, row, time)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -12,17 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.columnar.arrow import TIME
 from windrow.formats.format import Format, Header
 from windrow.formats.framing import DelimitedFraming
 from windrow.formats.grammar import delimited
 from windrow.formats.part import FormatPart
 from windrow.formats.raw.partial import SCHEMA
-from windrow.formats.raw.stage import Staged, stage
+from windrow.formats.raw.stage import stage
 from windrow.formats.records import REJECTS, HeaderRefused, Parsed, Records
-from windrow.model import tables
-from windrow.model.chunks import RAW
-from windrow.model.commits import VERSION
+from windrow.formats.settings import format_of
+from windrow.testing.formats import RawLedger, chunks, cut
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,11 @@ class Pairs:
 
     def parse(self, records: Records) -> Parsed:
         """Return pairs."""
-        good, bad = [], []
+        good, bad, skipped = [], [], []
         for number in range(records.count):
             text = records.of(number)
             if not text:
+                skipped.append(number)
                 continue
             cells, multiline = text.split(b","), b"\n" in text and b'"' in text.rpartition(b"\n")[2]
             if len(cells) != 2 or multiline:
@@ -47,7 +48,8 @@ class Pairs:
                 good.append((number, *(cell.decode() for cell in cells)))
         columns = {name: pa.array([one[at] for one in good], pa.string()) for at, name in enumerate("ab", 1)}
         rejects = pa.Table.from_pylist(bad, REJECTS)
-        return Parsed(pa.table(columns), np.array([one[0] for one in good], np.int64), rejects)
+        numbers = np.array([one[0] for one in good], np.int64)
+        return Parsed(pa.table(columns), numbers, rejects, np.array(skipped, np.int64))
 
 
 def with_header(record: bytes) -> Pairs:
@@ -59,72 +61,6 @@ def with_header(record: bytes) -> Pairs:
 def csv(most: int = 60, header: Header | None = None, **limits: int) -> Format:
     framing = DelimitedFraming(delimited(b"\n", b",", b'"'), b"\n", most)
     return Format(framing, Pairs(), "csv", FormatPart(**limits), header=header)
-
-
-class Ledger:
-    """Rows of state partial as a ledger holds them, and all that came out so far."""
-
-    def __init__(self, format_: Format) -> None:
-        self.format = format_
-        self.partial = SCHEMA.empty_table()
-        self.staged: list[Staged] = []
-
-    def read(self, rows: pa.Table) -> None:
-        """Read rows in a microbatch, after a look at what the ledger holds as it would come back from the table."""
-        staged = stage(rows, self.partial, self.format)
-        known = set(self.partial["id"].to_pylist())
-        ids = staged.partial["id"].to_pylist()
-        assert len(set(ids)) == len(ids)
-        assert [one in known for one in ids] == staged.partial["known"].to_pylist()
-        kept = self.partial.filter(pc.invert(pc.is_in(self.partial["id"], staged.partial["id"].combine_chunks())))
-        new = staged.partial.filter(pc.not_equal(staged.partial["state"], tables.GONE))
-        before, self.partial = buffer(self.partial), pa.concat_tables([kept, new])
-        volume = staged.volume
-        assert volume.read == volume.framed + volume.rejected + volume.repeated + volume.kept
-        assert volume.kept == buffer(self.partial) - before
-        held = pc.sum(pc.binary_length(staged.rejects["content"])).as_py() or 0
-        assert volume.rejected == held
-        self.staged.append(staged)
-
-    def fields(self) -> list[dict[str, object]]:
-        """Return the good records in an order of their own."""
-        rows = [row for one in self.staged for row in one.fields.drop_columns([VERSION]).to_pylist()]
-        return sorted(rows, key=repr)
-
-    def rejects(self, *reasons: str) -> list[dict[str, object]]:
-        """Return the bad ones."""
-        rows = [row for one in self.staged for row in one.rejects.drop_columns(["version", "arrived_in"]).to_pylist()]
-        return sorted((row for row in rows if not reasons or row["reason"] in reasons), key=repr)
-
-    def versions(self) -> list[object]:
-        """Return in which version each record was known, good or bad."""
-        parts = [part for one in self.staged for part in ((one.fields, VERSION), (one.rejects, "version"))]
-        columns = [[part[name].to_pylist() for name in ("chunk", version)] for part, version in parts]
-        return sorted(row for column in columns for row in zip(*column, strict=True))
-
-
-def buffer(partial: pa.Table) -> int:
-    return pc.sum(pc.binary_length(partial["content"])).as_py() or 0
-
-
-def chunks(parts: list[bytes], source: str = "s", version: int = 1, last: bool = True) -> pa.Table:
-    """Return the chunks of a source in one version; each was received a microsecond after the one before."""
-    count = len(parts)
-    return pa.table(
-        {
-            "raw_source": [source] * count,
-            "sequence": range(1, count + 1),
-            "bytes": pa.array(parts, pa.binary()),
-            "last": [last and number == count for number in range(1, count + 1)],
-            "received_at": pa.array(range(count), pa.int64()).cast(TIME),
-            "version": [version] * count,
-        }
-    ).cast(RAW.append(pa.field("version", pa.int64())))
-
-
-def cut(data: bytes, places: list[int]) -> list[bytes]:
-    ends = [*sorted({place % (len(data) + 1) for place in places}), len(data)]
-    return [data[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 TEXT = st.lists(
@@ -147,7 +83,7 @@ def test_any_way(data, places, mark, shape):
     """
     data = b"\xef\xbb\xbf" * mark + data
     parts = cut(data, places)
-    whole, pieces, ordered = Ledger(csv()), Ledger(csv()), Ledger(csv())
+    whole, pieces, ordered = RawLedger(csv()), RawLedger(csv()), RawLedger(csv())
     whole.read(chunks([data]))
     ordered.read(chunks(parts))
     given_ = chunks(parts)
@@ -157,20 +93,15 @@ def test_any_way(data, places, mark, shape):
     arrived = given_.take(pa.array(rows)).set_column(5, "version", pa.array(versions, pa.int64()))
     for version in sorted(set(versions)):
         pieces.read(arrived.filter(pc.equal(arrived["version"], version)))
-    one = Ledger(csv())
+    one = RawLedger(csv())
     one.read(arrived.take(pa.array(random.Random(1).sample(range(arrived.num_rows), arrived.num_rows))))
 
-    def values(ledger):
-        good = sorted((row["a"], row["b"]) for row in ledger.fields())
-        bad = sorted((row["reason"], row["content"]) for row in ledger.rejects() if row["reason"] != "format_repeated")
-        return good, bad
-
-    assert values(whole) == values(ordered)
+    assert whole.values() == ordered.values()
     assert pieces.fields() == ordered.fields() == one.fields()
-    assert [row for row in pieces.rejects() if row["reason"] != "format_repeated"] == ordered.rejects()
+    assert pieces.rejects() == ordered.rejects()
     assert one.rejects() == pieces.rejects()
     assert one.versions() == pieces.versions()
-    assert buffer(pieces.partial) == 0
+    assert pieces.byte_count() == 0
     assert len(pieces.rejects("format_repeated")) == len(rows) - given_.num_rows
 
 
@@ -179,7 +110,7 @@ class TestQuotes:
         """
         A quote that another one closes rows later costs its own row; those in between, and the other one's, survive.
         """
-        ledger = Ledger(csv())
+        ledger = RawLedger(csv())
         ledger.read(chunks([b'1,a\n2,"open\n3,b\n4,"c"\n5,d\n']))
         assert [row["a"] for row in ledger.fields()] == ["1", "3", "4", "5"]
         assert [row["content"] for row in ledger.rejects()] == [b'2,"open\n']
@@ -188,7 +119,7 @@ class TestQuotes:
         """
         Where the lines behind do not come out even, the record is bad as a whole.
         """
-        ledger = Ledger(csv())
+        ledger = RawLedger(csv())
         ledger.read(chunks([b'1,2,"a\nb"\n5,d\n']))
         ledger.read(chunks([b'1,2,"a\n","\n"\n5,d\n'], source="t"))
         assert [row["content"] for row in ledger.rejects()] == [b'1,2,"a\n', b'b"\n', b'1,2,"a\n","\n"\n']
@@ -200,7 +131,7 @@ class TestHeader:
         """
         The first record of each source is its header, and no row; it may come in pieces.
         """
-        ledger = Ledger(csv(header=with_header))
+        ledger = RawLedger(csv(header=with_header))
         ledger.read(chunks([b"a,"], last=False))
         ledger.read(chunks([b"a,", b"b\n1,x\n"], version=2).slice(1))
         assert [(row["a"], row["b"]) for row in ledger.fields()] == [("1", "x")]
@@ -209,7 +140,7 @@ class TestHeader:
         """
         Under a bad header nothing can be told of a row: each is rejected, the header as well.
         """
-        ledger = Ledger(csv(header=with_header))
+        ledger = RawLedger(csv(header=with_header))
         ledger.read(pa.concat_tables([chunks([b"b,a\n1,x\n"]), chunks([b"a,b\n2,y\n"], source="t")]))
         assert [(row["raw_source"], row["a"]) for row in ledger.fields()] == [("t", "2")]
         assert {row["content"] for row in ledger.rejects("format_columns")} == {b"1,x\n", b"b,a\n"}
@@ -220,7 +151,7 @@ class TestGap:
         """
         Behind chunks that never came framing goes on at the next delimiter; what cannot be told is kept as rejected.
         """
-        ledger = Ledger(csv(max_held_bytes=10))
+        ledger = RawLedger(csv(max_held_bytes=10))
         parts = [b"1,a\n2,", b"b\n3,c\n4", b",d\n5,e\n6,", b"f\n"]
         ledger.read(chunks(parts).filter(pc.not_equal(chunks(parts)["sequence"], 2)))
         assert [row["a"] for row in ledger.fields()] == ["1", "5", "6"]
@@ -234,7 +165,7 @@ class TestGap:
         """
         parts = [b"1,a\n2,", b"b\n", b"3,c\n4,d\n"]
         rows = [chunks(parts[:1], last=False), chunks(parts, version=2).slice(2)]
-        apart, together = Ledger(csv(max_held_bytes=4)), Ledger(csv(max_held_bytes=4))
+        apart, together = RawLedger(csv(max_held_bytes=4)), RawLedger(csv(max_held_bytes=4))
         for one in rows:
             apart.read(one)
         together.read(pa.concat_tables(rows))
@@ -246,7 +177,7 @@ class TestGap:
         """
         Without the chunk that held the header no row can be told, and none is taken for it.
         """
-        ledger = Ledger(csv(header=with_header, max_held_bytes=2))
+        ledger = RawLedger(csv(header=with_header, max_held_bytes=2))
         ledger.read(chunks([b"a,b\n1,x\n", b"2,y\n3,z\n"]).slice(1))
         assert ledger.fields() == []
         assert {row["content"]: row["reason"] for row in ledger.rejects()} == {
@@ -262,7 +193,7 @@ def test_no_chunk(column):
     """
     rows = chunks([b"1,a\n"])
     at = rows.column_names.index(column)
-    ledger = Ledger(csv())
+    ledger = RawLedger(csv())
     ledger.read(rows.set_column(at, column, pa.nulls(1, rows.schema.field(at).type)))
     assert [(row["reason"], row["detail"]) for row in ledger.rejects()] == [("format_invalid", f"{column} is NULL")]
 
@@ -271,7 +202,7 @@ def test_other_settings():
     """
     When the settings of a format change in the middle of a record, all of that record is framed by the new ones.
     """
-    ledger = Ledger(csv())
+    ledger = RawLedger(csv())
     ledger.read(chunks([b"1,a\n2,x;"], last=False))
     framing = DelimitedFraming(delimited(b";", b",", b'"'), b";", 60)
     ledger.format = Format(framing, Pairs(), "other", FormatPart())
@@ -279,11 +210,62 @@ def test_other_settings():
     assert [(row["a"], row["b"]) for row in ledger.fields()] == [("1", "a"), ("2", "x"), ("3", "y")]
 
 
+@given(st.lists(TEXT, min_size=1, max_size=3), st.integers(1, 9), st.randoms(use_true_random=False))
+def test_sources_together(texts, size, shape):
+    """
+    Sources whose rows are mixed, in tables of several arrays that share their memory, come out as each by itself.
+    """
+    tables = [
+        chunks([text[at : at + size] for at in range(0, len(text), size)], f"s{number}")
+        for number, text in enumerate(texts)
+    ]
+    alone, together = RawLedger(csv()), RawLedger(csv())
+    for table in tables:
+        alone.read(table)
+    rows = pa.concat_tables(tables).combine_chunks()
+    order = list(range(rows.num_rows))
+    if shape.random() < 0.5:
+        shape.shuffle(order)
+    mixed = rows.take(pa.array(order, pa.int64()))
+    places = sorted(shape.choices(range(rows.num_rows + 1), k=shape.randrange(4)))
+    together.read(pa.concat_tables([mixed.slice(a, b - a) for a, b in pairwise([0, *places, rows.num_rows])]))
+    assert together.fields() == alone.fields()
+    assert together.rejects() == alone.rejects()
+    assert together.partial.sort_by("id").equals(alone.partial.sort_by("id"))
+
+
+def calls(format_, rows):
+    """Return how many functions are called to stage rows."""
+    count = 0
+
+    def counting(_frame, event, _argument):
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    sys.setprofile(counting)
+    try:
+        stage(rows, SCHEMA.empty_table(), format_)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def test_no_work_per_chunk():
+    """
+    A hundred times as many chunks of a source take no more calls.
+    """
+    format_ = format_of(FormatPart(type="csv", header=False, fields={"a": "int64", "b": "string"}))
+    rows = chunks([b"1,a\n2,", b"b\n"] * 5_000)
+    few = rows.slice(0, 100)
+    calls(format_, few)
+    assert calls(format_, rows) < 1.1 * calls(format_, few)
+
+
 def test_thousands_of_sources():
     """
     Each source is read by itself, and costs a row.
     """
-    ledger = Ledger(csv())
+    ledger = RawLedger(csv())
     for version in (1, 2):
         parts = [chunks([b"1,a\n2", b",b\n"], str(number), version).slice(version - 1, 1) for number in range(2_000)]
         ledger.read(pa.concat_tables(parts))

@@ -8,52 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.formats.raw.test_stage import TEXT, Ledger, chunks, csv, cut, with_header
+from tests.formats.raw.test_stage import TEXT, csv, with_header
 from windrow.errors import BrokenPromise
-from windrow.formats.format import Format
-from windrow.formats.raw.byte_counts import Volume
-from windrow.formats.raw.columns import placed
 from windrow.formats.raw.partial import SCHEMA
-from windrow.formats.raw.passes import Rests, parse_bodies
-from windrow.formats.raw.stage import Staged, stage
+from windrow.formats.raw.stage import stage
 from windrow.formats.raw.two_passes import Plan, cut_chunks, summarise
-from windrow.model.commits import VERSION
-
-
-def in_two_passes(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
-    """Stage rows as executors and the driver do it together, each row by itself."""
-    apart = [rows.slice(at, 1) for at in range(max(1, rows.num_rows))]
-    columns = placed(format_.parser.schema)
-    summaries = pa.concat_tables([summarise(row, format_) for row in apart])
-    plan = Plan.of(summaries, partial, format_)
-    parsed, rests = parsed_by(plan, apart, format_)
-    if rests.oversize:
-        plan = Plan.of(summaries, partial, format_, without=rests.oversize)
-        parsed, rests = parsed_by(plan, apart, format_)
-    records = parsed.filter(pc.and_(pc.is_null(parsed["reject"]), pc.is_null(parsed["rest"])))
-    bad = pa.Table.from_struct_array(parsed["reject"].drop_null())
-    refused = pc.sum(bad["bytes"]).as_py() or 0
-    others = rows.filter(pc.is_in(rows["raw_source"], pa.array(plan.others, pa.string())))
-    bodies = Staged(
-        records.select(range(len(columns))).rename_columns(columns.names).append_column(VERSION, records["version"]),
-        bad,
-        SCHEMA.empty_table(),
-        Volume(plan.byte_count, plan.byte_count - refused, refused, 0, 0),
-    )
-    return bodies + plan.finish(rests.contents, partial, format_) + stage(others, partial, format_)
-
-
-def parsed_by(plan: Plan, apart: list[pa.Table], format_: Format) -> tuple[pa.Table, Rests]:
-    """Return what the second pass gives, and the rests among it."""
-    columns = placed(format_.parser.schema)
-    parsed = pa.concat_tables([parse_bodies(row, plan.bodies, format_, columns) for row in apart])
-    return parsed, Rests.of(pa.Table.from_struct_array(parsed["rest"].drop_null()))
-
-
-def same(staged: Staged) -> list[object]:
-    """Return what is staged in an order of its own."""
-    tables = [staged.fields, staged.rejects, staged.partial.drop_columns(["framing"])]
-    return [*(sorted(map(repr, table.to_pylist())) for table in tables), staged.volume]
+from windrow.testing.formats import RawLedger, chunks, comparable, cut, in_two_passes, parsed_by
 
 
 @given(
@@ -79,10 +39,10 @@ def test_same(data, other, places, mark, first, shape):
         arrived = rows.take(pa.array(order))
         versions = pa.array([1 if at < first else 2 for at in range(len(order))], pa.int64())
         arrived = arrived.set_column(5, "version", versions)
-        ledger, partial = Ledger(format_), SCHEMA.empty_table()
+        ledger, partial = RawLedger(format_), SCHEMA.empty_table()
         for version in (1, 2):
             here = arrived.filter(pc.equal(arrived["version"], version))
-            assert same(in_two_passes(here, partial, format_)) == same(stage(here, partial, format_))
+            assert comparable(in_two_passes(here, partial, format_)) == comparable(stage(here, partial, format_))
             ledger.read(here)
             partial = ledger.partial
 
@@ -118,4 +78,4 @@ def test_too_long():
     assert Plan.of(summarise(rows, csv()), SCHEMA.empty_table(), csv()).others == frozenset()
     staged = in_two_passes(rows, SCHEMA.empty_table(), csv())
     assert set(staged.rejects["reason"].to_pylist()) == {"format_oversize"}
-    assert same(staged) == same(stage(rows, SCHEMA.empty_table(), csv()))
+    assert comparable(staged) == comparable(stage(rows, SCHEMA.empty_table(), csv()))

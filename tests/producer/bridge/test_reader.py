@@ -2,6 +2,7 @@
 
 import base64
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,7 +84,7 @@ def test_producer_takes_it(topic: str, payload: bytes, binary: bool) -> None:
     Whatever comes over a topic is a message or a faulty one that a producer takes, of the size that was counted.
     """
     found = reader("{key}/{type}", "{key}/+/#", event_time="json:at", binary=binary).read(topic, payload)
-    form = Form("mqtt:b", binary, MOST)
+    form = Form("mqtt:b", pa.binary() if binary else pa.string(), MOST)
     if found.fault:
         row = form.invalid(source=found.source, key=found.key, type=found.type, payload=found.payload)
     else:

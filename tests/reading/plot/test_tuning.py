@@ -38,6 +38,13 @@ class TestTuning:
             assert [pair[name] for pair in pairs] == tuned[name].to_pylist()
         assert [pair["max_delay"] for pair in picture["datasets"]["delays"]] == ["1s", "5s", "9s"]
 
+    def test_delays_without_the_shortest_window(self, tuned: pa.Table) -> None:
+        """
+        Each delay is in the top panel once, also one that was not tried with the shortest window.
+        """
+        drawn = plot.tuning(tuned.slice(1), RULES).to_dict()["datasets"]["delays"]
+        assert sorted(pair["max_delay"] for pair in drawn) == ["1s", "5s", "9s"]
+
     def test_cells_hold_what_they_show(self, tuned: pa.Table, tmp_path: Any) -> None:
         """
         Vega draws the numbers into the cells: the share rejected, the messages in a batch, the wait.

@@ -14,7 +14,7 @@ import pytest
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
-from tests.messages import message
+from tests.messages import SECOND, message
 from tests.verify.quality.damages import DAMAGES, damage, dropping
 from windrow.errors import (
     EngineUnavailable,
@@ -24,6 +24,9 @@ from windrow.errors import (
     TableRefused,
     TableUnreadable,
 )
+from windrow.model.warn import WarnPart
+from windrow.reading.delta import open_ledger
+from windrow.reading.warnings import warnings_of
 from windrow.verify import quality, verify
 from windrow.verify.invariants import INVARIANTS, SUITES
 from windrow.verify.quality import Checked
@@ -31,9 +34,8 @@ from windrow.verify.quality.embedded import can_hold
 from windrow.verify.quality.library import library
 
 PAGE = (Path(__file__).parents[3] / "docs" / "quality.md").read_text(encoding="utf-8")
-SHARE = (
-    "| `rejected_share` | warning | The share of rejected messages among those read is at most max_rejected (0.05). |"
-)
+WARNINGS = ("ledger_splits", "rejected_share", "ledger_sources", "ledger_delay")
+LIMITS = WarnPart(least=10)
 GHOST = {"id": "ghost", "state": "ghost"}
 # Damages that one ledger can have together: every relation of the invariants fails.
 TOGETHER = (
@@ -89,9 +91,9 @@ class TestClean:
             session, world.ledger, docs=tmp_path / "docs", progress=lambda *step: steps.append(step)
         )
         failures = [one.name for one in checked.failures("info")]
-        assert failures == ["rejected_clock_ahead", "rejected_not_invalid", "rejected_share"]
+        assert failures == ["rejected_clock_ahead", "rejected_not_invalid", "rejected_share"]  # fewer than [warn] least
         assert (checked.ok, checked.empty, checked.ledger_version) == (True, (), world.version())
-        assert [one.name for one in checked.outcomes if one.name != "rejected_share"] == list(INVARIANTS)
+        assert [one.name for one in checked.outcomes if one.name not in WARNINGS] == list(INVARIANTS)
         assert [what for what, _, _ in steps] == ["rows", *SUITES]
         assert checked.docs == str(tmp_path / "docs" / "index.html")
         pages = "".join(page.read_text(encoding="utf-8") for page in (tmp_path / "docs").rglob("*.html"))
@@ -100,6 +102,35 @@ class TestClean:
         assert (document["ok"], document["failed"]["critical"], document["rows"]["closed"]) == (True, 0, 40)
         (ahead,) = [one for one in document["outcomes"] if one["name"] == "rejected_clock_ahead"]
         assert (ahead["holds"], ahead["failed"], ahead["rows"][0]["reason"]) == (False, 5, "clock_ahead")
+
+
+class TestWarnings:
+    def test_what_status_says(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory, session: Any) -> None:
+        """
+        What `status` warns of fails as a warning, by the same limits and with the same counts; what it is quiet about
+        holds.
+        """
+        world = World(tmp_path, clock)
+        second = [NOW + at * SECOND for at in range(40)]
+        world.publish([message("a", at, at, source="split") for at in second])
+        world.publish([message("a", at - 3600 * SECOND, at, source="wrong") for at in second])
+        world.publish(
+            [message("b", second[0] + at, second[0] + at + (at % 2) * 9 * SECOND, source="b") for at in range(19)]
+        )
+        world.runner(embedded).once()
+        said = {one.code.replace("-", "_"): one.what for one in warnings_of(open_ledger(world.ledger), LIMITS)}
+        checked = quality.check(session, world.ledger, limits=LIMITS)
+        found = {one.name: one for one in checked.failures("warning") if one.name.startswith("ledger")}
+        assert said.keys() == found.keys() == {name for name in WARNINGS if name.startswith("ledger")}
+        for name, outcome in found.items():
+            (row,) = outcome.rows
+            assert all(f"{value:,}" in said[name] for value in row.values() if isinstance(value, int)), name
+        quiet = quality.check(session, world.ledger)
+        assert [one.name for one in quiet.failures("warning")] == ["rejected_share"]
+        kept = World(tmp_path / "kept", clock)
+        kept.publish([message("a", at, at) for at in second])
+        kept.runner(embedded, rules={"repeats": "keep"}).once()
+        assert not quality.check(session, kept.ledger, limits=LIMITS).failures("warning")
 
 
 class TestDamaged:
@@ -246,9 +277,13 @@ class TestPage:
         """
         The table of the page is the one that the code makes.
         """
-        rows = [f"| `{one.name}` | {one.severity} | {one.about} |" for one in INVARIANTS.values()]
-        last = list(INVARIANTS).index("format_nothing")
-        rows.insert(last + 1, SHARE)
+        suites = (quality.closed_batches(), quality.rejected_messages(), quality.books())
+        rows = [
+            f"| `{(one.meta or {})['name']}` | {one.severity.value} | {one.description} |"
+            for suite in suites
+            for one in suite.expectations
+        ]
+        assert {name for name in WARNINGS if f"| `{name}` | warning |" in "".join(rows)} == set(WARNINGS)
         assert [line for line in PAGE.splitlines() if re.match(r"\| `\w+` \| (critical|warning|info)", line)] == rows
 
     @pytest.mark.slow

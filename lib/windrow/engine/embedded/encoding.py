@@ -41,4 +41,6 @@ def _differ(rows: pa.Table) -> bool:
     step = max(1, rows.num_rows // SAMPLED)
     sample = rows["messages"].take(pa.array(np.arange(0, rows.num_rows, step)))
     payloads = pc.struct_field(pc.list_flatten(sample), "payload")
+    if pa.types.is_struct(payloads.type):
+        return True
     return pc.count_distinct(payloads).as_py() > len(payloads) / 2

@@ -19,7 +19,7 @@ from windrow.delta.changes import changes, without_feed
 from windrow.delta.creation import add_columns, create_depot, create_ledger, create_raw_depot
 from windrow.delta.locations import is_name, local_path
 from windrow.delta.lock import commit_lock
-from windrow.delta.log import DeltaRsLog, Log, added, identity, ledger_schema_of, payload_type, require_ledger
+from windrow.delta.log import DeltaRsLog, Log, added, identity, ledger_schema_of, require_ledger
 from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.delta.table import (
     UNTRIMMED,
@@ -38,11 +38,12 @@ from windrow.engine.arrivals import Arrivals, Arrived, Listed, Slice
 from windrow.engine.choice import TRANSACTION
 from windrow.engine.conversion import Conversion
 from windrow.engine.depot_and_ledger import DepotAndLedger
+from windrow.engine.depot_rows import StateChanges
 from windrow.engine.embedded.ledger_files import FileCache, LedgerFiles
 from windrow.engine.notes import LocalNotes, Notes, StoredNotes
 from windrow.engine.protocol import Input, Live, Merged, TableMaintenance
 from windrow.engine.result import MicrobatchResult, needed, process_on_driver
-from windrow.engine.slices import refuse_changes
+from windrow.engine.slices import version_of
 from windrow.errors import (
     BrokenPromise,
     DepotChanged,
@@ -57,6 +58,7 @@ from windrow.errors import (
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import tables
 from windrow.model.commits import CHANGE, FEED, FEED_COLUMNS, VERSION
+from windrow.model.payload import of_column
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -86,13 +88,11 @@ class EmbeddedArrivals:
             self._require_listed()
             counts = {at: self.counts[at] for at in versions}
             inserted = pc.is_in(feed[CHANGE], pa.array(self.conversion.arriving))
-            present = set(feed[VERSION].filter(inserted).unique().to_pylist())
+            rows = self.conversion.new_rows(self._mapped(feed), inserted, self.on_depot_delete)
+            present = set(version_of(rows).unique().to_pylist())
             filled = [at for at in versions if counts[at] or at in present]
             if filled:
-                rows = self.conversion.new_rows(self._mapped(feed), inserted, self.on_depot_delete)
                 return self.conversion.cut(rows, counts, filled, self.conversion.apply)
-            if self.on_depot_delete == "error" and not self.conversion.of_ledger:
-                refuse_changes(feed)
             version = versions[-1]
         return None
 
@@ -140,10 +140,10 @@ class EmbeddedEngine(DepotAndLedger):
     name = "embedded"
     session_at_work = None
 
-    def __init__(self, settings: Settings, rows: bool = False) -> None:
+    def __init__(self, settings: Settings, rows: bool | StateChanges = False) -> None:
         """Remember where the tables are; nothing is opened yet. Raises EngineUnavailable for catalog names.
 
-        With `rows`, the rows of a depot without messages are read unchanged.
+        With `rows`, a depot without messages is read as its rows, or as what changed in a state.
         """
         super().__init__(settings, rows)
         self._depot, self._ledger = _path(settings.depot), _path(settings.ledger)
@@ -154,7 +154,7 @@ class EmbeddedEngine(DepotAndLedger):
 
     def create_depot(self, payload: pa.DataType, keep: str) -> None:
         """Create an empty depot unless it exists."""
-        create_depot(self._depot, payload, keep)
+        create_depot(self._depot, self._created_type(payload), keep)
 
     def create_raw_depot(self, keep: str) -> None:
         """Create an empty raw depot unless it exists."""
@@ -212,7 +212,7 @@ class EmbeddedEngine(DepotAndLedger):
     ) -> int:
         """Append the mapped rows of an input to the depot in one commit."""
         table = open_table(self._depot, "depot")
-        payload = payload_type(pa.schema(table.schema().to_arrow()))
+        payload = of_column(pa.schema(table.schema().to_arrow()))
         application, version = transaction
         # guard: file-once-in-race
         noted = CommitProperties(app_transactions=[Transaction(application, version)])

@@ -36,6 +36,8 @@ SOURCE = "windrow_rows"
 # If the user's session sets transaction ids, Delta would silently skip our commit.
 NO_TRANSACTION_ID = dict.fromkeys(("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"))
 BEYOND = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"}
+# Delta's file of checksums of a version takes 25 requests to an object store.
+NO_CHECKSUM = {"spark.databricks.delta.writeChecksumFile.enabled": "false"}
 MOVED = "raise_error('WINDROW-LEDGER-MOVED: the ledger moved between prime and commit')"
 FILE_ROWS = 20_000  # a MERGE that changes a row writes its file again
 BY_ID = 100  # up to this many rows, a MERGE lists their ids, so that Delta skips files without them
@@ -59,7 +61,7 @@ class SparkCommit:
         """
         small = isinstance(rows, pa.Table) and self._bytes(rows) <= SMALL_BYTES
         # guard: whole-times
-        set_for_it = {NOTE: self.note} | WHOLE_TIMES | WHOLE_FILES
+        set_for_it = {NOTE: self.note} | WHOLE_TIMES | WHOLE_FILES | NO_CHECKSUM
         if self.form != OVERWRITE or not isinstance(rows, pa.Table):
             set_for_it |= {"spark.sql.files.maxRecordsPerFile": str(FILE_ROWS)}
         try:

@@ -49,6 +49,7 @@ from windrow.errors import DepotUnreadable, ExpressionError, FileRefused, first_
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import tables
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
+from windrow.model.payload import of_column
 
 ASKING = "windrow-asks-whether-delta-skips-this"
 # guard: commits-not-cut
@@ -118,7 +119,7 @@ class SparkEngine(SparkTables):
         rows = self._rows(given, after)
         try:
             with self._lock(self._depot), configured(self._root, ALIKE), configured(self._root, WHOLE_TIMES):
-                mapped = rows.selectExpr(*mapping.spark_select(depot.payload))
+                mapped = rows.selectExpr(*mapping.spark_select(of_column(depot.schema)))
                 texts = [name for name, kind in mapped.dtypes if kind == "string"]
                 mapped = mapped.withColumns({name: F.validate_utf8(name) for name in texts})
                 self._append(mapped.write, transaction)

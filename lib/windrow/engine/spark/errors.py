@@ -6,7 +6,7 @@ import re
 
 from pyspark.errors import PythonException
 
-from windrow.errors import DepotUnreadable, EngineUnavailable, ExpressionError, LedgerMoved, first_line
+from windrow.errors import DepotUnreadable, EngineUnavailable, ExpressionError, FormatFailed, LedgerMoved, first_line
 
 MOVED = ("WINDROW-LEDGER-MOVED", "DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
 UNREADABLE = (
@@ -18,18 +18,15 @@ UNREADABLE = (
 )
 CHANGED_ROWS = ("DELTA_SOURCE_IGNORE_DELETE", "DELTA_SOURCE_TABLE_IGNORE_CHANGES")
 BAD_VALUE = "SQLSTATE: 22"  # the class of errors that a value causes
+FORMAT = re.compile(rf"{FormatFailed.code}: (.+)")
 ABSENT = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
 
 def translated(error: Exception) -> Exception:
     """Return Windrow's error for an error of Spark, or the same error if there is none."""
     text = str(error)
-    absent = ABSENT.search(text) if isinstance(error, PythonException) else None
-    if absent:
-        return EngineUnavailable(
-            f"the Python of Spark's executors has no module {absent[1]!r}",
-            "Install Windrow on every machine, and set its Python: --conf spark.pyspark.python=/path/to/python.",
-        )
+    if isinstance(error, PythonException) and (found := _of_python(text)):
+        return found
     if BAD_VALUE in text:
         return ExpressionError(
             f"[depot.columns] cannot take a value of the depot: {first_line(error)}",
@@ -52,3 +49,15 @@ def translated(error: Exception) -> Exception:
             "`windrow doctor` shows the first version that can be read.",
         )
     return error
+
+
+def _of_python(text: str) -> Exception | None:
+    """Return the error for one in the Python of an executor, None if it is not known."""
+    if absent := ABSENT.search(text):
+        return EngineUnavailable(
+            f"the Python of Spark's executors has no module {absent[1]!r}",
+            "Install Windrow, and the packages of your formats, on every machine, and set its Python: "
+            "--conf spark.pyspark.python=/path/to/python.",
+        )
+    failed = FORMAT.search(text)
+    return FormatFailed(failed[1], "Nothing was written. Fix its package, and run again.") if failed else None

@@ -43,15 +43,21 @@ class ExecutorsSlice:
     messages: DataFrame
     expected: Mapping[int, int | None]
     rows: int
+    payload: pa.DataType
     path: str = "executors"
     volume: None = None
 
     @classmethod
-    def of(cls, messages: DataFrame, expected: Mapping[int, int | None], rows: int) -> ExecutorsSlice:
-        """Return the slice of messages; without a column `source`, they belong to the default source."""
+    def of(
+        cls, messages: DataFrame, expected: Mapping[int, int | None], rows: int, payload: pa.DataType
+    ) -> ExecutorsSlice:
+        """Return the slice of messages, whose payloads get the type `payload`.
+
+        Without a column `source` they belong to the default source.
+        """
         source = message_columns.DEFAULTS["source"]
         known = messages if "source" in messages.columns else messages.withColumn("source", F.lit(source))
-        return cls(known, expected, rows)
+        return cls(known, expected, rows, payload)
 
     def parse(self, partial: pa.Table) -> ExecutorsSlice:
         """Return itself: these are messages."""
@@ -59,7 +65,7 @@ class ExecutorsSlice:
 
     def summarise(self, latest: int) -> pa.Table:
         """Return `messages.summarise` of all rows: each executor summarises what it reads."""
-        parts = self.messages.mapInArrow(_summarising(latest), from_arrow_schema(message_columns.SUMMARY))
+        parts = self.messages.mapInArrow(_summarising(latest, self.payload), from_arrow_schema(message_columns.SUMMARY))
         return message_columns.combine(plain(parts.toArrow()).cast(message_columns.SUMMARY))
 
     def streams(self) -> None:
@@ -67,7 +73,7 @@ class ExecutorsSlice:
 
     def table(self) -> pa.Table:
         """Bring the messages to the driver."""
-        arrived = message_columns.conform(plain(self.messages.toArrow()))
+        arrived = message_columns.conform(plain(self.messages.toArrow()), self.payload)
         require_text(arrived)
         return arrived
 
@@ -187,10 +193,10 @@ def _together(messages: DataFrame, batches: DataFrame) -> DataFrame:
     return both.withColumn("messages", F.coalesce("messages", F.array().cast(batches.schema["messages"].dataType)))
 
 
-def _summarising(latest: int) -> Batches:
+def _summarising(latest: int, payload: pa.DataType) -> Batches:
     def summarise(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            arrived = message_columns.conform(plain(pa.table(batch)))
+            arrived = message_columns.conform(plain(pa.table(batch)), payload)
             # guard: executors-text
             require_text(arrived)
             yield from message_columns.summarise(arrived, latest).to_batches()
@@ -204,7 +210,7 @@ def _processing(step: Step, schema: pa.Schema) -> Batches:
         if not given:
             return
         both = pa.Table.from_batches(given)
-        arrived = message_columns.conform(plain(_unpacked(both, "message")))
+        arrived = message_columns.conform(plain(_unpacked(both, "message")), schema.field("payload").type)
         batches = _batches(both, schema)
         require_batches(batches)
         yield from step.with_unchanged(arrived, batches).combine_chunks().to_batches()

@@ -9,13 +9,14 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from windrow.columnar.arrow import plain
-from windrow.delta.log import Table, commits, payload_type
+from windrow.delta.log import Table, commits
 from windrow.delta.store_errors import cause_of
 from windrow.delta.table import unreadable
 from windrow.engine.spark.appended import files_in_log
 from windrow.errors import TableRefused
 from windrow.model import chunks
 from windrow.model.commits import FEED, Commit
+from windrow.model.payload import of_column
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class SparkLog:
                 return None
             id_, feed = found["id"], found["properties"].get(FEED) == "true"
         schema = plain(self.session.sql(f"SELECT * FROM {self.reference} LIMIT 0").toArrow()).schema
-        self._table = Table(id_, version, schema, payload_type(schema), feed, chunks.is_raw(schema))
+        self._table = Table(id_, version, schema, of_column(schema), feed, chunks.is_raw(schema))
         return self._table
 
     def latest(self) -> tuple[int, str | None] | None:

@@ -86,7 +86,7 @@ class RawExecutorsSlice:
         records = staged.fields.num_rows + sum(row["rows"] for row in groups if not row["bad"])
         messages = self.conversion.mapped_records(self._records(parsed, staged.fields))
         return FormattedExecutorsSlice(
-            ExecutorsSlice.of(messages, dict.fromkeys(self.expected), records),
+            ExecutorsSlice.of(messages, dict.fromkeys(self.expected), records, self.conversion.payload),
             dict.fromkeys(self.expected),
             parsed.where(is_bad).select("reject.*"),
             {row["version"]: row["rows"] for row in bad},

@@ -7,18 +7,20 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from windrow import errors
 from windrow.columnar.arrow import plain
 from windrow.engine.arrivals import Arrivals, Arrived, Listed
 from windrow.engine.conversion import Conversion
-from windrow.engine.depot_rows import version_name
+from windrow.engine.depot_rows import StateChanges, refuse_set_back, version_name
 from windrow.engine.slices import refuse_changes, version_of
 from windrow.engine.spark.executors import ExecutorsSlice, RowsOnExecutors
 from windrow.engine.spark.frames import Kept
@@ -105,18 +107,29 @@ class SparkArrivals:
             feed = _collected(part, self.conversion)
             new = self.conversion.new_rows(feed, feed[CHANGE], self.on_depot_delete)
             return self._cut(new, counts, list(counts))
-        # guard: executors-depot-unchanged
-        if self.on_depot_delete == "error" and not self.conversion.of_ledger:
-            refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
+        if self.on_depot_delete == "error":
+            self._refuse(part)
         if self.conversion.verbatim:
-            return RowsOnExecutors(_new_rows(part, self.conversion), counts, rows)
+            new, payload = _new_rows(part, self.conversion), self.conversion.payload
+            return None if unknown and new.isEmpty() else RowsOnExecutors(new, counts, rows, payload)
         inserted = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION)).drop(*FEED_COLUMNS)
         if self.conversion.format is None:
-            return ExecutorsSlice.of(inserted, counts, rows)
+            return ExecutorsSlice.of(inserted, counts, rows, self.conversion.payload)
         from windrow.engine.spark.raw_executors import CHUNKS, RawExecutorsSlice
 
         chunks = inserted.select(CHUNKS.names)
         return RawExecutorsSlice(chunks, counts, self.conversion.format, self.conversion, self.parsed)
+
+    def _refuse(self, part: DataFrame) -> None:
+        """Raise DepotChanged for deletions and updates; of a ledger, if it was set back."""
+        if self.conversion.of_ledger:
+            back = part.where(F.col("state") == "microbatch").where(
+                ~F.col(CHANGE).isin(*self.conversion.arriving) | (F.col("kind") == "rollback")
+            )
+            refuse_set_back(plain(back.select(VERSION).limit(1).toArrow()))
+            return
+        # guard: executors-depot-unchanged
+        refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
 
     def _cut(self, rows: pa.Table, counts: Mapping[int, int | None], versions: list[int]) -> Arrived:
         """Return the slice of the given versions from collected rows."""
@@ -124,13 +137,44 @@ class SparkArrivals:
 
 
 def _new_rows(part: DataFrame, conversion: Conversion) -> DataFrame:
-    """Return the new rows of a depot without messages, with the depot version; of a ledger its closed batches."""
+    """Return the new rows of a depot without messages, with the depot version; of a ledger, batches or a state."""
+    if conversion.state is not None:
+        return _changes(part, conversion.state, F.col(CHANGE).isin(*conversion.arriving))
     new = part.where(F.col(CHANGE).isin(*conversion.arriving))
     if conversion.of_ledger:
         new = new.where("state = 'closed'").select(*tables.BATCH, VERSION)
     names = [name for name in new.columns if name not in FEED_COLUMNS]
     version = F.col(VERSION).cast("long").alias(version_name(names))
     return new.select(*[F.col(f"`{name}`") for name in names], version)
+
+
+def _changes(part: DataFrame, state: StateChanges, inserted: Column) -> DataFrame:
+    """Return the rows of a state that versions changed; a deleted row has its last values."""
+    own = part.where(F.col("state") == state.state)
+    row = F.struct(*[F.col(f"`{name}`") for name in state.columns])
+    found = own.groupBy("id", VERSION).agg(
+        F.max_by(row, inserted).alias("after"),
+        F.min_by(row, inserted).alias("before"),
+        F.max(inserted).alias("there"),
+        F.min(inserted).alias("new"),
+    )
+    kinds = dict(own.dtypes)
+    same = [
+        _comparable(f"before.`{name}`", kinds[name]).eqNullSafe(_comparable(f"after.`{name}`", kinds[name]))
+        for name in state.columns
+    ]
+    # guard: rewritten-is-no-change-on-executors
+    changed = found.where(F.col("new") | ~F.col("there") | ~reduce(and_, same))
+    columns = [F.col(f"after.`{name}`").alias(name) for name in state.columns]
+    version = F.col(VERSION).cast("long").alias(version_name([*state.columns, tables.DELETED]))
+    return changed.select(*columns, (~F.col("there")).alias(tables.DELETED), version)
+
+
+def _comparable(column: str, kind: str) -> Column:
+    """Return what Spark can compare of a column: of a MAP, which it cannot, the text."""
+    if "map<" not in kind:
+        return F.col(column)
+    return F.to_json(F.struct(column), {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"})
 
 
 def _collected(frame: DataFrame, conversion: Conversion) -> pa.Table:

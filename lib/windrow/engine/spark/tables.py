@@ -18,6 +18,7 @@ from windrow.delta.log import DeltaRsLog, Log
 from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.delta.table import is_managed
 from windrow.engine.depot_and_ledger import DepotAndLedger
+from windrow.engine.depot_rows import StateChanges
 from windrow.engine.notes import LocalNotes, Notes, SparkNotes
 from windrow.engine.protocol import Live, TableMaintenance
 from windrow.engine.spark import catalog
@@ -39,12 +40,13 @@ class SparkTables(DepotAndLedger):
         self,
         settings: Settings,
         session: SparkSession | None = None,
-        rows: bool = False,
+        rows: bool | StateChanges = False,
         views: catalog.Views | None = None,
     ) -> None:
         """Use `session`, or the one of the platform, or start a local one.
 
-        With `rows`, the rows of a depot without messages are read unchanged; `views` gives the views of a topology.
+        With `rows`, a depot without messages is read as its rows, or as what changed in a state; `views` gives the
+        views of a topology.
         """
         if session is None:
             session = find_session(settings.depot, settings.ledger)
@@ -76,7 +78,8 @@ class SparkTables(DepotAndLedger):
 
     def create_depot(self, payload: pa.DataType, keep: str) -> None:
         """Create an empty depot unless it exists."""
-        self._create(self._depot, tables.depot_schema(payload).empty_table(), keep, tables.DEPOT_COMMENT)
+        columns = tables.depot_schema(self._created_type(payload))
+        self._create(self._depot, columns.empty_table(), keep, tables.DEPOT_COMMENT)
         if (table := self._log(self._depot).table()) is not None:
             creation.require_kind(table.schema, self._settings.depot, raw=False)
 

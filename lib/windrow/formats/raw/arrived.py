@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.columnar.arrow import read_only, to_numpy, whole
 from windrow.formats.codecs import CodecError
-from windrow.formats.raw.queue import Chunk
-from windrow.formats.texts import Texts
+from windrow.formats.raw.checksum import checksums
+from windrow.formats.raw.queue import Chunk, Queue
+from windrow.formats.raw.segment import Run
+from windrow.formats.raw.source import BEGIN, CHUNK, RECEIVED_AT, VERSION
+from windrow.formats.texts import ByteArray, Flags, Ints, Texts, gathered
 from windrow.model.chunks import FIRST, RAW
 
 INVALID = "format_invalid"
@@ -20,15 +27,126 @@ REQUIRED = ("raw_source", "sequence", "bytes", "received_at")
 Decode = Callable[[bytes], bytes] | None
 
 
-def chunks_of(rows: pa.Table, decode: Decode) -> dict[str, dict[int, list[Chunk]]]:
-    """Return the chunks in rows (`RAW` and `version`) by source and depot version; `decode` decompresses the contents.
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrived:
+    """The chunks of a source in the order of versions and numbers, as columns; no object is made for a chunk.
 
-    The versions of a source are in order.
+    Chunk `i` has the bytes `buffer[bounds[i]:bounds[i + 1]]`. `digest` has two numbers for each (see `queue.DIGEST`).
+    `broken` says which cannot be decoded, and why. If they are `in_order`, each has the number after the one before,
+    none is broken, and only the last one may end the source.
     """
-    chunks: dict[str, dict[int, list[Chunk]]] = defaultdict(lambda: defaultdict(list))
-    for name, number, content, last, received_at, version in _chunks(rows, pc.is_null(_faults(rows))):
-        chunks[name][version].append(_chunk(number, content, bool(last), received_at, version, decode))
-    return chunks
+
+    buffer: ByteArray
+    bounds: Ints
+    number: Ints
+    received_at: Ints
+    version: Ints
+    last: Flags
+    digest: npt.NDArray[np.uint64]
+    broken: Mapping[int, str]
+    in_order: bool
+
+    @property
+    def byte_count(self) -> int:
+        """Return the number of bytes."""
+        return int(self.bounds[-1] - self.bounds[0])
+
+    def taken_by(self, queue: Queue, remembered_chunks: int) -> bool:
+        """Let a queue take all chunks at once; False, and nothing is taken, if it must look at each of them."""
+        digests = self.digest[-remembered_chunks:].tobytes()
+        first, count = int(self.number[0]), self.number.size
+        return self.in_order and queue.take_run(first, count, bool(self.last[-1]), digests, remembered_chunks)
+
+    def run(self) -> Run:
+        """Return the bytes of all chunks, which are in order."""
+        pieces = np.zeros((self.number.size, 5), np.int64)
+        pieces[:, BEGIN] = self.bounds[:-1] - self.bounds[0]
+        pieces[:, CHUNK], pieces[:, RECEIVED_AT], pieces[:, VERSION] = self.number, self.received_at, self.version
+        return Run(self.buffer[self.bounds[0] : self.bounds[-1]], pieces, bool(self.last[-1]))
+
+    def __iter__(self) -> Iterator[Chunk]:
+        """Yield each chunk."""
+        content = self.buffer.data
+        for at in range(self.number.size):
+            yield Chunk(
+                number=int(self.number[at]),
+                content=content[self.bounds[at] : self.bounds[at + 1]],
+                last=bool(self.last[at]),
+                received_at=int(self.received_at[at]),
+                version=int(self.version[at]),
+                digest=self.digest[at].tobytes(),
+                broken=self.broken.get(at, ""),
+            )
+
+    def by_version(self) -> Iterator[list[Chunk]]:
+        """Yield the chunks of each version."""
+        return (list(chunks) for _, chunks in groupby(self, attrgetter("version")))
+
+
+def arrived_of(rows: pa.Table, decode: Decode) -> dict[str, Arrived]:
+    """Return the chunks in rows (`RAW` and `version`) by source; `decode` decompresses the contents."""
+    good = np.flatnonzero(pc.is_null(_faults(rows)).to_numpy())
+    if not good.size:
+        return {}
+    sources = whole(rows["raw_source"]).dictionary_encode()
+    columns = [to_numpy(rows[name], 0) for name in ("sequence", "received_at", "version")]
+    order = good[np.lexsort((columns[0][good], columns[2][good], to_numpy(sources.indices, 0)[good]))]
+    source, number, received_at, version = (column[order] for column in (to_numpy(sources.indices, 0), *columns))
+    last = to_numpy(pc.fill_null(rows["last"], False).cast(pa.int8()))[order] > 0
+    buffer, bounds = _contents(rows["bytes"], order)
+    broken: dict[int, str] = {}
+    if decode is not None:
+        buffer, bounds, broken = _decoded(buffer, bounds, decode)
+    digest = np.empty((order.size, 2), ">u8")
+    digest[:, 0] = 2 * np.diff(bounds) + last + 1
+    digest[:, 1] = checksums(buffer, bounds[:-1], bounds[1:])
+    begins = np.append(0, np.flatnonzero(source[1:] != source[:-1]) + 1)
+    follows = np.append(True, (number[1:] == number[:-1] + 1) & ~last[:-1])
+    follows[begins] = True
+    follows[list(broken)] = False
+    in_order = np.logical_and.reduceat(follows, begins)
+    names, ends = sources.dictionary, np.append(begins[1:], order.size)
+    return {
+        name: Arrived(
+            buffer, bounds[begin : end + 1], number[begin:end], received_at[begin:end], version[begin:end],
+            last[begin:end], digest[begin:end],
+            {at - begin: broken[at] for at in range(begin, end) if at in broken} if broken else broken, bool(ordered),
+        )
+        for name, begin, end, ordered in zip(
+            names.take(pa.array(source[begins])).to_pylist(), begins.tolist(), ends.tolist(), in_order, strict=True
+        )
+    }  # fmt: skip
+
+
+def _contents(column: pa.ChunkedArray, order: Ints) -> tuple[ByteArray, Ints]:
+    """Return the contents of rows one behind the other, and their bounds; without a copy if they are so already."""
+    texts = [Texts.of(array) for array in column.chunks if len(array)]
+    if len(texts) == 1:
+        return gathered(texts[0].buffer, texts[0].begin[order], texts[0].end[order])
+    first, behind = [one.begin.min() for one in texts], [one.end.max() for one in texts]
+    shift = np.cumsum([0, *(end - begin for begin, end in zip(first, behind, strict=True))])[:-1] - first
+    used = np.concatenate([one.buffer[begin:end] for one, begin, end in zip(texts, first, behind, strict=True)])
+    begin, end = (
+        np.concatenate([getattr(one, name) + by for one, by in zip(texts, shift, strict=True)])[order]
+        for name in ("begin", "end")
+    )
+    return gathered(read_only(used), begin, end)
+
+
+def _decoded(
+    buffer: ByteArray, bounds: Ints, decode: Callable[[bytes], bytes]
+) -> tuple[ByteArray, Ints, dict[int, str]]:
+    """Decompress contents; those that cannot be stay as they are, with the reason."""
+    contents: list[bytes] = []
+    broken: dict[int, str] = {}
+    for at, (begin, end) in enumerate(pairwise(bounds.tolist())):
+        content = buffer[begin:end].tobytes()
+        try:
+            contents.append(decode(content))
+        except CodecError as error:
+            contents.append(content)
+            broken[at] = str(error)
+    return np.frombuffer(b"".join(contents), np.uint8), np.cumsum([0, *map(len, contents)]), broken
 
 
 def invalid_of(rows: pa.Table) -> list[dict[str, Any]]:
@@ -58,31 +176,6 @@ def invalid_of(rows: pa.Table) -> list[dict[str, Any]]:
             }
         )
     return found
-
-
-def _chunk(number: int, content: memoryview, last: bool, received_at: int, version: int, decode: Decode) -> Chunk:
-    if decode is None:
-        return Chunk.of(number, content, last, received_at, version)
-    try:
-        return Chunk.of(number, decode(bytes(content)), last, received_at, version)
-    except CodecError as error:
-        return Chunk.of(number, content, last, received_at, version)._replace(broken=str(error))
-
-
-def _chunks(rows: pa.Table, good: pa.ChunkedArray) -> Iterator[tuple[Any, ...]]:
-    """Yield the values of good rows in version order; contents are views, not copies."""
-    contents = [content for array in rows["bytes"].chunks for content in _contents(Texts.of(array))]
-    others = list(_values(rows.set_column(rows.column_names.index("bytes"), "bytes", pa.nulls(rows.num_rows))))
-    chosen = np.flatnonzero(good.to_numpy())
-    for row in chosen[np.argsort(rows["version"].to_numpy()[chosen], kind="stable")].tolist():
-        name, number, _, *more = others[row]
-        yield name, number, contents[row], *more
-
-
-def _contents(texts: Texts) -> Iterator[memoryview]:
-    buffer = texts.buffer.data
-    for begin, end in zip(texts.begin.tolist(), texts.end.tolist(), strict=True):
-        yield buffer[begin:end]
 
 
 def _values(rows: pa.Table) -> zip[tuple[Any, ...]]:

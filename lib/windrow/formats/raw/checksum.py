@@ -6,11 +6,12 @@ It detects accidental differences, not deliberate collisions.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from windrow.columnar.arrow import read_only
 from windrow.columnar.blocks import eight
-from windrow.columnar.compiled import compiled
-from windrow.formats.records import ByteArray
+from windrow.columnar.compiled import compiled, inlined
+from windrow.formats.records import ByteArray, Ints
 
 PRIME_1, PRIME_2, PRIME_3, PRIME_4, PRIME_5 = (
     np.uint64(prime)
@@ -23,15 +24,28 @@ ONE, FOUR, EIGHT, STRIPE, WORD = (np.uint64(number) for number in (1, 4, 8, 32, 
 
 def checksum(content: bytes | memoryview) -> int:
     """Return the XXH64 of bytes, with seed 0."""
-    return int(_xxh64(read_only(np.frombuffer(content, np.uint8))))
+    return int(checksums(np.frombuffer(content, np.uint8), np.array([0]), np.array([len(content)]))[0])
+
+
+def checksums(buffer: ByteArray, begin: Ints, end: Ints) -> npt.NDArray[np.uint64]:
+    """Return the XXH64 of each run of bytes from `begin` to `end`."""
+    found = np.empty(begin.size, np.uint64)
+    _fill(read_only(buffer), read_only(begin), read_only(end), found)
+    return found
 
 
 @compiled
-def _xxh64(buffer: ByteArray) -> np.uint64:
-    length, at = np.uint64(len(buffer)), np.uint64(0)
+def _fill(buffer: ByteArray, begin: Ints, end: Ints, found: npt.NDArray[np.uint64]) -> None:
+    for number in range(len(begin)):
+        found[number] = _xxh64(buffer, np.uint64(begin[number]), np.uint64(end[number]))
+
+
+@inlined
+def _xxh64(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> np.uint64:
+    length = stop - at
     if length >= STRIPE:
         one, two, three, four = PRIME_1 + PRIME_2, PRIME_2, np.uint64(0), np.uint64(0) - PRIME_1
-        while at + STRIPE <= length:
+        while at + STRIPE <= stop:
             one += eight(buffer, at) * PRIME_2
             two += eight(buffer, at + EIGHT) * PRIME_2
             three += eight(buffer, at + EIGHT + EIGHT) * PRIME_2
@@ -52,19 +66,19 @@ def _xxh64(buffer: ByteArray) -> np.uint64:
     else:
         total = PRIME_5
     total += length
-    while at + EIGHT <= length:
+    while at + EIGHT <= stop:
         mixed = eight(buffer, at) * PRIME_2
         total ^= (mixed << np.uint64(31) | mixed >> np.uint64(33)) * PRIME_1
         total = (total << np.uint64(27) | total >> np.uint64(37)) * PRIME_1 + PRIME_4
         at += EIGHT
-    if at + FOUR <= length:
+    if at + FOUR <= stop:
         mixed = np.uint64(0)
         for place in range(4):
             mixed |= np.uint64(buffer[at + np.uint64(place)]) << np.uint64(8 * place)
         total ^= mixed * PRIME_1
         total = (total << np.uint64(23) | total >> np.uint64(41)) * PRIME_2 + PRIME_3
         at += FOUR
-    while at < length:
+    while at < stop:
         total ^= np.uint64(buffer[at]) * PRIME_5
         total = (total << np.uint64(11) | total >> np.uint64(53)) * PRIME_1
         at += ONE

@@ -21,15 +21,22 @@ def placed(fields: pa.Schema) -> pa.Schema:
 
 
 def columns_of(fields: pa.Schema) -> pa.Schema:
-    """Return the same columns with types that both engines support: signed integers, times in microseconds."""
+    """Return the same columns with types that both engines support.
+
+    Integers are signed, timestamps are in microseconds, times of day are texts, and no list has a fixed length.
+    """
     return pa.schema([pa.field(field.name, _common(field.type)) for field in placed(fields)])
 
 
 def _common(type_: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(type_):
         return TIME
-    if pa.types.is_list(type_):
+    if pa.types.is_time(type_):
+        return pa.string()
+    if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
         return pa.list_(_common(type_.value_type))
+    if pa.types.is_map(type_):
+        return pa.map_(pa.string(), _common(type_.item_type))
     if pa.types.is_struct(type_):
         return pa.struct([pa.field(field.name, _common(field.type)) for field in type_])
     return SIGNED.get(type_, type_)

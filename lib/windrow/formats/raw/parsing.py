@@ -16,10 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.errors import FormatFailed, WindrowError
+from windrow.formats.failure import HINT, failed
 from windrow.formats.format import Format
 from windrow.formats.framing import GAP, OPEN, OVERSIZE, DelimitedFraming
 from windrow.formats.raw.spans import Spans
-from windrow.formats.records import HeaderRefused, Ints, Parsed, Records
+from windrow.formats.records import REJECTS, HeaderRefused, Ints, Parsed, Parser, Records
 
 CUT = {
     OVERSIZE: ("format_oversize", "more bytes than max_record_bytes"),
@@ -87,8 +89,30 @@ def _parsed(spans: Spans, chosen: Ints, header: bytes | None, format_: Format) -
         refused = _uniform(chosen, error.reason, f"the header of its source: {error}")
         return format_.parser.schema.empty_table(), np.empty(0, np.int64), refused
     begin, end = format_.framing.content(spans.buffer, spans.begin[chosen], spans.end[chosen])
-    parsed: Parsed = parser.parse(Records(spans.buffer, begin, end))
+    parsed = _whole(parser, Records(spans.buffer, begin, end), format_.limits.type)
     return parsed.fields, chosen[parsed.record], _refused(parsed.rejects, chosen)
+
+
+def _whole(parser: Parser, records: Records, name: str | None) -> Parsed:
+    """Parse records. Raises FormatFailed if that fails, or unless each record is good, bad or skipped, once."""
+    try:
+        parsed = parser.parse(records)
+        fates = np.concatenate([parsed.record, parsed.rejects["record"].to_numpy(), parsed.skipped])
+        good = (
+            parsed.fields.schema == parser.schema
+            and parsed.rejects.schema == REJECTS
+            and parsed.fields.num_rows == parsed.record.size
+            and bool((parsed.record[1:] > parsed.record[:-1]).all())
+            and np.array_equal(np.bincount(fates, minlength=records.count), np.ones(records.count))
+        )
+    except WindrowError:
+        raise
+    except Exception as error:
+        raise failed(name, "parse records", error) from error
+    if not good:
+        # guard: each-record-once
+        raise FormatFailed(f"the format {name!r} does not return each of {records.count} records once", HINT)
+    return parsed
 
 
 def _refused(rejects: pa.Table, chosen: Ints) -> pa.Table:

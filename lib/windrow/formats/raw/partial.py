@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from windrow.columnar.arrow import TIME, counted
+from windrow.columnar.arrow import TIME, counted, texts
 from windrow.formats.raw.source import Source
 from windrow.model import tables
 
@@ -20,30 +21,28 @@ COLUMNS = [
 SCHEMA = pa.schema(COLUMNS)
 
 
-def sources_of(partial: pa.Table) -> dict[str, Source]:
-    """Return the sources in the `partial` rows of a ledger."""
-    names = [name for name in SCHEMA.names if name in partial.column_names]
+def sources_of(partial: pa.Table, names: Collection[str] | None = None) -> dict[str, Source]:
+    """Return the sources with these names in the `partial` rows of a ledger, or all sources."""
+    columns = [name for name in SCHEMA.names if name in partial.column_names]
+    if names is not None:
+        partial = partial.filter(pc.is_in(partial["raw_source"], texts(list(names))))
     rows: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in counted(partial.select(names)).to_pylist():
+    for row in counted(partial.select(columns)).to_pylist():
         rows[row["raw_source"]].append(row)
     return {name: Source.of(own) for name, own in rows.items()}
 
 
 def changes(before: pa.Table, touched: Iterable[Source]) -> pa.Table:
     """Return the rows that change: those of the touched sources, and those of chunks that are no longer held."""
-    known = dict(zip(before["id"].to_pylist(), before["raw_source"].to_pylist(), strict=True))
+    known: dict[str, set[str]] = defaultdict(set)
+    for id_, name in zip(before["id"].to_pylist(), before["raw_source"].to_pylist(), strict=True):
+        known[name].add(id_)
     rows: list[dict[str, Any]] = []
-    names = set()
     for source in touched:
-        names.add(source.name)
-        own = list(source.rows())
-        rows += [one | {"known": one["id"] in known} for one in own if one["id"] not in known or "framing" in one]
-        kept = {one["id"] for one in own}
-        rows += [
-            {"id": id_, "state": tables.GONE, "known": True, "raw_source": source.name}
-            for id_, name in known.items()
-            if name == source.name and id_ not in kept
-        ]
+        own, ids = list(source.rows()), known[source.name]
+        rows += [one | {"known": one["id"] in ids} for one in own if one["id"] not in ids or "framing" in one]
+        gone = ids - {one["id"] for one in own}
+        rows += [{"id": id_, "state": tables.GONE, "known": True, "raw_source": source.name} for id_ in sorted(gone)]
     return table_of([{"state": "partial"} | row for row in rows], SCHEMA)
 
 

@@ -109,6 +109,17 @@ class Queue:
             yield from self._release(version)
         self.digests = self.digests[-remembered_chunks * DIGEST_BYTES :]
 
+    def take_run(self, first: int, count: int, last: bool, digests: bytes, remembered_chunks: int) -> bool:
+        """Take chunks that follow each other from `first` on; False if the queue must look at each of them.
+
+        `digests` are those of the last `remembered_chunks` of them.
+        """
+        if first != self.next or self.held or self.ended:
+            return False
+        self.next, self.ended = first + count, last
+        self.digests = (self.digests + digests)[-remembered_chunks * DIGEST_BYTES :]
+        return True
+
     def _refusal(self, chunk: Chunk) -> tuple[str, str] | None:
         """Return why a chunk is refused, None if it is not."""
         if chunk.number in self.held:

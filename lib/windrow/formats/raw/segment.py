@@ -21,6 +21,27 @@ NO_HEADER = b""  # the header of a source whose first chunk was given up
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """The bytes of chunks that follow each other, a row of `Pieces` for each, and whether the source ends with them."""
+
+    buffer: ByteArray
+    pieces: Pieces
+    last: bool
+
+    @classmethod
+    def of(cls, taken: list[Taken]) -> Run:
+        """Join the chunks that a queue released."""
+        contents = [np.frombuffer(step.chunk.content, np.uint8) for step in taken]
+        begins = np.cumsum([0, *(content.size for content in contents)])
+        rows = [
+            [begin, step.chunk.number, step.chunk.offset, step.chunk.received_at, step.version]
+            for begin, step in zip(begins[:-1].tolist(), taken, strict=True)
+        ]
+        pieces = np.array(rows, np.int64).reshape(-1, 5)
+        return cls(joined(contents), pieces, bool(taken) and taken[-1].chunk.last)
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """Spans of bytes (see `Framed`), the chunks they come from, and the depot version that completed each span.
 
@@ -47,20 +68,20 @@ def segments(source: Source, steps: Iterable[Taken | Missing], format_: Format) 
         if isinstance(step, Taken) and not step.chunk.broken:
             taken.append(step)
             continue
-        yield _segment(source, taken, format_, gap=step.version)
+        yield segment(source, Run.of(taken), format_, gap=step.version)
         taken = []
         source.state = LOST
         source.begun = True
         if format_.header is not None and source.header is None:
             source.header = NO_HEADER
     if taken:
-        yield _segment(source, taken, format_)
+        yield segment(source, Run.of(taken), format_)
 
 
-def _segment(source: Source, taken: list[Taken], format_: Format, gap: int | None = None) -> Segment:
+def segment(source: Source, run: Run, format_: Format, gap: int | None = None) -> Segment:
     """Frame the rest of a source and the chunks after it; if a gap follows, in the version `gap`, no bytes are kept."""
-    buffer, pieces = _joined(source, taken, gap)
-    last, seen = bool(taken) and taken[-1].chunk.last, len(source.rest) if source.begun else 0
+    buffer, pieces = _behind_rest(source, run, gap)
+    last, seen = run.last, len(source.rest) if source.begun else 0
     mark = _mark(source, buffer, format_, last or gap is not None)
     if mark < 0:
         source.rest, source.pieces = buffer.tobytes(), pieces
@@ -90,31 +111,20 @@ def _segment(source: Source, taken: list[Taken], format_: Format, gap: int | Non
     )
 
 
-def _joined(source: Source, taken: list[Taken], gap: int | None) -> tuple[ByteArray, Pieces]:
-    """Return the rest of a source followed by chunks, and its pieces; the rest takes the version that completes it."""
-    contents = [source.rest, *(step.chunk.content for step in taken)]
-    begins = np.cumsum([len(content) for content in contents])[:-1]
-    old = source.pieces.copy()
-    old[:, VERSION] = gap if gap is not None and not taken else taken[0].version
-    new = [
-        [begin, step.chunk.number, step.chunk.offset, step.chunk.received_at, step.version]
-        for begin, step in zip(begins.tolist(), taken, strict=True)
-    ]
-    pieces = np.concatenate([old, np.array(new, np.int64).reshape(-1, 5)])
-    return _run([memoryview(content) for content in contents if content]), pieces
+def _behind_rest(source: Source, run: Run, gap: int | None) -> tuple[ByteArray, Pieces]:
+    """Return the rest of a source and a run, and their pieces; the rest takes the version that completes it."""
+    if not source.rest:
+        return run.buffer, run.pieces
+    old, new = source.pieces.copy(), run.pieces.copy()
+    old[:, VERSION] = new[0, VERSION] if len(new) or gap is None else gap
+    new[:, BEGIN] += len(source.rest)
+    return joined([np.frombuffer(source.rest, np.uint8), run.buffer]), np.concatenate([old, new])
 
 
-def _run(contents: list[memoryview]) -> ByteArray:
-    """Concatenate bytes, without copying if they are already adjacent in one piece of memory."""
-    arrays = [np.frombuffer(content, np.uint8) for content in contents]
-    begins = np.array([array.ctypes.data for array in arrays], np.int64)
-    sizes = np.array([array.size for array in arrays], np.int64)
-    holders = {id(content.obj) for content in contents}
-    if len(holders) != 1 or (begins[:-1] + sizes[:-1] != begins[1:]).any():
-        return np.concatenate([np.empty(0, np.uint8), *arrays])
-    memory = np.frombuffer(memoryview(contents[0].obj), np.uint8)
-    first = begins[0] - memory.ctypes.data
-    return memory[first : first + sizes.sum()]
+def joined(contents: list[ByteArray]) -> ByteArray:
+    """Concatenate bytes; those of one array are not copied."""
+    held = [content for content in contents if content.size]
+    return held[0] if len(held) == 1 else np.concatenate([np.empty(0, np.uint8), *held])
 
 
 def _mark(source: Source, buffer: ByteArray, format_: Format, last: bool) -> int:

@@ -7,7 +7,7 @@ chunks nor on microbatches.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import TIME
 from windrow.formats.format import Format
-from windrow.formats.raw.arrived import chunks_of, invalid_of
+from windrow.formats.raw.arrived import arrived_of, invalid_of
 from windrow.formats.raw.byte_counts import Volume
 from windrow.formats.raw.parsing import Values, parse
 from windrow.formats.raw.partial import changes, sources_of, table_of
-from windrow.formats.raw.queue import Refused, Taken
-from windrow.formats.raw.segment import Segment, segments
+from windrow.formats.raw.queue import Chunk, Refused, Step, Taken
+from windrow.formats.raw.segment import Segment, segment, segments
 from windrow.formats.raw.source import Source
 from windrow.formats.raw.spans import Spans
 from windrow.model.commits import VERSION
@@ -62,25 +62,35 @@ class Staged:
 
 def stage(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
     """Turn rows of a raw depot (`chunks.RAW` and `version`) into records, given the partial rows of the ledger."""
-    arrived, sources = chunks_of(rows, format_.decode), sources_of(partial)
+    arrived = arrived_of(rows, format_.decode)
+    sources = sources_of(partial, arrived.keys())
     touched = {name: sources.get(name) or Source(name) for name in arrived}
     kept = sum(source.byte_count for source in touched.values())
     rejects = invalid_of(rows)
-    read = sum(one["bytes"] for one in rejects)
+    read = sum(one["bytes"] for one in rejects) + sum(chunks.byte_count for chunks in arrived.values())
     framed: list[Segment] = []
-    for name, versions in arrived.items():
-        source, taken = touched[name], []
-        for chunks in versions.values():
-            for step in source.queue.take(chunks, format_.limits.max_held_bytes, format_.limits.remembered_chunks):
-                if isinstance(step, Refused):
-                    rejects.append(_refused(name, step))
-                    continue
-                if isinstance(step, Taken) and step.chunk.broken:
-                    rejects.append(_refused(name, Refused(step.chunk, CODEC, step.chunk.broken, step.version)))
-                taken.append(step)
-        framed += segments(source, taken, format_)
-    read += sum(len(chunk.content) for one in arrived.values() for chunks in one.values() for chunk in chunks)
+    for name, chunks in arrived.items():
+        source = touched[name]
+        if chunks.taken_by(source.queue, format_.limits.remembered_chunks):
+            framed.append(segment(source, chunks.run(), format_))
+            continue
+        steps = [step for of_version in chunks.by_version() for step in _take(source, of_version, format_)]
+        refused = [one for step in steps if (one := _refusal(step)) is not None]
+        rejects += [_refused(name, one) for one in refused]
+        framed += segments(source, [step for step in steps if not isinstance(step, Refused)], format_)
     return staged(framed, rejects, touched.values(), partial, format_, read, kept)
+
+
+def _take(source: Source, chunks: list[Chunk], format_: Format) -> Iterator[Step]:
+    limits = format_.limits
+    return source.queue.take(chunks, limits.max_held_bytes, limits.remembered_chunks)
+
+
+def _refusal(step: Step) -> Refused | None:
+    """Return what is refused in a step of the queue: a chunk that it refuses, or that cannot be decompressed."""
+    if isinstance(step, Taken) and step.chunk.broken:
+        return Refused(step.chunk, CODEC, step.chunk.broken, step.version)
+    return step if isinstance(step, Refused) else None
 
 
 def staged(

@@ -20,10 +20,10 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.errors import require
-from windrow.formats.automaton import Summary, scan
+from windrow.formats.automaton import Automaton, Summary, scan
 from windrow.formats.format import Format
 from windrow.formats.framing import RECORD, DelimitedFraming
-from windrow.formats.raw.arrived import chunks_of
+from windrow.formats.raw.arrived import arrived_of
 from windrow.formats.raw.partial import sources_of
 from windrow.formats.raw.queue import Chunk, Taken
 from windrow.formats.raw.segment import BYTE_ORDER_MARK, Segment, mark_size, segments
@@ -73,21 +73,19 @@ class SourcePlan:
 
 def can_spread(format_: Format) -> bool:
     """Tell whether the chunks of a format can be summarised independently."""
-    return isinstance(format_.framing, DelimitedFraming)
+    framing = format_.framing
+    return isinstance(framing, DelimitedFraming) and isinstance(framing.automaton, Automaton)
 
 
 def _delimited(format_: Format) -> DelimitedFraming:
-    require(isinstance(format_.framing, DelimitedFraming), "the framing of the format is an automaton")
+    require(can_spread(format_), "the framing of the format is an automaton")
     return cast("DelimitedFraming", format_.framing)
 
 
 def summarise(rows: pa.Table, format_: Format) -> pa.Table:
     """Return a row of `SUMMARIES` for each chunk in rows of a raw depot, NULL where the chunk cannot be summarised."""
     found = [
-        _summary(name, chunk, format_)
-        for name, versions in chunks_of(rows, format_.decode).items()
-        for chunks in versions.values()
-        for chunk in chunks
+        _summary(name, chunk, format_) for name, chunks in arrived_of(rows, format_.decode).items() for chunk in chunks
     ]
     return pa.Table.from_pylist(found, SUMMARIES)
 
@@ -105,8 +103,8 @@ def _summary(name: str, chunk: Chunk, format_: Format) -> dict[str, Any]:
     mark = mark_size(bytes(chunk.content[: len(BYTE_ORDER_MARK)]), chunk.last) if begins else 0
     if chunk.broken or mark < 0:  # only the next chunk can tell
         return row
-    framing = _delimited(format_)
-    summary = framing.automaton.summary(np.frombuffer(chunk.content, np.uint8)[mark:])
+    automaton = cast("Automaton", _delimited(format_).automaton)
+    summary = automaton.summary(np.frombuffer(chunk.content, np.uint8)[mark:])
     first, final = (np.where(at < 0, at, at + mark).tolist() for at in (summary.first, summary.last))
     head = bytes(chunk.content[: max(first[0], 0)]) if chunk.number == 1 and format_.header is not None else None
     return row | {"mark": mark, "after": summary.after.tolist(), "first": first, "final": final, "head": head}
@@ -174,20 +172,19 @@ def _header(source: Source, steps: list[Mapping[str, Any]], format_: Format) -> 
 
 def _summary_of(row: Mapping[str, Any]) -> Summary:
     after, first, final = (np.array(row[name], np.int64) for name in ("after", "first", "final"))
-    return Summary(0, after, first, final)
+    return Summary(after, first, final)
 
 
 def cut_chunks(
     rows: pa.Table, planned: Mapping[str, Mapping[tuple[int, int], Body]], format_: Format
 ) -> Iterator[CutChunk]:
     """Cut the chunks of the sources whose bodies are planned."""
-    for name, versions in chunks_of(rows, format_.decode).items():
+    for name, chunks in arrived_of(rows, format_.decode).items():
         bodies = planned.get(name)
         if bodies is None:
             continue
-        for chunks in versions.values():
-            for chunk in chunks:
-                yield _cut_chunk(name, chunk, bodies.get((chunk.number, chunk.version)), format_)
+        for chunk in chunks:
+            yield _cut_chunk(name, chunk, bodies.get((chunk.number, chunk.version)), format_)
 
 
 def _cut_chunk(name: str, chunk: Chunk, body: Body | None, format_: Format) -> CutChunk:

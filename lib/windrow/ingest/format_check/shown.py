@@ -41,7 +41,10 @@ def values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
         valid = array.is_valid().to_pylist()
         every: Iterable[tuple[Any, ...]] = zip(*members, strict=True) if members else [()] * len(array)
         return [dict(zip(names, row, strict=True)) if good else None for good, row in zip(valid, every, strict=True)]
-    if pa.types.is_list(array.type):
+    if pa.types.is_map(array.type):
+        entries = ((one.values.field(0), one.values.field(1)) if one.is_valid else None for one in array)
+        return [None if one is None else dict(zip(*map(values, one), strict=True)) for one in entries]
+    if pa.types.is_list(array.type) or pa.types.is_fixed_size_list(array.type):
         return [None if one.values is None else values(one.values) for one in array]
     if pa.types.is_temporal(array.type) or pa.types.is_decimal(array.type):
         return array.cast(pa.string()).to_pylist()

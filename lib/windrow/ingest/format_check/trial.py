@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.engine.conversion import Conversion
+from windrow.engine.conversion import Conversion, payload_type_of
 from windrow.engine.slices import mapping_of
 from windrow.errors import ExpressionError, FileUnreadable, MessagesError, MissingExtra, require
 from windrow.formats.fields import parse, type_text
@@ -174,8 +174,7 @@ class Check:
             if settings.depot_columns:
                 raise
             return None, error.message
-        payload = mapping.payload_type(self._columns) if mapping else pa.string()
-        return Conversion(self.format, mapping, self._columns, payload), None
+        return Conversion(self.format, mapping, self._columns, payload_type_of(settings, mapping, self._columns)), None
 
     def _messages(self, sample: pa.Table) -> tuple[list[dict[str, Any]], str | None]:
         if self._conversion is None or not sample.num_rows:

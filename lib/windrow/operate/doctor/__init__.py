@@ -19,7 +19,7 @@ from windrow.operate.doctor.opened import open_tables
 from windrow.operate.doctor.storage import check_storage
 from windrow.settings.settings import Settings
 
-__all__ = ["CODES", "Finding", "examine"]
+__all__ = ["CODES", "Finding", "examine", "in_order", "safely"]
 
 OF_DEPOT = (
     depot.check_columns,
@@ -50,23 +50,23 @@ def examine(read: Callable[[], Settings], now: int, network: bool = False) -> li
     """
     settings, findings = load(read)
     if settings is None:
-        return _sorted([*_safe(check_machine, choose("auto"), network), *findings])
+        return in_order([*safely(check_machine, choose("auto"), network), *findings])
     engine = choose(settings.engine)
-    findings += [*_safe(check_machine, engine, network), *_safe(check_settings, settings, engine)]
-    findings += _safe(check_storage, settings)
+    findings += [*safely(check_machine, engine, network), *safely(check_settings, settings, engine)]
+    findings += safely(check_storage, settings)
     log, book, more = open_tables(settings, engine, now)
     findings += more
     for check in OF_DEPOT if log else ():
-        findings += _safe(check, log)
+        findings += safely(check, log)
     for examined in OF_LEDGER if book else ():
-        findings += _safe(examined, book)
+        findings += safely(examined, book)
     for role, table in (("depot", log and log.table), ("ledger", book and book.book.table)):
         if table:
-            findings += [*_safe(check_features, role, table, engine), *_safe(clocks.check_commits, role, table, now)]
-    return _sorted(findings)
+            findings += [*safely(check_features, role, table, engine), *safely(clocks.check_commits, role, table, now)]
+    return in_order(findings)
 
 
-def _safe(check: Callable[..., Iterable[Finding]], *given: object) -> list[Finding]:
+def safely(check: Callable[..., Iterable[Finding]], *given: object) -> list[Finding]:
     """Return the findings of a check, or a finding that the check failed."""
     try:
         return list(check(*given))
@@ -75,7 +75,7 @@ def _safe(check: Callable[..., Iterable[Finding]], *given: object) -> list[Findi
         return [error("check", what, "This is unexpected: please report it. The other checks ran.")]
 
 
-def _sorted(findings: list[Finding]) -> list[Finding]:
+def in_order(findings: list[Finding]) -> list[Finding]:
     """Sort findings in the order of `CODES`."""
     place = {code: number for number, code in enumerate(code for codes in CODES.values() for code in codes)}
     return sorted(findings, key=lambda finding: place[finding.code])

@@ -12,7 +12,7 @@ from deltalake.exceptions import DeltaError
 from windrow.columnar.arrow import plain, plain_type
 from windrow.delta.changes import changes, has_feed
 from windrow.delta.log import identity
-from windrow.engine.conversion import Conversion
+from windrow.engine.conversion import Conversion, payload_type_of
 from windrow.errors import DepotUnreadable, WindrowError, first_line
 from windrow.expressions import DEPOT, Mapping
 from windrow.model.chunks import is_raw
@@ -49,6 +49,11 @@ def check_columns(depot: OpenDepot) -> Iterator[Finding]:
         types = ", ".join(f"{name} is {fields[name].type}" for name in wrong)
         yield error("depot-columns", types, "Cast names to strings and times to timestamps in [depot.columns].")
         return
+    try:
+        payload_type_of(depot.settings, None, pa.schema(list(fields.values())))
+    except WindrowError as refused:
+        yield error("depot-columns", f"{refused.code}: {refused.message}", refused.hint)
+        return
     absent = [name for name in DEFAULTS if name not in fields]
     yield ok("depot-columns", "the columns of messages" + (f", without {', '.join(absent)}" if absent else ""))
 
@@ -74,7 +79,7 @@ def _mapped(depot: OpenDepot, names: list[str]) -> Iterator[Finding]:
         yield error("depot-columns", f"{refused.code}: {refused.message}", refused.hint)
         return
     try:
-        mapping.duckdb_select(schema, mapping.payload_type(schema))
+        mapping.duckdb_select(schema, payload_type_of(depot.settings, mapping, schema))
     except WindrowError as refused:
         what = f"without Spark the mapping does not run: {refused.message}"
         level: Level = "error" if depot.engine == "embedded" else "warning"

@@ -41,7 +41,7 @@ def open_tables(settings: Settings, engine: str, now: int) -> tuple[OpenDepot | 
         table = open_table(settings.depot, "depot")
         findings = [ok("depot", f"{settings.depot}, version {table.version()}")]
     except WindrowError as refused:
-        findings = [_refused("depot", settings.depot, refused)]
+        findings = [not_opened("depot", settings.depot, refused)]
     try:
         book = open_ledger(settings.ledger)
         progress = book.progress()
@@ -51,12 +51,12 @@ def open_tables(settings: Settings, engine: str, now: int) -> tuple[OpenDepot | 
         state = f"version {book.version}, microbatch {progress.microbatch}, schema version {progress.schema_version}"
         findings.append(ok("ledger", f"{settings.ledger}, {state}"))
     except WindrowError as refused:
-        findings.append(_refused("ledger", settings.ledger, refused))
+        findings.append(not_opened("ledger", settings.ledger, refused))
     depot = None if table is None else OpenDepot(settings, engine, now, table, ledger.progress if ledger else None)
     return depot, ledger, findings
 
 
-def _refused(role: str, location: str, refused: WindrowError) -> Finding:
+def not_opened(role: str, location: str, refused: WindrowError) -> Finding:
     """Return why a table was not opened; a missing ledger is not an error, since the first run creates it."""
     missing = isinstance(refused, TableMissing)
     if missing and is_name(location):

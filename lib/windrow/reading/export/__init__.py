@@ -20,7 +20,7 @@ from uuid import uuid4
 from windrow.errors import OutputRefused, first_line
 from windrow.reading.closed import span
 from windrow.reading.delta import Ledger, open_ledger
-from windrow.reading.export.rows import Choice, What, rows_of, schema_of
+from windrow.reading.export.rows import Choice, What, rows_of, shape_of
 from windrow.reading.export.writers import Format, open_writer
 
 __all__ = ["Choice", "Exported", "Format", "What", "export", "format_of"]
@@ -62,8 +62,9 @@ def export(
     written_by = span(book, wanted.state, wanted.since)
     written_by.require_whole(book.rows(wanted.state, "count(*) AS rows", written_by.where)["rows"][0].as_py())
     written = 0
-    with _sink(out, overwrite) as sink, open_writer(kind, sink, schema_of(book, wanted.what)) as write:
-        for read, batch in rows_of(book, wanted, written_by):
+    schema, shape = shape_of(book, wanted, written_by)
+    with _sink(out, overwrite) as sink, open_writer(kind, sink, schema) as write:
+        for read, batch in rows_of(book, wanted, written_by, shape):
             write(batch)
             written += batch.num_rows
             progress(read, written_by.rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,19 +11,20 @@ import pyarrow.compute as pc
 
 from windrow.model import tables
 from windrow.model.chunks import REFUSED
+from windrow.model.tables import OF_BATCH
 from windrow.reading.closed import Final, Span
-from windrow.reading.delta import Ledger, quoted
+from windrow.reading.delta import Ledger, quoted, within
+from windrow.reading.pivot import Pivot
 
-What = Literal["batches", "messages", "rejected", "bytes"]
-
-# The columns of its batch that each message of closed_messages has.
-OF_BATCH = ("id", "source", "key", "part", "window_start", "window_end")
+Shape = Callable[[pa.Table], pa.Table]
+What = Literal["batches", "messages", "pivot", "rejected", "bytes"]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Which rows to export: batches, their messages, rejections, or the bytes of records that a format refused.
 
+    `pivot` is batches as rows of numbers, with a column for each of the `types` (None: those in these batches).
     They can be limited to one key, to times in [begin, end) (microseconds), and to rows written after the position
     `since`. The time is the `window_start` of batches and the `event_time` of rejected messages.
     """
@@ -33,6 +34,7 @@ class Choice:
     begin: int | None = None
     end: int | None = None
     since: str | int | None = None
+    types: Sequence[str] | None = None
 
     @property
     def state(self) -> Final:
@@ -42,14 +44,13 @@ class Choice:
     @property
     def where(self) -> str:
         """Return the conditions on key and time as SQL."""
-        time = f"CAST({'event_time' if self.what == 'rejected' else 'window_start'} AS BIGINT)"
+        time = "event_time" if self.what == "rejected" else "window_start"
         conditions = [
+            within(time, time, self.begin, self.end),
             f"key = {quoted(self.key)}" if self.key is not None else "",
-            f"{time} >= {self.begin}" if self.begin is not None else "",
-            f"{time} < {self.end}" if self.end is not None else "",
             f"starts_with(reason, {quoted(REFUSED)}) AND content IS NOT NULL" if self.what == "bytes" else "",
         ]
-        return " AND ".join(condition for condition in conditions if condition) or "true"
+        return " AND ".join(condition for condition in conditions if condition)
 
     @property
     def order(self) -> str:
@@ -58,14 +59,17 @@ class Choice:
         return f"ORDER BY {by}" if self.what == "bytes" else ""
 
 
-def schema_of(book: Ledger, what: What) -> pa.Schema:
-    """Return the columns of an export."""
-    if what == "messages":
-        return pa.schema([*_batch(book, OF_BATCH), *tables.message_type(book.payload)])
-    return _read(book, what)
+def shape_of(book: Ledger, choice: Choice, written_by: Span) -> tuple[pa.Schema, Shape]:
+    """Return the columns of an export, and the function that makes its rows from those of the ledger."""
+    if choice.what == "messages":
+        return pa.schema([*_batch(book, OF_BATCH), *tables.message_type(book.payload)]), _messages
+    if choice.what == "pivot":
+        pivot = Pivot.of(book, f"{written_by.where} AND {choice.where}", choice.types)
+        return pivot.schema, pivot.rows
+    return _read(book, choice.what), lambda rows: rows
 
 
-def rows_of(book: Ledger, choice: Choice, written_by: Span) -> Iterator[tuple[int, pa.RecordBatch]]:
+def rows_of(book: Ledger, choice: Choice, written_by: Span, shape: Shape) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows piece by piece, each piece with the number of ledger rows read so far."""
     schema = _read(book, choice.what)
     read = 0
@@ -73,8 +77,7 @@ def rows_of(book: Ledger, choice: Choice, written_by: Span) -> Iterator[tuple[in
     for piece in book.pieces(choice.state, columns, f"{written_by.where} AND {choice.where}", choice.order):
         read += piece.num_rows
         rows = pa.Table.from_batches([piece]).cast(schema)
-        whole = _messages(rows) if choice.what == "messages" else rows
-        for batch in whole.combine_chunks().to_batches():
+        for batch in shape(rows).combine_chunks().to_batches():
             yield read, batch
 
 
@@ -85,7 +88,7 @@ def _read(book: Ledger, what: What) -> pa.Schema:
     if what == "rejected":
         raw = [field for field in tables.RAW_FIELDS if field[0] in tables.RAW_REJECTED] if book.raw else []
         return pa.schema([*tables.rejected_fields(book.payload), *raw])
-    return _batch(book, (*OF_BATCH, "messages") if what == "messages" else None)
+    return _batch(book, (*OF_BATCH, "messages") if what in ("messages", "pivot") else None)
 
 
 def _batch(book: Ledger, names: tuple[str, ...] | None) -> pa.Schema:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.reading.values import finite
+
 TEXT = pa.large_string()  # a piece may exceed the 2 GiB limit of plain strings
 
 
@@ -25,7 +27,10 @@ def csv_text(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def json_text(value: Any) -> str:
     """Return a value as JSON, of which only what JSON demands is escaped."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_text)
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_text, allow_nan=False)
+    except ValueError:
+        return json_text(finite(value))
 
 
 def _text(value: datetime | bytes) -> str:

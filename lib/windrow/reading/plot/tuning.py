@@ -56,7 +56,7 @@ def tuning(tuned: pa.Table, rules: Rules | None = None, *, of: str | None = None
     _shade(pairs)
     framed = any(pair["chosen"] for pair in pairs)
     subtitle = [HOW + FRAME * framed, *([SHORT] if any(pair["warning"] for pair in pairs) else [])]
-    alone = [pair for pair in pairs if pair["window"] == windows[0]]
+    alone = list({pair["max_delay"]: pair for pair in reversed(pairs)}.values())[::-1]
     alone = [pair | {"chosen": pair["max_delay_us"] == (rules and rules.max_delay)} for pair in alone]
     names = list(PANELS)
     spec = {

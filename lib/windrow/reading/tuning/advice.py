@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,10 @@ from windrow.reading.tuning.grid import OLDEST, settable
 from windrow.reading.tuning.trial import Trial
 
 MOST_OF = 0.5
+CENTISECOND = 10_000
 NAMED_SOURCES = 5
+NEARLY_ALL = "of sources that are nearly all too old or too futuristic"
+SETTINGS = {"message": 'split_at = "message"', "midpoint": 'split_at = "midpoint"', "keep": 'repeats = "keep"'}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +49,22 @@ def advise(trial: Trial, rules: Rules | None = None, keep_percent: float = 99.0)
         needed = int(counted[counted.size - 1 - min(most, counted.size - 1)])
         max_delay = settable(needed)
         others = "messages" if counted.size == age.size else "other messages"
-        reached = f"{keep_percent:g} % of the {others} were at most {span(needed)} old when they were processed"
-        ages = [f"{reached}, the oldest {span(int(counted[-1]))}"]
+        reached = f"{keep_percent:g} % of the {others} were at most {_age(needed)} old when they were processed"
+        ages = [f"{reached}, the oldest {_age(int(counted[-1]))}"]
     too_old, now_too_old = (_count_older(age, delay) for delay in (max_delay, now.max_delay))
-    costs = f"max_delay = {text(max_delay)} rejects {too_old:,} of {age.size:,} as too old"
+    costs = f'max_delay = "{text(max_delay)}" rejects {too_old:,} of {age.size:,} as too old'
     why = (
         *_left_out(trial),
         *ages,
-        f"{costs}; {text(now.max_delay)}, as it is, {now_too_old:,}",
+        f"{costs}; {span(now.max_delay)}, as it is, {now_too_old:,}",
         *_clock_moved_by_others(trial, max_delay, too_old),
         *_window_too_short(now, max_delay),
     )
     return Advice(keep_percent, max_delay, too_old, now_too_old, why)
+
+
+def _age(microseconds: int) -> str:
+    return span(-(-microseconds // CENTISECOND) * CENTISECOND)
 
 
 def _count_older(age: np.ndarray, max_delay: int) -> int:
@@ -64,14 +72,34 @@ def _count_older(age: np.ndarray, max_delay: int) -> int:
 
 
 def _left_out(trial: Trial) -> list[str]:
-    """Say how many messages are too old to count, and which sources sent the most of them."""
-    by_source = trial.count_older(OLDEST)
-    if not by_source:
-        return []
-    named = ", ".join(f"{source!r} ({count:,})" for source, count in by_source[:NAMED_SOURCES])
-    more = f" and {len(by_source) - NAMED_SOURCES:,} more" if len(by_source) > NAMED_SOURCES else ""
-    total = sum(count for _, count in by_source)
-    return [f"{total:,} messages older than {text(OLDEST)} are left out, from {named}{more}: check the clocks there"]
+    """Say which sources are left out, how many other messages are too old to count, and who sent most of them."""
+    older = dict(trial.count_older(OLDEST))
+    return [
+        f"{sum(counts.values()):,} messages {what} are left out, from {_named(counts)}: check the clocks there"
+        for what, counts in ((NEARLY_ALL, trial.left_out), (f"older than {span(OLDEST)}", older))
+        if counts
+    ]
+
+
+def _named(counts: dict[str, int]) -> str:
+    """Name the sources with the most messages."""
+    most = sorted(counts.items(), key=lambda item: -item[1])[:NAMED_SOURCES]
+    more = f" and {len(counts) - NAMED_SOURCES:,} more" if len(counts) > NAMED_SOURCES else ""
+    return ", ".join(f"{source!r} ({count:,})" for source, count in most) + more
+
+
+def advise_repeats(row: dict[str, Any]) -> tuple[str, ...]:
+    """Say what share of the rounds stays whole under the pair of a row of `sweep`, and which choice keeps more."""
+    whole = row["whole_percent"]
+    if whole is None:
+        return ()
+    said = f"with window = {row['window']} and max_delay = {row['max_delay']}, {whole:.0f} % of the rounds stay whole"
+    better = [
+        f"{setting} would keep {row[f'whole_percent_{name}']:.0f} %, in {row[f'batches_{name}']:,} batches"
+        for name, setting in SETTINGS.items()
+        if row[f"whole_percent_{name}"] >= whole + 1
+    ]
+    return ("; ".join([said, *better]),)
 
 
 def _clock_moved_by_others(trial: Trial, max_delay: int, too_old: int) -> list[str]:

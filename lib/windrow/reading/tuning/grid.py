@@ -10,8 +10,14 @@ from windrow.model.durations import UNITS, enough, microseconds
 from windrow.reading.tuning.trial import Trial
 
 OLDEST = 30 * UNITS["d"]  # an older message says more of a wrong clock than of a delay
-SHARES = (0.5, 0.8, 0.95, 0.99, 0.999)
-_COUNTS = {"ms": (1, 2, 5, 10, 20, 50, 100, 200, 500), "s": (1, 2, 5, 10, 20, 30), "m": (1, 2, 5, 10, 20, 30)}
+SHARES = (0.9, 0.95, 0.99, 0.999)
+NEAR = 0.9  # of the longest
+FAR = 10  # times the delay that keeps all but a thousandth
+_COUNTS = {
+    "ms": (1, 2, 5, 10, 20, 50, 100, 200, 500),
+    "s": (1, 2, 5, 10, 15, 20, 30, 45),
+    "m": (1, 2, 5, 10, 15, 20, 30),
+}
 ROUND = sorted(
     count * UNITS[unit] for unit, counts in {**_COUNTS, "h": (1, 2, 6, 12), "d": (1, 2, 7)}.items() for count in counts
 )
@@ -20,8 +26,10 @@ ROUND = sorted(
 def suggested(trial: Trial, rules: Rules) -> tuple[list[int], list[int]]:
     """Return windows and delays (microseconds) that show what the choice does, those of `rules` among them.
 
-    Windows follow the time between two messages of one type in a stream, because a second one splits a window. Delays
-    follow how old messages were when they were processed; the longest keeps every message that is at most 30 days old.
+    Windows follow the time between two messages of one type in a stream, because a second one splits a window; with
+    `arrival`, each delay has a window that is long enough. Delays follow how old messages were when they were
+    processed; the longest keeps every message that is at most 30 days old, unless a few stragglers need far more than
+    the others.
     """
     gaps, age = _gaps(trial), np.maximum(trial.age, 0)
     age = age[age <= OLDEST]
@@ -30,8 +38,16 @@ def suggested(trial: Trial, rules: Rules) -> tuple[list[int], list[int]]:
     delays = {rules.max_delay}
     if age.size:
         longest = settable(int(age.max()))
-        delays |= {longest, *(late for late in map(rounded, np.quantile(age, SHARES).tolist()) if late < longest)}
-    return sorted(windows | {rules.window}), sorted(delays)
+        late = [rounded(delay) for delay in np.quantile(age, SHARES).tolist()]
+        delays |= (
+            {*late} if longest > FAR * late[-1] else {longest, *(delay for delay in late if delay < NEAR * longest)}
+        )
+    windows.add(rules.window)
+    if rules.window_start == "arrival":
+        windows |= {
+            rounded(least + 1) for least in (delay + rules.max_leap for delay in delays) if least >= max(windows)
+        }
+    return sorted(windows), sorted(delays)
 
 
 def rounded(duration: float) -> int:

@@ -6,17 +6,23 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pyarrow as pa
 
 from windrow.batching.rules import Rules, ShortWindowWarning
-from windrow.model.durations import microseconds
+from windrow.model.durations import microseconds, span
 from windrow.reading.tuning.grid import suggested
-from windrow.reading.tuning.trial import Trial
+from windrow.reading.tuning.trial import Row, Trial
 
 Durations = Sequence[str | int]
 Progress = Callable[[int, int], None]
 
+CHOICES: dict[str, dict[str, Any]] = {
+    "message": {"repeats": "split", "split_at": "message"},
+    "midpoint": {"repeats": "split", "split_at": "midpoint"},
+    "keep": {"repeats": "keep"},
+}
 _COUNTS = (
     "messages", "accepted", "rejected", "too_old", "too_futuristic", "duplicate", "invalid", "clock_ahead",
 )  # fmt: skip
@@ -26,6 +32,8 @@ _FIGURES = (
 )  # fmt: skip
 SCHEMA = pa.schema(
     [
+        ("window", pa.string()),
+        ("max_delay", pa.string()),
         ("window_us", pa.int64()),
         ("max_delay_us", pa.int64()),
         *((name, pa.int64()) for name in _COUNTS),
@@ -33,6 +41,9 @@ SCHEMA = pa.schema(
         ("batches", pa.int64()),
         ("open_batches", pa.int64()),
         *((name, pa.float64()) for name in _FIGURES),
+        ("whole_percent", pa.float64()),
+        *((f"whole_percent_{name}", pa.float64()) for name in CHOICES),
+        *((f"batches_{name}", pa.int64()) for name in CHOICES),
         ("warning", pa.string()),
     ]
 )
@@ -48,9 +59,10 @@ def tune(
     """Return what each pair of window and max_delay makes of `messages` (as `windrow.batch` takes them), a row each.
 
     Windows and delays that are not given are chosen to suit the messages; all other rules are those of `rules`.
-    `sweep` explains the columns. Raises MessagesError, RulesError, SettingsError, and NotFound without messages.
+    Sources with wrong clocks are left out (`Trial.of`). `sweep` explains the columns. Raises MessagesError, RulesError,
+    SettingsError, and NotFound without messages.
     """
-    return sweep(Trial.of(messages), windows, delays, rules, progress)
+    return sweep(Trial.of(messages, rules=rules), windows, delays, rules, progress)
 
 
 def sweep(
@@ -64,20 +76,36 @@ def sweep(
 
     `batches` counts all, `open_batches` those that the clock did not reach. `batch_messages_...` is how many messages
     a batch has, `wait_seconds_...` how long a message waits from `received_at` until its batch can close, in batches
-    that the clock closed. `warning` is the warning that Windrow gives for such rules. `progress` is called with the
-    number of pairs done and of all pairs.
+    that the clock closed. `whole_percent` is how many `Rounds` stay whole, and `whole_percent_...` and `batches_...`
+    what it would be with `split_at = "message"`, `split_at = "midpoint"` or `repeats = "keep"`. `warning` is the
+    warning that Windrow gives for such rules; of pairs that nobody asked for, those in force alone may have one.
+    `progress` is called with the number of pairs done and of all pairs.
     """
     fixed = rules or Rules()
     own = suggested(trial, fixed)
     pairs = list(product(_ordered(windows or own[0], "window"), _ordered(delays or own[1], "max_delay")))
+    tried = [(*pair, *paired(fixed, *pair)) for pair in pairs]
+    if not (windows or delays):
+        tried = [one for one in tried if one[3] is None or one[:2] == (fixed.window, fixed.max_delay)]
     rows = []
-    for done, (window, max_delay) in enumerate(pairs):
-        progress(done, len(pairs))
-        tried, warning = paired(fixed, window, max_delay)
-        row = {"window_us": window, "max_delay_us": max_delay, **trial.outcome(tried), "warning": warning}
-        rows.append(row)
-    progress(len(pairs), len(pairs))
+    for done, (window, max_delay, changed, warning) in enumerate(tried):
+        progress(done, len(tried))
+        said = {"window": span(window), "max_delay": span(max_delay), "warning": warning}
+        rows.append({"window_us": window, "max_delay_us": max_delay, **said, **_outcomes(trial, changed)})
+    progress(len(tried), len(tried))
     return pa.table({field.name: pa.array([row[field.name] for row in rows], field.type) for field in SCHEMA})
+
+
+def _outcomes(trial: Trial, rules: Rules) -> Row:
+    """Return what the rules make of the messages, and what each choice for repeated types would."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ShortWindowWarning)
+        chosen = {name: replace(rules, **choice) for name, choice in CHOICES.items()}
+    found = {name: trial.outcome(one) for name, one in chosen.items()}
+    compared = {
+        f"{figure}_{name}": row[figure] for figure in ("whole_percent", "batches") for name, row in found.items()
+    }
+    return found["keep" if rules.repeats == "keep" else rules.split_at] | compared
 
 
 def paired(rules: Rules, window: int, max_delay: int) -> tuple[Rules, str | None]:

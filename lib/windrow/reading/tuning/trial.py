@@ -21,6 +21,9 @@ from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.floors import Floors, processing_times
 from windrow.model.messages import LATEST, microseconds
+from windrow.model.payload import of_column
+from windrow.model.warn import WarnPart
+from windrow.reading.tuning.rounds import Rounds
 
 Row = dict[str, int | float | None]
 
@@ -32,26 +35,36 @@ PERCENT = 100
 class Trial:
     """Messages as the kernel takes them, `received_at` of each row (microseconds), the last `clock` of each stream.
 
-    `refused` counts by reason the messages that no rule sees.
+    `refused` counts by reason the messages that no rule sees, `left_out` by source those of wrong clocks.
     """
 
     rows: Rows
     columns: Columns
+    rounds: Rounds
     received_at: Ints
     clock: Ints
     refused: dict[str, int]
+    left_out: dict[str, int]
 
     @classmethod
     def of(
-        cls, messages: pa.Table, key: str | None = None, source: str | None = None, latest: int | None = None
+        cls,
+        messages: pa.Table,
+        key: str | None = None,
+        source: str | None = None,
+        latest: int | None = None,
+        rules: Rules | None = None,
+        limits: WarnPart | None = None,
     ) -> Trial:
         """Prepare messages, those of one key or source if given; `messages` are as `windrow.batch` takes them.
 
         All messages of a source move its clock, also those of other keys. A message stamped later than `latest`
-        (microseconds) is refused as `clock_ahead` and moves none. Raises MessagesError, or NotFound when there is no
-        message to batch.
+        (microseconds) is refused as `clock_ahead` and moves none. Sources are left out if `rules` (those in force)
+        reject nearly all of their messages, by `limits`: their clocks are wrong. Where that holds for more than half
+        of the sources, the rules are to blame, and none is left out. Raises MessagesError, or NotFound when there is
+        no message to batch.
         """
-        given = by_version(message_columns.conform(messages))
+        given = by_version(message_columns.conform(messages, of_column(messages.schema)))
         refused = message_columns.refused(given, LATEST if latest is None else latest)
         valid, _ = without(given, refused["row"].to_numpy())
         version = valid["version"].to_numpy()
@@ -61,15 +74,20 @@ class Trial:
         if not rows.size:
             what = "".join(f" of {name} {value!r}" for name, value in asked.items())
             raise NotFound(f"there is no message{what} to batch", "Choose another one, or a longer time range.")
+        left_out = _wrong_clocks(valid, processing_time, rows, rules or Rules(), limits or WarnPart())
+        rows = rows[~pc.is_in(valid["source"].take(pa.array(rows)), pa.array(left_out, pa.string())).to_numpy()]
         wanted = valid.take(pa.array(rows))
         by = by_stream(wanted, processing_time[rows], version[rows], _no_batches(wanted))
         unseen = refused.filter(pa.array(_has(given, asked)[refused["row"].to_numpy()]))
+        kernel_columns = columns(by, 0, len(by.source))
         return cls(
             rows=by,
-            columns=columns(by, 0, len(by.source)),
+            columns=kernel_columns,
+            rounds=Rounds.of(kernel_columns),
             received_at=microseconds(by.content["received_at"]),
             clock=floors.of(by.source),
             refused=dict(Counter(unseen["reason"].to_pylist())),
+            left_out=left_out,
         )
 
     @property
@@ -116,6 +134,7 @@ class Trial:
             "rejected_percent": PERCENT * rejected / self.messages,
             "batches": sizes.size,
             "open_batches": int((closed_at == kernel.NEVER).sum()),
+            "whole_percent": self.rounds.whole_percent(share.members, sizes),
             **_described("batch_messages", sizes, {"mean": np.mean, "median": np.median, "largest": np.max}),
             **_described("wait_seconds", waited / SECOND, {"median": np.median, "p95": _p95, "longest": np.max}),
         }
@@ -127,6 +146,19 @@ def _has(messages: pa.Table, asked: dict[str, str]) -> npt.NDArray[np.bool_]:
     for name, value in asked.items():
         mask &= pc.fill_null(pc.equal(messages[name], value), False).to_numpy()
     return mask
+
+
+def _wrong_clocks(
+    messages: pa.Table, processing_time: Ints, rows: Ints, rules: Rules, limits: WarnPart
+) -> dict[str, int]:
+    """Count by source the messages (of `rows`) of sources that the rules reject nearly entirely."""
+    asked = messages["source"].take(pa.array(rows)).combine_chunks().dictionary_encode()
+    age = processing_time[rows] - microseconds(messages["event_time"])[rows]
+    number, sources = asked.indices.to_numpy(), asked.dictionary.to_pylist()
+    counts = np.bincount(number, minlength=len(sources))
+    rejected = np.bincount(number[(age > rules.max_delay) | (age < -rules.max_leap)], minlength=len(sources))
+    wrong = np.flatnonzero((counts >= limits.least) & (rejected > limits.rejected_share * counts))
+    return {} if 2 * wrong.size > len(sources) else {sources[one]: int(counts[one]) for one in wrong.tolist()}
 
 
 def _no_batches(messages: pa.Table) -> pa.Table:

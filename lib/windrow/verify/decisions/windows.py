@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from windrow.verify.columns import Bools, Ints, numbers, pairwise
+from windrow.verify.columns import Bools, Ints, pairwise
 from windrow.verify.decisions.arrived import Arrived, Streams
 from windrow.verify.decisions.reference_model import DerivedBatches, Messages, Stream
 from windrow.verify.decisions.source_history import SourceHistories
@@ -89,12 +88,10 @@ def _ordered(arrived: Arrived, verdicts: Verdicts, chosen: ChosenStreams) -> Int
 
 
 def _plain(arrived: Arrived, verdicts: Verdicts, rows: Ints) -> Messages:
-    content = arrived.messages.select(["type", "payload"]).take(pa.array(rows))
-    byte_count = [numbers(pc.fill_null(pc.binary_length(column), 0)) for column in content.columns]
     return Messages(
         event_time=arrived.event_time[rows].tolist(),
         processing_time=verdicts.processing_time[rows].tolist(),
         kind=arrived.kind[rows].tolist(),
-        byte_count=(byte_count[0] + byte_count[1]).tolist(),
+        byte_count=arrived.messages["content_bytes"].take(pa.array(rows)).to_pylist(),
         microbatch=arrived.microbatch[rows].tolist(),
     )

@@ -5,6 +5,8 @@ They use the part of Spark SQL that DuckDB supports as well. Durations are in mi
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from windrow.model.chunks import REFUSED
 from windrow.verify.invariants.invariant import Relation
 
@@ -206,13 +208,26 @@ TOTAL = Relation(
 )
 
 
-def views(ledger: str) -> dict[str, str]:
-    """Return the views that the relations read, as Spark SQL over `ledger`, a reference to its table."""
+def payload_bytes(type_: pa.DataType, payload: str, text_bytes: str = "octet_length") -> str:
+    """Return the SQL for the bytes of payloads of a type; `text_bytes` is the function for those of a text."""
+    if pa.types.is_struct(type_):
+        return " + ".join(payload_bytes(field.type, f"{payload}.{field.name}", text_bytes) for field in type_)
+    if pa.types.is_primitive(type_):
+        return f"CASE WHEN {payload} IS NULL THEN 0 ELSE {max(type_.bit_width // 8, 1)} END"
+    return f"coalesce({'octet_length' if pa.types.is_binary(type_) else text_bytes}({payload}), 0)"
+
+
+def views(ledger: str, payload: pa.DataType | None = None) -> dict[str, str]:
+    """Return the views that the relations read, as Spark SQL over `ledger`, a reference to its table.
+
+    `payload` is the type of its payloads, text by default.
+    """
+    counted = payload_bytes(payload or pa.string(), "one.payload")
     lists = "SELECT h.microbatch, one.* FROM {ledger} AS h LATERAL VIEW explode({name}) AS one"
     return {
         "rows": f"(SELECT id, state FROM {ledger})",
         "batches": f"(SELECT * FROM {ledger} WHERE state IN ('open', 'closed'))",
-        "messages": f"({_MESSAGES.format(ledger=ledger).strip()})",
+        "messages": f"({_MESSAGES.format(ledger=ledger, payload=counted).strip()})",
         "rejected": f"(SELECT * FROM {ledger} WHERE state = 'rejected')",
         "microbatches": f"(SELECT * FROM {ledger} WHERE state = 'microbatch')",
         "versions": f"({lists.format(ledger=ledger, name='versions')} WHERE h.state = 'microbatch')",
@@ -227,7 +242,7 @@ _MESSAGES = """
 SELECT id AS batch, state, source, key, window_start, window_end, inside.*
     FROM {ledger} LATERAL VIEW explode(transform(messages, (one, at) -> named_struct(
         'type', one.type, 'event_time', one.event_time, 'received_at', one.received_at,
-        'content_bytes', coalesce(octet_length(one.type), 0) + coalesce(octet_length(one.payload), 0),
+        'content_bytes', coalesce(octet_length(one.type), 0) + {payload},
         'previous_event_time', get(messages, at - 1).event_time))) AS inside
     WHERE state IN ('open', 'closed')
 """

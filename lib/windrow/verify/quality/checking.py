@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windrow.errors import EngineUnavailable, OutputRefused
+from windrow.model.warn import WarnPart
 from windrow.verify.quality.library import SITE, fresh_context, library, quiet
 from windrow.verify.quality.outcome import Checked, outcome_of
 from windrow.verify.quality.rows import Rows, counted
@@ -25,10 +26,12 @@ def check(
     max_rejected: float = MAX_REJECTED,
     docs: str | Path | None = None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    limits: WarnPart | None = None,
 ) -> Checked:
     """Validate the latest version of a ledger, a path or a name, against suites (default: all of this package).
 
-    Without a Spark session DuckDB reads a ledger at a path; your own expectations need Spark. `docs` is a directory for
+    `max_rejected` and `limits` (those of `[warn]`) are what the suites of this package warn by. Without a Spark session
+    DuckDB reads a ledger at a path; your own expectations need Spark. `docs` is a directory for
     Data Docs. `progress` is called with what was done, the number of steps done, and of all steps. Call it from one
     thread at a time and never inside `foreachBatch`: Great Expectations has one name for the rows that its queries
     read. Raises MissingExtra, EngineUnavailable, TableMissing, TableRefused, TableUnreadable, OutputRefused, and
@@ -36,9 +39,8 @@ def check(
     """
     library()
     _require_directory(docs)
-    wanted = (
-        [closed_batches(), rejected_messages(max_rejected=max_rejected), books()] if suites is None else list(suites)
-    )
+    ours = (closed_batches(limits=limits), rejected_messages(max_rejected=max_rejected, limits=limits), books())
+    wanted = list(ours if suites is None else suites)
     if spark is None:
         _require_ours(wanted)
     steps = len(wanted) + 1

@@ -18,7 +18,7 @@ import pyarrow as pa
 from windrow.delta.table import beyond_files, reading, unreadable
 from windrow.errors import MissingExtra, TableRefused
 from windrow.reading.delta import Ledger, open_ledger
-from windrow.verify.invariants import for_duckdb, views
+from windrow.verify.invariants import for_duckdb, payload_bytes, views
 from windrow.verify.quality.library import SITE
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ ROWS = "rows"  # the attribute of a pandas frame that refers to the rows
 HELD = """
 CREATE TABLE ledger AS SELECT * REPLACE (list_transform(messages, lambda one: {{
     'type': one.type, 'event_time': one.event_time, 'received_at': one.received_at,
-    'content_bytes': coalesce(strlen(one.type), 0) + coalesce({length}(one.payload), 0)}}) AS messages)
+    'content_bytes': coalesce(strlen(one.type), 0) + {payload}}}) AS messages)
 FROM stream
 """
 MESSAGES = """
@@ -125,8 +125,7 @@ def _hold(connection: DuckDBPyConnection, ledger: Ledger) -> None:
     """Read the ledger into a table, and create the views over it."""
     with reading(ledger.location, "ledger"):
         connection.register("stream", ledger.everything(without="payload"))
-        length = "octet_length" if pa.types.is_binary(ledger.payload) else "strlen"
-        connection.execute(HELD.format(length=length))
+        connection.execute(HELD.format(payload=payload_bytes(ledger.payload, "one.payload", "strlen")))
     connection.unregister("stream")
     connection.execute(MESSAGES)
     for name, rows in views(LEDGER).items():

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from windrow.delta.locations import local_path, reference
 from windrow.errors import TableMissing, TableRefused
+from windrow.model.payload import of_column
 from windrow.reading.delta import LEDGER_COLUMNS
 from windrow.verify.invariants import views
 from windrow.verify.quality.library import SITE
@@ -30,7 +31,10 @@ class SparkRows:
     @property
     def views(self) -> Mapping[str, str]:
         """Return the views as subqueries over the ledger."""
-        return OVER
+        from pyspark.sql.pandas.types import to_arrow_type
+
+        payload = to_arrow_type(self.frame.schema["payload"].dataType)
+        return views("{batch}", of_column(pa.schema([("payload", payload)])))
 
     def ask(self, statement: str) -> pa.Table:
         """Return the answer to a statement, in which `{batch}` is the ledger."""

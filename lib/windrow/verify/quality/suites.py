@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from windrow.model.warn import WarnPart
+from windrow.reading.warnings import DELAY, SOURCES, SPLITS, statement
 from windrow.verify.invariants import SUITES
 from windrow.verify.quality.library import library
 
@@ -22,25 +24,53 @@ WHERE rejected > {share!r} * messages_read
 """
 
 
-def closed_batches(*own: Expectation) -> ExpectationSuite:
-    """Return the suite for batches, open and closed, with your `own` expectations added."""
-    return _suite("closed_batches", own)
+def closed_batches(*own: Expectation, limits: WarnPart | None = None) -> ExpectationSuite:
+    """Return the suite for batches, open and closed, with your `own` expectations; it warns by `limits` (`[warn]`)."""
+    chosen = limits or WarnPart()
+    splits = _no_row(
+        "ledger_splits",
+        statement(SPLITS, chosen),
+        f"At most {chosen.split_share:g} of all batches were opened because a type came again ([warn] split_share).",
+    )
+    return _suite("closed_batches", (splits, *own))
 
 
-def rejected_messages(*own: Expectation, max_rejected: float = MAX_REJECTED) -> ExpectationSuite:
-    """Return the suite for rejected messages; it warns when more than the share `max_rejected` of all is rejected."""
+def rejected_messages(
+    *own: Expectation, max_rejected: float = MAX_REJECTED, limits: WarnPart | None = None
+) -> ExpectationSuite:
+    """Return the suite for rejected messages, with your `own` expectations.
+
+    It warns when more than the share `max_rejected` of all messages is rejected, and by `limits` (`[warn]`).
+    """
+    chosen = limits or WarnPart()
+    share = _no_row(
+        "rejected_share",
+        REJECTED_SHARE.format(share=float(max_rejected)).strip(),
+        f"The share of rejected messages among those read is at most max_rejected ({max_rejected:g}).",
+    )
+    sources = _no_row(
+        "ledger_sources",
+        statement(SOURCES, chosen),
+        f"Of each source at most {chosen.rejected_share:g} is too old or too futuristic ([warn] rejected_share).",
+    )
+    delay = _no_row(
+        "ledger_delay",
+        statement(DELAY, chosen),
+        f"At most {chosen.late_share:g} of all messages, but those of such sources, is too old ([warn] late_share).",
+    )
+    return _suite("rejected_messages", (share, sources, delay, *own))
+
+
+def _no_row(name: str, query: str, about: str) -> Expectation:
+    """Return an expectation that warns of the rows that a query selects."""
     library()
     from great_expectations.expectations.metadata_types import FailureSeverity
 
     from windrow.verify.quality.expectation import ExpectNoRow
 
-    share = ExpectNoRow(
-        unexpected_rows_query=REJECTED_SHARE.format(share=float(max_rejected)).strip(),
-        severity=FailureSeverity.WARNING,
-        description=f"The share of rejected messages among those read is at most max_rejected ({max_rejected:g}).",
-        meta={"name": "rejected_share"},
+    return ExpectNoRow(
+        unexpected_rows_query=query, severity=FailureSeverity.WARNING, description=about, meta={"name": name}
     )
-    return _suite("rejected_messages", (share, *own))
 
 
 def books(*own: Expectation) -> ExpectationSuite:

@@ -69,7 +69,7 @@ def read_raw_depot(table: DepotTable, first: int, last: int, ledger: Ledger) -> 
         own = rows.filter(pc.is_in(rows["version"], pa.array(versions, pa.int64())))
         staged = stage(own, partial, format_)
         partial = _after(partial, staged.partial)
-        messages.append(_messages(staged.fields, format_, way))
+        messages.append(_messages(staged.fields, format_, way, ledger.payload))
         rejected.append(_rejected(staged.rejects))
         byte_count.append(_bytes(own, decoded=format_.decode is not None))
     formatted = RawRows(pa.concat_tables(rejected), partial.select(list(PARTIAL)), pa.concat_tables(byte_count))
@@ -113,15 +113,15 @@ def _after(before: pa.Table, changed: pa.Table) -> pa.Table:
     return pa.concat_tables([kept, changed.filter(pc.not_equal(changed["state"], tables.GONE))])
 
 
-def _messages(fields: pa.Table, format_: Format, way: Way) -> pa.Table:
+def _messages(fields: pa.Table, format_: Format, way: Way, payload: pa.DataType) -> pa.Table:
     """Return records as messages with `version`."""
     columns = columns_of(format_.parser.schema)
     rows = fields.select(columns.names).cast(columns, safe=False)
     mapping = way_of(rows.column_names, way.columns)
     if mapping is None:
-        messages = conform(rows).select(list(COLUMNS))
+        messages = conform(rows, payload).select(list(COLUMNS))
     else:
-        messages = mapping.apply(rows, mapping.payload_type(rows.schema)).read_all()
+        messages = mapping.apply(rows, payload).read_all()
     return as_messages(messages.append_column("version", fields[VERSION]))
 
 

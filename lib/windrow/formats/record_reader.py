@@ -1,0 +1,149 @@
+"""Formats that are read one record at a time, by functions of another package; types, NULLs and reasons are Windrow's.
+
+A function returns the values of a record by the names of fields. Each value becomes a text, which is converted to the
+type of its field as a column of CSV is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import date, time
+from decimal import Decimal
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.errors import first_line
+from windrow.formats import columns, grammar
+from windrow.formats.automaton import Automaton
+from windrow.formats.ends import End, Ends
+from windrow.formats.failure import TRANSIENT, failed
+from windrow.formats.fields import Field, require_unsized
+from windrow.formats.format import Format
+from windrow.formats.framing import DelimitedFraming
+from windrow.formats.part import FormatPart
+from windrow.formats.records import ENCODING, SYNTAX, Bad, Parsed, Records, rejects
+from windrow.formats.texts import Texts
+
+Read = Callable[[bytes], Mapping[str, Any] | None]
+
+
+def per_record(
+    settings: FormatPart,
+    fields: tuple[Field, ...],
+    read: Read,
+    ends: bytes | Automaton | End = b"\n",
+    *,
+    resume_at: bytes = b"",
+    text: bool = True,
+) -> Format:
+    """Return a format of which `read` turns one record into values by field name, or None for a record to skip.
+
+    `ends` says where records end: at a delimiter, which `read` does not get; by an automaton; or where a function
+    `(data, begin) -> int | None` says. After a record of more than `max_record_bytes` framing resumes behind the next
+    `resume_at`; without it, the rest of the source is rejected. With `text`, a source may begin with a byte-order mark.
+    Raises SettingsError for fields of fixed size.
+    """
+    name = settings.type or ""
+    require_unsized(fields, name)
+    most, parser = settings.max_record_bytes, PerRecord(name, fields, read, settings.nulls)
+    if isinstance(ends, bytes):
+        return Format(DelimitedFraming(grammar.delimited(ends), ends, most), parser, text=text)
+    finder = ends if isinstance(ends, Automaton) else Ends(name, ends)
+    return Format(DelimitedFraming(finder, resume_at, most, own=False), parser, text=text)
+
+
+@dataclass(frozen=True, slots=True)
+class PerRecord:
+    """The parser of records that a function reads. A record for which it raises is bad; its texts may be `nulls`."""
+
+    name: str
+    fields: tuple[Field, ...]
+    read: Read
+    nulls: tuple[str, ...] = ("",)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the names and types of the fields."""
+        return columns.schema(self.fields)
+
+    def parse(self, records: Records) -> Parsed:
+        """Return the values of the good records, and the reasons of the bad ones. Raises FormatFailed."""
+        rows = Rows([field.name for field in self.fields], frozenset(text.encode() for text in self.nulls))
+        bad: dict[int, Bad] = {}
+        for number in range(records.count):
+            try:
+                rows.add(number, self.read(records.of(number)))
+            except UnicodeError as error:
+                bad[number] = Bad(ENCODING, None, f"not UTF-8: {first_line(error)}")
+            except TRANSIENT as error:
+                raise failed(self.name, "read a record", error) from error
+            except ValueError as error:
+                bad[number] = Bad(SYNTAX, None, first_line(error))
+            except Exception as error:  # noqa: BLE001 a record that a package cannot read must not stop the others
+                bad[number] = Bad(SYNTAX, None, f"{self.name}: {type(error).__name__}: {first_line(error)}")
+        texts = (Texts.of(pa.array(values, pa.binary())) for values in rows.values)
+        numbers, skipped = np.array(rows.numbers, np.int64), np.array(rows.skipped, np.int64)
+        return columns.parsed(self.fields, texts, numbers, [rejects(bad)], skipped)
+
+
+@dataclass(slots=True)
+class Rows:
+    """The texts of records, field by field, and the numbers of the records."""
+
+    names: list[str]
+    nulls: frozenset[bytes]
+    numbers: list[int] = field(default_factory=list)
+    skipped: list[int] = field(default_factory=list)
+    values: list[list[bytes | None]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make a column for each field."""
+        self.values = [[] for _ in self.names]
+
+    def add(self, number: int, found: Mapping[str, Any] | None) -> None:
+        """Add a record. Raises ValueError and TypeError for one without texts, and then adds nothing."""
+        if found is None:
+            self.skipped.append(number)
+            return
+        if not isinstance(found, Mapping):
+            raise TypeError(f"it returned {type(found).__name__}, not a mapping")
+        texts = [_text(found.get(name)) for name in self.names]
+        for column, text in zip(self.values, texts, strict=True):
+            column.append(None if text in self.nulls else text)
+        self.numbers.append(number)
+
+
+def _text(value: Any) -> bytes | None:  # noqa: PLR0911 one line for each type
+    """Return a value as the text of a column; None for NULL. Raises TypeError for a value without one."""
+    if value is None:
+        return None
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    if isinstance(value, Integral):
+        return b"%d" % int(value)
+    if isinstance(value, float):
+        return float.__repr__(value).encode()
+    if isinstance(value, date | time):
+        return value.isoformat().encode()
+    if isinstance(value, Decimal):
+        return str(value).encode()
+    if isinstance(value, Mapping | list | tuple):
+        return json.dumps(value, ensure_ascii=False, default=_plain).encode()
+    raise TypeError(f"a {type(value).__name__} has no text")
+
+
+def _plain(value: Any) -> Any:
+    """Return a value inside another one as JSON knows it."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    text = _text(value)
+    return None if text is None else text.decode()

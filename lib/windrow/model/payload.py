@@ -1,0 +1,72 @@
+"""The types of payloads: their names, and what payloads are compared by.
+
+A payload is STRING, BINARY, DOUBLE, BIGINT, BOOLEAN, or a STRUCT of these. A ledger has one type, which never changes.
+Batching does not look inside payloads. Where messages must be told apart, payloads are compared by their bytes: text
+and bytes by their own, all others by their canonical form (`model.canonical`). `columnar.arrow.byte_count` says how
+many bytes a payload counts.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+
+from windrow.columnar.arrow import plain_type
+from windrow.errors import SettingsError
+from windrow.model import canonical
+
+SCALARS = {
+    "STRING": pa.string(), "BINARY": pa.binary(), "DOUBLE": pa.float64(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_(),
+}  # fmt: skip
+NAMES = {type_: name for name, type_ in SCALARS.items()}
+FIELD = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*[: ]\s*([A-Za-z]+)\s*")
+STRUCT = re.compile(r"STRUCT\s*<(.*)>", re.IGNORECASE | re.DOTALL)
+HINT = f"Types are {', '.join(SCALARS)}, and a struct of them, as in STRUCT<celsius: DOUBLE, unit: STRING>."
+
+
+def parse(text: str) -> pa.DataType:
+    """Return the Arrow type that a name means. Raises SettingsError."""
+    struct = STRUCT.fullmatch(text.strip())
+    if struct is None:
+        return _scalar(text)
+    fields = [FIELD.fullmatch(part) for part in struct[1].split(",")]
+    found = [(one[1], _scalar(one[2])) for one in fields if one]
+    if len({name.lower() for name, _ in found}) < len(fields):
+        raise SettingsError(f"payload type {text!r}: the fields cannot be read, or two have the same name", HINT)
+    return pa.struct(found)
+
+
+def _scalar(text: str) -> pa.DataType:
+    found = SCALARS.get(text.strip().upper())
+    if found is None:
+        raise SettingsError(f"{text!r} is no type of payload", HINT)
+    return found
+
+
+def name(type_: pa.DataType) -> str:
+    """Return the name of a type of payloads, which `parse` reads."""
+    if pa.types.is_struct(type_):
+        return f"STRUCT<{', '.join(f'{field.name}: {NAMES[field.type]}' for field in type_)}>"
+    return NAMES[type_]
+
+
+def of_column(schema: pa.Schema) -> pa.DataType:
+    """Return the type of the payloads in a table: that of its column if payloads can have it, else text."""
+    found = plain_type(schema.field("payload").type) if "payload" in schema.names else pa.string()
+    fields = list(found) if pa.types.is_struct(found) else []
+    if fields and all(field.type in NAMES and FIELD.fullmatch(f"{field.name} x") for field in fields):
+        return found
+    return found if found in NAMES else pa.string()
+
+
+def text_or_bytes(type_: pa.DataType) -> pa.DataType:
+    """Return the type that payloads get if none is set: bytes stay bytes, and all else becomes text."""
+    return type_ if type_ == pa.binary() else pa.string()
+
+
+def comparable(values: pa.Array) -> pa.Array:
+    """Return the text or bytes by which Arrow can sort payloads; NULL stays NULL."""
+    if pa.types.is_struct(values.type) or pa.types.is_primitive(values.type):
+        return canonical.encoded(values)
+    return values

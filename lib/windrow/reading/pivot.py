@@ -1,0 +1,167 @@
+"""Closed batches as rows of numbers: one row a batch, one column a type, or six where a batch may repeat types.
+
+A payload that is DOUBLE or BIGINT is a number. So is a text that is one in decimal digits, such as `-1.5e3`, with
+nothing around it; any other text counts as missing. Payloads of other types are refused. Where all microbatches split
+at repeated types, the column of a type holds its number. Where one kept repeats, a type has the columns `first`,
+`last`, `min`, `max`, `mean` and `count` of its numbers, in the order of the batch; `min` and `max` pass over NaN.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.columnar.arrow import whole
+from windrow.errors import OutputRefused
+from windrow.model.payload import name as name_of
+from windrow.model.tables import OF_BATCH, batch_fields
+from windrow.reading.delta import Ledger, recorded_rules
+
+OTHERWISE = {"mean": pa.float64(), "count": pa.int64()}  # the others have the type of the numbers
+NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\z"
+TAKEN = re.compile(rf"(type\.)*({'|'.join(OF_BATCH)})")
+Numbers = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class Pivot:
+    """The types of the columns, the type of payloads, and whether a batch may hold several messages of a type."""
+
+    types: tuple[str, ...]
+    payload: pa.DataType
+    repeats: bool
+
+    @classmethod
+    def of(cls, book: Ledger, where: str, types: Sequence[str] | None = None) -> Pivot:
+        """Return the pivot of the closed batches that an SQL condition selects, with all their types unless given.
+
+        Raises OutputRefused if payloads are no numbers.
+        """
+        rules = book.rows("microbatch", "rules", rest="GROUP BY rules")["rules"].to_pylist()
+        kept = any(recorded_rules(one).get("repeats") == "keep" for one in rules if one)
+        if types is not None:
+            return cls(tuple(dict.fromkeys(types)), book.payload, kept)
+        found = set()
+        for piece in book.pieces("closed", "messages", where):
+            found |= set(pc.struct_field(pc.list_flatten(piece["messages"]), "type").unique().to_pylist())
+        return cls(tuple(sorted(found, key=str.encode)), book.payload, kept)
+
+    def __post_init__(self) -> None:
+        """Raise OutputRefused if payloads are no numbers."""
+        if self.payload not in (pa.float64(), pa.int64(), pa.string()):
+            raise OutputRefused(
+                f"the payloads are {name_of(self.payload)}, and a pivot takes numbers or text with numbers",
+                "Query closed_messages with SQL instead; docs/sql-analysts.md has examples.",
+            )
+
+    @property
+    def number(self) -> pa.DataType:
+        """Return the type of numbers."""
+        return self.payload if pa.types.is_int64(self.payload) else pa.float64()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the columns: those of a batch, then those of each type in the order of their bytes."""
+        batch = dict(batch_fields(self.payload))
+        fields = [(name, batch[name]) for name in OF_BATCH]
+        for type_ in self.types:
+            fields += [(name, OTHERWISE.get(kind, self.number)) for kind, name in self.columns(type_).items()]
+        return pa.schema(fields)
+
+    def columns(self, type_: str) -> dict[str, str]:
+        """Return the names of the columns of a type by what they hold.
+
+        A type with the name of a column of batches gets `type.` in front, so that no two columns are called the same.
+        """
+        if self.repeats:
+            return {kind: f"{type_}.{kind}" for kind in ("first", "last", "min", "max", "mean", "count")}
+        return {"first": f"type.{type_}" if TAKEN.fullmatch(type_) else type_}
+
+    def rows(self, batches: pa.Table) -> pa.Table:
+        """Return a row for each batch; `batches` has the columns of a batch and its messages."""
+        lists = whole(batches["messages"])
+        inside = pc.list_flatten(lists)
+        numbers = self._numbers(pc.struct_field(inside, "payload"))
+        code = pc.index_in(pc.struct_field(inside, "type"), pa.array(self.types, pa.string()))
+        there = pc.and_(numbers.is_valid(), code.is_valid())
+        row, code = (one.filter(there).to_numpy() for one in (pc.list_parent_indices(lists), code))
+        values = numbers.filter(there).to_numpy()
+        order = np.argsort(code, kind="stable")  # the messages of a type stay in the order of their batches
+        bounds = np.searchsorted(code[order], np.arange(len(self.types) + 1))
+        columns: list[pa.Array | pa.ChunkedArray] = [batches[name] for name in OF_BATCH]
+        for at, type_ in enumerate(self.types):
+            mine = order[bounds[at] : bounds[at + 1]]
+            figures = _figures(row[mine], values[mine], self.columns(type_), batches.num_rows)
+            columns += [pa.array(one) for one in figures]
+        typed = [one.cast(type_) for one, type_ in zip(columns, self.schema.types, strict=True)]
+        return pa.Table.from_arrays(typed, schema=self.schema)
+
+    def query(self, ledger: str) -> str:
+        """Return the same as Spark SQL over a table reference."""
+        batch, inner, outer = ", ".join(OF_BATCH), [], []
+        number = f"CAST(one.payload AS {name_of(self.number)})"
+        if pa.types.is_string(self.payload):
+            number = f"CASE WHEN one.payload RLIKE '{NUMBER.replace(chr(92), chr(92) * 2)}' THEN {number} END"
+        for at, type_ in enumerate(self.types):
+            literal = "'" + type_.replace("\\", "\\\\").replace("'", "\\'") + "'"
+            listed = f"transform(filter(messages, one -> one.type = {literal}), one -> {number})"
+            inner.append(f"filter({listed}, one -> one IS NOT NULL) AS v{at}")
+            for kind, name in self.columns(type_).items():
+                outer.append(f"{FIGURES[kind].format(v=f'v{at}')} AS `{name.replace('`', '``')}`")
+        lists = ", ".join([batch, *inner])
+        return f"SELECT {', '.join([batch, *outer])} FROM (SELECT {lists} FROM {ledger} WHERE state = 'closed')"  # noqa: S608 - all names are quoted
+
+    def _numbers(self, payloads: pa.Array) -> pa.Array:
+        """Return payloads as numbers, NULL for a text that is none."""
+        if not pa.types.is_string(payloads.type) and not pa.types.is_string_view(payloads.type):
+            return payloads
+        texts = payloads.cast(pa.string())
+        texts = pc.if_else(pc.match_substring_regex(texts, NUMBER), texts, pa.scalar(None, pa.string()))
+        try:
+            return texts.cast(pa.float64())
+        except pa.ArrowInvalid:  # one is too large, and infinite
+            return pa.array([None if text is None else float(text) for text in texts.to_pylist()], pa.float64())
+
+
+FIGURES = {
+    "first": "get({v}, 0)",
+    "last": "get({v}, size({v}) - 1)",
+    "min": "array_min(filter({v}, one -> NOT isnan(one)))",
+    "max": "array_max(filter({v}, one -> NOT isnan(one)))",
+    "mean": "aggregate({v}, 0D, (sum, one) -> sum + one) / nullif(size({v}), 0)",
+    "count": "CAST(size({v}) AS BIGINT)",
+}
+
+
+def _figures(row: Numbers, values: Numbers, kinds: Iterable[str], rows: int) -> list[pa.Array]:
+    """Return figures of the values of each row, which are sorted by row; NULL for a row without values."""
+    begins = np.flatnonzero(np.diff(row, prepend=-1))
+    ends = np.append(begins[1:], row.size)[: begins.size] - 1
+    at = np.full(rows, -1)
+    at[row[begins]] = np.arange(begins.size)
+    counts = ends - begins + 1
+
+    def reduced(function: np.ufunc, given: Numbers) -> Numbers:
+        return function.reduceat(given, begins) if begins.size else given[:0]
+
+    figures = {
+        "first": lambda: pa.array(values[begins]),
+        "last": lambda: pa.array(values[ends]),
+        "min": lambda: _without_nan(reduced(np.fmin, values)),
+        "max": lambda: _without_nan(reduced(np.fmax, values)),
+        "mean": lambda: pa.array(reduced(np.add, values.astype(np.float64)) / np.maximum(counts, 1)),
+        "count": lambda: pa.array(counts),
+    }
+    found = [figures[kind]().take(pa.array(at, mask=at < 0)) for kind in kinds]
+    return [pc.fill_null(one, 0) if kind == "count" else one for kind, one in zip(kinds, found, strict=True)]
+
+
+def _without_nan(values: Numbers) -> pa.Array:
+    """Return values, NULL for NaN: a row had no other numbers."""
+    return pa.array(values, mask=np.isnan(values))

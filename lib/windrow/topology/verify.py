@@ -1,0 +1,296 @@
+"""Verify a topology: its depots were read row by row without gap or overlap, and the files of its states are sound.
+
+The rows of a depot are counted again, version by version, and compared with what the history says was taken. The files
+of the states are read with Arrow: each key has one row, under the id of this key, in a file whose statistics, by which
+the embedded engine finds keys, are true. `replay` runs the functions again and compares the states.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from windrow.columnar.arrow import no_rows, plain
+from windrow.delta.table import open_table, reading, table_files
+from windrow.engine.arrivals import Arrivals
+from windrow.engine.protocol import WholeEngine
+from windrow.errors import WindrowError
+from windrow.model import canonical, tables
+from windrow.runtime.progress import LedgerState, Reached, prime
+from windrow.settings.settings import Settings
+from windrow.topology.history import Row, counting, history_of
+from windrow.topology.reading import in_columns, rows_of
+from windrow.topology.replay import replay_topology
+from windrow.topology.state import State
+from windrow.topology.status import engines_of, require_run
+from windrow.topology.topology import Topology
+from windrow.verify.report import Difference, differing, unequal
+
+STATE, PATH, RECORDS = "partition.state", "path", "num_records"
+
+
+@dataclass(frozen=True, slots=True)
+class DepotBooks:
+    """The rows of a depot, from version `first` to `last`: as the history says they were taken, and as counted again.
+
+    `counted` is None if they could not be counted.
+    """
+
+    name: str
+    first: int | None
+    last: int
+    taken: int
+    counted: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StateBooks:
+    """The rows of a state, in how many files, and their digest; `replayed` is that of a replay."""
+
+    name: str
+    rows: int
+    files: int
+    digest: str
+    replayed: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyReport:
+    """The result: the books, what is wrong, and what could not be checked."""
+
+    topology: str
+    microbatches: int
+    depots: tuple[DepotBooks, ...]
+    states: tuple[StateBooks, ...]
+    differences: tuple[Difference, ...]
+    findings: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether there is no difference."""
+        return not self.differences
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether everything could be checked."""
+        return not self.findings
+
+
+def verify_topology(
+    topology: Topology,
+    settings: Settings,
+    replay: bool = False,
+    spark: Any = None,
+    progress: Callable[[str], None] = lambda what: None,
+) -> TopologyReport:
+    """Verify a topology; `progress` is called with what is verified. Raises NotFound if it never ran."""
+    engines = engines_of(topology, settings, spark)
+    first = next(iter(engines.values()))
+    require_run(topology, first)
+    primed, history = prime(first, list(engines)), history_of(first)
+    differences, findings = _check_numbers(history, primed.microbatch), list[str]()
+    depots, states = [], []
+    for name, engine in engines.items():
+        progress(f"the depot {name}")
+        books, found, unchecked = _check_depot(name, engine, counting(history), primed.depots[name].reached)
+        depots.append(books)
+        differences += found
+        findings += unchecked
+    location = str(first.path_of("ledger"))
+    held = Files(location)
+    again = _replayed(topology, settings, spark, differences, findings) if replay else {}
+    for state in topology.states.values():
+        progress(f"the state {state.name}")
+        rows = held.rows(state)
+        differences += [*_check_keys(state, rows), *held.check(state)]
+        files, digest = len(held.of(state.name)), digest_of(state, rows)
+        states.append(StateBooks(state.name, rows.num_rows, files, digest, again.get(state.name)))
+    findings += [f"the state {name}, which is not declared" for name in held.others(topology, primed)]
+    return TopologyReport(
+        topology.name, primed.microbatch, tuple(depots), tuple(states), tuple(differences), tuple(findings)
+    )
+
+
+def _check_numbers(history: list[Row], last: int) -> list[Difference]:
+    """Check that the history has each microbatch."""
+    numbers = {row["microbatch"] for row in history}
+    found = unequal("the history has each microbatch", last, len(numbers & {*range(1, last + 1)}), "microbatches")
+    return found + unequal("the history ends with the last microbatch", last, max(numbers, default=0), "is the number")
+
+
+def _check_depot(
+    name: str, engine: WholeEngine, history: list[Row], reached: Reached
+) -> tuple[DepotBooks, list[Difference], list[str]]:
+    """Compare what was taken from a depot with its rows; return the books, differences and what is unchecked."""
+    own = [row for row in history if row["depot"] == name]
+    taken = [(part["version"], part["messages"]) for row in own for part in row["versions"] or ()]
+    versions = [version for version, _ in taken]
+    twice = [version for version, times in Counter(versions).items() if times > 1]
+    rows = pa.table({"version": pa.array(twice, pa.int64())})
+    found = differing(f"each version of the depot {name} is taken once", "once", rows, "versions taken again")
+    if versions != sorted(versions):
+        found.append(Difference(f"the versions of the depot {name} are taken in order", "in order", "another order"))
+    if own:
+        check = f"the position in the depot {name} is that of the last microbatch that read it"
+        found += unequal(check, own[-1]["depot_version"], reached.depot_version, "is the version")
+    begin = _begin(reached.start_from, versions)
+    sums = dict(taken)
+    try:
+        counted = None if engine.depot().raw else _counted(engine, begin, reached.depot_version)
+    except WindrowError as error:
+        counted, unread = None, f": {error.message}"
+    else:
+        unread = " of a raw depot, whose records depend on each other"
+    books = DepotBooks(
+        name,
+        begin if versions else None,
+        reached.depot_version,
+        sum(sums.values()),
+        None if counted is None else sum(counted.values()),
+    )
+    if counted is None:
+        return books, found, [f"the rows of the depot {name}{unread}"]
+    wrong = [
+        {"version": version, "rows": counted.get(version, 0), "taken": sums.get(version, 0)}
+        for version in sorted(counted | sums)
+        if counted.get(version, 0) != sums.get(version, 0)
+    ]
+    rows = pa.Table.from_pylist(wrong)
+    return (
+        books,
+        [*found, *differing(f"all rows of the depot {name} are taken", "as in the depot", rows, "versions")],
+        [],
+    )
+
+
+def _begin(start_from: str, versions: list[int]) -> int:
+    """Return the version from which a depot was read: as `start_from` says, or else the first that was taken."""
+    if start_from == "beginning":
+        return 0
+    if start_from.startswith("version:"):
+        return int(start_from.removeprefix("version:"))
+    return min(versions, default=0)
+
+
+def _counted(engine: WholeEngine, first: int, last: int) -> dict[int, int]:
+    """Count the rows of a depot by version, from `first` to `last`."""
+    counted: dict[int, int] = {}
+
+    def count(arrivals: Arrivals) -> None:
+        at = first - 1
+        while (arrived := arrivals.after(at, 1_000_000, last)) is not None:
+            summary = arrived.parse(pa.table({})).summarise(0)
+            for version, rows in zip(summary["version"].to_pylist(), summary["messages"].to_pylist(), strict=True):
+                counted[version] = counted.get(version, 0) + rows
+            at = max(arrived.expected)
+
+    if first <= last:
+        engine.read(first - 1, last, count)
+    return {version: rows for version, rows in counted.items() if rows}
+
+
+def _check_keys(state: State, rows: pa.Table) -> Iterator[Difference]:
+    """Check that each key has one row, under its own id."""
+    counted = rows.group_by("id").aggregate([([], "count_all")])
+    twice = counted.filter(pc.greater(counted["count_all"], 1))
+    yield from differing(f"each key of the state {state.name} has one row", "one row", twice, "keys with several")
+    other = rows.filter(pc.invert(pc.equal(rows["id"].combine_chunks(), state.ids(rows))))
+    yield from differing(
+        f"a row of the state {state.name} has the id of its key", "its id", other.select(["id"]), "rows"
+    )
+
+
+class Files:
+    """The files of the table of states, by state, as the log lists them."""
+
+    def __init__(self, location: str) -> None:
+        """List them."""
+        self._location = location
+        table: DeltaTable = open_table(location, "ledger")
+        self._store = table_files(location, table)
+        added = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
+        names = [name for name in (PATH, STATE, RECORDS, "min.id", "max.id") if name in added.column_names]
+        self._files: list[dict[str, Any]] = plain(added.select(names)).to_pylist()
+        self._read: dict[str, pa.Table] = {}
+
+    def of(self, state: str) -> list[dict[str, Any]]:
+        """Return the files of a state."""
+        return [file for file in self._files if file[STATE] == state]
+
+    def others(self, topology: Topology, primed: LedgerState) -> list[str]:
+        """Return the states that have rows, but are not declared."""
+        known = {*topology.states, *tables.FINAL, *tables.CONTROL, primed.progress["state"][0].as_py()}
+        return sorted({file[STATE] for file in self._files} - known)
+
+    def rows(self, state: State) -> pa.Table:
+        """Return the rows of a state: `id` and its columns."""
+        columns = pa.schema([pa.field("id", pa.string()), *state.columns])
+        return pa.concat_tables(
+            [no_rows(columns), *(in_columns(self._content(file[PATH]), columns) for file in self.of(state.name))]
+        ).combine_chunks()
+
+    def check(self, state: State) -> Iterator[Difference]:
+        """Check that the statistics of each file are true."""
+        wrong = []
+        for file in self.of(state.name):
+            rows = self._content(file[PATH])
+            bounds = pc.min_max(rows["id"])
+            least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
+            below = file.get("min.id") is not None and least < file["min.id"]
+            above = file.get("max.id") is not None and greatest > file["max.id"]
+            if below or above or file.get(RECORDS) not in (None, rows.num_rows):
+                wrong.append({"file": file[PATH], "rows": rows.num_rows, "first": least, "last": greatest})
+        rows = pa.Table.from_pylist(wrong)
+        yield from differing(f"the log tells which keys a file of {state.name} holds", "rows and ids", rows, "files")
+
+    def _content(self, path: str) -> pa.Table:
+        if path not in self._read:
+            with reading(self._location, "ledger"), self._store.open_input_file(path) as opened:
+                found = pq.ParquetFile(opened, coerce_int96_timestamp_unit="us").read()
+                self._read = {path: plain(found)}
+        return self._read[path]
+
+
+def digest_of(state: State, rows: pa.Table) -> str:
+    """Return the digest of the rows of a state (`windrow.model.canonical`), in any order."""
+    ids = state.ids(rows)
+    fields = [canonical.netstrings(_encodable(rows[name].combine_chunks())) for name in state.columns.names]
+    return canonical.digest(ids, canonical.digests(canonical.joined([canonical.netstrings(ids), *fields])))
+
+
+def _encodable(column: pa.Array) -> pa.Array:
+    """Return a column as what can be encoded: numbers that are no integers, dates and nested values as texts."""
+    if pa.types.is_nested(column.type):
+        texts = [None if value is None else json.dumps(value, default=str) for value in column.to_pylist()]
+        return pa.array(texts, pa.string())
+    kept = pa.types.is_integer, pa.types.is_boolean, pa.types.is_timestamp, pa.types.is_string, pa.types.is_binary
+    return column if any(is_kept(column.type) for is_kept in kept) else column.cast(pa.string())
+
+
+def _replayed(
+    topology: Topology, settings: Settings, spark: Any, differences: list[Difference], findings: list[str]
+) -> Mapping[str, str]:
+    """Return the digests of the states that a replay gives, and add to the differences."""
+    with TemporaryDirectory(prefix="windrow-verify-") as directory:
+        try:
+            found = replay_topology(topology, settings, directory, spark=spark)
+        except WindrowError as error:
+            findings.append(f"the replay: {error.message}")
+            return {}
+        for one in found.differences:
+            check = f"a replay gives the rows of the state {one.state}"
+            differences.append(Difference(check, "the same", f"{one.keys} keys with others", examples=(*one.examples,)))
+        place = str(Path(directory) / "states")
+        return {
+            state.name: digest_of(state, rows_of(place, state, None, None, None)) for state in topology.states.values()
+        }

@@ -1,0 +1,239 @@
+"""A format of another package is trusted with nothing: what it does wrong is a reject, or an error that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from windrow.errors import FormatFailed, SettingsError
+from windrow.formats import Automaton, Field, Format, FormatPart, Parsed, Records, per_record
+from windrow.formats.settings import format_of
+from windrow.testing import check_format
+from windrow.testing.formats import RawLedger, chunks
+
+READ: dict[bytes, Any] = {
+    b"texts": {"a": "1", "b": b"x", "c": "1.5", "d": "2026-01-31"},
+    b"values": {"a": 7, "b": True, "c": 0.1, "d": date(2026, 1, 31)},
+    b"others": {"a": np.int64(-1), "b": Decimal("1.50"), "c": np.float64(2.5), "d": None, "e": object()},
+    b"missing": {"b": "", "a": "", "d": ""},
+    b"moment": {"b": datetime(2026, 1, 31, 12, tzinfo=UTC)},
+    b"nested": {"b": {"x": [1, None, date(2026, 1, 31)]}},
+    b"skipped": None,
+    b"wrong type": {"a": 1.5},
+    b"no text": {"b": {1, 2}},
+    b"list": ["1", "x"],
+}
+ERRORS: dict[bytes, Exception] = {
+    b"value": ValueError("not good"),
+    b"key": KeyError("k"),
+    b"encoding": UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+    b"disk": OSError("the disk is gone"),
+}
+
+
+def read(record: bytes) -> Any:
+    if record in ERRORS:
+        raise ERRORS[record]
+    return READ[record]
+
+
+def by_line(settings: FormatPart, fields: tuple[Field, ...]) -> Format:
+    return per_record(settings, fields, read)
+
+
+def by_function(end: Callable[[bytes, int], Any], resume_at: bytes = b"") -> Callable[..., Format]:
+    return lambda settings, fields: per_record(
+        settings, fields, lambda record: {"b": record[1:]}, ends=end, resume_at=resume_at
+    )
+
+
+def sized(data: bytes, begin: int) -> int | None:
+    """End a record after as many bytes as its first byte says."""
+    end = begin + 1 + data[begin] % 16
+    return end if end <= len(data) else None
+
+
+def fails(_data: bytes, _begin: int) -> int:
+    raise IndexError("out of range")
+
+
+counted = by_function(sized)
+resuming = by_function(sized, b"\n")
+stands_still = by_function(lambda _data, begin: begin)
+goes_back = by_function(lambda _data, begin: begin - 5)
+goes_beyond = by_function(lambda data, _begin: len(data) + 1)
+says_nothing_sane = by_function(lambda _data, _begin: "7")
+raises = by_function(fails)
+
+
+def bracketed(settings: FormatPart, fields: tuple[Field, ...]) -> Format:
+    """End a record at a closing bracket, unless a backslash stands before it."""
+    step = Automaton.of(
+        "plain",
+        lambda state, byte: (
+            "escaped" if byte == 92 and state == "plain" else "plain",
+            byte == 93 and state == "plain",
+        ),
+    )
+    return per_record(settings, fields, lambda record: {"b": record[:-1]}, ends=step, resume_at=b"]")
+
+
+class Odd:
+    """A parser that returns something else than each record once."""
+
+    schema = pa.schema([("b", pa.string())])
+
+    def __init__(self, numbers: Callable[[int], list[int]]) -> None:
+        self.numbers = numbers
+
+    def parse(self, records: Records) -> Parsed:
+        """Return rows."""
+        numbers = self.numbers(records.count)
+        return Parsed(pa.table({"b": ["x"] * len(numbers)}, self.schema), np.array(numbers, np.int64), NO_REJECTS)
+
+
+NO_REJECTS = pa.schema(
+    [("record", pa.int64()), ("reason", pa.string()), ("column", pa.string()), ("detail", pa.string())]
+).empty_table()
+
+
+def odd(numbers: Callable[[int], list[int]]) -> Callable[..., Format]:
+    return lambda settings, fields: Format(per_record(settings, fields, read).framing, Odd(numbers))
+
+
+loses = odd(lambda count: list(range(count - 1)))
+doubles = odd(lambda count: [0, *range(count)])
+swaps = odd(lambda count: list(range(count))[::-1])
+invents = odd(lambda count: list(range(count + 1)))
+
+
+@pytest.fixture
+def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, Any]]:
+    """Install a function of this module as the format `odd`, and return its settings."""
+
+    def registered(name: str, package: str = "odd") -> dict[str, Any]:
+        described = tmp_path / f"{package}-1.0.dist-info"
+        described.mkdir()
+        (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        (described / "entry_points.txt").write_text(f"[windrow.formats]\nodd = {__name__}:{name}\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        return {"type": "odd", "fields": {"b": "string"}}
+
+    return registered
+
+
+def ledger_of(settings: dict[str, Any], content: bytes) -> RawLedger:
+    """Read a source."""
+    return RawLedger.of(format_of(FormatPart(**settings)), [[content]])
+
+
+def test_values(register: Any) -> None:
+    """
+    Whatever kind of value a format returns, it has the type of its field, or is rejected; the others stay good.
+    """
+    settings = register("by_line") | {"fields": {"a": "int64", "b": "string", "c": "float64", "d": "date"}}
+    ledger = ledger_of(settings, b"".join(record + b"\n" for record in [*READ, *list(ERRORS)[:3]]))
+    rows = {row["offset"]: tuple(row[name] for name in "abcd") for row in ledger.fields()}
+    nested = '{"x": [1, null, "2026-01-31"]}'
+    assert [rows[at] for at in sorted(rows)] == [
+        (1, "x", 1.5, date(2026, 1, 31)), (7, "true", 0.1, date(2026, 1, 31)), (-1, "1.50", 2.5, None),
+        (None, None, None, None), (None, "2026-01-31T12:00:00+00:00", None, None), (None, nested, None, None),
+    ]  # fmt: skip
+    refused = {row["content"].strip(): (row["reason"], row["detail"].partition(": ")[2]) for row in ledger.rejects()}
+    assert refused == {
+        b"wrong type": ("format_cast", "a: '1.5' is no int64"),
+        b"no text": ("format_syntax", "odd: TypeError: a set has no text"),
+        b"list": ("format_syntax", "odd: TypeError: it returned list, not a mapping"),
+        b"value": ("format_syntax", "not good"),
+        b"key": ("format_syntax", "odd: KeyError: 'k'"),
+        b"encoding": (
+            "format_encoding",
+            "not UTF-8: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
+        ),
+    }
+
+
+def test_passing_failure(register: Any) -> None:
+    """
+    A failure that may pass blames no record: the microbatch is tried again.
+    """
+    with pytest.raises(FormatFailed, match="'odd' cannot read a record: OSError: the disk is gone") as caught:
+        ledger_of(register("by_line"), b"disk\n")
+    assert caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("stands_still", "ended a record where it begins, or before: from 0 to 0 of 4 bytes"),
+        ("goes_back", "ended a record where it begins, or before"),
+        ("goes_beyond", "ended a record beyond the bytes that it was given: from 0 to 5 of 4 bytes"),
+        ("says_nothing_sane", "cannot find the end of a record: TypeError"),
+        ("raises", "cannot find the end of a record: IndexError: out of range"),
+        ("loses", "does not return each of 2 records once"),
+        ("doubles", "does not return each of 2 records once"),
+        ("swaps", "does not return each of 2 records once"),
+        ("invents", "does not return each of 2 records once"),
+    ],
+)
+def test_broken_rules(register: Any, name: str, told: str) -> None:
+    """
+    A format that stands still, goes beyond the bytes, raises, or loses or doubles a record stops with its name.
+    """
+    with pytest.raises(FormatFailed) as caught:
+        ledger_of(register(name), b"a\nb\n")
+    assert caught.value.message.startswith("the format 'odd' ")
+    assert told in caught.value.message
+    assert not caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("counted", [b"\1x", b"\0", b"\5abcde"], [b"\1\xff"]),
+        ("resuming", [b"\1x", b"\0", b"\5abcde"], [b"\1\xff"]),
+        ("bracketed", [b"x]", b"\\]\\\\]", b"]"], [b"\xff]"]),
+    ],
+)
+def test_kit(register: Any, name: str, good: list[bytes], bad: list[bytes]) -> None:
+    """
+    Records that a function or an automaton ends are the same for all cuts, orders and damages.
+    """
+    rows = check_format(register(name) | {"max_record_bytes": 6}, good, bad, malformed=[b"\x0e" * 40, b"x" * 30])
+    assert len(rows) == len(good)
+
+
+@pytest.mark.parametrize(("name", "found"), [("counted", []), ("resuming", ["y"])])
+def test_too_long(register: Any, name: str, found: list[str]) -> None:
+    """
+    After a record that is too long reading resumes where the format says, and else the source is rejected.
+    """
+    ledger = ledger_of(register(name) | {"max_record_bytes": 8}, b"\x0exxxxxxxx\n\1y")
+    assert [row["b"] for row in ledger.fields()] == found
+    assert {row["reason"] for row in ledger.rejects()} == {"format_oversize"}
+
+
+def test_one_name_twice(register: Any) -> None:
+    """
+    A name that two packages register is an error that names both.
+    """
+    settings = register("by_line")
+    register("counted", "other")
+    with pytest.raises(SettingsError, match="the packages odd and other both have a format 'odd'"):
+        format_of(FormatPart(**settings))
+
+
+def test_many_records(register: Any) -> None:
+    """
+    A function is asked for each record once, however many bytes there are.
+    """
+    ledger = RawLedger(format_of(FormatPart(**register("counted"))))
+    ledger.read(chunks([b"\3abc" * 200_000, b"\3abc" * 200_000]))
+    assert len(ledger.staged[0].fields) == 400_000

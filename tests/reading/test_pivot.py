@@ -1,0 +1,192 @@
+"""Closed batches as rows of numbers: in Python, as an export, and as a view on Spark."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import windrow
+from tests.clocks import NOW, ManualClock
+from tests.conftest import EMBEDDED
+from tests.engine.world import World
+from tests.messages import SECOND, Row, message
+from windrow.errors import OutputRefused, TableMissing, TableRefused
+from windrow.model.payload import name
+from windrow.reading.export import Choice, export
+
+Figures = dict[str, Any]
+
+
+def row(type_: str, at: int, payload: Any, key: str = "k") -> Row:
+    """Return a message some seconds after the beginning."""
+    return message(type_, NOW + at * SECOND, NOW + at * SECOND, payload=payload, key=key)
+
+
+def closed(tmp_path: Path, rows: list[Row], payload: pa.DataType, **rules: Any) -> World:
+    """Return a world in which the batches of some messages are closed."""
+    world = World(tmp_path, ManualClock(), payload)
+    world.publish(rows, [row("end", 60, None)])
+    kind = "" if payload == pa.string() else name(payload)
+    world.runner(EMBEDDED, payload_type=kind, rules=rules).once()
+    return world
+
+
+def numbers(rows: list[Figures]) -> list[Figures]:
+    """Return the columns of types, without those of the batch."""
+    batch = {"id", "source", "key", "part", "window_start", "window_end"}
+    return [{name: value for name, value in row.items() if name not in batch} for row in rows]
+
+
+SPLIT = [row("a", 0, 1.5), row("b", 1, -0.0), row("a", 2, math.inf), row("key", 3, 2.0), row("c", 3, None)]
+KEPT = [row("a", 0, 3), row("a", 1, None), row("a", 2, -5), row("a", 3, 4), row("b", 1, 2**62), row("c", 2, None)]
+TEXTS = [
+    ("1.5", 1.5), ("-2", -2.0), (".5e1", 5.0), ("7.", 7.0), ("1e999", math.inf), ("0x1", None), ("NaN", None),
+    (" 1", None), ("1\n", None), ("1,5", None), ("12:1", None), ("", None), ("1d", None), ("\u0661", None),
+]  # fmt: skip
+
+
+class TestSplit:
+    def test_one_column_a_type(self, tmp_path: Path) -> None:
+        """
+        A batch is one row, a type one column with its number, NULL where it has none; a type that is called as a
+        column of batches has a prefix.
+        """
+        world = closed(tmp_path, SPLIT, pa.float64())
+        found = windrow.read_closed(world.ledger, pivot=True)
+        assert numbers(found.batches.to_pylist()) == [
+            {"a": 1.5, "b": -0.0, "c": None, "type.key": None},
+            {"a": math.inf, "b": None, "c": None, "type.key": 2.0},
+        ]
+        assert found.batches["id"].to_pylist() == [one["id"] for one in world.rows("closed")]
+        assert found.batches.schema.field("a").type == pa.float64()
+        assert found.upto == windrow.read_closed(world.ledger).upto
+
+    def test_given_types(self, tmp_path: Path) -> None:
+        """
+        Types that are given are the columns, in this order, also if nothing came of them.
+        """
+        world = closed(tmp_path, SPLIT, pa.float64())
+        found = windrow.read_closed(world.ledger, pivot=True, types=["z", "a"]).batches
+        assert numbers(found.to_pylist()) == [{"z": None, "a": 1.5}, {"z": None, "a": math.inf}]
+
+    def test_texts(self, tmp_path: Path) -> None:
+        """
+        A text is a number if it is nothing but one in decimal digits.
+        """
+        rows = [row(f"t{number}", 0, text) for number, (text, _) in enumerate(TEXTS)]
+        world = closed(tmp_path, rows, pa.string())
+        [found] = numbers(windrow.read_closed(world.ledger, pivot=True).batches.to_pylist())
+        assert [found[f"t{number}"] for number in range(len(TEXTS))] == [value for _, value in TEXTS]
+
+    @pytest.mark.parametrize("payload", [pa.binary(), pa.bool_(), pa.struct([("x", pa.float64())])])
+    def test_no_numbers(self, tmp_path: Path, payload: pa.DataType) -> None:
+        """
+        Payloads that are no numbers are refused, not guessed.
+        """
+        world = closed(tmp_path, [row("a", 0, None)], payload)
+        with pytest.raises(OutputRefused, match=f"the payloads are {name(payload)[:4]}"):
+            windrow.read_closed(world.ledger, pivot=True)
+
+
+class TestKept:
+    def test_six_columns_a_type(self, tmp_path: Path) -> None:
+        """
+        Where repeats are kept, a type has the first, last, least and greatest number, their mean and count; whole
+        numbers stay whole.
+        """
+        world = closed(tmp_path, KEPT, pa.int64(), repeats="keep")
+        found = windrow.read_closed(world.ledger, pivot=True).batches
+        a, b = [3, 4, -5, 4, 2 / 3, 3], [2**62, 2**62, 2**62, 2**62, float(2**62), 1]
+        nothing = [None, None, None, None, None, 0]
+        kinds = ("first", "last", "min", "max", "mean", "count")
+        expected = {
+            f"{type_}.{kind}": value
+            for type_, values in (("a", a), ("b", b), ("c", nothing))
+            for kind, value in zip(kinds, values, strict=True)
+        }
+        assert numbers(found.to_pylist()) == [expected]
+        assert found.schema.field("a.min").type == pa.int64()
+
+    def test_nan(self, tmp_path: Path) -> None:
+        """
+        The least and the greatest number pass over NaN.
+        """
+        rows = [row("a", 0, math.nan), row("a", 1, 2.0), row("a", 2, 1.0), row("b", 0, math.nan)]
+        world = closed(tmp_path, rows, pa.float64(), repeats="keep")
+        [found] = windrow.read_closed(world.ledger, pivot=True).batches.to_pylist()
+        assert (found["a.min"], found["a.max"], found["b.min"], found["b.count"]) == (1.0, 2.0, None, 1)
+        assert math.isnan(found["a.first"])
+        assert math.isnan(found["a.mean"])
+
+
+class TestExport:
+    @pytest.mark.parametrize("ending", ["parquet", "csv", "json"])
+    def test_files(self, tmp_path: Path, ending: str) -> None:
+        """
+        An export has the same rows and columns, whatever the format.
+        """
+        world = closed(tmp_path, [*SPLIT, row("b", 1, 7.25, key="l")], pa.float64())
+        out = tmp_path / f"out.{ending}"
+        assert export(world.ledger, str(out), Choice("pivot", key="k", types=["a", "b"])).rows == 2
+        if ending == "parquet":
+            found = pq.read_table(out).to_pylist()
+            assert numbers(found) == [{"a": 1.5, "b": 0.0}, {"a": math.inf, "b": None}]
+        elif ending == "csv":
+            lines = out.read_text().splitlines()
+            assert lines[0].endswith('"window_end","a","b"')
+            assert [line.rsplit(",", 2)[1:] for line in lines[1:]] == [["1.5", "-0"], ["inf", ""]]
+        else:
+            found = [json.loads(line) for line in out.read_text().splitlines()]
+            assert numbers(found) == [{"a": 1.5, "b": 0.0}, {"a": "Infinity", "b": None}]
+
+
+@pytest.mark.spark
+class TestView:
+    def test_same_as_python(self, spark: Any, tmp_path: Path) -> None:
+        """
+        The view on Spark has the rows and columns of `read_closed`.
+        """
+        texts = [row(f"t{number}", 0, text) for number, (text, _) in enumerate(TEXTS)]
+        worlds = [
+            closed(tmp_path / "split", [*SPLIT, row("it's `b`\\", 0, 1.0)], pa.float64()),
+            closed(tmp_path / "kept", KEPT, pa.int64(), repeats="keep"),
+            closed(tmp_path / "texts", texts, pa.string()),
+        ]
+        for world in worlds:
+            windrow.create_pivot_view(spark, world.ledger, "wide")
+            ours = windrow.read_closed(world.ledger, pivot=True).batches
+            theirs = spark.table("wide").orderBy("window_start").toArrow()
+            assert theirs.column_names == ours.column_names
+            assert theirs.cast(ours.schema).to_pylist() == ours.to_pylist()
+
+    def test_refused(self, spark: Any, tmp_path: Path) -> None:
+        """
+        Two types that differ in case alone are too much for Spark, which says so; one of them is not.
+        """
+        world = closed(tmp_path, [row("a", 0, 1.0), row("A", 0, 2.0)], pa.float64())
+        with pytest.raises(TableRefused, match="cannot be created"):
+            windrow.create_pivot_view(spark, world.ledger, "wide")
+        windrow.create_pivot_view(spark, world.ledger, "wide", ["A"])
+        assert spark.table("wide").collect()[0]["A"] == 2.0
+
+    def test_in_a_catalog(self, spark: Any, tmp_path: Path) -> None:
+        """
+        Ledger and view may be tables of a catalog; other sessions see the view. A ledger that is missing is said so.
+        """
+        world = closed(tmp_path, SPLIT, pa.float64())
+        spark.sql(f"CREATE SCHEMA IF NOT EXISTS pivots LOCATION '{tmp_path / 'pivots'}'")
+        try:
+            spark.sql(f"CREATE TABLE pivots.ledger USING DELTA LOCATION '{world.ledger}'")
+            windrow.create_pivot_view(spark, "pivots.ledger", "pivots.wide", ["a"])
+            rows = spark.newSession().sql("SELECT a FROM pivots.wide ORDER BY window_start").collect()
+            assert [row["a"] for row in rows] == [1.5, math.inf]
+            with pytest.raises(TableMissing, match="there is no ledger"):
+                windrow.create_pivot_view(spark, "pivots.nothing", "pivots.wide")
+        finally:
+            spark.sql("DROP SCHEMA pivots CASCADE")

@@ -1,0 +1,109 @@
+"""The messages of all depots of a microbatch in one order."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.conftest import EngineFactory
+from windrow.errors import TopologyRefused
+from windrow.testing import Harness
+from windrow.topology import Depot, Microbatch, SparkMicrobatch, Topology
+
+NOON = datetime(2023, 5, 1, 12, tzinfo=UTC)
+
+
+def ordering(frames: bool = False, **depots: Depot) -> Topology:
+    """Return a topology that notes in which place each payload came, and at what time."""
+    topology = Topology("ordering", depots=depots, states="ordering")
+    topology.state("places", key="microbatch BIGINT, place BIGINT", value="what STRING, at TIMESTAMP")
+
+    def note(microbatch: Any, rows: pa.Table) -> None:
+        numbers = pa.array(range(rows.num_rows), pa.int64())
+        noted = {"microbatch": pa.repeat(microbatch.id, rows.num_rows), "place": numbers, "what": rows["payload"]}
+        if isinstance(microbatch, SparkMicrobatch):
+            from windrow.engine.spark.frames import frame_of
+
+            table = pa.table(noted | {"at": rows["processing_time"]})
+            session = microbatch.rows(next(iter(depots))).sparkSession
+            microbatch.state("places").put(frame_of(session, table))
+        else:
+            microbatch.state("places").put(pa.table(noted | {"at": rows["processing_time"]}))
+
+    if frames:
+
+        @topology.function
+        def note_frames(microbatch: SparkMicrobatch) -> None:
+            note(microbatch, microbatch.in_order().toArrow())
+
+    else:
+
+        @topology.function
+        def note_rows(microbatch: Microbatch) -> None:
+            note(microbatch, microbatch.in_order())
+
+    return topology
+
+
+def message(text: str, seconds: float, **other: Any) -> dict[str, Any]:
+    """Return a message that was stamped so many seconds after noon."""
+    return {"payload": text, "received_at": NOON + timedelta(seconds=seconds), **other}
+
+
+@pytest.mark.slow_on_spark
+@pytest.mark.parametrize("frames", [False, True], ids=["arrow", "frames"])
+def test_by_time_then_priority(tmp_path: Path, engine: EngineFactory, frames: bool) -> None:
+    """
+    Messages of all depots come by processing time, at equal times by priority, then by version and sequence. A late
+    message has the time that its source had reached; one without a time comes last.
+    """
+    if frames and engine.session is None:
+        pytest.skip("frames need Spark")
+    topology = ordering(frames, first=Depot("first", priority=2), second=Depot("second", priority=1))
+    harness = Harness(topology, tmp_path, engine.name, engine.session, **engine.more)
+    harness.append([message("b", 1, sequence=2), message("a", 1, sequence=1), message("late", 5)], "first")
+    harness.append([message("floor", 2), message("other", 2, source="other"), message("bad", 0, key=None)], "first")
+    harness.append([message("c", 1), message("d", 7), message("ahead", 10**9)], "second")
+    harness.run()
+    found = [(row["what"], row["at"] and (row["at"] - NOON).total_seconds()) for row in harness.state("places")]
+    assert found == [
+        ("c", 1), ("a", 1), ("b", 1), ("other", 2), ("late", 5), ("floor", 5), ("d", 7), ("ahead", None), ("bad", None),
+    ]  # fmt: skip
+    harness.append([message("again", 3)], "second")
+    harness.run()
+    assert [(row["what"], row["at"]) for row in harness.state("places") if row["microbatch"] == 2] == [
+        ("again", NOON + timedelta(seconds=7))
+    ]
+
+
+def test_in_step(tmp_path: Path) -> None:
+    """
+    In step the places of all microbatches together are in the order of time, if all of a version has one time.
+    """
+    topology = ordering(first=Depot("first", priority=2), second=Depot("second", priority=1))
+    topology.in_step = True
+    harness = Harness(topology, tmp_path)
+    for at in range(4):
+        harness.append([message(f"first {at}", at), message(f"again {at}", at)], "first")
+        harness.append([message(f"second {at}.5", at + 0.5)], "second")
+    harness.run()
+    harness.advance_clock(10)  # or the last one waits for the other depot
+    harness.run()
+    times = [row["at"] for row in harness.state("places")]
+    assert times == sorted(times)
+    assert len(times) == 12
+
+
+def test_of_rows(tmp_path: Path) -> None:
+    """
+    Rows that are no messages have no time, so they are refused.
+    """
+    harness = Harness(ordering(first=Depot("first"), rows=Depot("rows")), tmp_path)
+    harness.create(pa.schema([("number", pa.int64())]), "rows")
+    harness.append([message("a", 1)], "first")
+    with pytest.raises(TopologyRefused, match="in_order needs messages, which the depot rows does not hold"):
+        harness.run()

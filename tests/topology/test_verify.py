@@ -1,0 +1,154 @@
+"""The books of a topology, checked from outside: what was taken of its depots, and the files of its states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.conftest import EngineFactory
+from tests.topology.banks import bank, transfers
+from tests.topology.test_chains import Chain
+from windrow.settings.settings import Settings
+from windrow.testing import Crashed, Harness, Point
+from windrow.topology.verify import TopologyReport, verify_topology
+
+EMBEDDED = Settings(engine="embedded")
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Harness:
+    """A bank after crashes, a pause and a rollback."""
+    harness = Harness(bank(), tmp_path, max_messages=10)
+    for number, version in enumerate(transfers(versions=8, size=5)):
+        harness.append(version)
+        harness.crash_at(list(Point)[number % 5])
+        with pytest.raises(Crashed):
+            harness.run()
+        harness.restart()
+        if number == 4:
+            harness.run()
+            harness.rollback(2)
+            harness.pause()
+            harness.resume()
+    harness.run()
+    return harness
+
+
+def verified(harness: Harness, **given: Any) -> TopologyReport:
+    """Verify the topology of a harness."""
+    return verify_topology(harness.topology, EMBEDDED, **given)
+
+
+def checks(report: TopologyReport) -> list[str]:
+    """Return which checks failed."""
+    return [difference.check for difference in report.differences]
+
+
+def rewrite(harness: Harness, state: str, change: Any) -> None:
+    """Change the rows of a state behind Windrow's back."""
+    table = DeltaTable(harness.topology.location)
+    rows = table.to_pyarrow_table(filters=[("state", "=", state)])
+    write_deltalake(table, change(rows), mode="overwrite", predicate=f"state = '{state}'")
+
+
+class TestSound:
+    def test_bank(self, harness: Harness) -> None:
+        """
+        After crashes, a pause and a rollback each row is taken once, and a replay gives the same digests.
+        """
+        report = verified(harness, replay=True)
+        assert report.ok, report.differences
+        assert report.complete
+        [depot] = report.depots
+        assert (depot.first, depot.taken, depot.counted) == (0, 40, 40)
+        assert [state.digest for state in report.states] == [state.replayed for state in report.states]
+        assert {state.name: state.rows for state in report.states}["funds"] == 10
+
+    @pytest.mark.slow_on_spark
+    def test_chain(self, tmp_path: Path, engine: EngineFactory) -> None:
+        """
+        The changes of a state are counted as the depot that they are; once it is rolled back, nobody can count them.
+        """
+        chain = Chain(tmp_path, engine)
+        for text in ("a b", "b -a", "c d"):
+            chain.say(text)
+            chain.mirror.run()
+        settings = EMBEDDED.model_copy(update={"engine": engine.name})
+        report = verify_topology(chain.mirror.topology, settings, spark=engine.session)
+        assert report.ok, report.differences
+        assert (report.complete, report.depots[0].taken, report.depots[0].counted) == (True, 6, 6)
+        chain.words.rollback(2)
+        chain.words.run()
+        assert verify_topology(chain.words.topology, settings, spark=engine.session).ok
+
+
+class TestWrong:
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            (lambda rows: pa.concat_tables([rows, rows.slice(0, 1)]), "each key of the state funds has one row"),
+            (
+                lambda rows: rows.set_column(
+                    rows.column_names.index("account"), "account", pc.utf8_reverse(rows["account"].cast(pa.string()))
+                ),
+                "a row of the state funds has the id of its key",
+            ),
+        ],
+        ids=["twice", "other-id"],
+    )
+    def test_keys(self, harness: Harness, change: Any, said: str) -> None:
+        """
+        A key with two rows, and a row under another id, are found.
+        """
+        rewrite(harness, "funds", change)
+        assert said in checks(verified(harness))
+
+    def test_values(self, harness: Harness) -> None:
+        """
+        A value that somebody changed is found by a replay only.
+        """
+        rewrite(
+            harness,
+            "funds",
+            lambda rows: rows.set_column(
+                rows.column_names.index("amount"), "amount", pc.add(rows["amount"], pa.scalar(1, pa.int64()))
+            ),
+        )
+        assert verified(harness).ok
+        report = verified(harness, replay=True)
+        assert checks(report) == ["a replay gives the rows of the state funds"]
+        digests = {state.name: (state.digest, state.replayed) for state in report.states}
+        assert digests["funds"][0] != digests["funds"][1]
+        assert digests["moved"][0] == digests["moved"][1]
+
+    @pytest.mark.parametrize("lost", [True, False])
+    def test_taken(self, harness: Harness, lost: bool) -> None:
+        """
+        A microbatch that is missing in the history, and versions that two microbatches say they took, are found.
+        """
+
+        def change(rows: pa.Table) -> pa.Table:
+            last = pc.equal(rows["microbatch"], pc.max(rows["microbatch"]))
+            if lost:
+                return rows.filter(pc.invert(last))
+            copied = rows.filter(last)
+            number = pc.add(copied["microbatch"], 1)
+            return pa.concat_tables(
+                [rows, copied.set_column(copied.column_names.index("microbatch"), "microbatch", number)]
+            )
+
+        rewrite(harness, "microbatch", change)
+        found = checks(verified(harness))
+        if lost:
+            assert "all rows of the depot transfers are taken" in found
+            assert "the history has each microbatch" in found
+        else:
+            assert found == [
+                "the history ends with the last microbatch", "each version of the depot transfers is taken once",
+                "the versions of the depot transfers are taken in order",
+            ]  # fmt: skip
