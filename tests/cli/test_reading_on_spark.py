@@ -96,10 +96,52 @@ def test_tune(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (found["messages"], found["depot_versions"]) == (10, [1, 2])
 
 
+def test_status(tables: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    What waits, the clocks and the reach of both tables come from the logs as Spark reads them.
+    """
+    found = answer(tables, capsys, "status", "--engine", "spark")
+    assert (found["depot"]["version"], found["depot"]["read_version"], found["lag"]["messages"]) == (2, 2, 0)
+    assert found["ledger"]["version"] >= 2
+    assert (found["totals"]["messages"], len(found["clocks"])) == (10, 1)
+    assert (found["reach"]["ledger_version"], found["reach"]["ledger_keep"]) == (0, "90d")
+    depot = f"delta.`{tables}/depot`"
+    spark.sql(f"INSERT INTO {depot} VALUES ('pump', struct('heat', timestamp'{AT.format(59)}'), 'x')")
+    spark.sql(f"DELETE FROM {depot} WHERE value = 'x'")
+    try:
+        waits = answer(tables, capsys, "status", "--engine", "spark", "--fail-if", "lag_messages>0", status=1)
+        assert (waits["depot"]["messages_waiting"], waits["depot"]["changed_version"]) == (1, 4)
+        [offset] = answer(tables, capsys, "offsets", "--engine", "spark")["depots"]
+        assert (offset["read_version"], offset["version"]) == (2, 4)
+    finally:
+        spark.sql(f"RESTORE {depot} TO VERSION AS OF 2")
+
+
+def test_history(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    The microbatches are listed.
+    """
+    rows = answer(tables, capsys, "history", "--engine", "spark")["microbatches"]
+    assert [(row["kind"], row["messages"]) for row in rows] == [("data", 10)]
+
+
+def test_export_and_plot(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    Closed batches are written with their messages, and drawn.
+    """
+    done = answer(tables, capsys, "export", "--engine", "spark", "--messages", "--out", f"{tables}/out.json")
+    rows = [json.loads(line) for line in (tables / "out.json").read_text().splitlines()]
+    assert done["rows"] == len(rows) > 0
+    assert {row["type"] for row in rows} == {"heat"}
+    drawn = answer(tables, capsys, "plot", "--engine", "spark", "--out", f"{tables}/plot.json")
+    assert Path(drawn["file"]).exists()
+
+
 def test_delta_rs_names_the_way_out(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """
     Without the option the error says what to add.
     """
-    for command in ("verify", "show", "tune"):
-        assert main([command, "--config", f"{tables}/windrow.toml"]) == 3
+    commands = (["verify"], ["show"], ["tune"], ["status"], ["history"], ["export", "--out", f"{tables}/no.json"])
+    for command in commands:
+        assert main([*command, "--config", f"{tables}/windrow.toml"]) == 3
         assert "--engine spark" in capsys.readouterr().err

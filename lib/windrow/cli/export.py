@@ -24,7 +24,7 @@ Since = Annotated[
 ]
 
 
-@command("config ledger", example="windrow export --out closed.parquet")
+@command("config ledger engine", example="windrow export --out closed.parquet")
 def export(
     call: Call,
     out: Out,
@@ -64,9 +64,8 @@ def export(
         None if text is None else moments.microseconds(text, flag) for text, flag in ((from_, "--from"), (to, "--to"))
     )
     choice = Choice(what, key, begin, end, since, type_ or None)
-    chosen = call.path_settings()
     try:
-        with steps("export", quiet=call.json) as progress:
+        with call.readable_settings() as chosen, steps("export", quiet=call.json) as progress:
             done = write(chosen.ledger, out, choice, format_, overwrite, progress)
     except BrokenPipeError:  # who read standard output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

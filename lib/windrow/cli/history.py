@@ -39,7 +39,8 @@ def history(
 ) -> None:
     """Show the last microbatches: kind, messages, time of each phase."""
     if topology is None:
-        rows = _of_batcher(call.path_settings().ledger, last)
+        with call.readable_settings(messages=False) as chosen:
+            rows = _of_batcher(chosen.ledger, last)
     else:
         call.refuse_tables()
         rows = _of_topology(topology, call.settings(), last)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def offsets(call: Call, topology: Named = None) -> None:
     """Show how far each depot is read, and what waits."""
     if topology is None:
-        found = [_offset(call.path_settings())]
+        with call.readable_settings(messages=False) as chosen:
+            found = [_offset(chosen)]
     else:
         call.refuse_tables()
         found = standing_of(topology, call.settings()).depots

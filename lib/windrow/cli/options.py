@@ -84,8 +84,11 @@ class Call:
         return found.model_copy(update={name: known.path(getattr(found, name)) for name in ("depot", "ledger")})
 
     @contextmanager
-    def readable_settings(self) -> Iterator[Settings]:
-        """Yield the settings of a command that reads with delta-rs; with `--engine spark`, Spark reads in the block."""
+    def readable_settings(self, messages: bool = True) -> Iterator[Settings]:
+        """Yield the settings of a command that reads with delta-rs; with `--engine spark`, Spark reads in the block.
+
+        Spark brings all rows of the ledger; without `messages`, those of the batches stay where they are.
+        """
         if self.flags.get("engine") != "spark":
             yield self.path_settings()
             return
@@ -97,8 +100,10 @@ class Call:
         from windrow.reading.delta import reading_through
 
         found = self.settings()
-        with TemporaryDirectory() as copies, reading_through(SparkReader(found, SparkEngine(found), Path(copies))):
-            yield found
+        with TemporaryDirectory() as copies:
+            reader = SparkReader(found, SparkEngine(found), Path(copies), messages)
+            with reading_through(reader):
+                yield found
 
     def engine_settings(self, **more: Any) -> Settings:
         """Return the settings of a command with an engine; the embedded engine gets the paths of tables by name."""

@@ -32,7 +32,7 @@ class What(StrEnum):
     MICROBATCHES = "microbatches"
 
 
-@command("config ledger", example=EXAMPLE)
+@command("config ledger engine", example=EXAMPLE)
 def plot(
     call: Call,
     out: Annotated[Path, typer.Option("--out", help="The file to write: .html (to zoom in), .png, .svg or .json.")],
@@ -67,13 +67,13 @@ def plot(
     end = None if to is None else moments.microseconds(to, "--to")
     picture.require_picture(out)
     _refuse(what, {"--key": key, "--source": source, "--streams": streams})
-    place = call.path_settings().ledger
-    if what is What.TIMELINE:
-        chart, document, lines = _timeline(place, key, source, begin, end, streams or 6)
-    elif what is What.BATCHES:
-        chart, document, lines = _batches(place, key, source, begin, end)
-    else:
-        chart, document, lines = _microbatches(place, begin, end)
+    with call.readable_settings() as chosen:
+        if what is What.TIMELINE:
+            chart, document, lines = _timeline(chosen.ledger, key, source, begin, end, streams or 6)
+        elif what is What.BATCHES:
+            chart, document, lines = _batches(chosen.ledger, key, source, begin, end)
+        else:
+            chart, document, lines = _microbatches(chosen.ledger, begin, end)
     with aside.status("drawing"):
         picture.save(chart, out)
     if call.json:

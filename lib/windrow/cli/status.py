@@ -43,7 +43,8 @@ FailIf = Annotated[
 
 
 @command(
-    "config depot ledger", example="windrow status --fail-if 'lag>5m' --fail-if paused   or   windrow status --watch"
+    "config depot ledger engine",
+    example="windrow status --fail-if 'lag>5m' --fail-if paused   or   windrow status --watch",
 )
 def status(
     call: Call,
@@ -75,7 +76,7 @@ def status(
     alarms = [conditions.parse(text) for text in fail_if or ()]
     take: Callable[[], Look]
     if topology is None:
-        take = partial(_look, call.path_settings(), alarms, sources, kafka)
+        take = partial(_look, call, alarms, sources, kafka)
     else:
         take = partial(_look_at_topology, topology, call.settings())
     if watch:
@@ -223,12 +224,13 @@ def _second(now: int) -> str:
     return time_text(now // 1_000_000 * 1_000_000)
 
 
-def _look(chosen: Settings, alarms: Sequence[Condition], sources: bool, kafka: bool) -> Look:
+def _look(call: Call, alarms: Sequence[Condition], sources: bool, kafka: bool) -> Look:
     from windrow import reading
     from windrow.runtime.wall_clock import WallClock
 
     now = WallClock().now()
-    found = reading.status(chosen.depot, chosen.ledger, now, chosen.warn)
+    with call.readable_settings(messages=False) as chosen:
+        found = reading.status(chosen.depot, chosen.ledger, now, chosen.warn)
     if kafka:
         from windrow.producer.bridge.lag import kafka_lag
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -67,6 +67,8 @@ def unreadable(location: str, role: str, error: Exception) -> TableUnreadable:
         hint = "The next `windrow run` sets it aside if it is at the end of the log."
     if BEYOND_DELTA_RS.search(str(error)):
         hint = "The table has a feature that only Spark reads: add --engine spark."
+    if "catalog-managed" in str(error):
+        hint = "A catalog has its last commits: give its name in the catalog, and add --engine spark."
     return TableUnreadable(f"the {role} at {location} cannot be read: {first_line(error)}", hint)
 
 
@@ -312,6 +314,11 @@ def missing(location: str, role: str) -> TableMissing:
     path = local_path(location)
     place = f"{location} ({path.resolve()})" if path is not None and not path.is_absolute() else location
     return TableMissing(f"there is no {role} at {place}", f"{creates}; or name another with --{role}.")
+
+
+def is_managed(features: Iterable[str] | None) -> bool:
+    """Tell whether a catalog has the last commits of a table with these features, so that its log is not enough."""
+    return "catalogManaged" in (features or ())
 
 
 def beyond_files(table: DeltaTable) -> str:

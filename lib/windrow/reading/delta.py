@@ -27,7 +27,20 @@ DAMAGED = "Something else changed it. RESTORE it to an earlier version, or repla
 LEDGER_COLUMNS = {"id", "state", "messages", "messages_read", "token"}
 
 
-class MappedDepot(Protocol):
+class TableLog(Protocol):
+    """What the log of a table says, as a reader gives it; what a `DeltaTable` has too it answers in the same way."""
+
+    def metadata(self) -> Any:
+        """Return an object with the table's `id` and its properties, `configuration`."""
+
+    def earliest(self) -> int:
+        """Return the first version that can be read."""
+
+    def history(self, since: int) -> list[dict[str, Any]]:
+        """Return the commits from a version on, newest first, as `windrow.delta.table.history` does."""
+
+
+class MappedDepot(TableLog, Protocol):
     """A depot as a reader gives it: in messages, or raw chunks, whatever columns its table has.
 
     What a `DeltaTable` has too it answers in the same way.
@@ -36,17 +49,11 @@ class MappedDepot(Protocol):
     def version(self) -> int:
         """Return the latest version."""
 
-    def metadata(self) -> Any:
-        """Return an object with the table's `id`."""
-
     def schema(self) -> Any:
         """Return an object with the `fields` of the rows."""
 
     def load_cdf(self, first: int, last: int | None, columns: Sequence[str] | None) -> pa.Table:
         """Return the rows that versions added, with the columns of a change feed; without `columns` all of them."""
-
-    def earliest(self) -> int:
-        """Return the first version that can be read."""
 
     def mapped_as(self, recorded: Mapping[int, str | None]) -> Self:
         """Return the depot with the mappings of its versions that the history of a ledger recorded."""
@@ -60,6 +67,9 @@ class Reader(Protocol):
 
     def ledger(self, location: str, version: int | None) -> tuple[DeltaTable, int]:
         """Return a plain table with the rows of a ledger at a version (default: the latest), and the version."""
+
+    def ledger_log(self) -> TableLog:
+        """Return what the log of the ledger says; a copy of it has another one."""
 
     def depot(self) -> MappedDepot:
         """Return the depot."""
@@ -193,6 +203,12 @@ def open_ledger(location: str, version: int | None = None) -> Ledger:
     except DeltaError as error:
         raise unreadable from error
     return Ledger(table, location, version)
+
+
+def ledger_log(ledger: Ledger) -> DeltaTable | TableLog:
+    """Return what the log of a ledger says."""
+    reader = _READER.get()
+    return ledger.table if reader is None else reader.ledger_log()
 
 
 def depot_table(location: str) -> DepotTable:

@@ -17,7 +17,7 @@ from windrow.delta.table import history
 from windrow.errors import WindrowError
 from windrow.model import durations, tables
 from windrow.model.commits import changes_rows, rows_added
-from windrow.reading.delta import DepotTable
+from windrow.reading.delta import DepotTable, TableLog
 
 PROGRESS_FILES = f"state={tables.PROGRESS}/"
 KEPT = "delta.logRetentionDuration"
@@ -38,12 +38,13 @@ class Waiting:
     changed: int | None = None
 
 
-def waiting_versions(depot: DeltaTable, read: int) -> Waiting:
+def waiting_versions(depot: DepotTable, read: int) -> Waiting:
     """Return what waits after depot version `read`. Versions that add no rows, such as deletions, do not count."""
     behind = depot.version() - read
     if behind <= 0:
         return Waiting(0, 0, None, None)
-    commits = {int(commit["version"]): commit for commit in history(depot, read + 1)}
+    found = history(depot, read + 1) if isinstance(depot, DeltaTable) else depot.history(read + 1)
+    commits = {int(commit["version"]): commit for commit in found}
     counts = {version: _brought(commits.get(version, {})) for version in range(read + 1, depot.version() + 1)}
     changed = min((version for version, commit in commits.items() if changes_rows(commit)), default=None)
     filled = {version: count for version, count in counts.items() if count != 0}
@@ -61,7 +62,7 @@ def waiting_versions(depot: DeltaTable, read: int) -> Waiting:
     )
 
 
-def earliest_readable(table: DepotTable, depot: bool = False) -> int:
+def earliest_readable(table: DeltaTable | TableLog, depot: bool = False) -> int:
     """Return the first version from which on a ledger, or a depot and its change feed, can be read completely.
 
     A version becomes unreadable when the log is cleaned up, or when VACUUM deletes files that later commits removed.
@@ -91,7 +92,7 @@ def earliest_readable(table: DepotTable, depot: bool = False) -> int:
     return high
 
 
-def kept(table: DeltaTable) -> str | None:
+def kept(table: DeltaTable | TableLog) -> str | None:
     """Return how long log and removed files are kept, by the property of the table; None without the property."""
     interval = table.metadata().configuration.get(KEPT)
     parts = re.fullmatch(r"interval (\d+) (second|minute|hour|day|week)s?", interval or "")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from windrow.delta.locations import local_path
 from windrow.delta.table import open_table
@@ -13,7 +12,16 @@ from windrow.errors import TableMissing
 from windrow.model import durations
 from windrow.model.timestamps import time_text
 from windrow.model.warn import WarnPart
-from windrow.reading.delta import Ledger, Progress, accepted_versions, open_depot, open_ledger, recorded_rules
+from windrow.reading.delta import (
+    DepotTable,
+    Ledger,
+    Progress,
+    accepted_versions,
+    ledger_log,
+    open_depot,
+    open_ledger,
+    recorded_rules,
+)
 from windrow.reading.figures import (
     ClosedBatches,
     DepotState,
@@ -44,7 +52,7 @@ def status(depot: str, ledger: str, now: int, limits: WarnPart | None = None) ->
     """
     book = open_ledger(ledger)
     progress = book.progress()
-    log = cast("DeltaTable", open_depot(depot, book, progress))
+    log, own = open_depot(depot, book, progress), ledger_log(book)
     state, lag = _depot(log, depot, book, progress, now)
     refused = _refused(book)
     too_old = _too_old(refused)
@@ -63,7 +71,7 @@ def status(depot: str, ledger: str, now: int, limits: WarnPart | None = None) ->
         too_old=too_old,
         totals=Totals(**_one(book, "microbatch", TOTALS)),
         microbatches=_last(book, progress.microbatch),
-        reach=Reach(earliest_readable(log, depot=True), earliest_readable(book.table), kept(log), kept(book.table)),
+        reach=Reach(earliest_readable(log, depot=True), earliest_readable(own), kept(log), kept(own)),
         hints=(*shared, *(str(one) for one in said if not (shared and one.code == "ledger-delay"))),
         needed_delay=_needed(book, progress.max_delay_us, too_old, limits or WarnPart()),
     )
@@ -108,7 +116,7 @@ FROM (SELECT CAST(processing_time AS BIGINT) - CAST(event_time AS BIGINT) AS nee
 """
 
 
-def _depot(log: DeltaTable, path: str, book: Ledger, progress: Progress, now: int) -> tuple[DepotState, Lag]:
+def _depot(log: DepotTable, path: str, book: Ledger, progress: Progress, now: int) -> tuple[DepotState, Lag]:
     waits = waiting_versions(log, progress.depot_version)
     since = waits.committed_at
     state = DepotState(

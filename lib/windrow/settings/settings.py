@@ -233,6 +233,9 @@ class Settings(BaseSettings):
     storage: dict[str, SecretStr] = Field(
         default_factory=dict, description="for object stores: what the environment lacks, e.g. AWS_REGION"
     )
+    table_properties: dict[str, str] = Field(
+        default_factory=dict, description="Delta properties of tables that Spark creates, over Windrow's own"
+    )
     rules: RulesPart = RulesPart()
     ingest: IngestPart = IngestPart()
     format: FormatPart = FormatPart()

@@ -41,6 +41,12 @@ STORAGE = """\
 # AWS_REGION = "eu-central-1"
 """
 
+TABLE_PROPERTIES = """\
+# Tables that Spark creates: Delta properties that a catalog demands, over Windrow's own; see docs/platforms.md.
+# [table_properties]
+# "delta.enableDeletionVectors" = "true"
+"""
+
 PROPERTIES = """\
 # Kafka: properties of librdkafka, for TLS and passwords; see docs/howto/kafka.md.
 # [kafka.properties]
@@ -64,6 +70,8 @@ def settings_file(settings: Settings) -> str:
             tables.append(_columns("ingest.columns", value.columns) or COLUMNS)
         elif name == "storage":
             tables.append(_columns("storage", dict.fromkeys(value, "***")) or STORAGE)
+        elif name == "table_properties":
+            tables.append(_columns(name, value) or TABLE_PROPERTIES)
         elif name == "kafka":
             plain = [inner for inner in type(value).model_fields if inner != "properties"]
             tables.append("\n".join(["[kafka]", *(_line(value, inner) for inner in plain)]) + "\n")

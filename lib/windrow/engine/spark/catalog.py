@@ -63,11 +63,14 @@ def create_views(
     raw = tables.is_over_raw(session.table(reference(ledger)).columns)
     views = _views(ledger, schema, views_of or partial(tables.views, raw=raw))
     for name, select in views.items():
-        if missing and _comment(session, name) is not None:
+        exists = _comment(session, name) is not None
+        if missing and exists:
             continue
         text = _mark(ledger).replace("\\", "\\\\").replace("'", "\\'")
         try:
-            session.sql(f"CREATE OR REPLACE VIEW {name} COMMENT '{text}' AS {select}")
+            # not every catalog can replace a view
+            create = "CREATE OR REPLACE VIEW" if exists else "CREATE VIEW IF NOT EXISTS"
+            session.sql(f"{create} {name} COMMENT '{text}' AS {select}")
         except PySparkException as error:
             raise TableRefused(
                 f"the view {name} cannot be created: {first_line(error)}", "Fix this, then run `windrow init` again."

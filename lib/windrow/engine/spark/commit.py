@@ -27,7 +27,7 @@ from windrow.engine.protocol import Live, Merged
 from windrow.engine.result import Rows
 from windrow.engine.spark.frames import frame_of
 from windrow.engine.spark.open_batches import UNCACHED
-from windrow.engine.spark.session_settings import INTERPRETED, NOTE, SMALL_BYTES, WHOLE_TIMES, configured
+from windrow.engine.spark.session_settings import INTERPRETED, NOTE, SMALL_BYTES, WHOLE_FILES, WHOLE_TIMES, configured
 from windrow.errors import LedgerMoved
 from windrow.model import tables
 from windrow.model.tables import CHANGED
@@ -61,7 +61,7 @@ class SparkCommit:
         """
         small = isinstance(rows, pa.Table) and self._bytes(rows) <= SMALL_BYTES
         # guard: whole-times
-        set_for_it = {NOTE: self.note} | WHOLE_TIMES | NO_CHECKSUM
+        set_for_it = {NOTE: self.note} | WHOLE_TIMES | WHOLE_FILES | NO_CHECKSUM
         if self.form != OVERWRITE or not isinstance(rows, pa.Table):
             set_for_it |= {"spark.sql.files.maxRecordsPerFile": str(FILE_ROWS)}
         try:

@@ -68,6 +68,10 @@ class SparkLog:
         # The fingerprint leaves out the time: Spark reports that of the log's file, which differs in a copied table.
         return commits(found, int, ("operation", "operationMetrics"), "spark")
 
+    def history(self, since: int) -> list[dict[str, Any]]:
+        """Return the commits from a version on, newest first, as `windrow.delta.table.history` does."""
+        return [one | {"timestamp": one["timestamp"] // 1_000} for one in reversed(self._since(since, None))]
+
     def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
         """Return the names of files whose rows versions added, with its version; which versions removed rows."""
         found = detail(self.session, self.reference)
@@ -119,16 +123,19 @@ class SparkLog:
 
 ROWS_ONLY = {"WRITE", "STREAMING UPDATE", "MERGE", "OPTIMIZE", "DELETE", "UPDATE"}  # neither id nor properties change
 KEPT = 100_000  # commits
-COLUMNS = ("version", "unix_micros(timestamp) AS timestamp", "operation", "operationMetrics", "userMetadata")
+COLUMNS = (
+    "version", "unix_micros(timestamp) AS timestamp", "operation", "operationMetrics", "operationParameters",
+    "userMetadata",
+)  # fmt: skip
 
 
 def detail(session: SparkSession, reference: str) -> dict[str, Any] | None:
-    """Return `id`, `location` and `properties` of a table, None if it does not exist.
+    """Return `id`, `location`, `properties` and `tableFeatures` of a table, None if it does not exist.
 
     Raises TableRefused for a table that is not Delta.
     """
     try:
-        described = session.sql(f"DESCRIBE DETAIL {reference}").select("id", "location", "format", "properties")
+        described = session.sql(f"DESCRIBE DETAIL {reference}").select(*DETAILS)
         found: dict[str, Any] = described.collect()[0].asDict()
     except AnalysisException as error:
         if error.getCondition() in NO_TABLE:
@@ -139,6 +146,7 @@ def detail(session: SparkSession, reference: str) -> dict[str, Any] | None:
     return found
 
 
+DETAILS = ("id", "location", "format", "properties", "tableFeatures")
 NO_TABLE = (
     "DELTA_MISSING_DELTA_TABLE",
     "DELTA_TABLE_NOT_FOUND",

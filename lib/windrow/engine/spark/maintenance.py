@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from windrow.delta.maintenance import Compacted
-from windrow.delta.table import unwritable
+from windrow.delta.table import is_managed, unwritable
 from windrow.engine.spark.session_settings import WHOLE_TIMES, configured
 from windrow.model.tables import is_of_topology, reached, reached_of
 
@@ -28,8 +28,10 @@ class SparkMaintenance:
     role: str
     lock: Callable[[], AbstractContextManager[None]]
 
-    def obstacle(self) -> None:
-        """Return None: Spark can maintain every table that it can write."""
+    def obstacle(self) -> str | None:
+        """Return why the table must be left alone, None if it can be maintained."""
+        managed = is_managed(self._detail()["tableFeatures"])
+        return "its catalog maintains it" if managed else None
 
     def reached(self, before: int, depot_id: str) -> int:
         """Return the depot version up to which this ledger had read at time `before` (microseconds), -1 for none."""

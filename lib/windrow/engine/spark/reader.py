@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -26,6 +26,7 @@ from windrow.delta.log import Table
 from windrow.delta.table import missing
 from windrow.engine.conversion import Conversion
 from windrow.engine.spark.engine import ALIKE, SparkEngine
+from windrow.engine.spark.log import SparkLog, detail
 from windrow.engine.spark.open_batches import brought
 from windrow.engine.spark.session_settings import configured
 from windrow.errors import NotFound, first_line
@@ -37,11 +38,15 @@ from windrow.settings.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class SparkReader:
-    """Reads the two tables of the settings; copies of ledger versions go into `directory`."""
+    """Reads the two tables of the settings; copies of ledger versions go into `directory`.
+
+    Without `messages` the batches in a copy have none, which is enough for figures about them.
+    """
 
     settings: Settings
     engine: SparkEngine
     directory: Path
+    messages: bool = True
 
     def ledger(self, location: str, version: int | None) -> tuple[DeltaTable, int]:
         """Return a plain table with the rows of a ledger at a version (default: the latest), and the version.
@@ -60,23 +65,54 @@ class SparkReader:
                 raise NotFound(
                     f"ledger version {version} cannot be read: {first_line(error)}", f"The latest is {latest.version}."
                 ) from error
+            if not self.messages:
+                frame = frame.withColumn("messages", F.lit(None).cast(frame.schema["messages"].dataType))
             write_deltalake(copy, brought(frame, location), partition_by=["state"])
         return DeltaTable(copy), version
 
+    def ledger_log(self) -> SparkTable:
+        """Return what the log of the ledger says."""
+        return SparkTable(self.engine, self.settings.ledger)
+
     def depot(self) -> SparkDepot:
         """Return the depot. Raises TableMissing, and the errors of a mapping or format that is wrong."""
-        return SparkDepot(self.settings, self.engine, self.engine.depot())
+        return SparkDepot(self.engine, self.settings.depot, self.settings, self.engine.depot())
 
 
 @dataclass(frozen=True, slots=True)
-class SparkDepot:
+class SparkTable:
+    """What the log of a table says, as a `DeltaTable` would answer."""
+
+    engine: SparkEngine
+    location: str
+
+    @property
+    def log(self) -> SparkLog:
+        """Return the log, which Spark reads wherever it is."""
+        return SparkLog(self.engine.session, reference(self.location))
+
+    def earliest(self) -> int:
+        """Return the first version that is in the log."""
+        return min(commit.version for commit in self.log.commits())
+
+    def metadata(self) -> SimpleNamespace:
+        """Return the `id` of the table, and its properties as `configuration`."""
+        found = detail(self.engine.session, reference(self.location)) or {"id": None, "properties": {}}
+        return SimpleNamespace(id=found["id"], configuration=found["properties"])
+
+    def history(self, since: int) -> list[dict[str, Any]]:
+        """Return the commits from a version on, newest first."""
+        return self.log.history(since)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkDepot(SparkTable):
     """A depot whose changes Spark reads and maps; it answers like a `DeltaTable` of messages, or of raw chunks.
 
     `recorded` has the mappings (JSON) of versions that a ledger has read; other versions are mapped as set.
     """
 
     settings: Settings
-    engine: SparkEngine
     table: Table
     recorded: Mapping[int, str | None] = field(default_factory=dict)
 
@@ -87,14 +123,6 @@ class SparkDepot:
     def version(self) -> int:
         """Return the latest version."""
         return self.table.version
-
-    def earliest(self) -> int:
-        """Return the first version that is in the log."""
-        return min(commit.version for commit in self.engine.depot_commits())
-
-    def metadata(self) -> SimpleNamespace:
-        """Return the `id` of the table."""
-        return SimpleNamespace(id=self.table.id)
 
     def schema(self) -> SimpleNamespace:
         """Return the `fields` of the rows that `load_cdf` gives."""

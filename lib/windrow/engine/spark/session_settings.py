@@ -21,6 +21,8 @@ INTERPRETED = {
     "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
 }
 SMALL_BYTES = 4_000_000
+# Where deletion vectors are on, a MERGE would write them: more jobs for it, and more files for each later reader.
+WHOLE_FILES = {"spark.databricks.delta.merge.deletionVectors.persistent": "false"}
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"  # user metadata of a commit, shown in the table's history
 
 

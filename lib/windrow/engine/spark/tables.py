@@ -16,6 +16,7 @@ from windrow.delta.locations import for_spark, is_name, local_path, reference
 from windrow.delta.lock import commit_lock
 from windrow.delta.log import DeltaRsLog, Log
 from windrow.delta.maintenance import DeltaRsMaintenance
+from windrow.delta.table import is_managed
 from windrow.engine.depot_and_ledger import DepotAndLedger
 from windrow.engine.depot_rows import StateChanges
 from windrow.engine.notes import LocalNotes, Notes, SparkNotes
@@ -130,7 +131,8 @@ class SparkTables(DepotAndLedger):
 
     def _create(self, location: str, rows: pa.Table, keep: str, comment: str, by: str = "") -> None:
         """Create a table with its first rows unless it exists. Raises TableRefused if the directory has other files."""
-        path, properties = self._path(location), tables.PROPERTIES | tables.retention(keep)
+        properties = tables.PROPERTIES | tables.retention(keep) | self._settings.table_properties
+        path = self._path(location)
         noted = {NOTE: json.dumps({"token": rows["token"][0].as_py()})} if by else {}
         with self._lock(location), configured(self._session, noted):
             if path is not None and not is_name(location) and self._log(location).latest() is None:
@@ -157,7 +159,8 @@ class SparkTables(DepotAndLedger):
             if found is None:
                 return None
             self._places[location] = found["location"]
-            self._paths[location] = local_path(found["location"])
+            # delta-rs reads the log, and a catalog may have commits that are not in it
+            self._paths[location] = None if is_managed(found["tableFeatures"]) else local_path(found["location"])
         return self._paths[location]
 
     def _lock(self, location: str, keep: bool = True) -> AbstractContextManager[None]:
