@@ -10,7 +10,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from windrow.delta.table import files_in
+from windrow.engine import open_engine
 from windrow.engine.notes import LocalNotes, Notes, SparkNotes, StoredNotes
+from windrow.errors import TableMissing
+from windrow.settings.settings import Settings
 
 
 @pytest.fixture(params=["local", "stored", pytest.param("spark", marks=pytest.mark.spark)])
@@ -51,3 +54,13 @@ def test_left_alone_by_vacuum(notes: Notes, tmp_path: Path) -> None:
     notes.write("one", "kept")
     DeltaTable(tmp_path).vacuum(0, dry_run=False, enforce_retention_duration=False)
     assert notes.read("one") == "kept"
+
+
+@pytest.mark.spark
+def test_no_table_yet(spark: Any) -> None:
+    """
+    Before a table in a catalog exists, there is no place for texts beside it.
+    """
+    engine = open_engine(Settings(engine="spark", depot="default.no_depot", ledger="default.no_states"), spark)
+    with pytest.raises(TableMissing, match=r"no ledger at default\.no_states"):
+        engine.notes  # noqa: B018 - a property

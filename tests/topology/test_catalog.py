@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from tests.clocks import ManualClock
 from tests.engine.test_catalog import publish, schema, tables_in
 from tests.messages import message, table
 from windrow.engine import open_engine
+from windrow.engine.notes import DIRECTORY
 from windrow.settings.settings import Settings
 from windrow.topology import Microbatch, Topology, run_topology
 
@@ -56,6 +58,7 @@ def test_views(spark: Any, schema: str, clock: ManualClock) -> None:
     run_topology(kinds(schema), SETTINGS, spark=spark, clock=clock)
     assert tables_in(spark, schema) == {"depot", "states", "all_kinds_counts"}
     assert seen(spark, f"{schema}.all_kinds_counts") == [{"kind": "a", "count": 2}, {"kind": "b", "count": 1}]
+    assert (Path(str(open_engine(given, spark).path_of("ledger"))) / DIRECTORY).is_dir()  # for plans, from the first on
 
     later = kinds(schema)
 

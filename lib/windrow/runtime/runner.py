@@ -85,13 +85,14 @@ class Runner:
         """
         self.algorithm, self._settings, self._clock = algorithm, settings, clock
         self._report, self._retrying, self._maintain = report, retrying, maintain
-        self._attempt, self._in_step, self._plans = 1, in_step, algorithm.plans
+        self._attempt, self._in_step = 1, in_step
         self._primed_at = self._refused_at = NOWHERE
         self._handled = 0  # reads that found something
         self.summary = Summary(readers[0].engine.name)
         primed = open_ledger(readers, algorithm, clock.now())
         self._cursors = [DepotCursor(reader, primed.depots[reader.name].reached) for reader in readers]
         self._number, self._options = primed.microbatch, algorithm.options(primed)
+        self._plans = algorithm.plans  # beside the table, which is there now
 
     def once(self) -> Summary:
         """Read the depots to their ends, then close overdue batches; stop between microbatches if the clock says so.

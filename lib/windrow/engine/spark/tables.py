@@ -16,7 +16,7 @@ from windrow.delta.locations import for_spark, is_name, local_path, reference
 from windrow.delta.lock import commit_lock
 from windrow.delta.log import DeltaRsLog, Log
 from windrow.delta.maintenance import DeltaRsMaintenance
-from windrow.delta.table import is_managed
+from windrow.delta.table import is_managed, missing
 from windrow.engine.depot_and_ledger import DepotAndLedger
 from windrow.engine.depot_rows import StateChanges
 from windrow.engine.notes import LocalNotes, Notes, SparkNotes
@@ -117,9 +117,14 @@ class SparkTables(DepotAndLedger):
 
     @property
     def notes(self) -> Notes:
-        """Return the small texts beside the ledger."""
+        """Return the small texts beside the ledger. Raises TableMissing."""
         path = self._path(self._ledger)
-        return SparkNotes(self._session, str(self.path_of("ledger"))) if path is None else LocalNotes(path)
+        if path is not None:
+            return LocalNotes(path)
+        place = self.path_of("ledger")
+        if place is None:
+            raise missing(self._ledger, "ledger")
+        return SparkNotes(self._session, place)
 
     def table_maintenance(self, table: str, location: str | None = None) -> TableMaintenance:
         """Return the maintenance of a table: with delta-rs on a local disk if it can, else with Spark."""
