@@ -117,6 +117,6 @@ def refuse_changes(changes: pa.Table) -> None:
         first = changes[VERSION][0].as_py()
         raise DepotChanged(
             f"depot version {first} deletes or updates rows, but a depot may only grow",
-            f"The version was not read. `windrow run --accept {first}` goes on after it and reads none of its rows; "
+            f"The version was not read. To skip it and read none of its rows: `windrow run --accept {first}`; "
             'if a retention job deletes rows, on_depot_delete = "ignore" reads what such versions add.',
         )

@@ -20,12 +20,12 @@ WHEN NOT coalesce(regexp_matches({x}, '^[ \t\r\n]*\{{'), false) THEN NULL
 WHEN json_valid({x}) AND NOT regexp_matches({x}, '{lax}') THEN CASE coalesce(json_type({x}, {path}), 'NULL')
     WHEN 'NULL' THEN CASE WHEN {twice} THEN error('JSON with a name twice: ' || {x}) {null} END
     WHEN 'DOUBLE' THEN CASE WHEN NOT regexp_matches({found}, '[.eE]') THEN {found}
-        WHEN isinf(CAST({found} AS DOUBLE)) THEN error('beyond a double: ' || {found}) ELSE {double} END
+        WHEN isinf(CAST({found} AS DOUBLE)) THEN error('too large for a double: ' || {found}) ELSE {double} END
     WHEN 'OBJECT' THEN {whole}
     WHEN 'ARRAY' THEN {whole}
     ELSE {found} END
 WHEN regexp_matches({x}, '^[^}}\x00-\x1f'']*\}}?$') AND NOT regexp_matches({x}, '\\u[dD]|{lax}') THEN NULL
-ELSE error('not everybody reads this as JSON: ' || {x}) END"""
+ELSE error('Spark may read this JSON otherwise: ' || {x}) END"""
 
 
 def json_member(*values: Value) -> Value | None:
@@ -55,6 +55,6 @@ def json_member(*values: Value) -> Value | None:
         found=found,
         double=cast(Value(f"CAST({found} AS DOUBLE)", "DOUBLE"), "STRING").sql,
         whole=f"CASE WHEN regexp_matches({found}, '{UNLIKE}') "
-        f"THEN error('JSON that not everybody writes alike: ' || {found}) ELSE {found} END",
+        f"THEN error('Spark may write this JSON otherwise: ' || {found}) ELSE {found} END",
     )
     return Value(f"({sql})", "STRING")

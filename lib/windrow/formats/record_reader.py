@@ -138,7 +138,7 @@ def _text(value: Any) -> bytes | None:  # noqa: PLR0911 one line for each type
         return str(value).encode()
     if isinstance(value, Mapping | list | tuple):
         return json.dumps(value, ensure_ascii=False, default=_plain).encode()
-    raise TypeError(f"a {type(value).__name__} has no text")
+    raise TypeError(f"a {type(value).__name__} cannot become text")
 
 
 def _plain(value: Any) -> Any:
