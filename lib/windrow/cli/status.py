@@ -390,7 +390,7 @@ def _quantiles(needed: NeededDelay) -> list[str]:
 
 
 def _too_old(needed: NeededDelay, most: int | None) -> str:
-    """Say which max_delay would have kept what was too old, and, of many sources, what most of them need."""
+    """Say which max_delay would have kept what was too old, and, if there are many sources, what most of them need."""
     if needed.needed_us is None:
         return ""
     each = needed.by_source

@@ -8,7 +8,7 @@ from windrow.expressions.casts import Value, cast, quoted
 
 # What a path of get_json_object leads through: fields by name, and then elements by number.
 STEP = re.compile(r"""\.([\w@:-]+)|\['([\w@:. -]+)'\]|(?<!\$)\[(\d+)\]""")
-# DuckDB reads JSON that Jackson, which Spark reads with, does not: commas at ends, NaN, and what is beyond its limits.
+# DuckDB reads JSON that Jackson, Spark's parser, refuses: trailing commas, NaN, and what exceeds Jackson's limits.
 LAX = (
     r",[ \t\r\n]*[}\]]|[:,\[][ \t\r\n]*-?(?i:nan|inf(?:inity)?)[ \t\r\n]*[,}\]]|[0-9.]{1000}|"
     r"(?:[\[{][^\[{]*){1000}"
@@ -31,8 +31,8 @@ ELSE error('Spark may read this JSON otherwise: ' || {x}) END"""
 def json_member(*values: Value) -> Value | None:
     """Return get_json_object(text, path) as Spark finds it: the first field of a name that has a value.
 
-    An error is what Spark reads otherwise, or may: JSON that is not quite JSON, a name twice, a number beyond a double.
-    None for other arguments than a text and a path of names and numbers.
+    What Spark reads differently, or may, is an error: JSON that is not quite JSON, a name twice, a number beyond a
+    double. None for other arguments than a text and a path of names and numbers.
     """
     path = str(values[-1].literal) if values else ""
     steps = STEP.findall(path)

@@ -3,8 +3,8 @@
 A position is the number of a microbatch, not a version of the table: every final row says which microbatch wrote it,
 and neither OPTIMIZE nor VACUUM nor a cleanup of the log changes that. After a RESTORE, however, numbers are used again.
 So a position also has a fingerprint of its microbatch, as in `41@0f3c9a6e21b4`: another microbatch 41, or another
-ledger at the same place, has another one. `41@0f3c9a6e21b4/500` is a position inside: behind the first 500 batches that
-microbatch 41 closed, in the order of their ids.
+ledger at the same place, has another one. `41@0f3c9a6e21b4/500` is a position inside a microbatch: after the first 500
+batches that microbatch 41 closed, in the order of their ids.
 """
 
 from __future__ import annotations
