@@ -1,7 +1,7 @@
 """A state as a function that works with Spark DataFrames reads and changes it. Its rows stay on the executors.
 
-If `combine` makes few rows of the new ones, these come to the driver and are joined with the state there, as in a
-function that works with Arrow tables, because the commit of a few rows is much faster.
+If `combine` reduces the new rows to a few, these go to the driver and are joined with the state there, as in a function
+that works with Arrow tables, because a commit of a few rows is much faster.
 """
 
 from __future__ import annotations
