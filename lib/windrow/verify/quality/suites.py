@@ -51,7 +51,7 @@ def rejected_messages(
     sources = _no_row(
         "ledger_sources",
         statement(SOURCES, chosen),
-        f"At most {chosen.rejected_share:g} of a source's messages are too old or too futuristic ([warn] rejected_share).",
+        f"At most {chosen.rejected_share:g} of a source's messages are too old or futuristic ([warn] rejected_share).",
     )
     delay = _no_row(
         "ledger_delay",
