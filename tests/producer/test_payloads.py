@@ -77,6 +77,25 @@ class TestSend:
                 producer.send_many(rows.append_column("payload", pa.array([b"x", b"y"])))
         assert repr(payloads(depot)) == repr([1.0, None, math.nan, -0.0])
 
+    @pytest.mark.parametrize(
+        ("kind", "values"),
+        [
+            ("double", pa.array(["1"])),
+            ("bigint", pa.array([1.0])),
+            ("boolean", pa.array([0.5])),
+            ("struct<a: double>", pa.array([{"A": 1.0}])),
+            ("struct<a: double>", pa.array([{"a": 1.0, "b": 2.0}])),
+            ("struct<a: string>", pa.array([{"a": 1}])),
+        ],
+    )
+    def test_many_of_another_type(self, depot: str, kind: str, values: pa.Array) -> None:
+        """
+        A table whose payloads are of another kind is refused as `send` refuses them, and no field is lost or NULL.
+        """
+        with Producer(depot, "p", payload=kind) as producer, pytest.raises(MessagesError, match="the payloads are"):
+            producer.send_many(pa.table({"key": ["k"], "type": ["a"], "payload": values}))
+        assert payloads(depot) == []
+
     def test_type_is_the_depot_s(self, depot: str) -> None:
         """
         A depot keeps its type, whatever the next producer asks for; an unknown type is refused.
