@@ -124,3 +124,14 @@ class TestLines:
         """
         with pytest.raises(SettingsError, match="not text"):
             Reader(Fields.of([column]), "p", 1_000, pa.float64())
+
+    @pytest.mark.parametrize("line", ['"payload": 1e400', '"payload": {"a": -1e400}'])
+    def test_too_large(self, line: str) -> None:
+        """
+        A number in JSON that no DOUBLE holds is no infinity: its line is no message.
+        """
+        type_ = pa.struct([("a", pa.float64())]) if "{" in line else pa.float64()
+        whole = f'{{"key": "k", "type": "t", "event_time": "2026-01-31T12:00:00Z", {line}}}'.encode()
+        found = Reader(Fields.of([]), "p", 1_000, type_).read([whole], 1, 0)
+        assert [fault.reason for fault in found.faults] == ["payload has a number that is too large"]
+        assert found.table["payload"].to_pylist() == [None]
