@@ -80,9 +80,10 @@ class TestSplit:
         One text is no list of types, of which each letter would be one; and types without a pivot are a mistake.
         """
         world = closed(tmp_path, SPLIT, pa.float64())
-        for wrong in ({"types": "load", "pivot": True}, {"types": ["load"]}):
-            with pytest.raises(SettingsError, match="is no list of columns of a pivot"):
-                windrow.read_closed(world.ledger, **wrong)
+        with pytest.raises(SettingsError, match="types = 'load' is no list"):
+            windrow.read_closed(world.ledger, types="load", pivot=True)
+        with pytest.raises(SettingsError, match="are columns of a pivot"):
+            windrow.read_closed(world.ledger, types=["load"])
 
     def test_texts(self, tmp_path: Path) -> None:
         """

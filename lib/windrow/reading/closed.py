@@ -93,8 +93,8 @@ def read_closed(
     these batches (see `reading.pivot`). Raises LedgerRestored when the ledger no longer holds what was read up to
     `since`; SettingsError, TableMissing, TableRefused; OutputRefused for the pivot of payloads that are no numbers.
     """
-    if types is not None and (isinstance(types, str) or not pivot):
-        raise SettingsError(f"types = {types!r} is no list of columns of a pivot", "Give a list, and pivot=True.")
+    if types is not None and not pivot:
+        raise SettingsError(f"types = {types!r} are columns of a pivot", "Say pivot=True, or leave them out.")
     book = open_ledger(ledger)
     wanted = span(book, "closed", since, batches_at_once)
     schema = pa.schema(tables.batch_fields(book.payload))
