@@ -17,7 +17,9 @@ import pyarrow as pa
 
 from windrow.engine.arrivals import Arrivals
 from windrow.engine.result import MicrobatchResult
+from windrow.engine.slices import GO_ON
 from windrow.errors import (
+    DepotChanged,
     LedgerBehind,
     LedgerMoved,
     MicrobatchFailed,
@@ -352,6 +354,7 @@ class Runner:
                 for cursor, arrivals in found:
                     # guard: listed-of-known-depot
                     require_listed(arrivals.listed, cursor.known, cursor.reader.settings)
+                _refuse_restored(found, slices)
                 if not self._run(microbatch, slices, found) or self._in_step:
                     return
             except LedgerMoved:
@@ -513,13 +516,27 @@ class Runner:
 def _changed_commit(cursor: DepotCursor, version: int) -> Commit:
     """Return the commit of a depot version that deleted or rewrote rows. Raises NotFound for any other."""
     engine = cursor.reader.engine
+    found = [commit for commit in engine.depot_commits(version, version) if commit.version == version]
     # guard: only-changes-accepted
-    if version > cursor.latest or not engine.removes_rows(version):
+    if not found or not (found[0].restores or engine.removes_rows(version)):
         raise NotFound(
             f"depot version {version} has deleted or rewritten no rows",
             "Only such a version can be accepted; `windrow status` and the error of the run that stopped name it.",
         )
-    return next(commit for commit in engine.depot_commits(version, version) if commit.version == version)
+    return found[0]
+
+
+def _refuse_restored(found: Sequence[Found], slices: Mapping[str | None, Read]) -> None:
+    """Raise DepotChanged if a slice has a RESTORE: rows that it brings back have been read, or were deleted."""
+    for cursor, arrivals in found:
+        read = slices.get(cursor.reader.name)
+        restored = arrivals.listed.restored & read.arrived.expected.keys() if read else ()
+        # guard: restored-is-not-new
+        if restored and cursor.reader.settings.on_depot_delete == "error":
+            raise DepotChanged(
+                f"depot version {min(restored)} is a RESTORE and brings back rows of earlier versions",
+                GO_ON.format(version=min(restored)),
+            )
 
 
 def _require_no_gap(found: Sequence[Found]) -> None:
