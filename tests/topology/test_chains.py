@@ -165,6 +165,36 @@ def test_many_changes(tmp_path: Path) -> None:
     assert replay_topology(chain.mirror.topology, Settings(engine="embedded")).ok
 
 
+def test_nan(tmp_path: Path) -> None:
+    """
+    NaN that stays NaN is no change: not where it is put again, nor beside other rows of its file, nor in a replay.
+    """
+    levels = Topology("levels", depots=["readings"], states="data/levels")
+    levels.state("level", key="sensor STRING", value="level DOUBLE, all ARRAY<DOUBLE>")
+    seen = Topology("seen", depots={"level": Depot("data/levels", state="level")}, states="data/seen")
+    seen.state("times", key="sensor STRING", value="times BIGINT, last DOUBLE")
+
+    @levels.function
+    def read(microbatch: Microbatch) -> None:
+        rows = microbatch.rows("readings")
+        level = rows["payload"].cast(pa.float64())
+        put = {"sensor": rows["key"], "level": level, "all": pa.array([[one] for one in level.to_pylist()])}
+        microbatch.state("level").put(pa.table(put))
+
+    @seen.function
+    def see(microbatch: Microbatch) -> None:
+        microbatch.state("times").combine(microbatch.rows("level"), times="count", last=("level", "last"))
+
+    first, second = Harness(levels, tmp_path), Harness(seen, tmp_path)
+    for readings in ({"a": "nan", "b": "1"}, {"b": "nan"}, {"a": "nan", "c": "2"}):
+        first.append([{"key": key, "payload": value} for key, value in readings.items()])
+        first.run()
+        second.run()
+    assert {row["sensor"]: row["times"] for row in second.state("times")} == {"a": 1, "b": 2, "c": 1}
+    for harness in (first, second):
+        assert replay_topology(harness.topology, Settings(engine="embedded")).ok
+
+
 @pytest.mark.slow_on_spark
 def test_set_back(chain: Chain) -> None:
     """
