@@ -196,6 +196,45 @@ def test_nan(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow_on_spark
+def test_state_that_does_not_change(tmp_path: Path, engine: EngineFactory) -> None:
+    """
+    A state that does not change holds nobody up: its old versions are not read again, and may be cleaned up.
+    """
+    given: dict[str, Any] = {"engine": engine.name, "session": engine.session, **engine.more}
+    words = Harness(upstream(), tmp_path, **given)
+    topology = Topology(
+        "both",
+        depots={name: Depot("data/words", state=name) for name in ("counts", "sentences")},
+        states="data/both",
+    )
+    topology.state("seen", key="depot STRING", value="rows BIGINT")
+
+    @topology.function
+    def see(microbatch: Microbatch) -> None:
+        for name in ("counts", "sentences"):
+            rows = microbatch.rows(name)
+            names = pa.table({"depot": pa.repeat(name, rows.num_rows)})
+            microbatch.state("seen").combine(names, rows="count")
+
+    both = Harness(topology, tmp_path, **given)
+    for _ in range(3):
+        words.append([{"payload": "-a"}])
+        words.run()
+        both.run()
+    both.restart()
+    DeltaTable(words.topology.location).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    words.append([{"payload": "-a"}])
+    words.run()
+    both.run()
+    assert both.state("seen") == [{"depot": "sentences", "rows": 4}]
+    words.append([{"payload": "a"}])
+    words.run()
+    both.rollback(3)
+    both.run()
+    assert both.state("seen") == [{"depot": "counts", "rows": 1}, {"depot": "sentences", "rows": 5}]
+
+
+@pytest.mark.slow_on_spark
 def test_set_back(chain: Chain) -> None:
     """
     A rollback or a RESTORE of the first topology stops the second one, unless it is told to read what it changed.
@@ -204,8 +243,9 @@ def test_set_back(chain: Chain) -> None:
         chain.say(text)
     chain.mirror.run()
     chain.words.rollback(2)
-    with pytest.raises(DepotChanged, match="takes back earlier microbatches"):
+    with pytest.raises(DepotChanged, match="takes back earlier microbatches") as stopped:
         chain.mirror.run()
+    assert f"version:{DeltaTable(chain.words.topology.location).version() + 1}" in stopped.value.hint
     told = Harness(mirror(chain.frames), chain.mirror.directory, on_depot_delete="ignore", **chain.given)
     told.run()
     assert told.state("copy") == chain.words.state("counts")

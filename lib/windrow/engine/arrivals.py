@@ -77,6 +77,10 @@ class Arrivals(Protocol):
     def listed(self) -> Listed:
         """Return the versions that the read covers."""
 
+    @property
+    def last(self) -> int | None:
+        """Return the last version up to which all rows are here, None if that is unknown."""
+
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice after `version`: whole versions of at most `max_messages`, or one larger version.
 

@@ -367,12 +367,12 @@ class Runner:
         """
         latest, positions = microbatch.started_at + self._settings.max_clock_skew, self._positions()
         upto = {str(name): max(read.arrived.expected) for name, read in slices.items()}
-        planned = self._plan(microbatch, upto)
+        planned, passed = self._plan(microbatch, upto), _passed(found, slices)
         if planned is not None and planned.upto != upto:
-            slices = self._slices(found, planned)
+            slices, passed = self._slices(found, planned), {}
             if planned.upto.keys() != slices.keys():
                 return False
-        self._record(microbatch.run_messages(slices, latest, planned))
+        self._record(microbatch.run_messages(slices, latest, planned, passed))
         if self._plans is not None:
             self._plans.forget(positions)
         return True
@@ -537,6 +537,21 @@ def _refuse_restored(found: Sequence[Found], slices: Mapping[str | None, Read]) 
                 f"depot version {min(restored)} is a RESTORE and brings back rows of earlier versions",
                 GO_ON.format(version=min(restored)),
             )
+
+
+def _passed(found: Sequence[Found], slices: Mapping[str | None, Read]) -> dict[str | None, Reached]:
+    """Return the positions at the ends of depots that were read, and had no rows.
+
+    Else a state of another topology that never changes would be read from its beginning each time, as long as it can.
+    """
+    passed = {}
+    for cursor, arrivals in found:
+        name, last, known = cursor.reader.name, arrivals.last, cursor.known
+        # guard: passed-without-rows
+        if name not in slices and last is not None and last > known.depot_version:
+            fingerprint = arrivals.listed.fingerprints.get(last)
+            passed[name] = replace(known, depot_version=last, commit_fingerprint=fingerprint)
+    return passed
 
 
 def _require_no_gap(found: Sequence[Found]) -> None:
