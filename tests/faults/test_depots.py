@@ -358,6 +358,21 @@ class TestFeed:
         assert_sound(read)
 
     @pytest.mark.slow_on_spark
+    def test_switched_off_within_a_slice(self, read: World, engine: EngineFactory) -> None:
+        """
+        What was appended before and after the feed was switched off is read in one slice.
+        """
+        read.publish(NEW)
+        switch(read, "false")
+        read.publish(NEW)
+        switch(read, "true")
+        read.publish(NEW)
+        switch(read, "false")
+        assert run(read, engine) == 3 * len(NEW)
+        assert [part["version"] for part in read.rows("microbatch")[-1]["versions"]] == [4, 6, 8]
+        assert_sound(read)
+
+    @pytest.mark.slow_on_spark
     def test_deletion_while_off(self, read: World, engine: EngineFactory) -> None:
         """
         A deletion while the feed was off stops the run like any other.
@@ -424,6 +439,45 @@ class TestAccepted:
         runner.once()
         assert read.history()[-1]["kind"] == "accept"
         assert verify(read.depot, read.ledger).ok
+
+    @pytest.mark.parametrize("feed", ["true", "false"], ids=["feed", "no feed"])
+    @pytest.mark.slow_on_spark
+    def test_restored(self, read: World, engine: EngineFactory, feed: str) -> None:
+        """
+        A RESTORE brings back rows that were read: it stops the run, whatever it removes, until it is accepted as well.
+        """
+        switch(read, feed)
+        before, last = read.canonical(), DeltaTable(read.depot).version()
+        DeltaTable(read.depot).delete()
+        DeltaTable(read.depot).restore(last)
+        assert reading.status(read.depot, read.ledger, NOW).depot.changed_version == last + 1
+        runner = read.runner(engine, retries=0)
+        runner.accept(last + 1)
+        with pytest.raises(DepotChanged, match=f"depot version {last + 2} is a RESTORE"):
+            runner.once()
+        assert reading.status(read.depot, read.ledger, NOW).depot.changed_version == last + 2
+        read.publish(NEW)
+        runner = read.runner(engine, retries=0)
+        runner.accept(last + 2)
+        assert read.canonical() == before
+        runner.once()
+        assert read.history()[-1]["messages_read"] == len(NEW)
+        assert verify(read.depot, read.ledger).ok
+
+    def test_beside_switches_of_the_feed(self, read: World, embedded: EngineFactory) -> None:
+        """
+        Verify reads a depot in which versions were accepted and the feed was switched off and on.
+        """
+        for feed in ("false", "true"):
+            switch(read, feed)
+            read.publish(NEW)
+            DeltaTable(read.depot).delete("type = 'a'")
+            read.publish(NEW)
+            read.runner(embedded, retries=0).accept(DeltaTable(read.depot).version() - 1)
+            run(read, embedded)
+        report = verify(read.depot, read.ledger)
+        assert (report.ok, report.books[-1].unchecked) == (True, 0)
+        assert read.replayed().comparison is None
 
     def test_twice(self, read: World, embedded: EngineFactory) -> None:
         """

@@ -165,6 +165,75 @@ def test_many_changes(tmp_path: Path) -> None:
     assert replay_topology(chain.mirror.topology, Settings(engine="embedded")).ok
 
 
+def test_nan(tmp_path: Path) -> None:
+    """
+    NaN that stays NaN is no change: not where it is put again, nor beside other rows of its file, nor in a replay.
+    """
+    levels = Topology("levels", depots=["readings"], states="data/levels")
+    levels.state("level", key="sensor STRING", value="level DOUBLE, all ARRAY<DOUBLE>")
+    seen = Topology("seen", depots={"level": Depot("data/levels", state="level")}, states="data/seen")
+    seen.state("times", key="sensor STRING", value="times BIGINT, last DOUBLE")
+
+    @levels.function
+    def read(microbatch: Microbatch) -> None:
+        rows = microbatch.rows("readings")
+        level = rows["payload"].cast(pa.float64())
+        put = {"sensor": rows["key"], "level": level, "all": pa.array([[one] for one in level.to_pylist()])}
+        microbatch.state("level").put(pa.table(put))
+
+    @seen.function
+    def see(microbatch: Microbatch) -> None:
+        microbatch.state("times").combine(microbatch.rows("level"), times="count", last=("level", "last"))
+
+    first, second = Harness(levels, tmp_path), Harness(seen, tmp_path)
+    for readings in ({"a": "nan", "b": "1"}, {"b": "nan"}, {"a": "nan", "c": "2"}):
+        first.append([{"key": key, "payload": value} for key, value in readings.items()])
+        first.run()
+        second.run()
+    assert {row["sensor"]: row["times"] for row in second.state("times")} == {"a": 1, "b": 2, "c": 1}
+    for harness in (first, second):
+        assert replay_topology(harness.topology, Settings(engine="embedded")).ok
+
+
+@pytest.mark.slow_on_spark
+def test_state_that_does_not_change(tmp_path: Path, engine: EngineFactory) -> None:
+    """
+    A state that does not change holds nobody up: its old versions are not read again, and may be cleaned up.
+    """
+    given: dict[str, Any] = {"engine": engine.name, "session": engine.session, **engine.more}
+    words = Harness(upstream(), tmp_path, **given)
+    topology = Topology(
+        "both",
+        depots={name: Depot("data/words", state=name) for name in ("counts", "sentences")},
+        states="data/both",
+    )
+    topology.state("seen", key="depot STRING", value="rows BIGINT")
+
+    @topology.function
+    def see(microbatch: Microbatch) -> None:
+        for name in ("counts", "sentences"):
+            rows = microbatch.rows(name)
+            names = pa.table({"depot": pa.repeat(name, rows.num_rows)})
+            microbatch.state("seen").combine(names, rows="count")
+
+    both = Harness(topology, tmp_path, **given)
+    for _ in range(3):
+        words.append([{"payload": "-a"}])
+        words.run()
+        both.run()
+    both.restart()
+    DeltaTable(words.topology.location).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    words.append([{"payload": "-a"}])
+    words.run()
+    both.run()
+    assert both.state("seen") == [{"depot": "sentences", "rows": 4}]
+    words.append([{"payload": "a"}])
+    words.run()
+    both.rollback(3)
+    both.run()
+    assert both.state("seen") == [{"depot": "counts", "rows": 1}, {"depot": "sentences", "rows": 5}]
+
+
 @pytest.mark.slow_on_spark
 def test_set_back(chain: Chain) -> None:
     """
@@ -174,8 +243,9 @@ def test_set_back(chain: Chain) -> None:
         chain.say(text)
     chain.mirror.run()
     chain.words.rollback(2)
-    with pytest.raises(DepotChanged, match="takes back earlier microbatches"):
+    with pytest.raises(DepotChanged, match="takes back earlier microbatches") as stopped:
         chain.mirror.run()
+    assert f"version:{DeltaTable(chain.words.topology.location).version() + 1}" in stopped.value.hint
     told = Harness(mirror(chain.frames), chain.mirror.directory, on_depot_delete="ignore", **chain.given)
     told.run()
     assert told.state("copy") == chain.words.state("counts")

@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.topology.banks import bank, transfers
+from windrow.errors import TableRefused
 from windrow.settings.settings import Settings
 from windrow.testing import Crashed, Harness, Point
 from windrow.testing.clock import NOW
@@ -140,6 +141,32 @@ def rung(tmp_path: Path) -> Harness:
 def changed(harness: Harness, **events: str) -> Topology:
     """Return the topology with other events, over the same tables."""
     return ringing(**events).placed(harness.topology.depots, harness.topology.location, harness.topology.outputs)
+
+
+def test_into_a_table_that_is_there(tmp_path: Path) -> None:
+    """
+    A replay that was stopped halfway, or the recorded table itself, is not run on: `into` must have no table of states.
+    """
+
+    def stop(done: int, _: int) -> None:
+        if done == 2:
+            raise Crashed
+
+    harness = Harness(bank(), tmp_path / "bank")
+    for version in transfers(versions=3, size=4):
+        harness.append(version)
+        harness.run()
+    half, own = tmp_path / "half", tmp_path / "own"
+    with pytest.raises(Crashed):
+        replay_topology(harness.topology, EMBEDDED, str(half), progress=stop)
+    own.mkdir()
+    (own / "states").symlink_to(harness.topology.location)
+    for into in (half, own):
+        with pytest.raises(TableRefused, match="there is a table of states at"):
+            replay_topology(harness.topology, EMBEDDED, str(into), live=harness.clock)
+    harness.append([{"payload": "1"}])
+    assert replay_topology(harness.topology, EMBEDDED, str(tmp_path / "new")).ok
+    assert len(harness.history()) == 3
 
 
 class TestTicks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +153,19 @@ class TestWrong:
                 "the history ends with the last microbatch", "each version of the depot transfers is taken once",
                 "the versions of the depot transfers are taken in order",
             ]  # fmt: skip
+
+    @pytest.mark.parametrize("damage", ["another", "shorter", "other rows"])
+    def test_depot(self, harness: Harness, damage: str) -> None:
+        """
+        Another depot with as many rows in each version, a lost version and one with other rows are found.
+        """
+        location = Path(harness.topology.depots["transfers"].location)
+        if damage == "another":
+            shutil.rmtree(location)
+            for version in transfers(versions=8, size=5):
+                harness.append(version)
+        else:
+            (location / "_delta_log" / f"{8:020}.json").unlink()
+        if damage == "other rows":
+            harness.append(transfers(versions=9, size=5)[8])
+        assert checks(verified(harness)) == ["the depot transfers is the one that was read"]

@@ -120,11 +120,16 @@ def where(table: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
 
 
 def equal(one: pa.Array, other: pa.Array) -> pa.Array:
-    """Return where two columns have the same value; NULL is the same as NULL."""
+    """Return where two columns have the same value; NULL is the same as NULL, and NaN as NaN."""
     if pa.types.is_nested(one.type):
-        return pa.array([left == right for left, right in zip(one, other, strict=True)], pa.bool_())
+        pairs = zip(one, other, strict=True)
+        return pa.array([left == right or repr(left) == repr(right) for left, right in pairs], pa.bool_())
     both_null = pc.and_(pc.is_null(one), pc.is_null(other))
-    return pc.or_(both_null, pc.fill_null(pc.equal(one, other), False))
+    same = pc.or_(both_null, pc.fill_null(pc.equal(one, other), False))
+    if not pa.types.is_floating(one.type):
+        return same
+    # guard: nan-is-no-change
+    return pc.or_(same, pc.fill_null(pc.and_(pc.is_nan(one), pc.is_nan(other)), False))
 
 
 def without(table: pa.Table, rows: npt.NDArray[np.int64]) -> tuple[pa.Table, npt.NDArray[np.int64]]:

@@ -6,7 +6,9 @@ log names the files that each of them added.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 from urllib.parse import unquote
 
@@ -20,7 +22,8 @@ from windrow.delta.table import files_in, history
 from windrow.errors import DepotUnreadable
 from windrow.model.commits import CHANGE, FEED, VERSION
 
-FEED_IS_OFF = "does not have change data enabled"  # what delta-rs says
+FEED_IS_OFF = "does not have change data enabled"  # what delta-rs says of the first version
+SWITCHED_OFF = re.compile(r"Change Data not enabled for version: (\d+)")  # and where it is switched off
 
 
 def has_feed(table: DeltaTable) -> bool:
@@ -43,13 +46,21 @@ def changes(
         found = table.load_cdf(starting_version=first, ending_version=last, columns=wanted, allow_out_of_range=beyond)
         return pa.RecordBatchReader.from_stream(found)
     except DeltaError as error:
-        if FEED_IS_OFF not in str(error):
+        switched_off = SWITCHED_OFF.search(str(error))
+        if switched_off is None and FEED_IS_OFF not in str(error):
             raise
     own = pa.schema([(field.name, plain_type(field.type)) for field in pa.schema(table.schema().to_arrow())])
     schema = own.append(pa.field(CHANGE, pa.string())).append(pa.field(VERSION, pa.int64()))
     chosen = schema.names if wanted is None else wanted
     schema = pa.schema([schema.field(name) for name in chosen])
-    return pa.RecordBatchReader.from_batches(schema, _appended(table, first, last, schema))
+    if switched_off is None:
+        return pa.RecordBatchReader.from_batches(schema, _appended(table, first, last, schema))
+    at = int(switched_off[1])
+    parts = chain(
+        *(changes(table, a, b, wanted) for a, b in ((first, at - 1), (at + 1, last)) if a <= b),
+        _appended(table, at, at, schema),
+    )
+    return pa.RecordBatchReader.from_batches(schema, (part.select(schema.names).cast(schema) for part in parts))
 
 
 def without_feed(version: int) -> DepotUnreadable:

@@ -169,7 +169,13 @@ def commits(
     The fingerprint of a commit is the name of its reader (`by`) and a digest of the fields that it read (`said`).
     """
     found = [
-        Commit(int(one["version"]), microseconds(one["timestamp"]), rows_added(one), fingerprint(one, said, by))
+        Commit(
+            int(one["version"]),
+            microseconds(one["timestamp"]),
+            rows_added(one),
+            fingerprint(one, said, by),
+            one.get("operation") == "RESTORE",
+        )
         for one in history
     ]
     return sorted(found, key=lambda commit: commit.version)

@@ -52,16 +52,22 @@ class Slice(Arrived, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Versions of a table from `begin` on: its id, and the fingerprints of their commits and of the one before."""
+    """Versions of a table from `begin` on: its id, and the fingerprints of their commits and of the one before.
+
+    Those in `restored` are a RESTORE.
+    """
 
     depot_id: str
     begin: int
     fingerprints: Mapping[int, str]
+    restored: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, depot_id: str, begin: int, commits: Iterable[Commit]) -> Listed:
         """Return the versions of these commits of the log."""
-        return cls(depot_id, begin, {commit.version: commit.fingerprint for commit in commits})
+        listed = list(commits)
+        restored = frozenset(commit.version for commit in listed if commit.restores)
+        return cls(depot_id, begin, {commit.version: commit.fingerprint for commit in listed}, restored)
 
 
 class Arrivals(Protocol):
@@ -70,6 +76,10 @@ class Arrivals(Protocol):
     @property
     def listed(self) -> Listed:
         """Return the versions that the read covers."""
+
+    @property
+    def last(self) -> int | None:
+        """Return the last version up to which all rows are here, None if that is unknown."""
 
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice after `version`: whole versions of at most `max_messages`, or one larger version.

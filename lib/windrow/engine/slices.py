@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from windrow.formats.raw.byte_counts import Volume
 
 TIMES = ("event_time", "received_at")
+GO_ON = (
+    "The version was not read. `windrow run --accept {version}` goes on after it and reads none of its rows; "
+    'if a retention job deletes rows, on_depot_delete = "ignore" reads what such versions add.'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +121,5 @@ def refuse_changes(changes: pa.Table) -> None:
         first = changes[VERSION][0].as_py()
         raise DepotChanged(
             f"depot version {first} deletes or updates rows, but a depot may only grow",
-            f"The version was not read. To skip it and read none of its rows: `windrow run --accept {first}`; "
-            'if a retention job deletes rows, on_depot_delete = "ignore" reads what such versions add.',
+            GO_ON.format(version=first),
         )

@@ -13,6 +13,7 @@ FEED_COLUMNS = CHANGE, VERSION, COMMITTED_AT = ("_change_type", "_commit_version
 BYTES = "windrow.bytes"  # how many bytes of chunks a commit to a raw depot added, as Windrow records it
 ROWS_ADDED = ("numOutputRows", "num_added_rows")
 FILES_REMOVED = ("numRemovedFiles", "num_removed_files", "numRemovedFile")
+FILES_RESTORED = ("numRestoredFiles", "numRestoredFile")
 ROWS_REMOVED = ("numDeletedRows", "numUpdatedRows", "numTargetRowsDeleted", "numTargetRowsUpdated")
 CHANGES = ("DELETE", "UPDATE", "MERGE", "RESTORE", "TRUNCATE")
 SAID = ("timestamp", "operation", "operationMetrics", "engineInfo", "txnId")
@@ -25,13 +26,14 @@ class Commit:
     """A commit of the depot's log: its version, time (microseconds), and how many rows it added (None: unknown).
 
     `fingerprint` tells it from another commit with the same number. Only fingerprints of the same reader can be
-    compared: `log:...` comes from the log itself, `spark:...` from Spark.
+    compared: `log:...` comes from the log itself, `spark:...` from Spark. A RESTORE `restores` earlier rows.
     """
 
     version: int
     committed_at: int
     rows: int | None
     fingerprint: str = ""
+    restores: bool = False
 
 
 def is_other(found: str | None, known: str | None) -> bool:
@@ -55,12 +57,12 @@ def rows_added(commit: Mapping[str, Any]) -> int | None:
 
 
 def changes_rows(commit: Mapping[str, Any]) -> bool:
-    """Tell whether a commit (`operation, operationParameters, operationMetrics`) removed or changed rows."""
+    """Tell whether a commit (`operation, operationParameters, operationMetrics`) removed, changed or restored rows."""
     metrics = dict(commit.get("operationMetrics") or {})
     overwrites = dict(commit.get("operationParameters") or {}).get("mode") == "Overwrite"
     if not (overwrites or commit.get("operation") in CHANGES):
         return False
-    return any(int(metrics.get(name) or 0) for name in (*FILES_REMOVED, *ROWS_REMOVED))
+    return any(int(metrics.get(name) or 0) for name in (*FILES_REMOVED, *FILES_RESTORED, *ROWS_REMOVED))
 
 
 def fingerprint(commit: Mapping[str, Any], said: Sequence[str] = SAID, by: str = "log") -> str:

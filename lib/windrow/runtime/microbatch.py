@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
@@ -73,10 +74,16 @@ class Microbatch:
         self._timeout = algorithm.options(self.primed).phase_timeout
         self._phase("prime_ms")
 
-    def run_messages(self, read: Mapping[str | None, Read], latest: int, planned: Planned | None = None) -> Committed:
+    def run_messages(
+        self,
+        read: Mapping[str | None, Read],
+        latest: int,
+        planned: Planned | None = None,
+        passed: Mapping[str | None, Reached] | None = None,
+    ) -> Committed:
         """Process what was read of the depots; messages that are stamped after `latest` are ahead of the clock.
 
-        `planned` is what all attempts of a topology have in common.
+        `planned` is what all attempts of a topology have in common, `passed` the positions in depots that had no rows.
         """
         self._begun = self._clock.elapsed()
         depots = {name: self._taken(name, one, latest) for name, one in read.items()}
@@ -84,7 +91,7 @@ class Microbatch:
         processed = self._process(plan)
         now = self._clock.now()
         moved = {name: self.primed.depots[name].sources.seen(_moved(one), now) for name, one in depots.items()}
-        return self._commit(plan, processed, moved)
+        return self._commit(plan, processed, moved, passed or {})
 
     def _taken(self, name: str | None, read: Read, latest: int) -> DepotPlan:
         """Return what the microbatch takes from a depot, after counting it.
@@ -166,7 +173,13 @@ class Microbatch:
         self._phase("process_ms")
         return processed
 
-    def _commit(self, plan: Plan, processed: MicrobatchResult, moved: Mapping[str | None, Sources]) -> Committed:
+    def _commit(
+        self,
+        plan: Plan,
+        processed: MicrobatchResult,
+        moved: Mapping[str | None, Sources],
+        passed: Mapping[str | None, Reached] = MappingProxyType({}),
+    ) -> Committed:
         """Write the microbatch in one commit.
 
         The fence makes the commit fail if another driver has committed since prime, because counting the same messages
@@ -184,7 +197,7 @@ class Microbatch:
             "paused": plan.kind == "pause" or (self.primed.paused and plan.kind != "resume"),
             "rules": self._rules(plan),
         }
-        reached = {name: one.reached for name, one in plan.depots.items()}
+        reached = {**passed, **{name: one.reached for name, one in plan.depots.items()}}
         control = control_rows(self.primed, moved, processed.open, advanced, reached)
         history = self._history(plan, processed, done, moved, token)
         rows = pa.concat_tables([control, history])

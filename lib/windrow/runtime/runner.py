@@ -17,7 +17,9 @@ import pyarrow as pa
 
 from windrow.engine.arrivals import Arrivals
 from windrow.engine.result import MicrobatchResult
+from windrow.engine.slices import GO_ON
 from windrow.errors import (
+    DepotChanged,
     LedgerBehind,
     LedgerMoved,
     MicrobatchFailed,
@@ -352,6 +354,7 @@ class Runner:
                 for cursor, arrivals in found:
                     # guard: listed-of-known-depot
                     require_listed(arrivals.listed, cursor.known, cursor.reader.settings)
+                _refuse_restored(found, slices)
                 if not self._run(microbatch, slices, found) or self._in_step:
                     return
             except LedgerMoved:
@@ -364,12 +367,12 @@ class Runner:
         """
         latest, positions = microbatch.started_at + self._settings.max_clock_skew, self._positions()
         upto = {str(name): max(read.arrived.expected) for name, read in slices.items()}
-        planned = self._plan(microbatch, upto)
+        planned, passed = self._plan(microbatch, upto), _passed(found, slices)
         if planned is not None and planned.upto != upto:
-            slices = self._slices(found, planned)
+            slices, passed = self._slices(found, planned), {}
             if planned.upto.keys() != slices.keys():
                 return False
-        self._record(microbatch.run_messages(slices, latest, planned))
+        self._record(microbatch.run_messages(slices, latest, planned, passed))
         if self._plans is not None:
             self._plans.forget(positions)
         return True
@@ -513,13 +516,42 @@ class Runner:
 def _changed_commit(cursor: DepotCursor, version: int) -> Commit:
     """Return the commit of a depot version that deleted or rewrote rows. Raises NotFound for any other."""
     engine = cursor.reader.engine
+    found = [commit for commit in engine.depot_commits(version, version) if commit.version == version]
     # guard: only-changes-accepted
-    if version > cursor.latest or not engine.removes_rows(version):
+    if not found or not (found[0].restores or engine.removes_rows(version)):
         raise NotFound(
             f"depot version {version} has deleted or rewritten no rows",
             "Only such a version can be accepted; `windrow status` and the error of the run that stopped name it.",
         )
-    return next(commit for commit in engine.depot_commits(version, version) if commit.version == version)
+    return found[0]
+
+
+def _refuse_restored(found: Sequence[Found], slices: Mapping[str | None, Read]) -> None:
+    """Raise DepotChanged if a slice has a RESTORE: rows that it brings back have been read, or were deleted."""
+    for cursor, arrivals in found:
+        read = slices.get(cursor.reader.name)
+        restored = arrivals.listed.restored & read.arrived.expected.keys() if read else ()
+        # guard: restored-is-not-new
+        if restored and cursor.reader.settings.on_depot_delete == "error":
+            raise DepotChanged(
+                f"depot version {min(restored)} is a RESTORE and brings back rows of earlier versions",
+                GO_ON.format(version=min(restored)),
+            )
+
+
+def _passed(found: Sequence[Found], slices: Mapping[str | None, Read]) -> dict[str | None, Reached]:
+    """Return the positions at the ends of depots that were read, and had no rows.
+
+    Else a state of another topology that never changes would be read from its beginning each time, as long as it can.
+    """
+    passed = {}
+    for cursor, arrivals in found:
+        name, last, known = cursor.reader.name, arrivals.last, cursor.known
+        # guard: passed-without-rows
+        if name not in slices and last is not None and last > known.depot_version:
+            fingerprint = arrivals.listed.fingerprints.get(last)
+            passed[name] = replace(known, depot_version=last, commit_fingerprint=fingerprint)
+    return passed
 
 
 def _require_no_gap(found: Sequence[Found]) -> None:

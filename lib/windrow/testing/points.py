@@ -77,6 +77,11 @@ class ProbedArrivals:
         """Return the versions of the read."""
         return self._arrivals.listed
 
+    @property
+    def last(self) -> int | None:
+        """Return the last version of the read."""
+        return self._arrivals.last
+
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice, with a point."""
         arrived = self._arrivals.after(version, max_messages, upto)

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from windrow.errors import DepotChanged
+from windrow.errors import DepotChanged, TableRefused
 from windrow.model.clock import Clock
 from windrow.model.timestamps import microseconds_of
 from windrow.runtime.plans import Planned
@@ -100,7 +100,8 @@ def replay_topology(
 
     With a `live` clock the new table is then run on: it reads what came since, and what fell due fires as each event
     says. `progress` is called after each microbatch, with how many were run and how many there are. Raises NotFound if
-    the topology never ran, DepotUnreadable and DepotChanged if a depot no longer has what was read.
+    the topology never ran, TableRefused if `into` has a table of states, DepotUnreadable and DepotChanged if a depot no
+    longer has what was read.
     """
     first = next(iter(engines_of(topology, settings, spark).values()))
     require_run(topology, first)
@@ -111,6 +112,9 @@ def replay_topology(
         again = _placed(topology, directory, _starts(prime(first, list(topology.depots)), _begun(rows)))
         clock = RecordedClock(planned[0].now if planned else 0)
         engines = engines_of(again, settings, spark)
+        # guard: replay-into-new-table
+        if next(iter(engines.values())).ledger() is not None:
+            raise TableRefused(f"there is a table of states at {again.location} already", "Choose another --into.")
         runner = runner_of(again, engines, settings, clock)
         for done, one in enumerate(planned, 1):
             clock.at = one.now
@@ -205,7 +209,7 @@ def _difference(state: State, recorded: pa.Table, again: pa.Table) -> Difference
         return None
     mine = dict(zip(state.ids(recorded).to_pylist(), recorded.to_pylist(), strict=True))
     other = dict(zip(state.ids(again).to_pylist(), again.to_pylist(), strict=True))
-    keys = [id_ for id_ in mine | other if mine.get(id_) != other.get(id_)]
+    keys = [id_ for id_ in mine | other if repr(mine.get(id_)) != repr(other.get(id_))]  # as texts, NaN equals NaN
     if not keys:
         return None
     examples = [{"recorded": mine.get(id_), "replayed": other.get(id_)} for id_ in keys[:3]]

@@ -24,13 +24,15 @@ from windrow.columnar.arrow import no_rows, plain
 from windrow.delta.table import open_table, reading, table_files
 from windrow.engine.arrivals import Arrivals
 from windrow.engine.protocol import WholeEngine
-from windrow.errors import WindrowError
+from windrow.errors import DepotChanged, OtherDepot, WindrowError
 from windrow.model import canonical, tables
+from windrow.runtime.opening import require_depot
 from windrow.runtime.progress import LedgerState, Reached, prime
 from windrow.settings.settings import Settings
 from windrow.topology.history import Row, counting, history_of
 from windrow.topology.reading import in_columns, rows_of
 from windrow.topology.replay import replay_topology
+from windrow.topology.running import settings_of
 from windrow.topology.state import State
 from windrow.topology.status import engines_of, require_run
 from windrow.topology.topology import Topology
@@ -102,7 +104,8 @@ def verify_topology(
     depots, states = [], []
     for name, engine in engines.items():
         progress(f"the depot {name}")
-        books, found, unchecked = _check_depot(name, engine, counting(history), primed.depots[name].reached)
+        used = settings_of(topology, topology.depots[name], settings)
+        books, found, unchecked = _check_depot(name, engine, used, counting(history), primed.depots[name].reached)
         depots.append(books)
         differences += found
         findings += unchecked
@@ -129,7 +132,7 @@ def _check_numbers(history: list[Row], last: int) -> list[Difference]:
 
 
 def _check_depot(
-    name: str, engine: WholeEngine, history: list[Row], reached: Reached
+    name: str, engine: WholeEngine, settings: Settings, history: list[Row], reached: Reached
 ) -> tuple[DepotBooks, list[Difference], list[str]]:
     """Compare what was taken from a depot with its rows; return the books, differences and what is unchecked."""
     own = [row for row in history if row["depot"] == name]
@@ -140,12 +143,13 @@ def _check_depot(
     found = differing(f"each version of the depot {name} is taken once", "once", rows, "versions taken again")
     if versions != sorted(versions):
         found.append(Difference(f"the versions of the depot {name} are taken in order", "in order", "another order"))
-    if own:
-        check = f"the position in the depot {name} is that of the last microbatch that read it"
+    if own and reached.depot_version < own[-1]["depot_version"]:  # later versions may have had no rows
+        check = f"the position in the depot {name} is not before that of the last microbatch that read it"
         found += unequal(check, own[-1]["depot_version"], reached.depot_version, "is the version")
     begin = _begin(reached.start_from, versions)
     sums = dict(taken)
     try:
+        found += _check_identity(name, engine, settings, reached)
         counted = None if engine.depot().raw else _counted(engine, begin, reached.depot_version)
     except WindrowError as error:
         counted, unread = None, f": {error.message}"
@@ -171,6 +175,17 @@ def _check_depot(
         [*found, *differing(f"all rows of the depot {name} are taken", "as in the depot", rows, "versions")],
         [],
     )
+
+
+def _check_identity(name: str, engine: WholeEngine, settings: Settings, reached: Reached) -> list[Difference]:
+    """Check that a depot is the table that was read, and has the last commit that was read."""
+    try:
+        if reached.depot_id:
+            # guard: verified-depot-is-read-one
+            require_depot(engine, reached, settings)
+    except (OtherDepot, DepotChanged) as error:
+        return [Difference(f"the depot {name} is the one that was read", "its id and its commits", error.message)]
+    return []
 
 
 def _begin(start_from: str, versions: list[int]) -> int:

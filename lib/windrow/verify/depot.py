@@ -146,7 +146,14 @@ def feed_of(
     wanted = None if names is None else [*names, CHANGE, VERSION]
     ends = pairwise([first - 1, *sorted(version for version in without if first <= version <= last), last + 1])
     parts = [changes_of(table, a + 1, b - 1, wanted).read_all() for a, b in ends if a + 1 < b]
-    return pa.concat_tables(map(plain, parts), promote_options="default") if parts else _nothing(table, names)
+    if not parts:
+        return _nothing(table, names)
+    return pa.concat_tables(map(_with_version, parts), promote_options="default")
+
+
+def _with_version(feed: pa.Table) -> pa.Table:
+    """Return a part of the feed with versions of one type: delta-rs does not always choose the same."""
+    return plain(feed.set_column(feed.column_names.index(VERSION), VERSION, feed[VERSION].cast(pa.int64())))
 
 
 def _nothing(table: DepotTable, names: list[str] | None) -> pa.Table:

@@ -76,6 +76,7 @@ class EmbeddedArrivals:
     byte_count: Mapping[int, int]
     on_depot_delete: str
     conversion: Conversion
+    last: int
 
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice, None at the end."""
@@ -280,7 +281,7 @@ class EmbeddedEngine(DepotAndLedger):
             new = {version: count for version, count in conversion.counts(counts).items() if count != 0}
             byte_count, listed = conversion.byte_count(log, after, upto), Listed.of(depot.id, after + 1, commits)
             deleting = self._settings.on_depot_delete
-            handle(EmbeddedArrivals(self._depot, snapshot, listed, new, byte_count, deleting, conversion))
+            handle(EmbeddedArrivals(self._depot, snapshot, listed, new, byte_count, deleting, conversion, upto))
 
     def process(self, step: Step, arrived: Slice | None, live: Live) -> MicrobatchResult:
         """Run a step over the messages that arrived (None: a tick) and the open batches that it needs."""
