@@ -71,7 +71,7 @@ class TestExport:
             (("--out", "mine.csv"), "WINDROW-OUTPUT: mine.csv exists already\nName another file, or add --overwrite"),
             (("--out", "a.csv", "--messages", "--rejected"), "WINDROW-OUTPUT: --messages, --pivot and --rejected"),
             (("--out", "a.csv", "--pivot", "--rejected"), "WINDROW-OUTPUT: --messages, --pivot and --rejected"),
-            (("--out", "a.csv", "--type", "a"), "WINDROW-OUTPUT: --type names columns of --pivot"),
+            (("--out", "a.csv", "--type", "a"), "WINDROW-OUTPUT: --type needs --pivot"),
             (("--out", "-", "--json", "--format", "csv"), "WINDROW-OUTPUT: --json and --out -"),
             (("--out", "a.csv", "--from", "yesterday"), "WINDROW-SETTINGS: --from 'yesterday' is no time"),
             (("--out", "a.csv", "--since", "yesterday"), "WINDROW-SETTINGS: since = 'yesterday' is not a position"),

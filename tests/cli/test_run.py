@@ -43,7 +43,7 @@ class TestRun:
         assert f"stop    depot version {version} removed or changed rows" in windrow("status").out
         assert windrow("run", "--accept", str(version)).status == 0
         said = windrow("status").out
-        assert f"skipped depot version {version}, accepted: no row of it was read" in said
+        assert f"skipped depot version {version}, accepted: none of the rows were read" in said
         assert "stop " not in said
         assert windrow("run", "--accept", str(version + 1)).status == 2
 

@@ -120,7 +120,7 @@ class TestMessage:
             (("--key", "k", "--at", "now"), "--at 'now' is no time"),
             (("--key", "k", "--at", "1970-01-01", "--open"), "exclude each other"),
             (("batch//k/1/0", "--key", "k"), "an ID needs no --key"),
-            (("batch//k/1/0", "--from", "1970-01-01"), "--from and --to go with a list"),
+            (("batch//k/1/0", "--from", "1970-01-01"), "--from and --to apply only to a list"),
             (("--from", "soon"), "--from 'soon' is no time"),
             (("--key", "k", "--at", "1970-01-01"), "the depot has no message of key 'k'"),
         ],

@@ -147,8 +147,8 @@ def count_types(microbatch: Microbatch) -> None:
     assert "not JSON" in counting("show", "seen:topology", "--state", "types", "--key", "{type").err
     assert "a topology is replayed whole" in counting("replay", "seen:topology", "--max-delay", "1m").err
     assert "the states are equal" in counting("replay", "seen:topology").out
-    assert "--live goes with --into" in counting("replay", "seen:topology", "--live").err
-    assert "are of a topology" in counting("replay", "--ticks", "merged").err
+    assert "--live needs --into" in counting("replay", "seen:topology", "--live").err
+    assert "--live and --ticks merged need a topology" in counting("replay", "--ticks", "merged").err
     said = counting("replay", "seen:topology", "--ticks", "merged", "--into", "data/again", "--live")
     assert said.status == 0
     assert "Then 0 microbatches of what came since." in said.out
@@ -230,7 +230,7 @@ def test_verify(counting: Command) -> None:
     assert failed.status == 1
     assert "the history has each microbatch" in failed.out
     assert "do not apply to a topology" in counting("verify", "seen:topology", "--all").err
-    assert "--replay is of a topology" in counting("verify", "--replay").err
+    assert "--replay needs a topology" in counting("verify", "--replay").err
 
 
 def test_maintain(counting: Command) -> None:

@@ -149,7 +149,7 @@ def test_values(register: Any) -> None:
     refused = {row["content"].strip(): (row["reason"], row["detail"].partition(": ")[2]) for row in ledger.rejects()}
     assert refused == {
         b"wrong type": ("format_cast", "a: '1.5' is no int64"),
-        b"no text": ("format_syntax", "odd: TypeError: a set has no text"),
+        b"no text": ("format_syntax", "odd: TypeError: a set cannot become text"),
         b"list": ("format_syntax", "odd: TypeError: it returned list, not a mapping"),
         b"value": ("format_syntax", "not good"),
         b"key": ("format_syntax", "odd: KeyError: 'k'"),

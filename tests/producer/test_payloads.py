@@ -86,7 +86,7 @@ class TestSend:
         with Producer(depot, "q") as producer:
             producer.send(key="k", type="t", payload=5)
         assert payloads(depot) == [5]
-        with pytest.raises(SettingsError, match="no type of payload"):
+        with pytest.raises(SettingsError, match="unknown payload type"):
             Producer(depot, "r", payload="float")
 
     def test_bridge(self, depot: str) -> None:

@@ -224,7 +224,7 @@ class TestRestored:
         with pytest.raises(SettingsError, match="is between two closed batches"):
             export(world.ledger, "-", Choice(what="rejected", since=found.upto), "json")
         DeltaTable(world.ledger).delete("state = 'closed'")
-        with pytest.raises(LedgerRestored, match="wrote 3 closed rows or more, fewer are there"):
+        with pytest.raises(LedgerRestored, match="wrote 3 closed rows or more, but fewer are there"):
             windrow.read_closed(world.ledger, found.upto)
         DeltaTable(world.ledger).restore(0)
         world.runner(embedded).once()

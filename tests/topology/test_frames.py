@@ -52,11 +52,13 @@ def sales() -> Topology:
     return topology
 
 
-def test_frames(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("few_rows", [20_000, 0])
+def test_frames(spark: Any, tmp_path: Path, few_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Functions on frames and on Arrow tables see each other's changes, and all of it is in one commit, once, also after a
-    crash; outputs too.
+    crash; outputs too. So it is whether few aggregates come to the driver or all stay on the executors.
     """
+    monkeypatch.setattr("windrow.topology.frame_state.FEW_ROWS", few_rows)
     harness = Harness(sales(), tmp_path, engine="spark", session=spark)
     harness.create(pa.schema([("shop", pa.string()), ("amount", pa.int64()), ("at", pa.int64())]))
     harness.append(
@@ -87,7 +89,7 @@ def test_frames(spark: Any, tmp_path: Path) -> None:
     [("SELECT CAST(NULL AS BIGINT) AS user", "NULL in its key"), ("SELECT 1L AS user UNION ALL SELECT 1L", "twice")],
     ids=["null", "twice"],
 )
-def test_refused_keys(spark: Any, tmp_path: Path, rows: str, said: str) -> None:
+def test_refused_keys_of_put(spark: Any, tmp_path: Path, rows: str, said: str) -> None:
     """
     A key that is NULL, or stands twice, is refused, and nothing of the microbatch is written.
     """
@@ -101,6 +103,26 @@ def test_refused_keys(spark: Any, tmp_path: Path, rows: str, said: str) -> None:
     harness = Harness(topology, tmp_path, engine="spark", session=spark)
     harness.append([{"payload": "one"}])
     with pytest.raises(TopologyRefused, match=said):
+        harness.run()
+    assert list(harness.state("seen")) == []
+
+
+@pytest.mark.parametrize("few_rows", [20_000, 0])
+def test_refused_key_of_combine(spark: Any, tmp_path: Path, few_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Rows without a key are not left out: they are refused, on the driver and on the executors.
+    """
+    monkeypatch.setattr("windrow.topology.frame_state.FEW_ROWS", few_rows)
+    topology = Topology("users", depots=["events"], states="users")
+    topology.state("seen", key="user BIGINT", value="times BIGINT")
+
+    @topology.function
+    def see(microbatch: SparkMicrobatch) -> None:
+        microbatch.state("seen").combine(spark.sql("SELECT CAST(NULL AS BIGINT) AS user"), times="count")
+
+    harness = Harness(topology, tmp_path, engine="spark", session=spark)
+    harness.append([{"payload": "one"}])
+    with pytest.raises(TopologyRefused, match="NULL"):
         harness.run()
     assert list(harness.state("seen")) == []
 

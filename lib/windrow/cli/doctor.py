@@ -33,7 +33,7 @@ def doctor(
     """Find what is wrong with the machine, settings and tables.
 
     Each finding says what to do. Exit status 1 on any error. Doctor changes nothing. Without --network it starts no
-    Spark and uses the network only to read the tables. Of a topology it examines each depot and the table of states.
+    Spark and uses the network only to read the tables. For a topology it examines each depot and the table of states.
     """
     with aside.status("examining"):
         findings = _findings(call, topology, network)

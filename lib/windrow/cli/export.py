@@ -30,7 +30,7 @@ def export(
     out: Out,
     format_: Format = None,
     messages: Annotated[bool, typer.Option("--messages", help="One row a message of the closed batches.")] = False,
-    pivot: Annotated[bool, typer.Option("--pivot", help="One row of numbers a batch, one column a type.")] = False,
+    pivot: Annotated[bool, typer.Option("--pivot", help="One row of numbers for each batch, a column a type.")] = False,
     type_: Annotated[
         list[str] | None, typer.Option("--type", help="With --pivot: a column for this type; repeatable. Default: all.")
     ] = None,
@@ -48,7 +48,7 @@ def export(
     export continues (--since).
 
     --rejected --format raw writes the bytes that a format refused, unchanged and in the order of raw source, chunk and
-    offset, so that you can mend and ingest them again. The header of a csv is not among them.
+    offset, so that you can fix and ingest them again. They do not include the header of a csv.
     """
     from windrow.reading.export import Choice, What
     from windrow.reading.export import export as write
@@ -56,7 +56,7 @@ def export(
     if messages + pivot + rejected > 1:
         raise OutputRefused("--messages, --pivot and --rejected exclude each other", "Export each to a separate file.")
     if type_ and not pivot:
-        raise OutputRefused("--type names columns of --pivot", "Add --pivot, or leave it out.")
+        raise OutputRefused("--type needs --pivot", "Add --pivot, or leave --type out.")
     if call.json and out == "-":
         raise OutputRefused("--json and --out - both want standard output", "Name a file, or leave out --json.")
     what: What = "messages" if messages else "pivot" if pivot else "rejected" if rejected else "batches"

@@ -44,7 +44,7 @@ def init(
     given = None if text_or_bytes(type_) == type_ else name(type_)
     chosen = (replace(call, config=None) if written else call).settings(payload_type=given)
     if given and not written and parse(call.settings().payload_type or "string") != type_:
-        raise SettingsError(f"--payload {payload} is not what {file} says", f"Write payload_type = {given!r} there.")
+        raise SettingsError(f"--payload {payload} contradicts {file}", f"Write payload_type = {given!r} there.")
     if written:
         file.write_text(settings_file(chosen), encoding="utf-8")
     opened = open_engine(chosen)

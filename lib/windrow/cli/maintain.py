@@ -28,7 +28,7 @@ def maintain(
     """Compact small files, and remove old files.
 
     It removes files older than `keep` that the table no longer uses, and never deletes a row. It can run at the same
-    time as a batcher. Files of the depot that the ledger has yet to read stay, however old they are. Of a topology it
+    time as a batcher. Files of the depot that the ledger has yet to read stay, however old they are. For a topology it
     maintains the table of states and each depot.
     """
     from windrow.model.results import ROLES

@@ -87,7 +87,7 @@ class Call:
     def readable_settings(self, messages: bool = True) -> Iterator[Settings]:
         """Yield the settings of a command that reads with delta-rs; with `--engine spark`, Spark reads in the block.
 
-        Spark brings all rows of the ledger; without `messages`, those of the batches stay where they are.
+        Spark copies all rows of the ledger; without `messages`, the batches in the copy have none.
         """
         if self.flags.get("engine") != "spark":
             yield self.path_settings()

@@ -43,8 +43,8 @@ def replay(
         Ticks,
         typer.Option(
             "--ticks",
-            help="reuse: with the recorded ticks and flushes; fresh: without. Events of a topology fire as recorded, "
-            "whenever they are due, or (merged) as recorded if they were and the others when they are due.",
+            help="reuse: with the recorded ticks and flushes; fresh: without. A topology fires its events as recorded "
+            "(reuse), whenever they are due (fresh), or recorded ones as recorded and new ones when due (merged).",
         ),
     ] = "reuse",
     from_: Annotated[
@@ -57,7 +57,7 @@ def replay(
     source: Annotated[list[str] | None, typer.Option("--source", help="Only this source; may be repeated.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Tell so many changes and moves at most.")] = SHOWN,
     live: Annotated[
-        bool, typer.Option("--live", help="Of a topology, with --into: then process what came since, as a run does.")
+        bool, typer.Option("--live", help="For a topology, with --into: then go on like a run with what came since.")
     ] = False,
 ) -> int:
     """Replay the recorded log into a new ledger, and compare.
@@ -71,10 +71,12 @@ def replay(
         if (rules, window, max_delay, from_, to, key, source) != (None,) * 7:
             raise SettingsError("a topology is replayed whole", "Only --into, --ticks and --live apply to it.")
         if live and into is None:
-            raise SettingsError("--live goes with --into", "Name the directory of the tables that stay.")
+            raise SettingsError("--live needs --into", "Name a directory for the new tables: --into DIRECTORY.")
         return _replay_topology(topology, call.settings(), into, ticks, live, call.json)
     if live or ticks == "merged":
-        raise SettingsError("--live and --ticks merged are of a topology", "`windrow run` goes on from a new ledger.")
+        raise SettingsError(
+            "--live and --ticks merged need a topology", "To go on from a new ledger, use `windrow run`."
+        )
     from windrow.replaying import Portion
     from windrow.replaying import replay as play
 

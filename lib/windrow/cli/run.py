@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 Every = Annotated[str | None, typer.Option("--every", help="Go on, looking at the depot this often, e.g. 10s.")]
 Accept = Annotated[
     int | None,
-    typer.Option("--accept", min=1, help="Go past this depot version, which deleted or rewrote rows; read none of it."),
+    typer.Option(
+        "--accept", min=1, help="Skip this depot version, which deleted or rewrote rows; read none of its rows."
+    ),
 ]
 MaintainEvery = Annotated[
     str | None, typer.Option("--maintain-every", help="With --every: maintain tables this often, e.g. 1h, or never.")

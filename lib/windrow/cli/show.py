@@ -45,9 +45,11 @@ def show(
         typer.Option("--state", help="With MODULE:NAME: rows of this state; --key is the key, or all of it as JSON."),
     ] = None,
     from_: Annotated[
-        str | None, typer.Option("--from", help="Batches with event times from here on, and such rejected messages.")
+        str | None, typer.Option("--from", help="Batches and rejected messages from this event time on.")
     ] = None,
-    to: Annotated[str | None, typer.Option("--to", help="Those before this event time, ISO 8601.")] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Batches and rejected messages before this event time, ISO 8601.")
+    ] = None,
     limit: Limit = 10,
 ) -> None:
     """Show batches, rejections, what became of a message, a state.
@@ -61,7 +63,7 @@ def show(
         return
     _refuse_contradictions([id is not None, open_, closed, rejected, at is not None], id, key, source)
     if (from_, to) != (None, None) and (id is not None or at is not None):
-        raise SettingsError("--from and --to go with a list", "Leave them out, or the ID or --at.")
+        raise SettingsError("--from and --to apply only to a list", "Leave them out, or leave out the ID or --at.")
     begin = None if from_ is None else moments.microseconds(from_, "--from")
     end = None if to is None else moments.microseconds(to, "--to")
     if type_ is not None and at is None:

@@ -107,7 +107,7 @@ class TopologyLook:
         return asdict(self.standing)
 
     def lines(self) -> list[str]:
-        """Return what stands above the table of depots."""
+        """Return the lines above the table of depots."""
         found = self.standing
         lines = [
             f"topology  {found.topology}, states in {found.path}, microbatch {found.microbatch}",
@@ -123,7 +123,7 @@ class TopologyLook:
         return [offsets_table(self.standing.depots)]
 
     def remarks(self) -> list[str]:
-        """Return which depots were read before."""
+        """Return the lines about depots that were read before."""
         return [
             f"depot {name} was read before and is no longer one of the topology; its place is kept"
             for name in self.standing.other_depots
@@ -322,16 +322,15 @@ def _next_stop(found: Status) -> list[str]:
     version = found.depot.changed_version
     if version is None:
         return []
-    return [
-        f"stop    depot version {version} removed or changed rows: a run stops there unless it ignores or accepts that"
-    ]
+    what = f"depot version {version} removed or changed rows: the next run stops there, unless it ignores that"
+    return [f"stop    {what}; `windrow run --accept {version}` skips it"]
 
 
 def _accepted(found: Status) -> list[str]:
     """Say which versions were accepted."""
     versions = found.depot.accepted_versions
     which = f"version{'s' * (len(versions) > 1)} {', '.join(map(str, versions))}"
-    return [f"skipped depot {which}, accepted: no row of it was read"] if versions else []
+    return [f"skipped depot {which}, accepted: none of the rows were read"] if versions else []
 
 
 def _open(found: Status) -> str:
@@ -391,7 +390,7 @@ def _quantiles(needed: NeededDelay) -> list[str]:
 
 
 def _too_old(needed: NeededDelay, most: int | None) -> str:
-    """Say which max_delay would have kept what was too old, and, of many sources, what most of them need."""
+    """Say which max_delay would have kept what was too old, and, if there are many sources, what most of them need."""
     if needed.needed_us is None:
         return ""
     each = needed.by_source

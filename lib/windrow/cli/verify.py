@@ -42,14 +42,14 @@ def verify(
         bool, typer.Option("--strict", help="Exit status 1 also where something could not be checked.")
     ] = False,
     replay: Annotated[
-        bool, typer.Option("--replay", help="Of a topology: run its microbatches again, and compare the states.")
+        bool, typer.Option("--replay", help="For a topology: run its microbatches again, and compare the states.")
     ] = False,
 ) -> int:
     """Check that the ledger holds every message exactly once.
 
     It looks for each message of the depot in the ledger. Code that is independent of the batcher then derives from the
     log the processing times, the rejections with their reasons and the batches of each stream, message by message, and
-    compares them with the ledger. Exit status 1 on any difference. Of a topology it checks that each row of its depots
+    compares them with the ledger. Exit status 1 on any difference. For a topology it checks that each row of its depots
     was taken once, and that the files of its states are sound.
     """
     if topology is not None:
@@ -58,7 +58,7 @@ def verify(
             raise SettingsError("--at, --most and --all do not apply to a topology", "--replay and --strict do.")
         return _verify_topology(topology, call.settings(), replay, strict, call.json)
     if replay:
-        raise SettingsError("--replay is of a topology", "`windrow replay` replays the ledger of the batcher.")
+        raise SettingsError("--replay needs a topology", "To replay the ledger of the batcher, use `windrow replay`.")
     from windrow.verify import verify as check
 
     with call.readable_settings() as chosen, aside.status("verifying") as spinner:
@@ -104,7 +104,7 @@ def _print_books(report: TopologyReport) -> None:
         held = f"{count(state.rows, 'row')} in {count(state.files, 'file')}"
         say(f"state {state.name}: {held}, digest {state.digest[:16]}{again}", markup=False)
     _print_found(report.findings, report.differences)
-    unchecked = "[yellow]not all was checked; in the rest no difference[/yellow]"
+    unchecked = "[yellow]not everything was checked; in the rest no difference[/yellow]"
     good = "[green]no difference[/green]" if report.complete else unchecked
     say(good if report.ok else f"[red]{count(len(report.differences), 'difference')}[/red]")
 

@@ -67,7 +67,7 @@ def without_feed(version: int) -> DepotUnreadable:
     """Return the error for a version whose changes the change feed did not record."""
     return DepotUnreadable(
         f"depot version {version} changed rows while the change data feed was off, so its new rows are unknown",
-        f"`windrow run --accept {version}` goes on after it and reads none of its rows.",
+        f"To skip this version and read none of its rows: `windrow run --accept {version}`.",
     )
 
 

@@ -52,7 +52,7 @@ class Log(Protocol):
         """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
 
     def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
-        """Return the names of files whose rows versions added, with its version; which versions removed rows."""
+        """Return the names of the files that versions added, with the version; and which versions removed rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class DeltaRsLog:
             return commits(found, lambda stamp: int(stamp) * 1_000, SAID, "log")
 
     def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
-        """Return the names of files whose rows versions added, with its version; which versions removed rows."""
+        """Return the names of the files that versions added, with the version; and which versions removed rows."""
         table = latest_table(self.location, "depot")
         with reading(self.location, "depot"):
             commits = list(history(table, first, last, files=True))

@@ -68,7 +68,7 @@ def unreadable(location: str, role: str, error: Exception) -> TableUnreadable:
     if BEYOND_DELTA_RS.search(str(error)):
         hint = "The table has a feature that only Spark reads: add --engine spark."
     if "catalog-managed" in str(error):
-        hint = "A catalog has its last commits: give its name in the catalog, and add --engine spark."
+        hint = "Its last commits are in a catalog: give its name there, and add --engine spark."
     return TableUnreadable(f"the {role} at {location} cannot be read: {first_line(error)}", hint)
 
 

@@ -56,7 +56,7 @@ class Conversion:
         if has_states(table.schema):
             raise TableRefused(
                 f"{settings.depot} has the states of a topology",
-                'Say what changes of which state to read: Depot("...", state="...").',
+                'Name the state whose changes to read: Depot("...", state="...").',
             )
         if rows and _has_no_messages(settings, table):
             return cls(None, None, table.schema, table.payload, verbatim=True)

@@ -121,8 +121,8 @@ def refuse_set_back(microbatches: pa.Table) -> None:
     if microbatches.num_rows:
         first = microbatches[VERSION][0].as_py()
         raise DepotChanged(
-            f"version {first} of the ledger that is read as a depot takes back earlier microbatches: a rollback or a "
-            "RESTORE",
+            f"version {first} of the ledger that is read as a depot takes back earlier microbatches: somebody "
+            "rolled it back or restored it",
             'The version was not read. Set on_depot_delete = "ignore" to read what it changed like any other change; '
             f'or begin a new table of states, which has only what changed since: start_from = "version:{first + 1}".',
         )

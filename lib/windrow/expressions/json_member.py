@@ -8,7 +8,7 @@ from windrow.expressions.casts import Value, cast, quoted
 
 # What a path of get_json_object leads through: fields by name, and then elements by number.
 STEP = re.compile(r"""\.([\w@:-]+)|\['([\w@:. -]+)'\]|(?<!\$)\[(\d+)\]""")
-# DuckDB reads JSON that Jackson, which Spark reads with, does not: commas at ends, NaN, and what is beyond its limits.
+# DuckDB reads JSON that Jackson, Spark's parser, refuses: trailing commas, NaN, and what exceeds Jackson's limits.
 LAX = (
     r",[ \t\r\n]*[}\]]|[:,\[][ \t\r\n]*-?(?i:nan|inf(?:inity)?)[ \t\r\n]*[,}\]]|[0-9.]{1000}|"
     r"(?:[\[{][^\[{]*){1000}"
@@ -20,19 +20,19 @@ WHEN NOT coalesce(regexp_matches({x}, '^[ \t\r\n]*\{{'), false) THEN NULL
 WHEN json_valid({x}) AND NOT regexp_matches({x}, '{lax}') THEN CASE coalesce(json_type({x}, {path}), 'NULL')
     WHEN 'NULL' THEN CASE WHEN {twice} THEN error('JSON with a name twice: ' || {x}) {null} END
     WHEN 'DOUBLE' THEN CASE WHEN NOT regexp_matches({found}, '[.eE]') THEN {found}
-        WHEN isinf(CAST({found} AS DOUBLE)) THEN error('beyond a double: ' || {found}) ELSE {double} END
+        WHEN isinf(CAST({found} AS DOUBLE)) THEN error('too large for a double: ' || {found}) ELSE {double} END
     WHEN 'OBJECT' THEN {whole}
     WHEN 'ARRAY' THEN {whole}
     ELSE {found} END
 WHEN regexp_matches({x}, '^[^}}\x00-\x1f'']*\}}?$') AND NOT regexp_matches({x}, '\\u[dD]|{lax}') THEN NULL
-ELSE error('not everybody reads this as JSON: ' || {x}) END"""
+ELSE error('Spark may read this JSON otherwise: ' || {x}) END"""
 
 
 def json_member(*values: Value) -> Value | None:
     """Return get_json_object(text, path) as Spark finds it: the first field of a name that has a value.
 
-    An error is what Spark reads otherwise, or may: JSON that is not quite JSON, a name twice, a number beyond a double.
-    None for other arguments than a text and a path of names and numbers.
+    What Spark reads differently, or may, is an error: JSON that is not quite JSON, a name twice, a number beyond a
+    double. None for other arguments than a text and a path of names and numbers.
     """
     path = str(values[-1].literal) if values else ""
     steps = STEP.findall(path)
@@ -55,6 +55,6 @@ def json_member(*values: Value) -> Value | None:
         found=found,
         double=cast(Value(f"CAST({found} AS DOUBLE)", "DOUBLE"), "STRING").sql,
         whole=f"CASE WHEN regexp_matches({found}, '{UNLIKE}') "
-        f"THEN error('JSON that not everybody writes alike: ' || {found}) ELSE {found} END",
+        f"THEN error('Spark may write this JSON otherwise: ' || {found}) ELSE {found} END",
     )
     return Value(f"({sql})", "STRING")

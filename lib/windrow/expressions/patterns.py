@@ -1,10 +1,10 @@
-"""Regular expressions of Java that RE2, with which DuckDB matches, matches alike."""
+"""Regular expressions of Java that RE2, the engine of DuckDB, matches in the same way."""
 
 from __future__ import annotations
 
 import re
 
-# Patterns that Java and RE2 match alike, some in other words (RE2); a solid one never matches an empty text.
+# Patterns that Java and RE2 match alike, some written differently (RE2); a solid one never matches an empty text.
 ATOM = r"(?:[\w /:;,=@#%&!~<>\"'-]|\\[dDwW./\\-]|\[\^?(?:\w-\w|[\w /:;,.=@#+*]|\\[dw.])+-?\])"
 MORE = rf"(?:{ATOM}|\.|\\[sS])(?:[+*?]\??|\{{\d{{1,2}}(?:,\d{{0,2}})?\}}\??)?"
 PATTERN = re.compile(rf"\^?(?:{MORE}|\||\((?![?*+{{])|\)(?![+*?{{]))*\$?")
@@ -14,7 +14,7 @@ EATS_RETURN = re.compile(r"(?:\[\^[^\]]*\]|\\[sDW])(?![+*](?!\?))")
 
 
 def in_re2(text: str) -> str | None:
-    """Return a pattern of Java in RE2's words, None if its meaning may differ there."""
+    """Return a pattern of Java as RE2 writes it, None if it may mean something else there."""
     if not PATTERN.fullmatch(text):
         return None
     # Java's $ stands before a line end at the end of the text, but never inside of \r\n.

@@ -1,6 +1,6 @@
-"""Find the ends of records with a function of another package, which is trusted with nothing.
+"""Find the ends of records with a function of another package, whose results are checked.
 
-What it returns is checked, so that it can neither lose bytes nor stand still.
+So an error in the function can neither lose bytes nor make a run hang.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ from windrow.model.section import ByteSize, Count, Part
 class FormatPart(Part):
     """`[format]`: what is in the chunks of a raw depot."""
 
-    type: str | None = Field(None, description="csv, json, native, lines, length-prefixed, or that of a package")
+    type: str | None = Field(None, description="csv, json, native, lines, length-prefixed, or the format of a package")
     fields: dict[str, str] = Field(default_factory=dict, description="name = type, such as float64 or timestamp[us]")
     options: dict[str, str | int | float | bool] = Field(
-        default_factory=dict, description="what the format of another package takes"
+        default_factory=dict, description="settings of the format of a package"
     )
     record_delimiter: str = Field("\n", description="csv, json, lines: what ends a record; json: empty for none")
     delimiter: str = Field(",", description="csv: what stands between two columns")
@@ -41,7 +41,7 @@ class FormatPart(Part):
     max_chunks: Count = Field(256, description="per microbatch, whole depot versions; a larger one is one microbatch")
     max_read_bytes: Count = Field(268_435_456, description="bytes of chunks per microbatch, as far as the log says")
     executor_chunks: int = Field(
-        0, ge=0, description="so many in a microbatch go to Spark's executors; 0: what is above max_read_bytes"
+        0, ge=0, description="from so many chunks on, Spark's executors read; 0: only above max_read_bytes"
     )
 
     @field_validator("type")

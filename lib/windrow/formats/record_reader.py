@@ -44,7 +44,7 @@ def per_record(
     """Return a format of which `read` turns one record into values by field name, or None for a record to skip.
 
     `ends` says where records end: at a delimiter, which `read` does not get; by an automaton; or where a function
-    `(data, begin) -> int | None` says. After a record of more than `max_record_bytes` framing resumes behind the next
+    `(data, begin) -> int | None` says. After a record of more than `max_record_bytes` framing resumes after the next
     `resume_at`; without it, the rest of the source is rejected. With `text`, a source may begin with a byte-order mark.
     Raises SettingsError for fields of fixed size.
     """
@@ -138,7 +138,7 @@ def _text(value: Any) -> bytes | None:  # noqa: PLR0911 one line for each type
         return str(value).encode()
     if isinstance(value, Mapping | list | tuple):
         return json.dumps(value, ensure_ascii=False, default=_plain).encode()
-    raise TypeError(f"a {type(value).__name__} has no text")
+    raise TypeError(f"a {type(value).__name__} cannot become text")
 
 
 def _plain(value: Any) -> Any:

@@ -22,7 +22,7 @@ SCALARS = {
 NAMES = {type_: name for name, type_ in SCALARS.items()}
 FIELD = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*[: ]\s*([A-Za-z]+)\s*")
 STRUCT = re.compile(r"STRUCT\s*<(.*)>", re.IGNORECASE | re.DOTALL)
-HINT = f"Types are {', '.join(SCALARS)}, and a struct of them, as in STRUCT<celsius: DOUBLE, unit: STRING>."
+HINT = f"Use {', '.join(SCALARS)}, or a struct of them, such as STRUCT<celsius: DOUBLE, unit: STRING>."
 
 
 def parse(text: str) -> pa.DataType:
@@ -40,7 +40,7 @@ def parse(text: str) -> pa.DataType:
 def _scalar(text: str) -> pa.DataType:
     found = SCALARS.get(text.strip().upper())
     if found is None:
-        raise SettingsError(f"{text!r} is no type of payload", HINT)
+        raise SettingsError(f"unknown payload type {text!r}", HINT)
     return found
 
 

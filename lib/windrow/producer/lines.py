@@ -116,7 +116,7 @@ class Reader:
         if self._typed and (fields.whole or "payload" in fields.texts):
             raise SettingsError(
                 f"the payloads of this depot are {name_of(payload)}, not text",
-                "Map payload to a field with such values.",
+                "Map payload to a field that has such values.",
             )
         self._source = fields.texts.get("source", source)
         self._known = frozenset(fields.names.values())

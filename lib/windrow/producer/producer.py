@@ -50,8 +50,8 @@ class Producer(Sender):
         """Tell whether the depot's payloads are bytes instead of text. Raises TableRefused if they are neither."""
         if text_or_bytes(self.payload) != self.payload:
             raise TableRefused(
-                f"a bridge keeps payloads as text or bytes, but those of the depot are {name(self.payload)}",
-                "Let the bridge create a depot of its own, and set payload_type and [depot.columns] for the ledger.",
+                f"a bridge writes text or bytes, but the payloads of this depot are {name(self.payload)}",
+                "Let the bridge create its own depot, and set payload_type and [depot.columns] for the ledger.",
             )
         return bool(self.payload == pa.binary())
 

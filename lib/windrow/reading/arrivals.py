@@ -58,7 +58,7 @@ def not_found(log: DepotTable, asked: Asked, at: int, mapped: bool, batch: str) 
     stream = QueryBuilder().register("depot", log).execute(" ".join(statement))
     near = [str(row["event_time"]) for row in records(pa.RecordBatchReader.from_stream(stream).read_all())]
     if not near:
-        return NotFound(what, "It has none at any other time either.")
+        return NotFound(what, "It has none at any other time, either.")
     return NotFound(what, f"The nearest are at {', '.join(dict.fromkeys(near))}. {batch}")
 
 

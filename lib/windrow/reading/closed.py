@@ -3,8 +3,8 @@
 A position is the number of a microbatch, not a version of the table: every final row says which microbatch wrote it,
 and neither OPTIMIZE nor VACUUM nor a cleanup of the log changes that. After a RESTORE, however, numbers are used again.
 So a position also has a fingerprint of its microbatch, as in `41@0f3c9a6e21b4`: another microbatch 41, or another
-ledger at the same place, has another one. `41@0f3c9a6e21b4/500` is a position inside: behind the first 500 batches that
-microbatch 41 closed, in the order of their ids.
+ledger at the same place, has another one. `41@0f3c9a6e21b4/500` is a position inside a microbatch: after the first 500
+batches that microbatch 41 closed, in the order of their ids.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Span:
         if found != self.rows:
             raise LedgerRestored(
                 f"microbatches {self.begin + (self.after is None)} to {self.end} wrote {self.rows} {self.state} rows, "
-                f"{found} are there",
+                f"but {found} are there",
                 BY_HAND,
             )
 
@@ -112,7 +112,10 @@ def span(book: Ledger, state: Final, since: str | int | None, rows_at_once: int 
     reached = book.progress().microbatch
     begin, read = _checked_position(book, since, reached)
     if read and state != "closed":
-        raise SettingsError(f"since = {since!r} is between two closed batches", "Give a position without a slash.")
+        raise SettingsError(
+            f"since = {since!r} is between two closed batches",
+            "Only closed batches can begin there: give a position without a slash.",
+        )
     after = _id_of(book, state, begin, read) if read else None
     first = begin if read else begin + 1
     history = book.rows("microbatch", f"microbatch, {state} AS written", f"microbatch >= {first}", "ORDER BY 1")
@@ -137,7 +140,7 @@ def _id_of(book: Ledger, state: Final, number: int, count: int) -> str:
     """Return the id of the last of the first `count` rows that a microbatch wrote. Raises LedgerRestored."""
     found = book.rows(state, "id", f"{WRITTEN_IN[state]} = {number}", f"ORDER BY id LIMIT 1 OFFSET {count - 1}")
     if not found.num_rows:
-        raise LedgerRestored(f"microbatch {number} wrote {count} {state} rows or more, fewer are there", BY_HAND)
+        raise LedgerRestored(f"microbatch {number} wrote {count} {state} rows or more, but fewer are there", BY_HAND)
     return str(found["id"][0].as_py())
 
 

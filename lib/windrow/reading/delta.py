@@ -28,7 +28,7 @@ LEDGER_COLUMNS = {"id", "state", "messages", "messages_read", "token"}
 
 
 class TableLog(Protocol):
-    """What the log of a table says, as a reader gives it; what a `DeltaTable` has too it answers in the same way."""
+    """What a reader knows of the log of a table; methods that a `DeltaTable` has too give the same answers."""
 
     def metadata(self) -> Any:
         """Return an object with the table's `id` and its properties, `configuration`."""

@@ -1,9 +1,9 @@
 """Closed batches as rows of numbers: one row a batch, one column a type, or six where a batch may repeat types.
 
-A payload that is DOUBLE or BIGINT is a number. So is a text that is one in decimal digits, such as `-1.5e3`, with
-nothing around it; any other text counts as missing. Payloads of other types are refused. Where all microbatches split
-at repeated types, the column of a type holds its number. Where one kept repeats, a type has the columns `first`,
-`last`, `min`, `max`, `mean` and `count` of its numbers, in the order of the batch; `min` and `max` pass over NaN.
+A payload that is DOUBLE or BIGINT is a number. So is a text of decimal digits, such as `-1.5e3`, with nothing around
+it; any other text counts as missing. Payloads of other types are refused. Where all microbatches split at repeated
+types, the column of a type holds its number. Where one kept repeats, a type has the columns `first`, `last`, `min`,
+`max`, `mean` and `count` of its numbers, in the order of the batch; `min` and `max` ignore NaN.
 """
 
 from __future__ import annotations

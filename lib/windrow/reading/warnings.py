@@ -1,6 +1,6 @@
-"""Say what is off: windows that split early, sources that are rejected, and a `max_delay` that is too short.
+"""Warn of what is wrong: windows that split early, sources that are rejected, and a `max_delay` that is too short.
 
-What counts is what was read since the rules or the mapping of the depot last changed: whoever acts on a warning is not
+Only what was read since the rules or the mapping of the depot last changed counts: whoever acts on a warning is not
 told again. The statements are Spark SQL that DataFusion and DuckDB know too; `{batch}` is the ledger.
 """
 
@@ -122,8 +122,8 @@ def _sources(book: Ledger, limits: WarnPart) -> Iterator[LedgerWarning]:
     mapping = json.loads(book.rows("microbatch", "columns", "kind = 'data'", COLUMNS)["columns"][0].as_py() or "{}")
     yield LedgerWarning(
         "ledger-sources",
-        f"nearly all messages of {', '.join(named + more)} were rejected: how far their event time is from their "
-        "processing is the median",
+        f"nearly all messages of {', '.join(named + more)} were rejected; behind and ahead are the median of "
+        "event time minus processing time",
         f"If their clocks are wrong, write under [depot.columns]{'' if mapping else TABLE}: event_time = "
         + json.dumps(corrected(mapping, {row["source"]: offsets[row["source"]] for row in found}), ensure_ascii=False),
     )
@@ -133,7 +133,7 @@ TABLE = ' (depot = "..." becomes table = "..." under [depot])'
 
 
 def corrected(mapping: Mapping[str, str], offsets: Mapping[str, int]) -> str:
-    """Return the expression of `event_time` in a mapping that sets right the clocks of sources that are off (us)."""
+    """Return the expression of `event_time` in a mapping that corrects the clocks of sources by their offsets (us)."""
     source, event_time = (" ".join(mapping.get(name, name).split()) for name in ("source", "event_time"))
     whens = [f"WHEN {source} = {_text(name)} THEN {-offset}" for name, offset in offsets.items()]
     shift = f"CASE {' '.join(whens)} ELSE 0 END"
@@ -154,7 +154,7 @@ def _text(source: str) -> str:
 
 
 def _delay(book: Ledger, limits: WarnPart) -> Iterator[LedgerWarning]:
-    """Tell when too many messages are too old, apart from those of wrong clocks."""
+    """Tell when too many messages are too old, not counting those of wrong clocks."""
     for found in _found(book, DELAY, limits):
         late, read = found["late"], found["messages"]
         yield LedgerWarning(

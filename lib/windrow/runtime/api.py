@@ -39,9 +39,8 @@ def run(
 
     `spark` is the session to use; without one the settings choose the engine. `report` is called after each commit.
     `observers` (see `windrow.operate`) are also called on retries, at the start and at the end; an observer that raises
-    does not stop the run. `accept` is a depot version that deleted or rewrote rows: the run goes past it, and reads
-    none of its rows. Returns a summary of the run. Raises the errors of `windrow.errors`; commits made before an error
-    stay.
+    does not stop the run. `accept` is a depot version that deleted or rewrote rows: the run skips it, and reads none of
+    its rows. Returns a summary of the run. Raises the errors of `windrow.errors`; commits made before an error stay.
     """
     settings, clock = settings or Settings.load(), clock or WallClock()
     if once and spark is None and accept is None and (idle := idle_summary(settings, clock, observers)) is not None:

@@ -153,7 +153,7 @@ def _not_ours(engine: WholeEngine, table: _Table) -> str | None:
     wanted = table.settings.maintain.depot
     # guard: ledger-is-no-depot
     if table.maintenance.description() == tables.LEDGER_COMMENT:
-        return "as it is a ledger, which whoever writes it maintains"
+        return "as it is a ledger, which its own batcher maintains"
     if wanted == "never":
         return "as [maintain] depot says"
     if wanted == "own" and table.maintenance.description() not in (tables.DEPOT_COMMENT, chunks.COMMENT):

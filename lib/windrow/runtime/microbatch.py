@@ -139,7 +139,7 @@ class Microbatch:
         return self.run_alone("pause" if paused else "resume", MicrobatchResult.nothing(self.primed.progress.schema))
 
     def run_accept(self, commit: Commit) -> Committed:
-        """Go past a depot version without reading its rows."""
+        """Skip a depot version: read none of its rows."""
         reached = replace(self.primed.reached, depot_version=commit.version, commit_fingerprint=commit.fingerprint)
         return self.run_alone("accept", MicrobatchResult.nothing(self.primed.progress.schema), {None: reached})
 

@@ -138,7 +138,7 @@ class Runner:
             self.summary.maintained.extend(self._maintain())
 
     def accept(self, version: int) -> None:
-        """Read the depot up to the version before `version`, then go past that one without reading its rows.
+        """Read the depot up to the version before `version`, then skip that one without reading its rows.
 
         Does nothing if the ledger has read that version. Raises NotFound for a version that lost no rows.
         """

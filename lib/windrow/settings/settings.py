@@ -208,7 +208,7 @@ class Settings(BaseSettings):
         default_factory=dict, description="for a depot of your own: message column = expression over its columns"
     )
     payload_type: str = Field(
-        "", description="type of the ledger's payloads, as in DOUBLE; empty: BINARY stays BINARY, all else becomes text"
+        "", description="type of payloads, such as DOUBLE; empty: BINARY stays BINARY, all else becomes text"
     )
     ledger: str = Field("data/ledger", min_length=1, description="Delta table of batches, rejections and history")
     views: str = Field("", description="schema of the views over a catalog ledger; empty: the ledger's own")
@@ -234,7 +234,7 @@ class Settings(BaseSettings):
         default_factory=dict, description="for object stores: what the environment lacks, e.g. AWS_REGION"
     )
     table_properties: dict[str, str] = Field(
-        default_factory=dict, description="Delta properties of tables that Spark creates, over Windrow's own"
+        default_factory=dict, description="Delta properties of tables that Spark creates; they override Windrow's own"
     )
     rules: RulesPart = RulesPart()
     ingest: IngestPart = IngestPart()

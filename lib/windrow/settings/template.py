@@ -42,7 +42,7 @@ STORAGE = """\
 """
 
 TABLE_PROPERTIES = """\
-# Tables that Spark creates: Delta properties that a catalog demands, over Windrow's own; see docs/platforms.md.
+# Delta properties of tables that Spark creates; they override Windrow's own. See docs/platforms.md.
 # [table_properties]
 # "delta.enableDeletionVectors" = "true"
 """

@@ -43,12 +43,12 @@ def check_format(
     start: bytes = b"",
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    """Check a format, and return the fields of the good records. Raises AssertionError, which tells the bytes.
+    """Check a format, and return the fields of the good records. Raises AssertionError, which shows the bytes.
 
-    Each of `good` is the bytes of one good record, each of `bad` is rejected as it is and costs no other record. Of
-    `malformed`, and of random damages to all of them, only what holds for any bytes is checked: each byte is in a
-    record, rejected or kept, and the result does not depend on cuts, order of arrival and microbatches. A source begins
-    with `start`, such as a header.
+    Each item of `good` is the bytes of one good record. Each item of `bad` is rejected and does not affect other
+    records. For `malformed`, and for random damage to all of these, only what holds for any bytes is checked: each byte
+    is in a record, rejected or kept, and the result does not depend on cuts, order of arrival and microbatches. A
+    source begins with `start`, such as a header.
     """
     shape = random.Random(seed)
     format_ = format_of(settings if isinstance(settings, FormatPart) else FormatPart(**settings))
@@ -150,7 +150,9 @@ class RawLedger:
         staged = stage(rows, self.partial, self.format)
         known, ids = set(self.partial["id"].to_pylist()), staged.partial["id"].to_pylist()
         assert len(set(ids)) == len(ids), f"a partial row comes twice: {ids}"
-        assert [one in known for one in ids] == staged.partial["known"].to_pylist(), "a partial row is misknown"
+        assert [one in known for one in ids] == staged.partial["known"].to_pylist(), (
+            "a partial row has the wrong `known`"
+        )
         kept = self.partial.filter(pc.invert(pc.is_in(self.partial["id"], staged.partial["id"].combine_chunks())))
         new = staged.partial.filter(pc.not_equal(staged.partial["state"], tables.GONE))
         before, self.partial = self.byte_count(), pa.concat_tables([kept, new])

@@ -51,7 +51,7 @@ class Crashed(Exception):
 class Harness:
     """A topology with its depots and states in a directory, which topologies that form a chain share.
 
-    The locations in the topology are not used; only by its last part a topology finds the states of another one.
+    The locations in the topology are not used, except that a topology finds the states of another one by the last part.
     `engine` is `embedded` or, with a `session`, `spark`; `settings` are those of `windrow.toml`. Failed microbatches
     are not retried unless `retries` is set.
     """

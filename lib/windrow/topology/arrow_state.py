@@ -82,8 +82,13 @@ class ArrowState:
             return
         keys = self._state.keys.names
         self._state.require_columns(rows.column_names, self._state.keys, "combine")
-        new = _aggregated(rows, keys, asked)
-        before = self.get(new if keys else None)
+        self.join(_aggregated(rows, keys, asked), asked)
+
+    def join(self, new: pa.Table, asked: list[Combined]) -> None:
+        """Join aggregates, one row for each key with `value 0`, `value 1`, ..., with the values before."""
+        if not new.num_rows:
+            return
+        before = self.get(new if self._state.keys.names else None)
         joined = {name: before[name] for name in before.column_names}
         for number, one in enumerate(asked):
             value = self._state.values.field(one.value)

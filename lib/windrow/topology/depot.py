@@ -12,7 +12,8 @@ class Depot:
 
     A table with the columns of messages is read as messages, after mapping `columns` (as `[depot.columns]`). A raw
     depot is read by the `[format]` of the settings, the ledger of a batcher as its closed batches, and any other table
-    as its own rows. Of a topology's table of states, what each of its microbatches changed in a `state` is read.
+    as its own rows. With `state`, a topology's table of states is read as what each of its microbatches changed in this
+    state.
 
     If several depots have reached the same time, the one with the smallest `priority` is read first.
     """

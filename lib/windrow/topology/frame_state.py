@@ -1,4 +1,8 @@
-"""A state as a function that works with Spark DataFrames reads and changes it. Its rows stay on the executors."""
+"""A state as a function that works with Spark DataFrames reads and changes it. Its rows stay on the executors.
+
+If `combine` reduces the new rows to a few, these go to the driver and are joined with the state there, as in a function
+that works with Arrow tables, because a commit of a few rows is much faster.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +23,8 @@ from windrow.errors import BrokenPromise, TopologyRefused
 from windrow.model import messages, tables
 from windrow.model.floors import Floors
 from windrow.model.tables import CHANGED, DELETED
+from windrow.topology.arrow_state import ArrowState
 from windrow.topology.combining import Combined, Given, parsed
-from windrow.topology.functions import of_depot
 from windrow.topology.order import ADDED, ORDER, timed
 from windrow.topology.state import State
 
@@ -35,15 +39,18 @@ if TYPE_CHECKING:
 
 ID = pa.field("id", pa.string())
 HAS_ROW = "windrow has a row"
+FEW_ROWS = 20_000  # that come to the driver
 
 
 class FrameState:
     """The rows of a state, as functions so far have left them. Frames have key and value columns."""
 
-    def __init__(self, declared: State, stored: DataFrame) -> None:
+    def __init__(self, declared: State, opened: SparkOpen) -> None:
         """Wrap the stored rows: `id` and the columns."""
-        self._state, self._stored = declared, stored
+        self._state, self._opened = declared, opened
+        self._stored = opened.frame_of_state(declared.name, declared.columns)
         self._changed: DataFrame | None = None
+        self._few = self._nothing()  # instead of a frame, what has changed as long as that is few rows
 
     @classmethod
     def of(cls, declared: State, plan: Plan) -> Self:
@@ -51,10 +58,11 @@ class FrameState:
         opened = plan.primed.fence.open
         if not isinstance(opened, SparkOpen):
             raise BrokenPromise("the states of a topology on Spark are read by Spark")
-        return cls(declared, opened.frame_of_state(declared.name, declared.columns))
+        return cls(declared, opened)
 
     def all(self) -> DataFrame:
         """Return all rows of the state."""
+        self._spread()
         stored = self._stored.select(self._state.columns.names)
         if self._changed is None:
             return stored
@@ -67,12 +75,9 @@ class FrameState:
         A key that has no row gets the initial values, which are NULL unless declared.
         """
         names = self._state.keys.names
-        wanted = self._conformed(self._keys(keys, "get"), self._state.keys, "get") if names else self._one_row()
-        found = self.all().withColumn(HAS_ROW, F.lit(True))
-        joined = wanted.join(found, names, "left") if names else wanted.join(found, F.lit(True), "left").drop("one")
-        types = from_arrow_schema(self._state.columns)
-        values = [self._filled(one.name).cast(types[one.name].dataType).alias(one.name) for one in self._state.values]
-        return joined.select(*[F.col(f"`{name}`") for name in names], *values)
+        return self._with_values(
+            self._conformed(self._keys(keys, "get"), self._state.keys, "get") if names else self._one_row().drop("one")
+        )
 
     def put(self, rows: DataFrame) -> None:
         """Write rows, each key once, in place of the rows with the same keys. Raises TopologyRefused."""
@@ -98,28 +103,37 @@ class FrameState:
         self._state.require_columns(rows.columns, self._state.keys, "combine")
         aggregates = [self._aggregate(one).alias(f"value {number}") for number, one in enumerate(asked)]
         new = rows.groupBy(*names).agg(*aggregates, F.count("*").alias("rows")).where("rows > 0").drop("rows")
-        new = new.select(*self._typed(self._state.keys), *[F.col(f"`value {n}`") for n in range(len(asked))])
-        before = self.get(new.select(names)) if names else self.get()
-        both = before.join(new, names) if names else before.crossJoin(new)
+        new = kept(new.select(*self._typed(self._state.keys), *[F.col(f"`value {n}`") for n in range(len(asked))]))
+        if self._changed is None:
+            few = plain(new.limit(FEW_ROWS + 1).toArrow())
+            if few.num_rows <= FEW_ROWS:
+                self._few.join(few, asked)
+                return
+        both = self._with_values(new)
         types = from_arrow_schema(self._state.values)
         joined = {one.value: _joined(one, f"value {n}", types[one.value].dataType) for n, one in enumerate(asked)}
         self.put(both.select(*names, *[joined.get(name, F.col(f"`{name}`")).alias(name) for name in values]))
 
     def take_over(self, changed: pa.Table) -> None:
         """Begin with what functions that work with Arrow tables have changed."""
-        if changed.num_rows:
-            self._changed = frame_of(self._stored.sparkSession, changed.drop_columns(["id"]))
+        self._few.take_over(changed)
+        if changed.num_rows > FEW_ROWS:
+            self._spread()
 
     def collected(self) -> pa.Table:
         """Bring what has changed so far to the driver: `id`, the columns, and `deleted`."""
-        wanted = pa.schema([*self._state.columns, pa.field(DELETED, pa.bool_())])
         if self._changed is None:
-            return pa.schema([ID, *wanted]).empty_table()
+            return self._few.changed
+        wanted = pa.schema([*self._state.columns, pa.field(DELETED, pa.bool_())])
         rows = plain(self._changed.select(wanted.names).toArrow()).cast(wanted)
         return rows.add_column(0, ID, self._state.ids(rows))
 
+    def few_changes(self) -> pa.Table | None:
+        """Return the rows to write if they are on the driver, as `ArrowState.changes` does; None if there are none."""
+        return self._few.changes()
+
     def changes(self, schema: pa.Schema) -> DataFrame | None:
-        """Return the ledger rows to write, with `known` and `changed`; None if no function changed the state."""
+        """Return the ledger rows to write, with `known` and `changed`; None if there are none, or only few."""
         if self._changed is None:
             return None
         columns = pa.schema([ID, *self._state.columns, pa.field(DELETED, pa.bool_())])
@@ -133,6 +147,15 @@ class FrameState:
         written = joined.where((F.col("known") | ~F.col(DELETED)) & ~(unchanged if comparable else F.lit(False)))
         state = F.when(F.col(DELETED), tables.GONE).otherwise(F.lit(self._state.name)).alias("state")
         return _in_columns(written.select("id", state, *self._state.columns.names, "known"), schema)
+
+    def _nothing(self) -> ArrowState:
+        return ArrowState(self._state, lambda ids: self._opened.of_state(self._state.name, self._state.columns, ids))
+
+    def _spread(self) -> None:
+        """Go on with a frame: the few rows that have changed become one."""
+        if self._few.changed.num_rows:
+            self._changed = frame_of(self._stored.sparkSession, self._few.changed.drop_columns(["id"]))
+            self._few = self._nothing()
 
     @property
     def _values(self) -> list[str]:
@@ -154,6 +177,15 @@ class FrameState:
         self._state.require_columns(rows.columns, columns, what)
         return rows.select(*self._typed(columns))
 
+    def _with_values(self, keys: DataFrame) -> DataFrame:
+        """Add the values of the state to rows that have its keys, those of `get` where it has no row."""
+        names = self._state.keys.names
+        found = self.all().withColumn(HAS_ROW, F.lit(True))
+        joined = keys.join(found, names, "left") if names else keys.join(found, F.lit(True), "left")
+        types = from_arrow_schema(self._state.columns)
+        values = [self._filled(one.name).cast(types[one.name].dataType).alias(one.name) for one in self._state.values]
+        return joined.select(*[F.col(f"`{name}`") for name in keys.columns], *values)
+
     def _filled(self, name: str) -> Column:
         """Return a value of `get`: the initial one where the state has no row."""
         if name not in self._state.initial:
@@ -165,6 +197,7 @@ class FrameState:
         return rows.join(others.select(names), names, "left_anti") if names else rows.limit(0)
 
     def _change(self, new: DataFrame) -> None:
+        self._spread()
         stays = None if self._changed is None else self._without(self._changed, new)
         self._changed = new if stays is None else stays.unionByName(new)
 
@@ -205,31 +238,26 @@ def _timing(given: tuple[Any, ...], batches: Iterator[pa.RecordBatch]) -> Iterat
         yield from timed(plain(pa.Table.from_batches([batch])), *given).to_batches()
 
 
-def joined(
-    plan: Plan, states: Sequence[FrameState], here: Sequence[pa.Table], history: Mapping[str, object]
-) -> MicrobatchResult:
-    """Return the rows to commit as a frame: those of states, and those that the driver has (`here`)."""
+def frames_of_depots(plan: Plan) -> list[DataFrame]:
+    """Return what formats rejected or left unfinished on the executors, each frame with the name of its depot."""
     engine, schema = cast("SparkEngine", plan.engine), plan.primed.progress.schema
-    session = engine.session_at_work
-    frames = [rows for state in states if (rows := state.changes(schema)) is not None]
-    frames += [_in_columns(frame_of(session, rows), schema) for rows in here if rows.num_rows]
+    frames = []
     for name, depot in plan.depots.items():
-        if depot.arrived is None:
-            continue
-        if depot.arrived.path == "executors":
-            given = engine.executor_input(depot.arrived, schema, plan.microbatch).extra
+        if depot.arrived is not None and depot.arrived.path == "executors":
             prefix = f"{tables.identifier('of', pa.array([name]))[0].as_py()}/"
-            named = [
-                one.withColumn("id", F.concat(F.lit(prefix), "id")).withColumn("depot", F.lit(name)) for one in given
-            ]
-        else:
-            extra = depot.arrived.extra_rows(plan.microbatch, schema)
-            named = [frame_of(session, of_depot(one, name)) for one in extra if one.num_rows]
-        frames += [_in_columns(one, schema) for one in named]
-    if not frames:
-        nothing = MicrobatchResult.nothing(schema)
-        return MicrobatchResult(nothing.rows, nothing.counts, Floors.empty(), history=history)
-    rows, counts = _counted(reduce(lambda one, other: one.unionByName(other), frames))
+            for one in engine.executor_input(depot.arrived, schema, plan.microbatch).extra:
+                named = one.withColumn("id", F.concat(F.lit(prefix), "id")).withColumn("depot", F.lit(name))
+                frames.append(_in_columns(named, schema))
+    return frames
+
+
+def joined(
+    plan: Plan, frames: Sequence[DataFrame], here: Sequence[pa.Table], history: Mapping[str, object]
+) -> MicrobatchResult:
+    """Return the rows to commit as a frame: `frames` and the tables that the driver has (`here`)."""
+    engine, schema = cast("SparkEngine", plan.engine), plan.primed.progress.schema
+    tables_of = [_in_columns(frame_of(engine.session_at_work, rows), schema) for rows in here if rows.num_rows]
+    rows, counts = _counted(reduce(lambda one, other: one.unionByName(other), [*frames, *tables_of]))
     return MicrobatchResult(rows, counts, Floors.empty(), path="executors", history=history)
 
 

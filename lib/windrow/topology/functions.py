@@ -28,6 +28,8 @@ from windrow.topology.state import State
 from windrow.topology.topology import Function, Topology
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from windrow.topology.frame_state import FrameState
 
 
@@ -154,23 +156,38 @@ class Work:
 
     def result(self, here: pa.Table, history: Mapping[str, object]) -> MicrobatchResult:
         """Return the rows to commit: those of the states, those that are `here`, and what formats gave besides."""
-        frames = [state for state in self.states.values() if not isinstance(state, ArrowState)]
-        changed = [state.changes() for state in self.states.values() if isinstance(state, ArrowState)]
+        changed = [
+            state.changes() if isinstance(state, ArrowState) else state.few_changes() for state in self.states.values()
+        ]
         tables_of = [rows for rows in changed if rows is not None]
-        spread = any(one.arrived is not None and one.arrived.path == "executors" for one in self.plan.depots.values())
-        if frames or spread:
+        extra = [of_depot(rows, name) for name, one in self.plan.depots.items() for rows in self._extra(one)]
+        spread = any(_is_on_executors(one) for one in self.plan.depots.values())
+        frames = self._frames(spread)
+        if frames:
             from windrow.topology.frame_state import joined
 
-            return joined(self.plan, frames, [here, *tables_of], history)
-        extra = [of_depot(rows, name) for name, one in self.plan.depots.items() for rows in self._extra(one)]
-        rows = pa.concat_tables([here, *extra])
+            return joined(self.plan, frames, [here, *extra, *tables_of], history)
+        rows, path = pa.concat_tables([here, *extra]), "executors" if spread else "driver"
         counts = Counts.with_states(rows, tables_of)
-        return MicrobatchResult(rows, counts, Floors.empty(), history=history, states=tables_of)
+        return MicrobatchResult(rows, counts, Floors.empty(), path=path, history=history, states=tables_of)
+
+    def _frames(self, spread: bool) -> list[DataFrame]:
+        """Return the rows to commit that are on the executors."""
+        schema, states = self.plan.primed.progress.schema, self.states.values()
+        changed = [state.changes(schema) for state in states if not isinstance(state, ArrowState)]
+        frames = [rows for rows in changed if rows is not None]
+        if spread:
+            from windrow.topology.frame_state import frames_of_depots
+
+            frames += frames_of_depots(self.plan)
+        return frames
 
     def _extra(self, depot: DepotPlan) -> list[pa.Table]:
         """Return the rejected and the unfinished records of a raw depot."""
         schema = self.plan.primed.progress.schema
-        return [] if depot.arrived is None else depot.arrived.extra_rows(self.plan.microbatch, schema)
+        if depot.arrived is None or _is_on_executors(depot):
+            return []
+        return depot.arrived.extra_rows(self.plan.microbatch, schema)
 
     def _table(self, depot: str) -> pa.Table:
         """Return the new rows of a depot."""
@@ -248,6 +265,10 @@ class Work:
         if name not in states:
             raise TopologyRefused(f"there is no state {name!r}", f"The states are {', '.join(states)}.")
         return states[name]
+
+
+def _is_on_executors(depot: DepotPlan) -> bool:
+    return depot.arrived is not None and depot.arrived.path == "executors"
 
 
 def of_depot(rows: pa.Table, depot: str | None) -> pa.Table:

@@ -5,8 +5,8 @@ that depend on nothing else give the same states. Microbatches that a rollback t
 the directory of the new table. Source of the idea: the replay of Triceps.
 
 A topology may have changed since. With `fresh` ticks its events fire whenever they are due, in microbatches between the
-recorded ones; with `merged` ticks those that the history knows keep their recorded times, and only new ones fire so.
-The new table records what fired, so a replay of it is exact. A live run can go on from there.
+recorded ones; with `merged` ticks the recorded ones keep their times, and only new ones fire whenever they are due. The
+new table records what fired, so a replay of it is exact. A live run can go on from there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay did: how many microbatches it ran, how often events fired, and which states came out otherwise.
+    """What a replay did: how many microbatches it ran, how often events fired, and which states differ.
 
     `live` microbatches followed on the wall clock.
     """

@@ -56,7 +56,7 @@ def _of_python(text: str) -> Exception | None:
     if absent := ABSENT.search(text):
         return EngineUnavailable(
             f"the Python of Spark's executors has no module {absent[1]!r}",
-            "Install Windrow, and the packages of your formats, on every machine, and set its Python: "
+            "Install Windrow, and the packages of your formats, on every machine, and name the Python there: "
             "--conf spark.pyspark.python=/path/to/python.",
         )
     failed = FORMAT.search(text)

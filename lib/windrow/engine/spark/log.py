@@ -73,7 +73,7 @@ class SparkLog:
         return [one | {"timestamp": one["timestamp"] // 1_000} for one in reversed(self._since(since, None))]
 
     def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
-        """Return the names of files whose rows versions added, with its version; which versions removed rows."""
+        """Return the names of the files that versions added, with the version; and which versions removed rows."""
         found = detail(self.session, self.reference)
         return ({}, set()) if found is None else files_in_log(self.session, found["location"], first, last)
 

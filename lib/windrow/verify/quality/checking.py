@@ -30,12 +30,12 @@ def check(
 ) -> Checked:
     """Validate the latest version of a ledger, a path or a name, against suites (default: all of this package).
 
-    `max_rejected` and `limits` (those of `[warn]`) are what the suites of this package warn by. Without a Spark session
-    DuckDB reads a ledger at a path; your own expectations need Spark. `docs` is a directory for
-    Data Docs. `progress` is called with what was done, the number of steps done, and of all steps. Call it from one
-    thread at a time and never inside `foreachBatch`: Great Expectations has one name for the rows that its queries
-    read. Raises MissingExtra, EngineUnavailable, TableMissing, TableRefused, TableUnreadable, OutputRefused, and
-    ExpectationBroken for an expectation that did not run.
+    `max_rejected` and `limits` (those of `[warn]`) are the limits of this package's suites. Without a Spark session
+    DuckDB reads a ledger at a path; your own expectations need Spark. `docs` is a directory for Data Docs. `progress`
+    is called with what was done, the number of steps done, and of all steps. Call it from one thread at a time and
+    never inside `foreachBatch`: Great Expectations has one name for the rows that its queries read. Raises
+    MissingExtra, EngineUnavailable, TableMissing, TableRefused, TableUnreadable, OutputRefused, and ExpectationBroken
+    for an expectation that did not run.
     """
     library()
     _require_directory(docs)

@@ -51,12 +51,12 @@ def rejected_messages(
     sources = _no_row(
         "ledger_sources",
         statement(SOURCES, chosen),
-        f"Of each source at most {chosen.rejected_share:g} is too old or too futuristic ([warn] rejected_share).",
+        f"At most {chosen.rejected_share:g} of a source's messages are too old or futuristic ([warn] rejected_share).",
     )
     delay = _no_row(
         "ledger_delay",
         statement(DELAY, chosen),
-        f"At most {chosen.late_share:g} of all messages, but those of such sources, is too old ([warn] late_share).",
+        f"At most {chosen.late_share:g} of the other sources' messages are too old ([warn] late_share).",
     )
     return _suite("rejected_messages", (share, sources, delay, *own))
 
