@@ -80,6 +80,19 @@ class TestRun:
         assert flags[0] in failed.err
 
 
+def test_deleted_rows(counting: Command, tmp_path: Path) -> None:
+    """
+    Where rows of the depot were deleted, the run of a topology points at nothing that a topology does not have.
+    """
+    counting("run", "seen:topology")
+    DeltaTable(tmp_path / "data" / "depot").delete()
+    stopped = counting("run", "seen:topology")
+    assert (stopped.status, "(not of a topology)" in stopped.err) == (3, True)
+    version = str(DeltaTable(tmp_path / "data" / "depot").version())
+    refused = counting("run", "seen:topology", "--accept", version)
+    assert (refused.status, 'on_depot_delete = "ignore"' in refused.err) == (2, True)
+
+
 def test_pause_and_resume(counting: Command) -> None:
     """
     A paused topology reads nothing until it is resumed; the status says so.

@@ -69,7 +69,10 @@ def run(
         return
     call.refuse_tables()
     if accept is not None:
-        raise SettingsError("--accept does not apply to a topology", "Begin a new ledger after that version.")
+        raise SettingsError(
+            "--accept does not apply to a topology",
+            'Set on_depot_delete = "ignore" to read what such versions add, or begin a new table of states after it.',
+        )
     if dry_run:
         raise SettingsError("a topology has no --dry-run", "Try it in a test with windrow.testing.Harness.")
     run_topology(topology, chosen, work, call.json, "Nothing new, nothing due.")
