@@ -302,4 +302,5 @@ def first_line(error: BaseException) -> str:
     first = (ours or classified or messages or [type(error).__name__])[0].removeprefix("Caused by: ").removeprefix(": ")
     causes = [line.removeprefix(CAUSE) for line in messages[1:] if line.startswith(CAUSE)]
     whole = ": ".join([first, *causes])
+    whole = whole.encode(errors="backslashreplace").decode()  # half of a character is no text for Arrow
     return whole if len(whole) <= LONGEST_LINE else f"{whole[:LONGEST_LINE]}..."

@@ -225,6 +225,18 @@ class TestType:
             world.runner(embedded, payload_type="DOUBLE")
         assert not DeltaTable.is_deltatable(world.ledger)
 
+    @pytest.mark.parametrize("kind", ["DOUBLE", "STRING"])
+    def test_type_that_no_payload_has(self, tmp_path: Path, kind: str) -> None:
+        """
+        The error names the type of the depot's column, also one that no payload has.
+        """
+        depot, ledger = str(tmp_path / "depot"), str(tmp_path / "ledger")
+        singles = table(log(1)[0]).drop_columns(["payload"])
+        write_deltalake(depot, singles.append_column("payload", pa.repeat(pa.scalar(1.5, pa.float32()), len(singles))))
+        settings = windrow.Settings(depot=depot, ledger=ledger, engine="embedded", payload_type=kind)
+        with pytest.raises(MessagesError, match=f"payload_type is {kind}, but the depot has payloads of type float"):
+            windrow.run(settings)
+
 
 # What a depot of one's own has, what it is mapped by, the type, and the payloads that come out.
 MAPPED = [

@@ -1023,10 +1023,14 @@ TYPED = {
             "'-1.5e-7'",
             "'2E+3'",
         ),
+        *("-odd_double", "-double", "-0e0", "- -odd_double"),
         *("' NaN '", "'nan'", "'-INF'", "'+infinity'", "'.5'", "if(truth, 1.5, NULL)"),
     ],
     "BIGINT": ["full", "integer", "tiny", "double", "CAST(money AS BIGINT)", "'-12'"],
-    "BOOLEAN": ["truth", "tiny", "'TRUE'", "'n'", "'1'", "long > 0", "NULL"],
+    "BOOLEAN": [
+        *("truth", "tiny", "'TRUE'", "'n'", "'1'", "long > 0", "NULL", "' Yes\t'", "TRY_CAST('\x7fno\n' AS BOOLEAN)"),
+        *("TRY_CAST('on' AS BOOLEAN)", "TRY_CAST('' AS BOOLEAN)", "TRY_CAST(text AS BOOLEAN)"),
+    ],
     "STRUCT<size: BIGINT, Name: STRING>": [
         *("thing", "(thing)", "named_struct('size', long, 'NAME', text)", "struct(int AS size, latin AS name)"),
         "named_struct('name', concat(text, '!'), 'unused', moment, 'size', NULL)",
@@ -1071,6 +1075,22 @@ class TestTyped:
         """
         with pytest.raises(ExpressionError, match=why):
             mapped("payload", text).duckdb_select(ODD.schema, parse(kind))
+
+    def test_zero_has_a_sign(self):
+        """
+        The negative of 0.0 is -0.0, which is another payload.
+        """
+        zeros = pa.table({"value": [0.0, -0.0]})
+        found = mapped("payload", "-value", ["value"]).apply(zeros, parse("DOUBLE")).read_all()["payload"]
+        assert list(map(repr, found.to_pylist())) == ["-0.0", "0.0"]
+
+    def test_tried_truth(self):
+        """
+        TRY_CAST gives NULL for a text that is neither true nor false, also without Spark.
+        """
+        texts = pa.table({"text": ["true", " No\n", "on", "", "maybe", None]})
+        found = mapped("payload", "TRY_CAST(text AS BOOLEAN)").apply(texts, parse("BOOLEAN")).read_all()["payload"]
+        assert found.to_pylist() == [True, False, None, None, None, None]
 
     @pytest.mark.parametrize(("kind", "text"), [("DOUBLE", "'1d'"), ("DOUBLE", "'1e400'"), ("BOOLEAN", "'maybe'")])
     def test_stops(self, kind, text):

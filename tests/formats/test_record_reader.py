@@ -32,6 +32,7 @@ READ: dict[bytes, Any] = {
 }
 ERRORS: dict[bytes, Exception] = {
     b"value": ValueError("not good"),
+    b"half": ValueError("no pair in \ud800"),
     b"key": KeyError("k"),
     b"encoding": UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
     b"disk": OSError("the disk is gone"),
@@ -139,7 +140,7 @@ def test_values(register: Any) -> None:
     Whatever kind of value a format returns, it has the type of its field, or is rejected; the others stay good.
     """
     settings = register("by_line") | {"fields": {"a": "int64", "b": "string", "c": "float64", "d": "date"}}
-    ledger = ledger_of(settings, b"".join(record + b"\n" for record in [*READ, *list(ERRORS)[:3]]))
+    ledger = ledger_of(settings, b"".join(record + b"\n" for record in [*READ, *list(ERRORS)[:4]]))
     rows = {row["offset"]: tuple(row[name] for name in "abcd") for row in ledger.fields()}
     nested = '{"x": [1, null, "2026-01-31"]}'
     assert [rows[at] for at in sorted(rows)] == [
@@ -152,12 +153,29 @@ def test_values(register: Any) -> None:
         b"no text": ("format_syntax", "odd: TypeError: a set cannot become text"),
         b"list": ("format_syntax", "odd: TypeError: it returned list, not a mapping"),
         b"value": ("format_syntax", "not good"),
+        b"half": ("format_syntax", "no pair in \\ud800"),
         b"key": ("format_syntax", "odd: KeyError: 'k'"),
         b"encoding": (
             "format_encoding",
             "not UTF-8: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
         ),
     }
+
+
+def deep(settings: FormatPart, fields: tuple[Field, ...]) -> Format:
+    value = {"a": [b"abcd", None, "YQ=="], "b": b"text", "c": {"x": b""}, "d": (np.int64(7), True)}
+    return per_record(settings, fields, lambda record: {"all": value, **value})
+
+
+def test_bytes_inside(register: Any) -> None:
+    """
+    Bytes inside of lists, maps and structs stay these bytes where the type is binary, and are text where it is not.
+    """
+    fields = {"a": "list<binary>", "b": "string", "c": "map<string, binary>", "d": "json"}
+    fields["all"] = "struct<a: list<binary>, b: string, c: map<string, binary>>"
+    (row,) = ledger_of(register("deep") | {"fields": fields}, b"r\n").fields()
+    assert [row[name] for name in "abcd"] == [[b"abcd", None, b"a"], "text", [("x", b"")], "[7, true]"]
+    assert row["all"] == {name: row[name] for name in "abc"}
 
 
 def test_passing_failure(register: Any) -> None:

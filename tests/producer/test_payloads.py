@@ -77,6 +77,25 @@ class TestSend:
                 producer.send_many(rows.append_column("payload", pa.array([b"x", b"y"])))
         assert repr(payloads(depot)) == repr([1.0, None, math.nan, -0.0])
 
+    @pytest.mark.parametrize(
+        ("kind", "values"),
+        [
+            ("double", pa.array(["1"])),
+            ("bigint", pa.array([1.0])),
+            ("boolean", pa.array([0.5])),
+            ("struct<a: double>", pa.array([{"A": 1.0}])),
+            ("struct<a: double>", pa.array([{"a": 1.0, "b": 2.0}])),
+            ("struct<a: string>", pa.array([{"a": 1}])),
+        ],
+    )
+    def test_many_of_another_type(self, depot: str, kind: str, values: pa.Array) -> None:
+        """
+        A table whose payloads are of another kind is refused as `send` refuses them, and no field is lost or NULL.
+        """
+        with Producer(depot, "p", payload=kind) as producer, pytest.raises(MessagesError, match="the payloads are"):
+            producer.send_many(pa.table({"key": ["k"], "type": ["a"], "payload": values}))
+        assert payloads(depot) == []
+
     def test_type_is_the_depot_s(self, depot: str) -> None:
         """
         A depot keeps its type, whatever the next producer asks for; an unknown type is refused.
@@ -105,3 +124,14 @@ class TestLines:
         """
         with pytest.raises(SettingsError, match="not text"):
             Reader(Fields.of([column]), "p", 1_000, pa.float64())
+
+    @pytest.mark.parametrize("line", ['"payload": 1e400', '"payload": {"a": -1e400}'])
+    def test_too_large(self, line: str) -> None:
+        """
+        A number in JSON that no DOUBLE holds is no infinity: its line is no message.
+        """
+        type_ = pa.struct([("a", pa.float64())]) if "{" in line else pa.float64()
+        whole = f'{{"key": "k", "type": "t", "event_time": "2026-01-31T12:00:00Z", {line}}}'.encode()
+        found = Reader(Fields.of([]), "p", 1_000, type_).read([whole], 1, 0)
+        assert [fault.reason for fault in found.faults] == ["payload has a number that is too large"]
+        assert found.table["payload"].to_pylist() == [None]

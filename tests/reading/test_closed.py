@@ -242,13 +242,14 @@ class TestRefused:
         with pytest.raises(SettingsError, match="is not a position"):
             windrow.read_closed(world.ledger, since)
 
-    def test_no_batches_at_once(self, world, embedded):
+    @pytest.mark.parametrize("number", [0, 2.5, "3"])
+    def test_no_batches_at_once(self, world, embedded, number):
         """
-        Fewer than one batch at once is an error of the caller.
+        Fewer than one batch at once, or no whole number of them, is an error of the caller.
         """
         world.runner(embedded)
-        with pytest.raises(SettingsError, match="batches_at_once is 0"):
-            windrow.read_closed(world.ledger, batches_at_once=0)
+        with pytest.raises(SettingsError, match=f"batches_at_once is {number!r}"):
+            windrow.read_closed(world.ledger, batches_at_once=number)
 
     def test_no_ledger(self, world, tmp_path):
         """

@@ -16,7 +16,7 @@ from tests.clocks import NOW, ManualClock
 from tests.conftest import EMBEDDED
 from tests.engine.world import World
 from tests.messages import SECOND, Row, message
-from windrow.errors import OutputRefused, TableMissing, TableRefused
+from windrow.errors import OutputRefused, SettingsError, TableMissing, TableRefused
 from windrow.model.payload import name
 from windrow.reading.export import Choice, export
 
@@ -74,6 +74,16 @@ class TestSplit:
         world = closed(tmp_path, SPLIT, pa.float64())
         found = windrow.read_closed(world.ledger, pivot=True, types=["z", "a"]).batches
         assert numbers(found.to_pylist()) == [{"z": None, "a": 1.5}, {"z": None, "a": math.inf}]
+
+    def test_no_list_of_types(self, tmp_path: Path) -> None:
+        """
+        One text is no list of types, of which each letter would be one; and types without a pivot are a mistake.
+        """
+        world = closed(tmp_path, SPLIT, pa.float64())
+        with pytest.raises(SettingsError, match="types = 'load' is no list"):
+            windrow.read_closed(world.ledger, types="load", pivot=True)
+        with pytest.raises(SettingsError, match="are columns of a pivot"):
+            windrow.read_closed(world.ledger, types=["load"])
 
     def test_texts(self, tmp_path: Path) -> None:
         """

@@ -53,6 +53,15 @@ class TestRecent:
         found = recent(depot, most=20)
         assert (found.messages.num_rows, found.first, found.cut) == (20, 3, True)
 
+    def test_exactly_all(self, tmp_path: Path) -> None:
+        """
+        A limit that all messages meet exactly cuts nothing, also where the first version has none.
+        """
+        for rows in (table(log(1)[0]).slice(0, 0), table(log(1, size=3)[0])):
+            write_deltalake(tmp_path, rows, mode="append", configuration=FEED)
+        assert not recent(str(tmp_path), most=3).cut
+        assert recent(str(tmp_path), most=2).cut
+
     def test_range(self, tmp_path: Path) -> None:
         """
         A range takes what was received in it, from its begin to just before its end.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import plain, plain_type
 from windrow.delta.log import Log, Table
 from windrow.engine.arrivals import Arrived, next_versions
 from windrow.engine.depot_rows import RowsSlice, StateChanges, has_states, is_ledger, no_rows_of, rows_of
@@ -218,9 +218,11 @@ def payload_type_of(settings: Settings, mapping: ColumnMapping | None, columns: 
     if not settings.payload_type:
         return mapping.payload_type(columns) if mapping else payload.text_or_bytes(found)
     wanted = payload.parse(settings.payload_type)
-    if mapping is None and wanted != found:
+    given = plain_type(columns.field("payload").type) if "payload" in columns.names else found
+    if mapping is None and wanted != given:
+        has = payload.name(found) if given == found else str(given)
         raise MessagesError(
-            f"payload_type is {payload.name(wanted)}, but the depot has payloads of type {payload.name(found)}",
+            f"payload_type is {payload.name(wanted)}, but the depot has payloads of type {has}",
             'Map them: write payload = "payload" under [depot.columns], or another expression.',
         )
     return wanted

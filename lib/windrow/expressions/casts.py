@@ -107,6 +107,7 @@ FORMS = {
     },
     "INT": {rf"{BLANK}([+-]?[0-9]+){BLANK}": r"\1"},
     "DECIMAL": {rf"{SPACE}{NUMBER}{SPACE}": r"\1"},
+    "BOOLEAN": {rf"{BLANK}(?i:t|true|y|yes|1){BLANK}": "true", rf"{BLANK}(?i:f|false|n|no|0){BLANK}": "false"},
     "TIMESTAMP": {
         rf"{BLANK}{DAY}{BLANK}": r"\1 00:00:00Z",
         rf"{BLANK}{DAY}[ T]{TIME}{BLANK}": r"\1 \2\3Z",
@@ -115,7 +116,7 @@ FORMS = {
 }
 # Not of these forms, and still a value for Spark: DuckDB has no other digits and errs in exponents (90e-3).
 UNSURE = {
-    "INT": "$.",
+    **dict.fromkeys(("INT", "BOOLEAN"), "$."),
     "DOUBLE": rf"^{SPACE}[+-]?(?:0[xX].*|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?){SPACE}$",
     "DECIMAL": rf"^{SPACE}[+-]?(?:\pN+\.?\pN*|\.\pN+)(?:[eE][+-]?\pN+)?{SPACE}$",
     "TIMESTAMP": rf"^{BLANK}[+-]?T?[0-9]",
@@ -139,11 +140,7 @@ SINGLE_TEXT = FLOAT_TEXT.replace("{tiny}", "1e-43").replace("{exact}", "CAST({x}
 CASTS = {
     **dict.fromkeys(("INT INT", "INT DECIMAL", "DECIMAL DECIMAL", "INT DOUBLE"), "{cast}({x} AS {type})"),
     **dict.fromkeys(("INT STRING", "BOOLEAN STRING"), "CAST({x} AS STRING)"),
-    **dict.fromkeys(("STRING INT", "STRING DECIMAL", "STRING DOUBLE"), "{cast}({text} AS {type})"),
-    "STRING BOOLEAN": (
-        "CASE WHEN lower({x}) IN ('t', 'true', 'y', 'yes', '1') THEN true "
-        "WHEN lower({x}) IN ('f', 'false', 'n', 'no', '0') THEN false WHEN {x} IS NOT NULL THEN {otherwise} END"
-    ),
+    **dict.fromkeys(("STRING INT", "STRING DECIMAL", "STRING DOUBLE", "STRING BOOLEAN"), "{cast}({text} AS {type})"),
     "INT BOOLEAN": "({x} <> 0)",
     "DECIMAL DOUBLE": "CAST(CAST({x} AS STRING) AS DOUBLE)",
     "FLOAT DOUBLE": "CAST(CAST({x} AS FLOAT) AS DOUBLE)",
@@ -171,8 +168,7 @@ def cast(value: Value, target: str, *, attempt: bool = False) -> Value:
     if template is None:
         refuse(f"the embedded engine has no cast of {value.type} to {target}")
     verb, text = ("TRY_CAST" if attempt else "CAST"), _readable(value.sql, kind, attempt=attempt)
-    otherwise = f"error('not a {target}: ' || {value.sql})"
-    return Value(template.format(x=value.sql, cast=verb, type=target, text=text, otherwise=otherwise), target)
+    return Value(template.format(x=value.sql, cast=verb, type=target, text=text), target)
 
 
 def _readable(text: str, kind: str, *, attempt: bool) -> str:

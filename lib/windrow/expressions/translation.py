@@ -240,7 +240,10 @@ def _number(text: str) -> Value:
 def _negative(node: Any, schema: pa.Schema) -> Value:
     if type(node.this).__name__ == "Literal" and not node.this.is_string:
         return _number("-" + node.this.name)
-    return _arithmetic("-", _number("0"), translate(node.this, schema))
+    value = translate(node.this, schema)
+    if value.type == "DOUBLE":  # 0 - 0.0 is 0.0, not -0.0
+        return Value(f"(-({value.sql}))", "DOUBLE")
+    return _arithmetic("-", _number("0"), value)
 
 
 def _cases(node: Any, schema: pa.Schema) -> Value:

@@ -6,6 +6,7 @@ type of its field as a column of CSV is.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -73,7 +74,7 @@ class PerRecord:
 
     def parse(self, records: Records) -> Parsed:
         """Return the values of the good records, and the reasons of the bad ones. Raises FormatFailed."""
-        rows = Rows([field.name for field in self.fields], frozenset(text.encode() for text in self.nulls))
+        rows = Rows(self.schema, frozenset(text.encode() for text in self.nulls))
         bad: dict[int, Bad] = {}
         for number in range(records.count):
             try:
@@ -95,7 +96,7 @@ class PerRecord:
 class Rows:
     """The texts of records, field by field, and the numbers of the records."""
 
-    names: list[str]
+    schema: pa.Schema
     nulls: frozenset[bytes]
     numbers: list[int] = field(default_factory=list)
     skipped: list[int] = field(default_factory=list)
@@ -103,7 +104,7 @@ class Rows:
 
     def __post_init__(self) -> None:
         """Make a column for each field."""
-        self.values = [[] for _ in self.names]
+        self.values = [[] for _ in self.schema]
 
     def add(self, number: int, found: Mapping[str, Any] | None) -> None:
         """Add a record. Raises ValueError and TypeError for one without texts, and then adds nothing."""
@@ -112,14 +113,14 @@ class Rows:
             return
         if not isinstance(found, Mapping):
             raise TypeError(f"it returned {type(found).__name__}, not a mapping")
-        texts = [_text(found.get(name)) for name in self.names]
+        texts = [_text(found.get(field.name), field.type) for field in self.schema]
         for column, text in zip(self.values, texts, strict=True):
             column.append(None if text in self.nulls else text)
         self.numbers.append(number)
 
 
-def _text(value: Any) -> bytes | None:  # noqa: PLR0911 one line for each type
-    """Return a value as the text of a column; None for NULL. Raises TypeError for a value without one."""
+def _text(value: Any, type_: pa.DataType | None = None) -> bytes | None:  # noqa: PLR0911 one line for each type
+    """Return a value as the text of a column of a type; None for NULL. Raises TypeError for a value without one."""
     if value is None:
         return None
     if isinstance(value, bytes | bytearray | memoryview):
@@ -137,13 +138,28 @@ def _text(value: Any) -> bytes | None:  # noqa: PLR0911 one line for each type
     if isinstance(value, Decimal):
         return str(value).encode()
     if isinstance(value, Mapping | list | tuple):
-        return json.dumps(value, ensure_ascii=False, default=_plain).encode()
+        return json.dumps(_plain(value, type_), ensure_ascii=False).encode()
     raise TypeError(f"a {type(value).__name__} cannot become text")
 
 
-def _plain(value: Any) -> Any:
-    """Return a value inside another one as JSON knows it."""
+def _plain(value: Any, type_: pa.DataType | None) -> Any:
+    """Return a value, and what is inside of it, as JSON knows it: bytes are base64 where they stay bytes."""
     if isinstance(value, Mapping):
-        return dict(value)
-    text = _text(value)
-    return None if text is None else text.decode()
+        return {name: _plain(one, _inside(type_, name)) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one, _inside(type_)) for one in value]
+    if value is None or isinstance(value, str | bool | float):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    text = _text(value) or b""
+    return base64.b64encode(text).decode() if type_ == pa.binary() else text.decode()
+
+
+def _inside(type_: pa.DataType | None, name: object = None) -> pa.DataType | None:
+    """Return the type of the values in a list or map, or of the field of a struct with this name; None if unknown."""
+    if isinstance(type_, pa.StructType):
+        return type_.field(name).type if name in type_.names else None
+    if isinstance(type_, pa.MapType):
+        return type_.item_type
+    return getattr(type_, "value_type", None)

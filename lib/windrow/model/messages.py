@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 from windrow.columnar import arrow
 from windrow.columnar.arrow import TIME, at_once, encoded, texts, to_numpy
 from windrow.errors import MessagesError
+from windrow.model.payload import holds, text_or_bytes
+from windrow.model.payload import name as name_of
 
 EARLIEST = -9_214_560_000_000_000  # 1678-01-01
 LATEST = 9_214_646_400_000_000  # 2262-01-01
@@ -128,6 +130,10 @@ def _column(table: pa.Table, name: str, type_: pa.DataType | None) -> pa.Chunked
             raise MessagesError(f"the messages have no column {name!r}", f"They have {table.column_names}.")
         default = pa.scalar(DEFAULTS[name], type_ or pa.string())
         return pa.chunked_array([pa.repeat(default, table.num_rows)])
+    found = table[name].type
+    # guard: payload-kind
+    if name == "payload" and type_ is not None and type_ != text_or_bytes(type_) and not holds(type_, found):
+        raise MessagesError(f"column 'payload' is {found}, the payloads are {name_of(type_)}", "Convert it first.")
     try:
         return converted(table[name], type_)
     except pa.ArrowException as error:

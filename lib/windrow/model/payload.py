@@ -60,6 +60,24 @@ def of_column(schema: pa.Schema) -> pa.DataType:
     return found if found in NAMES else pa.string()
 
 
+def holds(type_: pa.DataType, given: pa.DataType) -> bool:
+    """Tell whether a column has payloads of a type, or of one that becomes it without loss: smaller numbers, NULL.
+
+    The fields of a struct go by their names; one that the column lacks is NULL.
+    """
+    is_, given = pa.types, plain_type(given)
+    if is_.is_null(given) or given == type_:
+        return True
+    if is_.is_struct(type_):
+        known = type_.names
+        return is_.is_struct(given) and all(
+            field.name in known and holds(type_.field(field.name).type, field.type) for field in given
+        )
+    if is_.is_floating(type_):
+        return is_.is_integer(given) or is_.is_floating(given)
+    return is_.is_integer(type_) and is_.is_integer(given)
+
+
 def text_or_bytes(type_: pa.DataType) -> pa.DataType:
     """Return the type that payloads get if none is set: bytes stay bytes, and all else becomes text."""
     return type_ if type_ == pa.binary() else pa.string()

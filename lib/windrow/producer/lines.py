@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from math import isinf
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -187,6 +188,9 @@ class Reader:
         return values
 
     def _typed_payload(self, field: str, value: Any) -> Any:
+        for one in value.values() if isinstance(value, dict) else [value]:
+            if isinstance(one, float) and isinf(one):  # JSON has no infinity, but Python makes one of 1e400
+                raise Unfit(f"{field} has a number that is too large")
         try:
             return typed(value, self._payload)
         except ValueError as error:

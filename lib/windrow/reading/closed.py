@@ -93,6 +93,8 @@ def read_closed(
     these batches (see `reading.pivot`). Raises LedgerRestored when the ledger no longer holds what was read up to
     `since`; SettingsError, TableMissing, TableRefused; OutputRefused for the pivot of payloads that are no numbers.
     """
+    if types is not None and not pivot:
+        raise SettingsError(f"types = {types!r} are columns of a pivot", "Say pivot=True, or leave them out.")
     book = open_ledger(ledger)
     wanted = span(book, "closed", since, batches_at_once)
     schema = pa.schema(tables.batch_fields(book.payload))
@@ -107,8 +109,8 @@ def read_closed(
 
 def span(book: Ledger, state: Final, since: str | int | None, rows_at_once: int | None = None) -> Span:
     """Return which rows of a final state follow `since`, at most so many. Raises LedgerRestored, SettingsError."""
-    if rows_at_once is not None and rows_at_once < 1:
-        raise SettingsError(f"batches_at_once is {rows_at_once}", "Give a number above 0, or leave it out.")
+    if rows_at_once is not None and not (isinstance(rows_at_once, int) and rows_at_once > 0):
+        raise SettingsError(f"batches_at_once is {rows_at_once!r}", "Give a whole number above 0, or leave it out.")
     reached = book.progress().microbatch
     begin, read = _checked_position(book, since, reached)
     if read and state != "closed":

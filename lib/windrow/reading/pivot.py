@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import whole
-from windrow.errors import OutputRefused
+from windrow.errors import OutputRefused, SettingsError
 from windrow.model.payload import name as name_of
 from windrow.model.tables import OF_BATCH, batch_fields
 from windrow.reading.delta import Ledger, recorded_rules
@@ -27,6 +27,13 @@ OTHERWISE = {"mean": pa.float64(), "count": pa.int64()}  # the others have the t
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\z"
 TAKEN = re.compile(rf"(type\.)*({'|'.join(OF_BATCH)})")
 Numbers = npt.NDArray[np.generic]
+
+
+def once(types: Sequence[str]) -> tuple[str, ...]:
+    """Return each type once. Raises SettingsError for one text, of which each letter would be a type."""
+    if isinstance(types, str):
+        raise SettingsError(f"types = {types!r} is no list", f"Write types=[{types!r}].")
+    return tuple(dict.fromkeys(types))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +53,7 @@ class Pivot:
         rules = book.rows("microbatch", "rules", rest="GROUP BY rules")["rules"].to_pylist()
         kept = any(recorded_rules(one).get("repeats") == "keep" for one in rules if one)
         if types is not None:
-            return cls(tuple(dict.fromkeys(types)), book.payload, kept)
+            return cls(once(types), book.payload, kept)
         found = set()
         for piece in book.pieces("closed", "messages", where):
             found |= set(pc.struct_field(pc.list_flatten(piece["messages"]), "type").unique().to_pylist())

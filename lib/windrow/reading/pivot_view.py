@@ -10,7 +10,7 @@ import pyarrow as pa
 from windrow.delta.locations import for_spark, parts, quoted, reference
 from windrow.errors import TableMissing, TableRefused, first_line
 from windrow.model.payload import of_column
-from windrow.reading.pivot import Pivot
+from windrow.reading.pivot import Pivot, once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +37,7 @@ def create_pivot_view(spark: SparkSession, ledger: str, view: str, types: Sequen
             types = sorted((row[0] for row in found), key=str.encode)
     except (PySparkException, KeyError) as error:
         raise TableMissing(f"there is no ledger at {ledger}", "Give its path, or its name in a catalog.") from error
-    query = Pivot(tuple(dict.fromkeys(types)), payload, repeats).query(table)
+    query = Pivot(once(types), payload, repeats).query(table)
     try:
         spark.sql(f"CREATE OR REPLACE {'' if '.' in view else 'TEMPORARY '}VIEW {quoted(*parts(view))} AS {query}")
     except PySparkException as error:

@@ -48,7 +48,7 @@ def recent(
     """
     log, payload = depot_table(depot), parse(payload_type) if payload_type else None
     bounded = begin is not None or end is not None
-    wanted = 0 if bounded or not isinstance(log, DeltaTable) else _first_needed(log, most)
+    wanted = 0 if bounded or not isinstance(log, DeltaTable) else _first_needed(log, most + 1)
     with reading(depot, "depot"):
         try:
             first, found = wanted, _read(log, wanted, columns or {}, payload, begin, end)
@@ -62,7 +62,7 @@ def recent(
         )
     kept = _last(found, most)
     versions = pc.min_max(kept["version"])
-    cut = kept.num_rows < found.num_rows or (first > 0 and not bounded)
+    cut = kept.num_rows < found.num_rows or (first > wanted and not bounded)
     return Recent(kept, versions["min"].as_py(), versions["max"].as_py(), cut)
 
 

@@ -198,6 +198,22 @@ def test_no_chunk(column):
     assert [(row["reason"], row["detail"]) for row in ledger.rejects()] == [("format_invalid", f"{column} is NULL")]
 
 
+@pytest.mark.parametrize(
+    ("number", "why"), [(0, "less than 1"), (2**63 - 2, None), (2**63 - 1, "more than 9223372036854775806")]
+)
+def test_number_without_next(number, why):
+    """
+    A number after which none is a BIGINT is no number of a chunk; the source goes on, even where its gap is given up.
+    """
+    rows = chunks([b"1,a\n"], last=False).set_column(1, "sequence", pa.array([number], pa.int64()))
+    ledger = RawLedger(csv(max_held_bytes=1))
+    ledger.read(rows)
+    ledger.read(chunks([b"2,b\n"], version=2))
+    refused = [] if why is None else [("format_invalid", f"sequence is {why}")]
+    assert [(row["reason"], row["detail"]) for row in ledger.rejects("format_invalid")] == refused
+    assert [row["a"] for row in ledger.fields()] == ([] if why is None else ["2"])
+
+
 def test_other_settings():
     """
     When the settings of a format change in the middle of a record, all of that record is framed by the new ones.

@@ -23,6 +23,7 @@ from windrow.formats.texts import ByteArray, Flags, Ints, Texts, gathered
 from windrow.model.chunks import FIRST, RAW
 
 INVALID = "format_invalid"
+GREATEST = 2**63 - 2  # so that the number of the next chunk is a BIGINT, too
 REQUIRED = ("raw_source", "sequence", "bytes", "received_at")
 Decode = Callable[[bytes], bytes] | None
 
@@ -194,5 +195,6 @@ def _faults(rows: pa.Table) -> pa.ChunkedArray:
     fault = pa.chunked_array([pa.nulls(rows.num_rows, pa.string())])
     for name in REQUIRED:
         fault = pc.coalesce(fault, pc.if_else(pc.is_null(rows[name]), f"{name} is NULL", None))
-    early = pc.fill_null(pc.less(rows["sequence"], FIRST), False)
-    return pc.coalesce(fault, pc.if_else(early, f"sequence is less than {FIRST}", None))
+    early, late = pc.less(rows["sequence"], FIRST), pc.greater(rows["sequence"], GREATEST)
+    fault = pc.coalesce(fault, pc.if_else(early, f"sequence is less than {FIRST}", None))
+    return pc.coalesce(fault, pc.if_else(late, f"sequence is more than {GREATEST}", None))
