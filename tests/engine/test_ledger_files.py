@@ -62,7 +62,7 @@ class TestLog:
         for number in range(44):
             world.publish([message(key=str(number))])
             world.runner(embedded, engine).once()
-        assert checkpoints(world.ledger) == [19, 39]
+        assert checkpoints(world.ledger) == [9, 19, 29, 39]
         world.assert_balanced()
         for version in range(39):
             Path(world.ledger, "_delta_log", f"{version:020}.json").unlink()

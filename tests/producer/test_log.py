@@ -34,13 +34,13 @@ def test_log_tells_of_it(depot):
 
 def test_checkpoints(depot):
     """
-    Every twentieth commit has a checkpoint; readers and producers work with it when the entries before it are gone.
+    Every tenth commit has a checkpoint; readers and producers work with it when the entries before it are gone.
     """
     with Producer(depot, "p") as producer:
         for number in range(45):
             producer.send(key=str(number), type="t").result(60)
         log = Path(depot, "_delta_log")
-        assert sorted(int(file.name[:20]) for file in log.glob("*.checkpoint.parquet")) == [19, 39]
+        assert sorted(int(file.name[:20]) for file in log.glob("*.checkpoint.parquet")) == [9, 19, 29, 39]
         for version in range(39):
             (log / f"{version:020}.json").unlink()
         assert producer.send(key="45", type="t").result(60).sequence == 46
