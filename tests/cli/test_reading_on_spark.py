@@ -65,6 +65,7 @@ def test_verify(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert books["ledger_version"] == 2
 
 
+@pytest.mark.slow
 def test_verify_finds_a_lost_batch(tables: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     """
     A batch that somebody deleted is missed.

@@ -87,7 +87,7 @@ def written(value: Any) -> str:
 
 
 class TestKept:
-    @pytest.mark.slow_on_executors
+    @pytest.mark.slow_on_spark
     def test_ledgers_alike(self, typed_world: World, engine: EngineFactory, kind: str, tmp_path: Path) -> None:
         """
         Every engine keeps each payload as it is, and gives the same digests; verify, replay and one microbatch over
@@ -106,6 +106,7 @@ class TestKept:
         sent = typed_world.arrived()["payload"].to_pylist()
         assert sorted(map(written, sent)) == sorted(map(written, all_payloads(typed_world)))
 
+    @pytest.mark.slow_unless({"kind": "DOUBLE"}, {"kind": STRUCT})
     def test_engines_in_turn(self, typed_world: World, spark_engine: EngineFactory, kind: str) -> None:
         """
         Either engine goes on with the batches that the other has left open.
@@ -165,6 +166,7 @@ class TestSame:
 
 
 class TestBytes:
+    @pytest.mark.slow_on_spark
     def test_counted(self, typed_world: World, engine: EngineFactory, kind: str) -> None:
         """
         `bytes` of a batch counts 8 for a number, 1 for a boolean, the length of text and bytes, the sum of a struct,

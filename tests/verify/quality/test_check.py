@@ -105,6 +105,7 @@ class TestClean:
 
 
 class TestWarnings:
+    @pytest.mark.slow_unless({"session": "embedded"})
     def test_what_status_says(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory, session: Any) -> None:
         """
         What `status` warns of fails as a warning, by the same limits and with the same counts; what it is quiet about
