@@ -103,5 +103,5 @@ def test_managed_by_a_catalog(tmp_path: Path) -> None:
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7} | features
     changed = [one | {"protocol": protocol} if "protocol" in one else one for one in actions]
     entry.write_text("\n".join(map(json.dumps, changed)))
-    with pytest.raises(TableUnreadable, match="give its name in the catalog"):
+    with pytest.raises(TableUnreadable, match="are in a catalog: give its name"):
         open_table(str(place), "depot")
