@@ -100,7 +100,7 @@ class TestEmbedded:
     @pytest.mark.parametrize("before", [2, pytest.param(40, marks=pytest.mark.slow)])
     def test_requests(self, bucket, embedded, proxy, before):
         """
-        A round with one microbatch of a thousand messages makes 60 requests at most, however many were before it.
+        A round with one microbatch of a thousand messages makes 55 requests at most, however many were before it.
         """
         runner = bucket.runner(embedded, idle_timeout="10s")
         for number in range(before + 1):
@@ -110,7 +110,7 @@ class TestEmbedded:
             runner.once()
             requests = proxy.taken()
         assert len(runner.summary.microbatches) == before + 1
-        assert len(requests) <= 60, by_kind(requests)
+        assert len(requests) <= 55, by_kind(requests)
 
     def test_backlog(self, bucket, embedded, proxy):
         """
@@ -154,7 +154,7 @@ class TestBothEngines:
 
     def test_requests(self, bucket, spark_driver, proxy):
         """
-        A round with one microbatch of a thousand messages makes 170 requests at most.
+        A round with one microbatch of a thousand messages makes 120 requests at most.
         """
         for number in range(2):
             bucket.publish(*log(1, seed=number, size=1_000, begin=NOW + number * MINUTE))
@@ -162,7 +162,7 @@ class TestBothEngines:
             proxy.taken()
             assert spark_driver.do(bucket, "round") == number + 1
             requests = proxy.taken()
-        assert len(requests) <= 170, by_kind(requests)
+        assert len(requests) <= 120, by_kind(requests)
 
     @pytest.mark.parametrize("seconds", [6, pytest.param(180, marks=pytest.mark.slow)])
     def test_race(self, bucket, spark_driver, seconds):

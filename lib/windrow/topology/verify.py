@@ -36,7 +36,7 @@ from windrow.topology.running import settings_of
 from windrow.topology.state import State
 from windrow.topology.status import engines_of, require_run
 from windrow.topology.topology import Topology
-from windrow.verify.report import Difference, differing, unequal
+from windrow.verify.report import Conclusion, Difference, differing, unequal
 
 STATE, PATH, RECORDS = "partition.state", "path", "num_records"
 
@@ -67,7 +67,7 @@ class StateBooks:
 
 
 @dataclass(frozen=True, slots=True)
-class TopologyReport:
+class TopologyReport(Conclusion):
     """The result: the books, what is wrong, and what could not be checked."""
 
     topology: str
@@ -76,16 +76,6 @@ class TopologyReport:
     states: tuple[StateBooks, ...]
     differences: tuple[Difference, ...]
     findings: tuple[str, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Tell whether there is no difference."""
-        return not self.differences
-
-    @property
-    def complete(self) -> bool:
-        """Tell whether everything could be checked."""
-        return not self.findings
 
 
 def verify_topology(

@@ -56,13 +56,10 @@ class Books:
     derived_streams: int
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """The result of `verify`; `findings` says what could not be checked. A finding is not a difference."""
+class Conclusion:
+    """What follows from the differences of a report, and from its findings: what could not be checked."""
 
-    depot: str
-    ledger: str
-    books: tuple[Books, ...]
+    __slots__ = ()
     differences: tuple[Difference, ...]
     findings: tuple[str, ...]
 
@@ -75,6 +72,17 @@ class Report:
     def complete(self) -> bool:
         """Tell whether everything could be checked."""
         return not self.findings
+
+
+@dataclass(frozen=True, slots=True)
+class Report(Conclusion):
+    """The result of `verify`; `findings` says what could not be checked. A finding is not a difference."""
+
+    depot: str
+    ledger: str
+    books: tuple[Books, ...]
+    differences: tuple[Difference, ...]
+    findings: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON values."""
