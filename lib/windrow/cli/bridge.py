@@ -16,7 +16,7 @@ from windrow.errors import SettingsError
 if TYPE_CHECKING:
     from windrow.producer.bridge.bridge import Bridge
     from windrow.producer.bridge.kafka import KafkaBridge
-    from windrow.producer.bridge.summary import Counts, KafkaCounts, KafkaSummary, Summary
+    from windrow.producer.bridge.summary import KafkaSummary, Summary
     from windrow.settings.settings import Settings
 
 KINDS = ("mqtt", "kafka")
@@ -79,7 +79,7 @@ def bridge(
 
 
 def _opened(
-    kind: str, chosen: Settings, progress: Callable[[Counts | KafkaCounts], None], until_end: bool
+    kind: str, chosen: Settings, progress: Callable[[Summary | KafkaSummary], None], until_end: bool
 ) -> Bridge | KafkaBridge:
     """Return a bridge from one kind of broker; each needs an extra of its own."""
     if kind == "kafka":
@@ -104,14 +104,14 @@ def sentence(done: Summary | KafkaSummary) -> str:
 
 
 @contextmanager
-def _counting(quiet: bool) -> Iterator[Callable[[Counts | KafkaCounts], None]]:
+def _counting(quiet: bool) -> Iterator[Callable[[Summary | KafkaSummary], None]]:
     """Show on a terminal how many messages are in the depot, unless `quiet`."""
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.completed:,} messages"), TimeElapsedColumn())
     with Progress(*columns, console=aside, disable=quiet or not aside.is_terminal, transient=True) as bar:
         task = bar.add_task("bridge", total=None)
-        yield lambda counts: bar.update(task, completed=counts.committed)
+        yield lambda summary: bar.update(task, completed=summary.committed)
 
 
 def _split_address(broker: str | None) -> dict[str, Any]:
