@@ -356,6 +356,33 @@ class TestRead:
         assert found["unexpected"] == "1 messages"
 
 
+@pytest.mark.slow_unless({"kind": STRUCT})
+def test_streams_of_spark(spark: Any, tmp_path: Path, kind: str) -> None:
+    """
+    A user's stream through `foreach_batch`, the stream of closed batches and the quality checks on Spark keep each
+    payload as it is.
+    """
+    values = [*(value for value, _ in VALUES[kind]), None]
+    rows = [message(f"t{at}", payload=value) for at, value in enumerate(values)]
+    rows.append(message("end", NOW + 60 * SECOND, NOW + 60 * SECOND, payload=None))
+    (tmp_path / "files").mkdir()
+    pq.write_table(table(rows, parse(kind)), tmp_path / "files" / "one.parquet")
+    settings = EngineFactory("spark").settings(
+        str(tmp_path / "depot"), str(tmp_path / "ledger"), payload_type=kind, idle_timeout="never"
+    )
+    files, target = str(tmp_path / "files"), str(tmp_path / "target")
+    users = spark.readStream.schema(spark.read.parquet(files).schema).parquet(files).writeStream
+    users = users.foreachBatch(windrow.foreach_batch(settings)).option("checkpointLocation", f"{settings.depot}-read")
+    users.trigger(availableNow=True).start().awaitTermination()
+    closed = windrow.stream_closed(spark, settings.ledger).writeStream.format("delta")
+    closed = closed.option("checkpointLocation", f"{target}-read").trigger(availableNow=True)
+    closed.start(target).awaitTermination()
+    [batch] = plain(DeltaTable(target).to_pyarrow_table()).to_pylist()
+    assert [written(one["payload"]) for one in batch["messages"]] == [written(value) for value in values]
+    assert check(spark, settings.ledger).failures() == ()
+    assert verify(settings.depot, settings.ledger).differences == ()
+
+
 class TestPure:
     def test_batch(self) -> None:
         """
