@@ -106,7 +106,7 @@ class TestKept:
         sent = typed_world.arrived()["payload"].to_pylist()
         assert sorted(map(written, sent)) == sorted(map(written, all_payloads(typed_world)))
 
-    @pytest.mark.slow_unless({"kind": "DOUBLE"}, {"kind": STRUCT})
+    @pytest.mark.slow_unless({"kind": STRUCT})
     def test_engines_in_turn(self, typed_world: World, spark_engine: EngineFactory, kind: str) -> None:
         """
         Either engine goes on with the batches that the other has left open.
@@ -118,6 +118,7 @@ class TestKept:
         assert verify(typed_world.depot, typed_world.ledger).differences == ()
         assert typed_world.replayed(payload_type=kind).equal
 
+    @pytest.mark.slow_unless({"kind": STRUCT})
     @pytest.mark.parametrize("point", [Point.BEFORE_COMMIT, Point.AFTER_COMMIT])
     def test_killed(self, typed_world: World, embedded: EngineFactory, kind: str, tmp_path: Path, point: Point) -> None:
         """
@@ -266,6 +267,7 @@ MAPPED = [
 ]
 
 
+@pytest.mark.slow_unless({"engine": "embedded"}, {"engine": "spark", "expression": "struct(value)"})
 @pytest.mark.parametrize(("values", "expression", "kind", "expected"), MAPPED)
 def test_mapped(
     world: World, engine: EngineFactory, values: pa.Array, expression: str, kind: str, expected: list[Any]

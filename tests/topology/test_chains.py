@@ -122,7 +122,7 @@ def chain(request: pytest.FixtureRequest, tmp_path: Path) -> Chain:
     return Chain(tmp_path, factory_of(engine, request), frames)
 
 
-@pytest.mark.slow_unless({"chain": "embedded"}, {"chain": "executors"})
+@pytest.mark.slow_unless({"chain": "embedded"})
 def test_each_change_once(chain: Chain) -> None:
     """
     New, changed and deleted rows of a state come once each, microbatch by microbatch, whatever the engine rewrites

@@ -20,7 +20,7 @@ def microseconds(text: str, name: str) -> int:
 
 
 def event_range(begin: str | None, end: str | None) -> tuple[int | None, int | None]:
-    """Return the times of --from and --to in microseconds. Raises SettingsError if one is no time or if --to is before."""
+    """Return the times of --from and --to in microseconds. Raises SettingsError unless both are times in this order."""
     first = None if begin is None else microseconds(begin, "--from")
     last = None if end is None else microseconds(end, "--to")
     if first is not None and last is not None and first > last:
