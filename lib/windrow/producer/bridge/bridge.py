@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import blake2b
 from types import TracebackType
 from typing import Self
@@ -110,7 +111,7 @@ class Bridge:
             finally:
                 with suppress(OSError):
                     self._connection.close()
-        return self._counts
+        return replace(self._counts)
 
     # The loop.
 

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -116,7 +117,7 @@ class KafkaBridge:
                 self._measure()
             except KafkaException as raised:
                 raise self._named(raised) from raised
-        return self._counts
+        return replace(self._counts)  # which leaving the group no longer changes
 
     # The loop.
 
