@@ -50,10 +50,8 @@ def demo(
     picture = _picture(settings, into, found["stalls"]["source"])
     found |= {"picture": picture and str(picture)}
     query = QUERY.format(ledger=Path(settings.ledger).resolve())
-    if call.json:
-        options.print_json({"into": str(into), "engine": ran_on, **found, "query": query})
-    else:
-        _tell(found, into, query)
+    document = {"into": into, "engine": ran_on, **found, "query": query}
+    call.answer(document, tell=lambda: _tell(found, into, query))
 
 
 def _settings(into: Path, flags: dict[str, str]) -> Settings:
@@ -82,13 +80,13 @@ def _ingest(into: Path, settings: Settings, quiet: bool) -> None:
 
 def _run(settings: Settings, quiet: bool) -> str:
     """Run the main job once; return the engine it ran on. Of the log only warnings are shown, for people."""
-    from windrow.cli import microbatches
+    from windrow.cli import running
     from windrow.settings.settings import LogPart
 
     shown = settings.model_copy(update={"log": LogPart(format="pretty", level="warning")})
-    summary = microbatches.run(shown, lambda runner: runner.once(), quiet)
+    summary = running.run(shown, lambda runner: runner.once(), quiet)
     if not quiet:
-        say(microbatches.sentence(summary))
+        say(running.sentence(summary))
     return summary.engine
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
-from windrow.cli import options
-from windrow.cli.options import Call, aside, command, count, people
-from windrow.cli.topologies import Named, light
+from windrow.cli.options import Call, Named, aside, command, count, say
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -38,13 +35,7 @@ def maintain(
         raise SettingsError(f"--only {only!r} is no table", "Say ledger or depot.")
     with aside.status("opening") as status:
         done = _maintain(call, topology, role, dry_run, lambda table, step: status.update(f"{table}: {step}"))
-    if call.json:
-        options.print_json({"dry_run": dry_run, "tables": [asdict(table) for table in done]})
-        return
-    for table in done:
-        people.print(
-            f"[bold]{table.table}[/bold] {escape(table.location)}: {escape(_describe(table, dry_run))}.", soft_wrap=True
-        )
+    call.answer({"dry_run": dry_run, "tables": done}, tell=lambda: _print(done, dry_run))
 
 
 def _maintain(
@@ -60,12 +51,14 @@ def _maintain(
 
         chosen = call.switch_settings()
         return maintain(open_engine(chosen), chosen, now, role, dry_run, progress)
-    from windrow.topology.finding import find
     from windrow.topology.running import maintain_topology
 
-    call.refuse_tables()
-    found = find(topology)
-    return maintain_topology(found, light(found, call.settings()), now, role, dry_run, progress)
+    return maintain_topology(*call.topology(topology), now, role, dry_run, progress)
+
+
+def _print(done: list[Maintained], dry_run: bool) -> None:
+    for table in done:
+        say(f"[bold]{table.table}[/bold] {escape(table.location)}: {escape(_describe(table, dry_run))}.")
 
 
 def _describe(table: Maintained, dry_run: bool) -> str:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from windrow.cli import options
-from windrow.cli.options import Call, aside, command, count, say
+from windrow.cli.options import Call, Source, aside, command, count
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
 
@@ -47,7 +46,7 @@ def plot(
     key: Annotated[
         str | None, typer.Option("--key", help="Draw this key. Default: the streams with the most messages.")
     ] = None,
-    source: Annotated[str | None, typer.Option("--source", help="Only this source.")] = None,
+    source: Source = None,
     from_: Annotated[str | None, typer.Option("--from", help="Begin of the range, ISO 8601. Default: all.")] = None,
     to: Annotated[str | None, typer.Option("--to", help="End of the range, ISO 8601. Default: all.")] = None,
     streams: Annotated[
@@ -76,12 +75,8 @@ def plot(
             chart, document, lines = _microbatches(chosen.ledger, begin, end)
     with aside.status("drawing"):
         picture.save(chart, out)
-    if call.json:
-        options.print_json({"file": str(out), "what": what.value, **document})
-        return
-    say(f"Wrote {out}: {lines[0]}", markup=False)
-    for line in lines[1:]:
-        say(line)
+    first, *others = lines
+    call.answer({"file": out, "what": what, **document}, f"Wrote {out}: {first}", *others)
 
 
 def _refuse(what: What, given: dict[str, object]) -> None:

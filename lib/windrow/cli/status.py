@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_text
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,9 +14,8 @@ from rich.console import Group
 from rich.markup import escape
 from rich.text import Text
 
-from windrow.cli import options
-from windrow.cli.options import Call, aside, command, count, people, say
-from windrow.cli.topologies import Named, offsets_table, standing_of
+from windrow.cli.offsets import offsets_table
+from windrow.cli.options import Call, Named, aside, command, count, grid, json_text, people, say
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from windrow.reading.conditions import Condition
     from windrow.settings.settings import Settings
     from windrow.topology.status import Standing
+    from windrow.topology.topology import Topology
 
 EVERY = "2s"
 TENTH = 100_000  # of a second
@@ -67,10 +66,8 @@ def status(
     """
     from windrow.reading import conditions
 
-    if topology is not None:
-        call.refuse_tables()
-        if fail_if or sources or kafka:
-            raise SettingsError("--fail-if, --sources and --kafka do not apply to a topology", "Use --json.")
+    if topology is not None and (fail_if or sources or kafka):
+        raise SettingsError("--fail-if, --sources and --kafka do not apply to a topology", "Use --json.")
     if every is not None and not watch:
         raise SettingsError("--every goes with --watch", "Give both, or none.")
     alarms = [conditions.parse(text) for text in fail_if or ()]
@@ -78,19 +75,11 @@ def status(
     if topology is None:
         take = partial(_look, call, alarms, sources, kafka)
     else:
-        take = partial(_look_at_topology, topology, call.settings())
+        take = partial(_look_at_topology, *call.topology(topology))
     if watch:
         return _watch(take, _pause(every or EVERY), call.json)
     look = take()
-    if call.json:
-        options.print_json(look.document())
-    else:
-        for line in look.lines():
-            say(line)
-        for table in look.tables():
-            people.print(table)
-        for line in look.remarks():
-            say(line, markup=False)
+    call.answer(look.document(), tell=lambda: _print(look))
     return _alarmed(look)
 
 
@@ -207,14 +196,24 @@ def _view(look: Look) -> Group:
     return Group(*lines, *look.tables(), *map(Text, look.remarks()), Text(f"{look.at}; Ctrl-C ends", style="dim"))
 
 
+def _print(look: Look) -> None:
+    for line in look.lines():
+        say(line)
+    for table in look.tables():
+        people.print(table)
+    for line in look.remarks():
+        say(line, markup=False)
+
+
 def _rows_of(found: Standing) -> str:
     return ", ".join(f"{name} {count(rows, 'row')}" for name, rows in found.states.items())
 
 
-def _look_at_topology(place: str, chosen: Settings) -> Look:
+def _look_at_topology(topology: Topology, chosen: Settings) -> Look:
     from windrow.runtime.wall_clock import WallClock
+    from windrow.topology.status import standing
 
-    return TopologyLook(_second(WallClock().now()), standing_of(place, chosen))
+    return TopologyLook(_second(WallClock().now()), standing(topology, chosen))
 
 
 def _second(now: int) -> str:
@@ -262,7 +261,7 @@ def _shown(json: bool) -> Iterator[Callable[[Look], None]]:
     from rich.live import Live
 
     if json:
-        yield lambda look: _line(json_text.dumps(look.document(), default=str, ensure_ascii=False))
+        yield lambda look: _line(json_text(look.document()))
     elif people.is_terminal:
         with Live(console=people, auto_refresh=False, vertical_overflow="visible") as live:
             yield lambda look: live.update(_view(look), refresh=True)
@@ -351,20 +350,10 @@ def _tables(found: Status, most: int | None) -> list[Table]:
     heads = ("no", "kind", "read", "rejected", "opened", "closed", "prime", "plan", "process")
     last = [tuple(_figure(getattr(row, name)) for name in names) for row in found.microbatches]
     return [
-        _table("clocks (UTC)", ("source", "clock", "floor", "seen at"), clocks),
-        _table("rejected", ("reason", "messages", "furthest off"), refused),
-        _table("last microbatches (phases in ms)", heads, last),
+        grid(("source", "clock", "floor", "seen at"), clocks, title="clocks (UTC)", title_style="bold"),
+        grid(("reason", "messages", "furthest off"), refused, title="rejected", title_style="bold"),
+        grid(heads, last, title="last microbatches (phases in ms)", title_style="bold"),
     ]
-
-
-def _table(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(*heads, title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def _short(time: str) -> str:
