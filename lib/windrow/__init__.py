@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from windrow.producer import Producer, RawProducer
     from windrow.reading.closed import Closed, read_closed
     from windrow.reading.digests import digests
-    from windrow.reading.pivot_view import create_pivot_view
+    from windrow.reading.pivot import create_pivot_view
     from windrow.reading.stream_closed import stream_closed
     from windrow.reading.tuning import tune
     from windrow.replaying import replay
