@@ -11,7 +11,7 @@ def settings(call: Call) -> None:
 
     That is a flag, the environment, the file or the default.
     """
-    from windrow.settings.origins import effective
+    from windrow.settings.template import effective
 
     found = effective(call.config, **call.flags)
     table = grid(("setting", "value", "from"), ())

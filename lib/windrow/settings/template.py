@@ -1,17 +1,20 @@
-"""Write the commented `windrow.toml` of `windrow init`, from the definitions of the settings."""
+"""Write settings as in `windrow.toml`: the commented file of `windrow init`, and each value with its origin."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from textwrap import indent
 from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
 from windrow.formats.part import FormatPart
-from windrow.settings.settings import Settings
+from windrow.settings.file import holds, read_file, variable_of
+from windrow.settings.settings import FILE, Settings
 
 DEPOT = """\
 # A depot of your own, with other columns: write this instead of depot = "..." above.
@@ -128,3 +131,37 @@ def _depot(settings: Settings) -> str:
 def _columns(section: str, columns: Mapping[str, Any]) -> str:
     lines = [f"{_key(name)} = {literal(value)}" for name, value in columns.items()]
     return "\n".join([f"[{section}]", *lines]) + "\n" if columns else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """The effective value of a setting, written as in `windrow.toml`, and where it came from."""
+
+    name: str
+    value: str
+    origin: str
+
+
+def effective(file: str | Path | None = None, **flags: Any) -> list[Effective]:
+    """Return every setting. Raises the errors of `Settings.load`."""
+    values = Settings.load(file, **flags).model_dump()
+    path = Path(file or FILE)
+    content = read_file(path) if file is not None or path.exists() else {}
+    return [Effective(".".join(name), text, _origin(name, flags, content, path)) for name, text in _values(values)]
+
+
+def _origin(name: tuple[str, ...], flags: Mapping[str, Any], content: Mapping[str, Any], path: Path) -> str:
+    if holds(flags, name):
+        return f"flag --{'-'.join(name)}".replace("_", "-")
+    if (variable := variable_of(name)) is not None:
+        return f"variable {variable}"
+    return str(path) if holds(content, name) else "default"
+
+
+def _values(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the name of each setting, part by part, and its value."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _values(value, (*above, name))
+        else:
+            yield (*above, name), literal(value)
