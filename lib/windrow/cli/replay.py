@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
+from windrow.batching.rules import in_words
 from windrow.cli.options import Call, Named, command, count, say
 from windrow.cli.progress import steps
 from windrow.errors import SettingsError
@@ -150,21 +151,13 @@ def _tell(found: Replay) -> None:
 
 
 def _how(found: Replay) -> str:
-    rules = "under the recorded rules" if found.rules is None else f"under {_short(found.rules)}"
-    streams = [f"only {name} {', '.join(map(repr, values))}" for name, values in _streams(found).items() if values]
+    rules = "the recorded rules"
+    if found.rules is not None:
+        rules = ", ".join(f"{name} {value}" for name, value in in_words(found.rules).items())
+    named = {"key": found.keys, "source": found.sources}
+    streams = [f"only {name} {', '.join(map(repr, values))}" for name, values in named.items() if values]
     ticks = f"{'with' if found.ticks == 'reuse' else 'without'} the recorded ticks and flushes"
-    return escape(", ".join([rules, ticks, *streams]))
-
-
-def _streams(found: Replay) -> dict[str, tuple[str, ...]]:
-    return {"key": found.keys, "source": found.sources}
-
-
-def _short(rules: Any) -> str:
-    from windrow.model.durations import text
-
-    durations = {name: text(rules[name]) for name in ("window", "max_delay", "max_leap")}
-    return ", ".join(f"{name} {value}" for name, value in {**rules, **durations}.items())
+    return escape(", ".join([f"under {rules}", ticks, *streams]))
 
 
 def _differ(found: Replay, comparison: Comparison) -> None:

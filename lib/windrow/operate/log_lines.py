@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import asdict
 
+from windrow.batching.rules import in_words
 from windrow.errors import WindrowError, first_line
-from windrow.model.durations import text
 from windrow.model.results import Committed, Maintained, Role
 from windrow.operate.log import log
 from windrow.operate.observer import Observer, Run
 from windrow.version import VERSION
 
 COUNTS = ("messages", "accepted", "rejected", "opened", "closed")
+# What the line of a microbatch says of it, before and after the engine.
+FIRST = (
+    "kind", "attempt", "depot_version", "messages", "accepted", "rejected", "reasons", "opened", "closed",
+    "open_batches", "path",
+)  # fmt: skip
+LAST = ("prime_ms", "plan_ms", "process_ms", "commit_ms", "lag_ms")
 
 
 class Lines(Observer):
@@ -29,28 +35,10 @@ class Lines(Observer):
         self._totals.update({name: getattr(committed, name) for name in COUNTS})
         self._totals["microbatches"] += 1
         if committed.kind == "rules":
-            self._rules_changed(committed.microbatch)
-        log.info(
-            "microbatch",
-            number=committed.microbatch,
-            kind=committed.kind,
-            attempt=committed.attempt,
-            depot_version=committed.depot_version,
-            messages=committed.messages,
-            accepted=committed.accepted,
-            rejected=committed.rejected,
-            reasons=committed.reasons,
-            opened=committed.opened,
-            closed=committed.closed,
-            open_batches=committed.open_batches,
-            path=committed.path,
-            engine=self._run.engine,
-            prime_ms=committed.prime_ms,
-            plan_ms=committed.plan_ms,
-            process_ms=committed.process_ms,
-            commit_ms=committed.commit_ms,
-            lag_ms=committed.lag_ms,
-        )
+            rules = in_words(self._run.settings.rules.model_dump())
+            log.info("rules changed", number=committed.microbatch, **rules)
+        first, last = ({name: getattr(committed, name) for name in names} for names in (FIRST, LAST))
+        log.info("microbatch", number=committed.microbatch, **first, engine=self._run.engine, **last)
 
     def retrying(self, error: Exception, attempt: int) -> None:
         """Log why an attempt failed."""
@@ -72,20 +60,6 @@ class Lines(Observer):
             log.info("run ended", **done)
         else:
             log.error("run failed", code=_code(error), **done)
-
-    def _rules_changed(self, number: int) -> None:
-        rules = self._run.settings.rules
-        log.info(
-            "rules changed",
-            number=number,
-            window=text(rules.window),
-            max_delay=text(rules.max_delay),
-            max_leap=text(rules.max_leap),
-            max_batch_bytes=rules.max_batch_bytes,
-            window_start=rules.window_start,
-            repeats=rules.repeats,
-            split_at=rules.split_at,
-        )
 
 
 def _code(error: BaseException) -> str:
