@@ -1,4 +1,4 @@
-"""Save pictures as files that need no network: .html for zooming, .png, .svg, and .json for other programs."""
+"""Make charts, and save them as files that need no network: .html to zoom, .png, .svg, and .json for other programs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windrow.errors import MissingExtra, SettingsError
+from windrow.reading.plot.theme import CONFIG, Spec
 
 if TYPE_CHECKING:
     import altair as alt
+
+
+def drawn(spec: Spec, data: dict[str, list[Spec]]) -> Any:
+    """Return the chart of panels one above the other, or of layers, with its data. Raises MissingExtra."""
+    require("altair")
+    import altair as alt
+
+    kind = alt.VConcatChart if "vconcat" in spec else alt.LayerChart
+    chart = kind.from_dict(spec | {"config": CONFIG}, validate=False)  # saving does
+    chart.datasets = data  # afterwards, so that none is copied
+    return chart
 
 
 def save(chart: alt.TopLevelMixin, path: str | Path) -> None:

@@ -58,6 +58,17 @@ def panel(text: str) -> Spec:
     return {"text": text, "fontSize": 13, "fontWeight": "bold", "offset": 8}
 
 
+def mark(kind: str, encoding: Spec, **look: Any) -> Spec:
+    """Return a mark of a kind."""
+    return {"mark": {"type": kind, **look}, "encoding": encoding}
+
+
+def tips(*fields: str) -> list[Spec]:
+    """Return the tooltip that shows these fields."""
+    titles = {field: field.removesuffix("_text").replace("_", " ") for field in fields}
+    return [{"field": field, "type": "nominal", "title": title} for field, title in titles.items()]
+
+
 def outcomes(found: Iterable[str]) -> dict[str, str]:
     """Return the colour of each outcome found, in the order of legends and stacks, accepted first."""
     there = set(found)

@@ -18,7 +18,7 @@ from windrow.errors import NotFound
 from windrow.model.messages import EARLIEST, LATEST, microseconds, times
 from windrow.reading.plot import marks
 from windrow.reading.plot.bins import STEPS
-from windrow.reading.plot.files import require
+from windrow.reading.plot.files import drawn
 from windrow.reading.plot.marks import BATCH, LANES
 from windrow.reading.plot.theme import titled
 
@@ -53,9 +53,6 @@ def timeline(
     The `max_streams` streams with the most messages have a row each. Above `max_lines` messages, bands and bars replace
     lines; above as many batches there are no boxes. Raises MissingExtra, or NotFound when there is no message.
     """
-    require("altair")
-    import altair as alt
-
     boxes, messages = _boxes(batches), _messages(batches, rejected)
     shown = (boxes["window_start"], boxes["timeout"], messages["processing_time"])
     moments = np.concatenate([microseconds(column) for column in shown])
@@ -83,9 +80,7 @@ def timeline(
     spec = marks.frame(rows.num_rows, begin, end, "until timeout" if boxed else "open batches")
     spec["layer"] += [marks.windows(boxes.num_rows, end - begin, dense=dense)] if boxed else marks.coverage()
     spec["layer"] += [marks.bands(messages) if dense else marks.lines(messages)]
-    chart = alt.LayerChart.from_dict(spec | {"title": titled(title, *how)}, validate=False)  # saving does
-    chart.datasets = {name: marks.values(table) for name, table in data.items()}  # afterwards, so that none is copied
-    return chart
+    return drawn(spec | {"title": titled(title, *how)}, {name: marks.values(table) for name, table in data.items()})
 
 
 def busiest_rejections(rejected: pa.Table) -> tuple[str, str, int, int]:
