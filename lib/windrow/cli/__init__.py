@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault(*ARROW_MEMORY)
     with suppress(OSError, AttributeError):  # another C library than glibc has no such arenas
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
-    warnings.showwarning = _one_line  # type: ignore[assignment]
+    warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
     try:
         status: Any = asked(given)(args=given, standalone_mode=False)
     except typer.Exit as end:
@@ -149,7 +149,3 @@ def _failed(error: Exception) -> int:
 def _say(text: str, status: int) -> int:
     print(text, file=sys.stderr)
     return status
-
-
-def _one_line(message: Warning | str, *_: Any) -> None:
-    print(f"warning: {message}", file=sys.stderr)

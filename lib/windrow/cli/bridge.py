@@ -11,6 +11,7 @@ import typer
 from windrow.cli.options import Call, aside, command, count
 from windrow.cli.progress import counter
 from windrow.errors import SettingsError
+from windrow.model.durations import SECOND, microseconds
 
 if TYPE_CHECKING:
     from windrow.producer.bridge.bridge import Bridge
@@ -53,7 +54,7 @@ def bridge(
     """
     if kind not in KINDS:
         raise SettingsError(f"{kind!r} cannot be bridged", f"Say {', '.join(KINDS)}.")
-    seconds = None if for_ is None else _seconds(for_)
+    seconds = None if for_ is None else microseconds(for_, "--for") / SECOND
     given: dict[str, Any] = {"topics": topic or None, "group": group}
     given |= {"brokers": broker} if kind == "kafka" else {"client_id": client_id, **_split_address(broker)}
     part = {name: value for name, value in given.items() if value is not None} or None
@@ -108,9 +109,3 @@ def _split_address(broker: str | None) -> dict[str, Any]:
     if broker.count(":") < 2:  # noqa: PLR2004 - with two colons it is an address
         raise SettingsError(f"--broker {broker!r} is no place", "Say HOST or HOST:PORT.")
     return {"host": broker}
-
-
-def _seconds(duration: str) -> float:
-    from windrow.model.durations import SECOND, microseconds
-
-    return microseconds(duration, "--for") / SECOND

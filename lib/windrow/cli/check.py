@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json as json_text
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -61,8 +59,12 @@ def _checked(chosen: Settings, max_rejected: float | None, docs: str | None) -> 
     library()  # says what is missing before Spark starts
     share = quality.MAX_REJECTED if max_rejected is None else max_rejected
     embedded = _is_embedded(chosen)
-    with _progress("reading the ledger" if embedded else "starting Spark") as progress:
+    with aside.status("reading the ledger" if embedded else "starting Spark") as spinner:
         spark = None if embedded else _session(chosen.ledger)
+
+        def progress(what: str, done: int, total: int) -> None:
+            spinner.update(f"checked {what}, step {done} of {total}")
+
         return quality.check(spark, chosen.ledger, None, share, docs, progress, chosen.warn)
 
 
@@ -87,13 +89,6 @@ def _session(ledger: str) -> Any:
     from windrow.engine.spark.session import find_session
 
     return find_session(ledger)
-
-
-@contextmanager
-def _progress(first: str) -> Iterator[Callable[[str, int, int], None]]:
-    """Say on a terminal what is done first, and then what was done."""
-    with aside.status(first) as spinner:
-        yield lambda what, done, total: spinner.update(f"checked {what}, step {done} of {total}")
 
 
 def _print_sql(ledger: str, payload_type: str) -> None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from windrow.cli import options
+from windrow.cli import options, running
+from windrow.cli.ingest import ingest_files
 from windrow.cli.options import Call, aside, command, say
 from windrow.errors import MissingExtra
 
@@ -33,6 +34,8 @@ def demo(
 
     A second run in the same directory finds nothing new, because each message is in its batch already.
     """
+    from windrow.ingest import sample
+
     settings = _settings(into, call.flags)
 
     def step(text: str) -> None:
@@ -42,7 +45,7 @@ def demo(
     step("This demo groups five minutes of real measurements into batches, in three steps.")
     step("The first run on a machine takes longest: Spark downloads Delta, or the embedded engine compiles.")
     step("[bold]1 of 3, ingest[/bold]: copies a recorded file into the depot, a Delta table that only grows")
-    _ingest(into, settings, call.json)
+    ingest_files(settings, [str(sample.copy_into(into))], "parquet", call.json)
     step("[bold]2 of 3, run[/bold]: groups the messages into batches; each microbatch is one commit to the ledger")
     ran_on = _run(settings, call.json)
     step(f"[bold]3 of 3, results[/bold], on the {ran_on} engine")
@@ -71,16 +74,8 @@ def _settings(into: Path, flags: dict[str, str]) -> Settings:
     return chosen
 
 
-def _ingest(into: Path, settings: Settings, quiet: bool) -> None:
-    from windrow.cli.ingest import ingest_files
-    from windrow.ingest import sample
-
-    ingest_files(settings, [str(sample.copy_into(into))], "parquet", quiet)
-
-
 def _run(settings: Settings, quiet: bool) -> str:
     """Run the main job once; return the engine it ran on. Of the log only warnings are shown, for people."""
-    from windrow.cli import running
     from windrow.settings.settings import LogPart
 
     shown = settings.model_copy(update={"log": LogPart(format="pretty", level="warning")})

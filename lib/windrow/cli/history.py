@@ -39,18 +39,13 @@ def history(
     """Show the last microbatches: kind, messages, time of each phase."""
     if topology is None:
         with call.readable_settings(messages=False) as chosen:
-            rows = _of_batcher(chosen.ledger, last)
+            from windrow.reading.history import history as of_ledger
+
+            found = of_ledger(chosen.ledger)
+            rows = found.slice(max(0, found.num_rows - last)).to_pylist()
     else:
         rows = _of_topology(*call.topology(topology), last)
     call.answer({"microbatches": rows}, tell=lambda: _print(rows))
-
-
-def _of_batcher(ledger: str, last: int) -> list[dict[str, Any]]:
-    from windrow.reading.history import history as of_ledger
-
-    found = of_ledger(ledger)
-    rows: list[dict[str, Any]] = found.slice(max(0, found.num_rows - last)).to_pylist()
-    return rows
 
 
 def _of_topology(topology: Topology, chosen: Settings, last: int) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -16,10 +16,8 @@ from windrow.errors import FileRefused, SettingsError
 from windrow.settings.catalog_paths import PathBook
 
 if TYPE_CHECKING:
-    from windrow.producer import Producer
     from windrow.producer.produce import Produced
     from windrow.producer.sender import Sender
-    from windrow.settings.settings import Settings
 
 P = TypeVar("P", bound="Sender")
 File = Annotated[str, typer.Argument(help="File of lines, each a JSON object; - is standard input.")]
@@ -71,6 +69,7 @@ def produce(
         raise SettingsError("--last is for --raw-source, not for lines", "Leave it out.")
     from windrow.cli.watching import watched
     from windrow.model.payload import text_or_bytes
+    from windrow.producer import Producer
     from windrow.producer.input import Input, Stop
     from windrow.producer.lines import TEXTUAL, Fields, Reader
     from windrow.producer.produce import Production
@@ -78,10 +77,11 @@ def produce(
     fields = Fields.of(column or ())
     chosen = call.settings()
     part, stop = chosen.producer, Stop()
+    place = PathBook.beside(call.config).path(chosen.depot)
     with (
         watched(chosen.log, stop, "stopping after the lines that were read"),
         _opened(file) as descriptor,
-        _producing(chosen, PathBook.beside(call.config).path(chosen.depot), id_) as producer,
+        _closing(Producer(place, id_, keep=chosen.keep, **part.model_dump())) as producer,
         counter("produce", quiet=call.json) as progress,
     ):
         textual = text_or_bytes(producer.payload) == producer.payload
@@ -141,12 +141,6 @@ def _opened(file: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _producing(settings: Settings, depot: str, name: str) -> AbstractContextManager[Producer]:
-    from windrow.producer import Producer
-
-    return _closing(Producer(depot, name, keep=settings.keep, **settings.producer.model_dump()))
 
 
 @contextmanager

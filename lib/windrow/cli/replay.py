@@ -13,6 +13,7 @@ from windrow.batching.rules import in_words
 from windrow.cli.options import Call, Named, command, count, say
 from windrow.cli.progress import steps
 from windrow.errors import SettingsError
+from windrow.model.durations import microseconds
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -119,7 +120,6 @@ def _tell_topology(found: Replayed, live: bool) -> None:
 def _rules(file: str | None, chosen: Settings, flags: dict[str, str | None]) -> Rules | None:
     """Return the rules of a file with the flags over them; without a file the flags go over the settings' rules."""
     from windrow.batching.rules import Rules
-    from windrow.model.durations import microseconds
 
     given = {name: value for name, value in flags.items() if value is not None}
     if file is None and not given:

@@ -10,6 +10,7 @@ from windrow.cli import options
 from windrow.cli.options import Call, Named, command
 from windrow.cli.running import run_and_print, run_topology
 from windrow.errors import SettingsError, TableMissing
+from windrow.model.durations import microseconds
 
 if TYPE_CHECKING:
     from windrow.runtime.runner import Runner, Summary
@@ -51,7 +52,7 @@ def run(
     """
     _require_fitting(once, every, maintain_every, dry_run)
     chosen = call.engine_settings(run=options.table(maintain_every=maintain_every))
-    pause = chosen.run.every if every is None else _microseconds(every)
+    pause = chosen.run.every if every is None else microseconds(every, "--every")
 
     def work(runner: Runner) -> Summary:
         if accept is not None:
@@ -86,9 +87,3 @@ def _require_fitting(once: bool, every: str | None, maintain_every: str | None, 
         raise SettingsError("--dry-run and --every exclude each other", "A dry run looks once.")
     if maintain_every is not None and every is None:
         raise SettingsError("--maintain-every needs --every", "Without it, schedule `windrow maintain`.")
-
-
-def _microseconds(duration: str) -> int:
-    from windrow.model.durations import microseconds
-
-    return microseconds(duration, "--every")

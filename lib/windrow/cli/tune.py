@@ -104,7 +104,8 @@ def _tell(found: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Ad
     table = grid((*heads, ""), (), padding=0)
     for column in table.columns[:-1]:
         column.justify = "right"
-    best = _best(tuned, advice)
+    delays = tuned["max_delay_us"].to_pylist()
+    best = min((delay for delay in delays if delay >= advice.max_delay_us), default=None)
     for row in tuned.to_pylist():
         now = (row["window_us"], row["max_delay_us"]) == (rules.window, rules.max_delay)
         enough = row["max_delay_us"] == best
@@ -133,11 +134,6 @@ def _cut(found: Recent) -> str:
     if not found.cut:
         return ""
     return f" There are more: these are the last {found.messages.num_rows:,} (--limit; --from and --to choose others)."
-
-
-def _best(tuned: pa.Table, advice: Advice) -> int | None:
-    """Return the shortest delay of the table that keeps as many messages as the advice is about."""
-    return min((delay for delay in tuned["max_delay_us"].to_pylist() if delay >= advice.max_delay_us), default=None)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

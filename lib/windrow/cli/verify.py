@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from windrow.settings.settings import Settings
     from windrow.topology.topology import Topology
     from windrow.topology.verify import TopologyReport
-    from windrow.verify import Books, Difference, Report
+    from windrow.verify import Difference, Report
 
 
 MOST = 5_000_000
@@ -101,11 +101,12 @@ def _print_books(report: TopologyReport) -> None:
 def _print_report(report: Report) -> None:
     """Print the books of each version, what could not be checked, and every difference with its first examples."""
     for books in report.books:
+        by_format = f" ({books.rejected_by_format:,} of them by the format)" if books.rejected_by_format else ""
         say(
             f"ledger version {books.ledger_version} (depot version {books.depot_version}, "
             f"{count(books.microbatches, 'microbatch')}): {count(books.messages_read, 'message')} read = "
             f"{books.in_open_batches:,} in open batches + {books.in_closed_batches:,} in closed batches "
-            f"+ {books.rejected:,} rejected{_by_format(books)}"
+            f"+ {books.rejected:,} rejected{by_format}"
         )
         say(
             f"  against the depot: {books.ok:,} ok, {books.lost:,} lost, {books.duplicated:,} duplicated, "
@@ -129,10 +130,6 @@ def _print_found(findings: Sequence[str], differences: Sequence[Difference]) -> 
         say(f"  expected {difference.expected}, found {difference.found}", markup=False)
         for example in difference.examples[:3]:
             say(f"    {example}", markup=False)
-
-
-def _by_format(books: Books) -> str:
-    return f" ({books.rejected_by_format:,} of them by the format)" if books.rejected_by_format else ""
 
 
 def _verdict(report: Report) -> str:
