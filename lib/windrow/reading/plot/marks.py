@@ -165,7 +165,7 @@ def _calculated(expressions: dict[str, str]) -> list[Spec]:
 
 
 def _mark(kind: str, encoding: Spec, only: str = "true", **look: Any) -> Spec:
-    return mark(kind, encoding, clip=True, **look) | {"transform": [{"filter": only}]}
+    return mark(kind, encoding, **{"clip": True} | look) | {"transform": [{"filter": only}]}
 
 
 def _span(x: str, y: str, x2: str | None = None, y2: str | None = None) -> Spec:
