@@ -93,15 +93,8 @@ def waiting(depot: str, ledger: str) -> int | None:
 
 
 BATCHES = "count(*) AS batches, coalesce(sum(message_count), 0) AS messages"
-TOTALS = "count(*) AS microbatches, " + ", ".join(
-    f"coalesce(sum({column}), 0) AS {name}"
-    for name, column in (
-        ("messages", "messages_read"),
-        ("accepted", "accepted"),
-        ("rejected", "rejected"),
-        ("opened", "opened"),
-        ("closed", "closed"),
-    )
+TOTALS = "count(*) AS microbatches, coalesce(sum(messages_read), 0) AS messages, " + ", ".join(
+    f"coalesce(sum({name}), 0) AS {name}" for name in ("accepted", "rejected", "opened", "closed")
 )
 HISTORY = ", ".join(
     "messages_read AS messages" if name == "messages" else name for name in MicrobatchRow.__dataclass_fields__

@@ -13,7 +13,7 @@ from windrow.model import tables
 from windrow.model.chunks import REFUSED
 from windrow.model.tables import OF_BATCH
 from windrow.reading.closed import Final, Span
-from windrow.reading.delta import Ledger, quoted, within
+from windrow.reading.delta import Ledger, equal, quoted, within
 from windrow.reading.pivot import Pivot
 
 Shape = Callable[[pa.Table], pa.Table]
@@ -45,12 +45,9 @@ class Choice:
     def where(self) -> str:
         """Return the conditions on key and time as SQL."""
         time = "event_time" if self.what == "rejected" else "window_start"
-        conditions = [
-            within(time, time, self.begin, self.end),
-            f"key = {quoted(self.key)}" if self.key is not None else "",
-            f"starts_with(reason, {quoted(REFUSED)}) AND content IS NOT NULL" if self.what == "bytes" else "",
-        ]
-        return " AND ".join(condition for condition in conditions if condition)
+        conditions = f"{within(time, time, self.begin, self.end)} AND {equal({'key': self.key})}"
+        refused = f" AND starts_with(reason, {quoted(REFUSED)}) AND content IS NOT NULL"
+        return conditions + refused if self.what == "bytes" else conditions
 
     @property
     def order(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -77,7 +78,8 @@ class Trial:
         left_out = _wrong_clocks(valid, processing_time, rows, rules or Rules(), limits or WarnPart())
         rows = rows[~pc.is_in(valid["source"].take(pa.array(rows)), pa.array(left_out, pa.string())).to_numpy()]
         wanted = valid.take(pa.array(rows))
-        by = by_stream(wanted, processing_time[rows], version[rows], _no_batches(wanted))
+        no_batches = pa.schema(tables.batch_fields(wanted.schema.field("payload").type)).empty_table()
+        by = by_stream(wanted, processing_time[rows], version[rows], no_batches)
         unseen = refused.filter(pa.array(_has(given, asked)[refused["row"].to_numpy()]))
         kernel_columns = columns(by, 0, len(by.source))
         return cls(
@@ -124,7 +126,7 @@ class Trial:
         waited = (closes - self.received_at[share.members])[closes != kernel.NEVER]
         refused = np.bincount(share.refused.fate, minlength=len(REASONS)).tolist()
         by_rule = dict(zip(REASONS.to_pylist()[1:], refused[1:], strict=True))
-        rejected = self.messages - kept
+        rejected, p95 = self.messages - kept, partial(np.percentile, q=95)
         return {
             "messages": self.messages,
             "accepted": kept,
@@ -136,7 +138,7 @@ class Trial:
             "open_batches": int((closed_at == kernel.NEVER).sum()),
             "whole_percent": self.rounds.whole_percent(share.members, sizes),
             **_described("batch_messages", sizes, {"mean": np.mean, "median": np.median, "largest": np.max}),
-            **_described("wait_seconds", waited / SECOND, {"median": np.median, "p95": _p95, "longest": np.max}),
+            **_described("wait_seconds", waited / SECOND, {"median": np.median, "p95": p95, "longest": np.max}),
         }
 
 
@@ -161,14 +163,6 @@ def _wrong_clocks(
     return {} if 2 * wrong.size > len(sources) else {sources[one]: int(counts[one]) for one in wrong.tolist()}
 
 
-def _no_batches(messages: pa.Table) -> pa.Table:
-    return pa.schema(tables.batch_fields(messages.schema.field("payload").type)).empty_table()
-
-
 def _described(name: str, values: npt.NDArray[np.generic], how: dict[str, object]) -> Row:
     """Return figures of values, None where there is no value."""
     return {f"{name}_{what}": float(figure(values)) if values.size else None for what, figure in how.items()}  # type: ignore[operator]
-
-
-def _p95(values: npt.NDArray[np.float64]) -> float:
-    return float(np.percentile(values, 95))
