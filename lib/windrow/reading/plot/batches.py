@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from windrow.errors import NotFound
 from windrow.reading.plot import bins
 from windrow.reading.plot.bins import SHORT_COUNTS, SHORT_TIMES, Edges, time_text
-from windrow.reading.plot.files import drawn
 from windrow.reading.plot.theme import (
     ACCEPTED,
     CLOSINGS,
@@ -25,6 +24,7 @@ from windrow.reading.plot.theme import (
     WIDTH,
     Spec,
     coloured,
+    drawn,
     mark,
     outcomes,
     panel,

@@ -18,7 +18,6 @@ from windrow.errors import NotFound
 from windrow.model.messages import microseconds
 from windrow.reading.plot import bins
 from windrow.reading.plot.bins import SHORT_COUNTS, SHORT_TIMES, time_text
-from windrow.reading.plot.files import drawn
 from windrow.reading.plot.theme import (
     ACCEPTED,
     FAINT,
@@ -30,6 +29,7 @@ from windrow.reading.plot.theme import (
     WIDTH,
     Spec,
     coloured,
+    drawn,
     mark,
     panel,
     tips,

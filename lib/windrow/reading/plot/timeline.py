@@ -18,9 +18,8 @@ from windrow.errors import NotFound
 from windrow.model.messages import EARLIEST, LATEST, microseconds, times
 from windrow.reading.plot import marks
 from windrow.reading.plot.bins import STEPS
-from windrow.reading.plot.files import drawn
 from windrow.reading.plot.marks import BATCH, LANES
-from windrow.reading.plot.theme import titled
+from windrow.reading.plot.theme import drawn, titled
 
 if TYPE_CHECKING:
     import altair as alt

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from windrow.errors import NotFound
 from windrow.model.durations import text
-from windrow.reading.plot.files import drawn
-from windrow.reading.plot.theme import INK, LIMIT, REJECTED, WIDTH, Spec, mark, panel, tips, titled
+from windrow.reading.plot.theme import INK, LIMIT, REJECTED, WIDTH, Spec, drawn, mark, panel, tips, titled
 
 if TYPE_CHECKING:
     import altair as alt
