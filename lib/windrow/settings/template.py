@@ -29,34 +29,34 @@ DEPOT = """\
 # payload = "to_json(struct(*))"    # the whole row
 """
 
-COLUMNS = """\
+# What stands there instead of a table without values.
+EXAMPLES = {
+    "ingest.columns": """\
 # Files: expressions (Spark SQL) over their columns; a column left out maps to its own name.
 # [ingest.columns]
 # source = "split_part(topic, '/', 2)"
 # key = "split_part(topic, '/', 2)"
 # type = "topic"
-"""
-
-STORAGE = """\
+""",
+    "storage": """\
 # Object stores: options that the environment lacks; see docs/howto/storage.md.
 # [storage]
 # AWS_ENDPOINT_URL = "https://s3.example.com"
 # AWS_REGION = "eu-central-1"
-"""
-
-TABLE_PROPERTIES = """\
+""",
+    "table_properties": """\
 # Delta properties of tables that Spark creates; they override Windrow's own. See docs/platforms.md.
 # [table_properties]
 # "delta.enableDeletionVectors" = "true"
-"""
-
-PROPERTIES = """\
+""",
+    "kafka.properties": """\
 # Kafka: properties of librdkafka, for TLS and passwords; see docs/howto/kafka.md.
 # [kafka.properties]
 # "security.protocol" = "SASL_SSL"
 # "sasl.mechanism" = "SCRAM-SHA-512"
 # "sasl.username" = "windrow"
-"""
+""",
+}
 
 FIELDS = {"ts": "timestamp[us]", "device": "string", "value": "float64"}
 
@@ -68,23 +68,18 @@ def settings_file(settings: Settings) -> str:
         value = getattr(settings, name)
         if name == "depot_columns":
             tables.append(_depot(settings))
-        elif name == "ingest":
-            tables.append("\n".join(["[ingest]", _line(value, "chunk_bytes"), _line(value, "commit_bytes")]) + "\n")
-            tables.append(_columns("ingest.columns", value.columns) or COLUMNS)
-        elif name == "storage":
-            tables.append(_columns("storage", dict.fromkeys(value, "***")) or STORAGE)
-        elif name == "table_properties":
-            tables.append(_columns(name, value) or TABLE_PROPERTIES)
-        elif name == "kafka":
-            plain = [inner for inner in type(value).model_fields if inner != "properties"]
-            tables.append("\n".join(["[kafka]", *(_line(value, inner) for inner in plain)]) + "\n")
-            tables.append(_columns("kafka.properties", dict.fromkeys(value.properties, "***")) or PROPERTIES)
         elif name == "format":
             tables.append(_format(value))
         elif name == "depot" and settings.depot_columns:
             continue
         elif isinstance(value, BaseModel):
-            tables.append("\n".join([f"[{name}]", *(_line(value, inner) for inner in type(value).model_fields)]) + "\n")
+            fields = {inner: getattr(value, inner) for inner in type(value).model_fields}
+            plain = [_line(value, inner) for inner, given in fields.items() if not isinstance(given, Mapping)]
+            tables.append("\n".join([f"[{name}]", *plain]) + "\n")
+            inside = {f"{name}.{inner}": given for inner, given in fields.items() if isinstance(given, Mapping)}
+            tables += [_columns(section, given) or EXAMPLES[section] for section, given in inside.items()]
+        elif isinstance(value, Mapping):
+            tables.append(_columns(name, value) or EXAMPLES[name])
         else:
             top.append(_line(settings, name))
     return "\n".join(["# Windrow's settings. Environment: WINDROW_RULES__WINDOW=10s. Flags win.", *top, ""]) + (
