@@ -173,9 +173,10 @@ def _second(now: int) -> str:
 
 def _lines(found: Status) -> list[str]:
     """Return what stands above the tables."""
+    rules = ", ".join(f"{name} {value}" for name, value in found.rules.items())
     return [
         f"depot   {found.depot.path}, version {found.depot.version}; read up to {found.depot.read_version}",
-        f"ledger  {found.ledger.path}, version {found.ledger.version}; rules {_rules(found)}",
+        f"ledger  {found.ledger.path}, version {found.ledger.version}; rules {rules}",
         *(["paused  nothing is read until `windrow resume`"] if found.ledger.paused else []),
         f"lag     {_lag(found)}",
         *_kafka(found),
@@ -253,10 +254,6 @@ def _alarmed(look: Look) -> int:
     for said in look.holding or ():
         aside.print(said, markup=False, soft_wrap=True)
     return 1 if look.holding else 0
-
-
-def _rules(found: Status) -> str:
-    return ", ".join(f"{name} {value}" for name, value in found.rules.items())
 
 
 def _lag(found: Status) -> str:

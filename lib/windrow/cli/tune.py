@@ -97,7 +97,9 @@ def _document(
 
 def _tell(found: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Advice, out: Path | None) -> None:
     """Print what was tried, a line for each pair, and the advice with its reason."""
-    say(f"{count(trial.messages, 'message')} of depot versions {found.first} to {found.last}.{_cut(found)}")
+    last = f"these are the last {found.messages.num_rows:,} (--limit; --from and --to choose others)"
+    more = f" There are more: {last}." if found.cut else ""
+    say(f"{count(trial.messages, 'message')} of depot versions {found.first} to {found.last}.{more}")
     for reason, number in trial.refused.items():
         say(f"  {number:,} are {reason} under any rules")
     heads = ("window", "max_delay", "rejected", "batches", "in one", "wait", "95 %", "whole %")
@@ -128,12 +130,6 @@ def _of_rounds(tuned: pa.Table, rules: Rules, best: int | None) -> tuple[str, ..
     rows = tuned.to_pylist()
     now = [row for row in rows if (row["window_us"], row["max_delay_us"]) == (rules.window, rules.max_delay)]
     return advise_repeats([*now, *(row for row in rows if row["max_delay_us"] == best), *rows][0])
-
-
-def _cut(found: Recent) -> str:
-    if not found.cut:
-        return ""
-    return f" There are more: these are the last {found.messages.num_rows:,} (--limit; --from and --to choose others)."
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -69,9 +69,11 @@ def distribution(
     sources = pa.concat_tables([sizes.select(["source"]), refusing])["source"]
     by = "source" if pc.count_distinct(sources).as_py() > 1 else "type"
     accepted, waits = _accepted(book, in_batches, by)
+    content = "source, type, reason, event_time, received_at"
+    rejected = (_delays(one, by, one["reason"]) for one in _pieces(book, "rejected", content, refused))
     return Distribution(
         sizes=sizes,
-        delays=_sum(pa.concat_tables([*accepted, *_rejected(book, refused, by)])),
+        delays=_sum(pa.concat_tables([*accepted, *rejected])),
         waits=waits,
         by=by,
         max_delay_us=rules["max_delay"],
@@ -90,13 +92,7 @@ def _accepted(book: Ledger, where: str, by: str) -> tuple[list[pa.Table], pa.Tab
     return delays, _sum(pa.concat_tables(waits))
 
 
-def _rejected(book: Ledger, where: str, by: str) -> Iterator[pa.Table]:
-    """Count the rejected messages by delay."""
-    for messages in _pieces(book, ("rejected",), "source, type, reason, event_time, received_at", where):
-        yield _delays(messages, by, messages["reason"])
-
-
-def _pieces(book: Ledger, states: tuple[str, ...], columns: str, where: str) -> Iterator[pa.Table]:
+def _pieces(book: Ledger, states: str | tuple[str, ...], columns: str, where: str) -> Iterator[pa.Table]:
     for piece in book.pieces(states, columns, where):
         yield plain(pa.Table.from_batches([piece]))
 

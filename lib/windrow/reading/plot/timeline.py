@@ -138,15 +138,14 @@ def _open(boxes: pa.Table, begin: int, end: int) -> pa.Table:
     moments = np.linspace(begin, end, BINS, endpoint=False).astype(np.int64)
     foot, begins, ends = (microseconds(boxes[name]) for name in ("foot", "window_start", "timeout"))
     streams = np.unique(foot)
-    counts = np.stack([_reached(begins[foot == stream], ends[foot == stream], moments) for stream in streams])
+    begun, ended = (
+        np.stack([np.searchsorted(np.sort(each[foot == stream]), moments, "right") for stream in streams])
+        for each in (begins, ends)
+    )
+    counts = begun - ended
     columns = {"foot": np.repeat(streams, BINS), "moment": times(np.tile(moments, len(streams)))}
     columns |= {"open": counts.ravel(), "share": (counts / np.maximum(counts.max(axis=1, keepdims=True), 1)).ravel()}
     return pa.table(columns | {"step": np.full(counts.size, (end - begin) / BINS / 1e3)})
-
-
-def _reached(begins: Moments, ends: Moments, moments: Moments) -> Moments:
-    begun, ended = (np.searchsorted(np.sort(each), moments, "right") for each in (begins, ends))
-    return begun - ended
 
 
 def _messages(batches: pa.Table, rejected: pa.Table) -> pa.Table:
