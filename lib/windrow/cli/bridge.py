@@ -69,7 +69,7 @@ def bridge(
         logging_to(aside, chosen.log.format, chosen.log.level),
         counter("bridge", quiet=call.json) as progress,
         _opened(kind, chosen, lambda counts: progress("bridge", counts.committed), until_end) as opened,
-        stopping(opened, "stopping when what came is in the depot"),
+        stopping(opened.stop, "stopping when what came is in the depot"),
     ):
         done = opened.run(seconds)
     call.answer(done, sentence(done))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,15 +19,8 @@ if TYPE_CHECKING:
 FEW_NAMES = 4
 EXAMPLE = "Example: windrow plot --key pump-1 --from 2026-01-31T12:00 --to 2026-01-31T12:05 --out pump-1.html"
 Document = dict[str, Any]
+What = Literal["timeline", "batches", "microbatches"]
 Drawn = tuple["alt.TopLevelMixin", Document, list[str]]
-
-
-class What(StrEnum):
-    """What a picture shows."""
-
-    TIMELINE = "timeline"
-    BATCHES = "batches"
-    MICROBATCHES = "microbatches"
 
 
 @command("config ledger engine", example=EXAMPLE)
@@ -42,7 +34,7 @@ def plot(
             help="timeline: messages and windows in time. batches: sizes, delays and waits. "
             "microbatches: messages, phases and lag of each.",
         ),
-    ] = What.TIMELINE,
+    ] = "timeline",
     key: Annotated[
         str | None, typer.Option("--key", help="Draw this key. Default: the streams with the most messages.")
     ] = None,
@@ -66,9 +58,9 @@ def plot(
     picture.require_picture(out)
     _refuse(what, {"--key": key, "--source": source, "--streams": streams})
     with call.readable_settings() as chosen:
-        if what is What.TIMELINE:
+        if what == "timeline":
             chart, document, lines = _timeline(chosen.ledger, key, source, begin, end, streams or 6)
-        elif what is What.BATCHES:
+        elif what == "batches":
             chart, document, lines = _batches(chosen.ledger, key, source, begin, end)
         else:
             chart, document, lines = _microbatches(chosen.ledger, begin, end)
@@ -80,10 +72,10 @@ def plot(
 
 def _refuse(what: What, given: dict[str, object]) -> None:
     """Refuse flags that say nothing about the picture asked for."""
-    known = {What.TIMELINE: set(given), What.BATCHES: {"--key", "--source"}, What.MICROBATCHES: set()}
+    known = {"timeline": set(given), "batches": {"--key", "--source"}, "microbatches": set()}
     wrong = [flag for flag, value in given.items() if value is not None and flag not in known[what]]
     if wrong:
-        raise SettingsError(f"{' and '.join(wrong)} cannot narrow --what {what.value}", "Leave it out.")
+        raise SettingsError(f"{' and '.join(wrong)} cannot narrow --what {what}", "Leave it out.")
 
 
 def _timeline(

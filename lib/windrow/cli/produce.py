@@ -79,7 +79,7 @@ def produce(
     part, stop = chosen.producer, Stop()
     place = PathBook.beside(call.config).path(chosen.depot)
     with (
-        watched(chosen.log, stop, "stopping after the lines that were read"),
+        watched(chosen.log, stop.stop, "stopping after the lines that were read"),
         _opened(file) as descriptor,
         _closing(Producer(place, id_, keep=chosen.keep, **part.model_dump())) as producer,
         counter("produce", quiet=call.json) as progress,
@@ -103,7 +103,7 @@ def _produce_raw(call: Call, file: str, source: str, last: bool) -> None:
     part, stop = chosen.producer, Stop()
     place = PathBook.beside(call.config).path(chosen.depot)
     with (
-        watched(chosen.log, stop, "stopping after the bytes that were read"),
+        watched(chosen.log, stop.stop, "stopping after the bytes that were read"),
         _opened(file) as descriptor,
         _closing(RawProducer(place, source, keep=chosen.keep, **part.model_dump())) as producer,
         counter("produce", quiet=call.json) as progress,

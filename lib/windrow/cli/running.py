@@ -51,7 +51,7 @@ def run(
     if dry_run:
         settings = settings.model_copy(update={"metrics": MetricsPart()})
     clock = WallClock()
-    with watched(settings.log, clock) as install, waiting(settings, quiet) as bar:
+    with watched(settings.log, clock.stop) as install, waiting(settings, quiet) as bar:
         if may_idle and (idle := idle_summary(settings, clock, [bar])) is not None:
             return idle
         engine = open_engine(settings)
@@ -75,7 +75,7 @@ def run_topology(
     from windrow.topology.running import opened
 
     clock = WallClock()
-    with watched(settings.log, clock) as install, opened(found, settings, clock) as runner:
+    with watched(settings.log, clock.stop) as install, opened(found, settings, clock) as runner:
         install()
         summary = work(runner)
     call.answer(_document(summary, "messages", "rejected"), done or _topology_sentence(summary, nothing))

@@ -6,7 +6,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
 
 from windrow.cli.options import aside
 from windrow.cli.progress import steps
@@ -16,24 +15,17 @@ from windrow.operate.log import log, logging_to
 from windrow.settings.settings import LogPart, Settings
 
 
-class Stoppable(Protocol):
-    """What can be asked for a stop."""
-
-    def stop(self) -> None:
-        """Ask for it."""
-
-
 @contextmanager
 def watched(
-    part: LogPart, what: Stoppable, saying: str = "stopping after this microbatch"
+    part: LogPart, ask: Callable[[], None], saying: str = "stopping after this microbatch"
 ) -> Iterator[Callable[[], None]]:
     """Write the log on standard error, and let signals ask for a stop, as `stopping` does."""
-    with logging_to(aside, part.format, part.level), stopping(what, saying) as install:
+    with logging_to(aside, part.format, part.level), stopping(ask, saying) as install:
         yield install
 
 
 @contextmanager
-def stopping(what: Stoppable, saying: str = "stopping after this microbatch") -> Iterator[Callable[[], None]]:
+def stopping(ask: Callable[[], None], saying: str = "stopping after this microbatch") -> Iterator[Callable[[], None]]:
     """Let SIGINT and SIGTERM ask for a stop; a second SIGINT interrupts. Gives a function that installs them again.
 
     Only the main thread can handle signals. On a platform that runs a job in another thread, its process handles them.
@@ -43,7 +35,7 @@ def stopping(what: Stoppable, saying: str = "stopping after this microbatch") ->
         return
 
     def stop(number: int, _: object) -> None:
-        what.stop()
+        ask()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         with suppress(RuntimeError):  # it came in the middle of a line that is being written
             log.info(saying, signal=signal.Signals(number).name)

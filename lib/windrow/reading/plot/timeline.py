@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,7 +30,6 @@ BOXES = (
     "Below, each extends, lighter, to its timeout; a mark shows where the batch closed."
 )
 COVERED = "Shaded above: covered by windows. Below: how many batches are open. A shorter time range shows each window."
-Moments = npt.NDArray[np.int64]
 STREAM, BY_STREAM = ["source", "key"], [("source", "ascending"), ("key", "ascending")]
 BINS, MOST_LINES, MOST_LEVELS = 300, 3_000, 6
 STALL_BUCKET, STALL_LONGEST, STALL_MARGIN = 10_000_000, 60_000_000, 5_000_000  # microseconds
