@@ -14,6 +14,7 @@ from windrow.cli import options, running
 from windrow.cli.ingest import ingest_files
 from windrow.cli.options import Call, aside, command, say
 from windrow.errors import MissingExtra
+from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from windrow.settings.settings import Settings
@@ -88,7 +89,6 @@ def _run(settings: Settings, quiet: bool) -> str:
 def _found(settings: Settings) -> dict[str, Any]:
     """Read from the ledger what came of it."""
     from windrow import reading
-    from windrow.runtime.wall_clock import WallClock
 
     status = reading.status(settings.depot, settings.ledger, WallClock().now())
     closed = status.closed

@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from windrow.cli.options import Call, Named, aside, command, count, people, say
 from windrow.errors import TableMissing
+from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from windrow.operate.doctor import Finding
@@ -44,8 +45,6 @@ def doctor(
 
 def _findings(call: Call, topology: str | None, network: bool) -> list[Finding]:
     """Examine the tables of the settings, or those of a topology."""
-    from windrow.runtime.wall_clock import WallClock
-
     now = WallClock().now()
     if topology is None:
         from windrow.operate.doctor import examine

@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from windrow.cli.options import Call, command, count, grid, people, say
 from windrow.cli.progress import byte_count
+from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from windrow.ingest.format_check import Checked
@@ -34,7 +35,6 @@ def check(
     source, read in pieces, whatever its size.
     """
     from windrow.ingest.format_check import Check
-    from windrow.runtime.wall_clock import WallClock
 
     trial = Check(call.settings())
     with byte_count("check", quiet=call.json) as progress:

@@ -10,6 +10,7 @@ from windrow.cli.options import Call, command, count, say
 from windrow.cli.progress import byte_count, counter
 from windrow.errors import SettingsError
 from windrow.formats.installed import names
+from windrow.runtime.wall_clock import WallClock
 from windrow.settings.catalog_paths import PathBook
 
 if TYPE_CHECKING:
@@ -83,7 +84,6 @@ def ingest_raw(
     """Ingest raw files with a progress bar on a terminal, and say what became of each unless `quiet`."""
     from windrow.ingest.raw_files import Coded
     from windrow.ingest.raw_files import ingest as ingest_into
-    from windrow.runtime.wall_clock import WallClock
 
     done, chosen = [], settings.format
     with byte_count("ingest", quiet) as progress:

@@ -11,6 +11,7 @@ import typer
 from windrow.cli import options
 from windrow.cli.options import Call, command
 from windrow.errors import SettingsError
+from windrow.runtime.wall_clock import WallClock
 
 
 @command("config depot ledger engine", example="windrow init --depot data/depot --ledger data/ledger")
@@ -33,7 +34,6 @@ def init(
     from windrow.model.payload import name, parse, text_or_bytes
     from windrow.runtime.api import batcher_of
     from windrow.runtime.opening import DepotReader, open_ledger
-    from windrow.runtime.wall_clock import WallClock
     from windrow.settings.template import settings_file
 
     type_ = parse(payload or "string")

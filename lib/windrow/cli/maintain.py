@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from windrow.cli.options import Call, Named, aside, command, count, say
 from windrow.errors import SettingsError
+from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from windrow.model.results import Maintained, Role
@@ -42,8 +43,6 @@ def _maintain(
     call: Call, topology: str | None, role: Role | None, dry_run: bool, progress: Progress
 ) -> list[Maintained]:
     """Maintain the tables of the settings, or those of a topology."""
-    from windrow.runtime.wall_clock import WallClock
-
     now = WallClock().now()
     if topology is None:
         from windrow.engine import open_engine

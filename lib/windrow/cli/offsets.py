@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from windrow.cli.options import Call, Named, command, grid, people
+from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,7 +40,6 @@ def offsets_table(depots: list[DepotOffset]) -> Table:
 def _offset(chosen: Settings) -> DepotOffset:
     """Return how far the batcher has read its depot."""
     from windrow import reading
-    from windrow.runtime.wall_clock import WallClock
     from windrow.topology.status import DepotOffset
 
     found = reading.status(chosen.depot, chosen.ledger, WallClock().now())

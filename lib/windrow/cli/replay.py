@@ -14,6 +14,7 @@ from windrow.cli.options import Call, Named, command, count, say
 from windrow.cli.progress import steps
 from windrow.errors import SettingsError
 from windrow.model.durations import microseconds
+from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -94,7 +95,6 @@ def replay(
 def _replay_topology(
     call: Call, topology: Topology, chosen: Settings, into: str | None, ticks: Ticks, live: bool
 ) -> int:
-    from windrow.runtime.wall_clock import WallClock
     from windrow.topology.replay import replay_topology
 
     with steps("microbatches", quiet=call.json) as progress:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from windrow.cli import options
 from windrow.cli.options import Call, count
 from windrow.delta.locations import local_path
+from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from windrow.runtime.runner import Runner, Summary
@@ -45,7 +46,6 @@ def run(
     from windrow.cli.watching import waiting, watched
     from windrow.engine import open_engine
     from windrow.runtime.api import idle_summary, opened
-    from windrow.runtime.wall_clock import WallClock
     from windrow.settings.settings import MetricsPart
 
     if dry_run:
@@ -71,7 +71,6 @@ def run_topology(
 ) -> None:
     """Do work with the runner of a topology, and print what was done, in the words of `done` if it is given."""
     from windrow.cli.watching import watched
-    from windrow.runtime.wall_clock import WallClock
     from windrow.topology.running import opened
 
     clock = WallClock()

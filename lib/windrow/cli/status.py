@@ -18,6 +18,8 @@ from windrow.cli.offsets import offsets_table
 from windrow.cli.options import Call, Named, aside, command, count, grid, json_text, people, say
 from windrow.errors import SettingsError
 from windrow.model.durations import microseconds, span
+from windrow.model.timestamps import time_text
+from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -116,7 +118,6 @@ class Look:
 
 
 def _look_at_topology(topology: Topology, chosen: Settings) -> Look:
-    from windrow.runtime.wall_clock import WallClock
     from windrow.topology.status import standing
 
     at, found = _second(WallClock().now()), standing(topology, chosen)
@@ -143,7 +144,6 @@ def _look_at_topology(topology: Topology, chosen: Settings) -> Look:
 
 def _look(call: Call, alarms: Sequence[Condition], sources: bool, kafka: bool) -> Look:
     from windrow import reading
-    from windrow.runtime.wall_clock import WallClock
 
     now, most = WallClock().now(), None if sources else WORST
     with call.readable_settings(messages=False) as chosen:
@@ -166,8 +166,6 @@ def _look(call: Call, alarms: Sequence[Condition], sources: bool, kafka: bool) -
 
 def _second(now: int) -> str:
     """Return a time without what is less than a second."""
-    from windrow.model.timestamps import time_text
-
     return time_text(now // 1_000_000 * 1_000_000)
 
 
@@ -215,8 +213,6 @@ def _line(found: Status) -> str:
 
 def _watch(take: Callable[[], Look], pause: int, json: bool) -> int:
     """Look until Ctrl-C, which is no failure, or until a condition holds."""
-    from windrow.runtime.wall_clock import WallClock
-
     clock = WallClock()
     try:
         with _shown(json) as show:

@@ -12,6 +12,7 @@ from windrow.cli.progress import steps
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
 from windrow.model.durations import SECOND, span
+from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +50,6 @@ def tune(
     """
     from windrow.reading import plot, tuning
     from windrow.reading.recent import recent
-    from windrow.runtime.wall_clock import WallClock
 
     if out is not None:
         plot.require_picture(out)
