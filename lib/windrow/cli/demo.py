@@ -105,25 +105,15 @@ def _found(settings: Settings) -> dict[str, Any]:
 
 def _picture(settings: Settings, into: Path, host: str) -> Path | None:
     """Draw the stretch in which most messages of the host were rejected; None without the packages that draw."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    from deltalake import DeltaTable
-
-    from windrow.columnar.arrow import plain
+    from windrow import reading
     from windrow.reading import plot
 
-    table = DeltaTable(settings.ledger)
-    closed, still_open, rejected = (
-        plain(table.to_pyarrow_table(filters=[("state", "=", state)])).filter(pc.field("key") == host)
-        for state in ("closed", "open", "rejected")
-    )
-    *_, begin, end = plot.busiest_rejections(rejected)
+    found = reading.time_range(settings.ledger, key=host)
+    *_, begin, end = plot.busiest_rejections(found.rejected)
     title = f"{host}: from event time to arrival"
     picture = into / "timeline.html"
     try:
-        plot.save(
-            plot.timeline(pa.concat_tables([closed, still_open]), rejected, title=title, begin=begin, end=end), picture
-        )
+        plot.save(plot.timeline(found.batches, found.rejected, title=title, begin=begin, end=end), picture)
     except MissingExtra as error:
         aside.print(f"no picture: {error.message}. {error.hint}", markup=False)
         return None
