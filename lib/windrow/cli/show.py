@@ -168,13 +168,10 @@ def _print_arrival(number: int, arrival: Arrival) -> None:
 def _find_rows(chosen: Settings, id_: str | None, state: str, asked: dict[str, Any]) -> list[dict[str, Any]]:
     from windrow import reading
 
+    if id_ is not None and id_.startswith("batch/"):
+        return [reading.batch(chosen.ledger, id_, chosen.idle_timeout)]
     if id_ is not None:
-        is_batch = id_.startswith("batch/")
-        return [
-            reading.batch(chosen.ledger, id_, chosen.idle_timeout)
-            if is_batch
-            else reading.rejection(chosen.ledger, id_)
-        ]
+        return [reading.rejection(chosen.ledger, id_)]
     if state == "rejected":
         return reading.rejections(chosen.ledger, **asked)
     found: Literal["open", "closed"] = "open" if state == "open" else "closed"

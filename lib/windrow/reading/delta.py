@@ -103,7 +103,7 @@ class Progress:
     @property
     def max_delay_us(self) -> int:
         """Return the `max_delay` in force, in microseconds."""
-        return rule(self.rules, "max_delay")
+        return int(recorded_rules(self.rules)["max_delay"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,11 +242,6 @@ def accepted_versions(ledger: Ledger) -> tuple[int, ...]:
     """Return the depot versions that `windrow run --accept` went past without reading them."""
     rows = ledger.rows("microbatch", "depot_version", "kind = 'accept'", "ORDER BY depot_version")
     return tuple(rows["depot_version"].to_pylist())
-
-
-def rule(rules: str | None, name: str) -> int:
-    """Return one of the rules that a ledger recorded. Raises TableRefused if they are not valid."""
-    return int(recorded_rules(rules)[name])
 
 
 def recorded_rules(rules: str | None) -> dict[str, Any]:
