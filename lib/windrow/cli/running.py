@@ -67,9 +67,9 @@ def run(
 
 
 def run_topology(
-    call: Call, found: Topology, settings: Settings, work: Work, done: str = "", nothing: str = "Nothing new."
+    call: Call, found: Topology, settings: Settings, work: Work, done: str = "", nothing: str = ""
 ) -> None:
-    """Do work with the runner of a topology, and print what was done, in the words of `done` if it is given."""
+    """Do work with the runner of a topology, and print `done`, else what was done, `nothing` if that was nothing."""
     from windrow.cli.watching import watched
     from windrow.topology.running import opened
 
