@@ -57,7 +57,7 @@ def plot(
     begin, end = moments.event_range(from_, to)
     picture.require_picture(out)
     _refuse(what, {"--key": key, "--source": source, "--streams": streams})
-    with call.readable_settings() as chosen:
+    with call.readable_settings() as chosen, aside.status("reading"):
         if what == "timeline":
             chart, document, lines = _timeline(chosen.ledger, key, source, begin, end, streams or 6)
         elif what == "batches":
@@ -84,8 +84,7 @@ def _timeline(
     from windrow import reading
     from windrow.reading import plot as picture
 
-    with aside.status("reading"):
-        found = reading.time_range(ledger, key, source, begin, end, streams)
+    found = reading.time_range(ledger, key, source, begin, end, streams)
     chart = picture.timeline(
         found.batches, found.rejected, title=_title(found), begin=begin, end=end, max_streams=streams
     )
@@ -112,8 +111,7 @@ def _batches(ledger: str, key: str | None, source: str | None, begin: int | None
     from windrow import reading
     from windrow.reading import plot as picture
 
-    with aside.status("reading"):
-        found = reading.distribution(ledger, key, source, begin, end)
+    found = reading.distribution(ledger, key, source, begin, end)
     of = " of ".join(name for name in (key, source) if name is not None)
     chart = picture.batches(
         found.sizes,
@@ -134,8 +132,7 @@ def _microbatches(ledger: str, begin: int | None, end: int | None) -> Drawn:
     from windrow import reading
     from windrow.reading import plot as picture
 
-    with aside.status("reading"):
-        found = reading.history(ledger, begin, end)
+    found = reading.history(ledger, begin, end)
     chart = picture.microbatches(found)
     first, last = (found["microbatch"][place].as_py() for place in (0, -1))
     document = {"microbatches": found.num_rows, "first": first, "last": last}
