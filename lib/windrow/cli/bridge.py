@@ -16,7 +16,7 @@ from windrow.model.durations import SECOND, microseconds
 if TYPE_CHECKING:
     from windrow.producer.bridge.bridge import Bridge
     from windrow.producer.bridge.kafka import KafkaBridge
-    from windrow.producer.bridge.summary import Counts, KafkaCounts, KafkaSummary, Summary
+    from windrow.producer.bridge.summary import KafkaSummary, Summary
     from windrow.settings.settings import Settings
 
 KINDS = ("mqtt", "kafka")
@@ -76,7 +76,7 @@ def bridge(
 
 
 def _opened(
-    kind: str, chosen: Settings, progress: Callable[[Counts | KafkaCounts], None], until_end: bool
+    kind: str, chosen: Settings, progress: Callable[[Summary | KafkaSummary], None], until_end: bool
 ) -> Bridge | KafkaBridge:
     """Return a bridge from one kind of broker; each needs an extra of its own."""
     if kind == "kafka":

@@ -96,8 +96,7 @@ def _produce_raw(call: Call, file: str, source: str, last: bool) -> None:
     """Send bytes, with a progress bar on a terminal."""
     from windrow.cli.watching import watched
     from windrow.producer import RawProducer
-    from windrow.producer.bytes_input import BytesInput, send_bytes
-    from windrow.producer.input import Stop
+    from windrow.producer.input import BytesInput, Stop, send_bytes
 
     chosen = call.settings()
     part, stop = chosen.producer, Stop()

@@ -149,7 +149,7 @@ def _look(call: Call, alarms: Sequence[Condition], sources: bool, kafka: bool) -
     with call.readable_settings(messages=False) as chosen:
         found = reading.status(chosen.depot, chosen.ledger, now, chosen.warn)
     if kafka:
-        from windrow.producer.bridge.lag import kafka_lag
+        from windrow.producer.bridge.kafka import kafka_lag
 
         found = replace(found, kafka=kafka_lag(chosen, now))
     holding = [said for alarm in alarms if (said := alarm.holds(found))]
