@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from windrow.columnar.arrow import plain, plain_type
-from windrow.delta.log import Log, Table
+from windrow.delta.log import Table
 from windrow.engine.arrivals import Arrived, next_versions
 from windrow.engine.depot_rows import RowsSlice, StateChanges, has_states, is_ledger, no_rows_of, rows_of
 from windrow.engine.slices import ArrowSlice, mapping_of, messages_of
@@ -23,6 +23,7 @@ from windrow.settings.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from windrow.engine.protocol import Log
     from windrow.formats.format import Format
 
 Counted = Mapping[int, int | None]

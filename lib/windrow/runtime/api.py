@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from windrow.engine import open_engine
 from windrow.engine.dry_run import DryRunEngine
-from windrow.engine.protocol import Engine, WholeEngine
+from windrow.engine.protocol import Engine
 from windrow.model.clock import Clock
 from windrow.model.results import Committed
 from windrow.operate import Observer, Run, chosen, observed
@@ -62,7 +62,7 @@ def idle_summary(settings: Settings, clock: Clock, observers: Iterable[Observer]
 
 @contextmanager
 def opened(
-    engine: WholeEngine,
+    engine: Engine,
     settings: Settings,
     clock: Clock,
     observers: Iterable[Observer] = (),
@@ -82,13 +82,13 @@ def opened(
 
 @contextmanager
 def watched(
-    engine: WholeEngine,
+    engine: Engine,
     name: str,
     settings: Settings,
     clock: Clock,
     observers: Iterable[Observer] = (),
     report: Callable[[Committed], None] = lambda committed: None,
-    others: Sequence[tuple[WholeEngine, Settings]] = (),
+    others: Sequence[tuple[Engine, Settings]] = (),
 ) -> Iterator[dict[str, Any]]:
     """Yield the callbacks of a `Runner`, which feed the log, the metrics and the observers and maintain the tables.
 

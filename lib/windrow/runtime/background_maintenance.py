@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from windrow.engine.protocol import WholeEngine
+from windrow.engine.protocol import Engine
 from windrow.model.clock import Clock
 from windrow.model.results import Maintained, Role
 from windrow.operate import Observers
@@ -27,11 +27,11 @@ class BackgroundMaintenance:
 
     def __init__(
         self,
-        engine: WholeEngine,
+        engine: Engine,
         settings: Settings,
         clock: Clock,
         observers: Observers,
-        others: Sequence[tuple[WholeEngine, Settings]] = (),
+        others: Sequence[tuple[Engine, Settings]] = (),
     ) -> None:
         """Remember what to maintain; `observers` are notified of each result and each failure.
 
@@ -74,7 +74,7 @@ class BackgroundMaintenance:
             return 0
         return 0 if last is None else min(last + every - now, every)
 
-    def _maintain(self, table: Role, whole: bool, engine: WholeEngine, settings: Settings) -> Maintained | None:
+    def _maintain(self, table: Role, whole: bool, engine: Engine, settings: Settings) -> Maintained | None:
         """Maintain one table, or only tidy it if not `whole`; None if that failed or a stop was requested."""
         begun = self._clock.elapsed()
         try:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from windrow.delta.maintenance import Compacted
-from windrow.engine.protocol import TableMaintenance, WholeEngine
+from windrow.engine.protocol import Engine, TableMaintenance
 from windrow.model import chunks, tables
 from windrow.model.durations import microseconds
 from windrow.model.results import ROLES, Maintained, Role
@@ -34,7 +34,7 @@ Progress = Callable[[Role, str], None]
 
 
 def maintain(
-    engine: WholeEngine,
+    engine: Engine,
     settings: Settings,
     now: int,
     only: Role | None = None,
@@ -60,7 +60,7 @@ def maintain(
     ]
 
 
-def tidy(engine: WholeEngine, settings: Settings, progress: Progress = lambda table, step: None) -> Maintained:
+def tidy(engine: Engine, settings: Settings, progress: Progress = lambda table, step: None) -> Maintained:
     """Compact the files of the ledger's final rows that are smaller than SMALL, which recent microbatches wrote.
 
     Each compaction also rewrites the last file that is not full, and the replaced file stays for `keep`. With files of
@@ -131,7 +131,7 @@ class _Table:
         return self.maintenance.compact(partition, self.dry_run, below)
 
 
-def _maintained(engine: WholeEngine, table: _Table, now: int, asked: bool) -> Maintained:
+def _maintained(engine: Engine, table: _Table, now: int, asked: bool) -> Maintained:
     """Maintain a ledger, or a depot that Windrow maintains and whose old versions no ledger needs."""
     if table.role == "ledger":
         progress_row(engine.live().rows)  # raises for a table that is not a ledger
@@ -147,7 +147,7 @@ def _maintained(engine: WholeEngine, table: _Table, now: int, asked: bool) -> Ma
     return table.maintained(FINAL if table.role == "ledger" else (None,))
 
 
-def _not_ours(engine: WholeEngine, table: _Table) -> str | None:
+def _not_ours(engine: Engine, table: _Table) -> str | None:
     """Return why Windrow does not maintain this depot, None if it does."""
     engine.depot()
     wanted = table.settings.maintain.depot
@@ -161,7 +161,7 @@ def _not_ours(engine: WholeEngine, table: _Table) -> str | None:
     return None
 
 
-def _still_needed(engine: WholeEngine, table: _Table, now: int) -> str | None:
+def _still_needed(engine: Engine, table: _Table, now: int) -> str | None:
     """Return a sentence about a depot version that is older than `keep` and still needed, None if there is none.
 
     A version is needed if a ledger has yet to read it, or would read it again after a RESTORE to any ledger version
@@ -185,7 +185,7 @@ def _still_needed(engine: WholeEngine, table: _Table, now: int) -> str | None:
     return None
 
 
-def _least_reached(engine: WholeEngine, settings: Settings, before: int) -> tuple[int, str]:
+def _least_reached(engine: Engine, settings: Settings, before: int) -> tuple[int, str]:
     """Return the depot version that all ledgers had read at time `before`, and the ledger that was furthest behind."""
     depot = engine.depot().id
     own = engine.table_maintenance("ledger").reached(before, depot) if engine.ledger() else -1

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 
-from windrow.engine.notes import Notes
+from windrow.engine.protocol import Notes
 
 Positions = Mapping[str, int]
 

@@ -19,7 +19,7 @@ from windrow.delta.changes import changes, without_feed
 from windrow.delta.creation import add_columns, create_depot, create_ledger, create_raw_depot
 from windrow.delta.locations import is_name, local_path
 from windrow.delta.lock import commit_lock
-from windrow.delta.log import DeltaRsLog, Log, added, identity, ledger_schema_of, require_ledger
+from windrow.delta.log import DeltaRsLog, added, identity, ledger_schema_of, require_ledger
 from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.delta.table import (
     UNTRIMMED,
@@ -37,11 +37,10 @@ from windrow.delta.table import (
 from windrow.engine.arrivals import Arrivals, Arrived, Listed, Slice
 from windrow.engine.choice import TRANSACTION
 from windrow.engine.conversion import Conversion
-from windrow.engine.depot_and_ledger import DepotAndLedger
 from windrow.engine.depot_rows import StateChanges
 from windrow.engine.embedded.ledger_files import FileCache, LedgerFiles
-from windrow.engine.notes import LocalNotes, Notes, StoredNotes
-from windrow.engine.protocol import Input, Live, Merged, TableMaintenance
+from windrow.engine.notes import LocalNotes, StoredNotes
+from windrow.engine.protocol import Engine, Input, Live, Merged, Notes
 from windrow.engine.result import MicrobatchResult, needed, process_on_driver
 from windrow.engine.slices import version_of
 from windrow.errors import (
@@ -135,11 +134,10 @@ class EmbeddedArrivals:
         return mapped
 
 
-class EmbeddedEngine(DepotAndLedger):
+class EmbeddedEngine(Engine):
     """Reads and commits with delta-rs; tables are paths."""
 
     name = "embedded"
-    session_at_work = None
 
     def __init__(self, settings: Settings, rows: bool | StateChanges = False) -> None:
         """Remember where the tables are; nothing is opened yet. Raises EngineUnavailable for catalog names.
@@ -150,7 +148,7 @@ class EmbeddedEngine(DepotAndLedger):
         self._depot, self._ledger = _path(settings.depot), _path(settings.ledger)
         self._cache = FileCache()
 
-    def _log(self, location: str) -> Log:
+    def _log(self, location: str) -> DeltaRsLog:
         return DeltaRsLog(location)
 
     def create_depot(self, payload: pa.DataType, keep: str) -> None:
@@ -169,10 +167,6 @@ class EmbeddedEngine(DepotAndLedger):
         Conversion.of(self._settings, self.depot(), self._as_rows).require_embedded()
         create_ledger(self._ledger, first, keep)
 
-    def create_views(self, missing: bool = False) -> list[str]:
-        """Create nothing: a path has no views."""
-        return []
-
     def add_columns(self, columns: pa.Schema) -> None:
         """Add columns to the ledger."""
         with commit_lock(self._ledger):
@@ -182,7 +176,7 @@ class EmbeddedEngine(DepotAndLedger):
         """Return where the files of `depot` or `ledger` lie."""
         return self._depot if table == "depot" else self._ledger
 
-    def table_maintenance(self, table: str, location: str | None = None) -> TableMaintenance:
+    def table_maintenance(self, table: str, location: str | None = None) -> DeltaRsMaintenance:
         """Return the maintenance of the engine's `depot` or `ledger`, or of such a table at another `location`."""
         return DeltaRsMaintenance(self.path_of(table) if location is None else _path(location), table)
 

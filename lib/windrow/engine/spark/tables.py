@@ -14,13 +14,12 @@ from pyspark.sql import SparkSession
 from windrow.delta import creation
 from windrow.delta.locations import for_spark, is_name, local_path, reference
 from windrow.delta.lock import commit_lock
-from windrow.delta.log import DeltaRsLog, Log
+from windrow.delta.log import DeltaRsLog
 from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.delta.table import is_managed, missing
-from windrow.engine.depot_and_ledger import DepotAndLedger
 from windrow.engine.depot_rows import StateChanges
-from windrow.engine.notes import LocalNotes, Notes, SparkNotes
-from windrow.engine.protocol import Live, TableMaintenance
+from windrow.engine.notes import LocalNotes, SparkNotes
+from windrow.engine.protocol import Engine, Live, Log, Notes, TableMaintenance
 from windrow.engine.spark import catalog
 from windrow.engine.spark.log import SparkLog, detail
 from windrow.engine.spark.maintenance import SparkMaintenance
@@ -33,7 +32,7 @@ from windrow.settings.settings import Settings
 ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"  # there a path without a scheme is not on the local disk
 
 
-class SparkTables(DepotAndLedger):
+class SparkTables(Engine):
     """Depot and ledger, by paths or catalog names."""
 
     def __init__(
