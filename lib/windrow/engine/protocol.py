@@ -176,10 +176,11 @@ class Engine(Protocol):
         # guard: ledger-follows-depot
         follow(self._ledger, self._depot)
 
-    def _created_type(self, payload: pa.DataType) -> pa.DataType:
+    def _created_type(self, payload: pa.DataType | None) -> pa.DataType | None:
         """Return the type of payloads in a depot to create: the one that is set, unless an expression makes it."""
         given = self._settings.payload_type
-        return parse(given) if given and "payload" not in self._settings.depot_columns else payload
+        is_set = payload is not None and given and "payload" not in self._settings.depot_columns
+        return parse(given) if is_set else payload
 
     def _keep_read(self, after: int, upto: int) -> None:
         """Sync the versions of the depot that are about to be read to the local disk."""
@@ -225,14 +226,11 @@ class Engine(Protocol):
         """Return `[format]` as JSON, for the history; None for a depot of messages."""
         return self._settings.format.recorded()
 
-    def create_depot(self, payload: pa.DataType, keep: str) -> None:
-        """Create an empty depot unless it exists; `keep` is its retention of log and removed files.
+    def create_depot(self, payload: pa.DataType | None, keep: str) -> None:
+        """Create an empty depot unless it exists: a raw one if there is no type of payloads.
 
-        Raises TableRefused for a raw depot.
+        `keep` is its retention of log and removed files. Raises TableRefused if a depot of the other kind is there.
         """
-
-    def create_raw_depot(self, keep: str) -> None:
-        """Create an empty raw depot unless it exists. Raises TableRefused if the depot is not raw."""
 
     def create_ledger(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, unless it exists."""

@@ -16,7 +16,7 @@ from pyarrow.parquet import ParquetFile
 from windrow.batching.step import Step
 from windrow.columnar.arrow import plain
 from windrow.delta.changes import changes, without_feed
-from windrow.delta.creation import add_columns, create_depot, create_ledger, create_raw_depot
+from windrow.delta.creation import add_columns, create_depot, create_ledger
 from windrow.delta.locations import is_name, local_path
 from windrow.delta.lock import commit_lock
 from windrow.delta.log import DeltaRsLog, added, identity, ledger_schema_of, require_ledger
@@ -151,13 +151,9 @@ class EmbeddedEngine(Engine):
     def _log(self, location: str) -> DeltaRsLog:
         return DeltaRsLog(location)
 
-    def create_depot(self, payload: pa.DataType, keep: str) -> None:
+    def create_depot(self, payload: pa.DataType | None, keep: str) -> None:
         """Create an empty depot unless it exists."""
         create_depot(self._depot, self._created_type(payload), keep)
-
-    def create_raw_depot(self, keep: str) -> None:
-        """Create an empty raw depot unless it exists."""
-        create_raw_depot(self._depot, keep)
 
     def create_ledger(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, unless it exists.

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 from uuid import uuid4
 
 import pyarrow as pa
@@ -39,7 +39,7 @@ from windrow.engine.result import MicrobatchResult, Rows, needed, process_on_dri
 from windrow.engine.spark.appended import with_files, with_versions
 from windrow.engine.spark.commit import BEYOND, SparkCommit
 from windrow.engine.spark.errors import BAD_VALUE, translated
-from windrow.engine.spark.executors import ExecutorInput, process_on_executors
+from windrow.engine.spark.executors import ExecutorInput, ExecutorsSlice, process_on_executors
 from windrow.engine.spark.frames import frame_of, schema_of
 from windrow.engine.spark.open_batches import UNCACHED, SparkOpen, brought
 from windrow.engine.spark.session_settings import WHOLE_TIMES, configured, takes
@@ -303,8 +303,8 @@ class SparkEngine(SparkTables):
     def executor_input(self, arrived: Slice | None, schema: pa.Schema, microbatch: int) -> ExecutorInput:
         """Return the arrived messages and other rows as frames, for a ledger with columns `schema`."""
         if arrived is not None and arrived.path == "executors":
-            there = cast("FramesArrived", arrived)
-            return ExecutorInput(there.frame, there.rows, there.extra_frames(microbatch, schema))
+            there = cast("ExecutorsSlice", arrived)
+            return ExecutorInput(there.messages, there.rows, there.extra_frames(microbatch, schema))
         messages = no_messages(schema) if arrived is None else arrived.table()
         extra = [] if arrived is None else arrived.extra_rows(microbatch, schema)
         frames = [frame_of(self._session, rows) for rows in extra if rows.num_rows]
@@ -336,27 +336,12 @@ class SparkEngine(SparkTables):
         return SparkCommit(self._session, self._ledger, live, token, note, form)
 
 
-class FramesArrived(Slice, Protocol):
-    """A slice whose messages are on the executors."""
-
-    @property
-    def frame(self) -> DataFrame:
-        """Return the messages."""
-
-    @property
-    def rows(self) -> int:
-        """Return the number of messages."""
-
-    def extra_frames(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
-        """Return the other ledger rows that a raw depot gives, with `known`."""
-
-
 def _rows(arrived: Slice | None) -> int:
     """Return how many messages arrived."""
     if arrived is None:
         return 0
     if arrived.path == "executors":
-        return cast("FramesArrived", arrived).rows
+        return cast("ExecutorsSlice", arrived).rows
     return int(arrived.table().num_rows)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +24,7 @@ from windrow.engine.protocol import Live
 from windrow.engine.result import Counts, MicrobatchResult
 from windrow.engine.slices import require_text
 from windrow.engine.spark.open_batches import SparkOpen
+from windrow.formats.raw.byte_counts import Volume
 from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.commits import VERSION
@@ -38,28 +40,16 @@ Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True)
 class ExecutorsSlice:
-    """Whole depot versions as a Spark frame of messages with `version`, made by `of`."""
+    """Whole depot versions as a Spark frame of messages with `version`, whose payloads get the type `payload`."""
 
     messages: DataFrame
     expected: Mapping[int, int | None]
     rows: int
     payload: pa.DataType
     path: str = "executors"
-    volume: None = None
+    volume: Volume | None = None
 
-    @classmethod
-    def of(
-        cls, messages: DataFrame, expected: Mapping[int, int | None], rows: int, payload: pa.DataType
-    ) -> ExecutorsSlice:
-        """Return the slice of messages, whose payloads get the type `payload`.
-
-        Without a column `source` they belong to the default source.
-        """
-        source = message_columns.DEFAULTS["source"]
-        known = messages if "source" in messages.columns else messages.withColumn("source", F.lit(source))
-        return cls(known, expected, rows, payload)
-
-    def parse(self, partial: pa.Table) -> ExecutorsSlice:
+    def parse(self, partial: pa.Table) -> Self:
         """Return itself: these are messages."""
         return self
 
@@ -81,14 +71,15 @@ class ExecutorsSlice:
         """Return nothing: all there is are messages."""
         return []
 
-    @property
-    def frame(self) -> DataFrame:
-        """Return the messages."""
-        return self.messages
-
     def extra_frames(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
         """Return nothing: all there is are messages."""
         return []
+
+
+def with_source(messages: DataFrame) -> DataFrame:
+    """Return messages with a column `source`; without one they belong to the default source."""
+    source = message_columns.DEFAULTS["source"]
+    return messages if "source" in messages.columns else messages.withColumn("source", F.lit(source))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from windrow.columnar.arrow import plain
 from windrow.engine.conversion import Conversion
 from windrow.engine.raw_slices import FormattedSlice, RawSlice, refused_rows, require_whole, staged_rows, with_rejected
-from windrow.engine.spark.executors import Batches, ExecutorsSlice
+from windrow.engine.spark.executors import Batches, ExecutorsSlice, with_source
 from windrow.engine.spark.frames import Kept, frame_of
 from windrow.engine.spark.session_settings import configured, knows
 from windrow.formats.format import Format
@@ -91,12 +91,14 @@ class RawExecutorsSlice:
         records = staged.fields.num_rows + sum(row["rows"] for row in groups if not row["bad"])
         messages = self.conversion.mapped_records(self._records(parsed, staged.fields))
         return FormattedExecutorsSlice(
-            ExecutorsSlice.of(messages, dict.fromkeys(self.expected), records, self.conversion.payload),
+            with_source(messages),
             dict.fromkeys(self.expected),
-            parsed.where(is_bad).select("reject.*"),
-            {row["version"]: row["rows"] for row in bad},
-            staged,
-            Volume(body, body - refused, refused, 0, 0) + staged.volume,
+            records,
+            self.conversion.payload,
+            volume=Volume(body, body - refused, refused, 0, 0) + staged.volume,
+            rejects=parsed.where(is_bad).select("reject.*"),
+            rejected={row["version"]: row["rows"] for row in bad},
+            staged=staged,
         )
 
     def _records(self, parsed: DataFrame, fields: pa.Table) -> DataFrame:
@@ -111,35 +113,20 @@ class RawExecutorsSlice:
 
 
 @dataclass(frozen=True, slots=True)
-class FormattedExecutorsSlice:
+class FormattedExecutorsSlice(ExecutorsSlice):
     """Whole versions of a raw depot as a frame of messages, with the executors' `rejects` and their number by version.
 
     `staged` are the results of the driver.
     """
 
-    messages: ExecutorsSlice
-    expected: Mapping[int, int | None]
-    rejects: DataFrame
-    rejected: Mapping[int, int]
-    staged: Staged
-    volume: Volume
-    path: str = "executors"
-
-    def parse(self, partial: pa.Table) -> FormattedExecutorsSlice:
-        """Return itself."""
-        return self
+    rejects: DataFrame = field(kw_only=True)
+    rejected: Mapping[int, int] = field(kw_only=True)
+    staged: Staged = field(kw_only=True)
 
     def summarise(self, latest: int) -> pa.Table:
         """Return `messages.summarise` of its messages; rejected records count as read, and every version appears."""
         rejected = Counter(self.staged.rejects["version"].to_pylist()) + Counter(self.rejected)
-        return with_rejected(self.messages.summarise(latest), rejected, self.expected)
-
-    def streams(self) -> None:
-        """Return None: only the executors know the streams."""
-
-    def table(self) -> pa.Table:
-        """Bring the messages to the driver."""
-        return self.messages.table()
+        return with_rejected(ExecutorsSlice.summarise(self, latest), rejected, self.expected)
 
     def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
         """Bring the executors' rejects to the driver, and return them with the driver's rows."""
@@ -156,16 +143,6 @@ class FormattedExecutorsSlice:
             _mapped(self.rejects, _refusing(microbatch, schema), known),
             *(frame_of(session, table) for table in here),
         ]
-
-    @property
-    def rows(self) -> int:
-        """Return how many messages there are."""
-        return self.messages.rows
-
-    @property
-    def frame(self) -> DataFrame:
-        """Return the messages."""
-        return self.messages.messages
 
 
 def _mapped(frame: DataFrame, function: Batches, schema: pa.Schema) -> DataFrame:

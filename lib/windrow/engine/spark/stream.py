@@ -22,7 +22,7 @@ from windrow.engine.arrivals import Arrivals, Arrived, Listed
 from windrow.engine.conversion import Conversion
 from windrow.engine.depot_rows import StateChanges, refuse_set_back, version_name
 from windrow.engine.slices import refuse_changes, version_of
-from windrow.engine.spark.executors import ExecutorsSlice, RowsOnExecutors
+from windrow.engine.spark.executors import ExecutorsSlice, RowsOnExecutors, with_source
 from windrow.engine.spark.frames import Kept
 from windrow.errors import WindrowError, first_line
 from windrow.model import tables
@@ -115,7 +115,7 @@ class SparkArrivals:
             return None if unknown and new.isEmpty() else RowsOnExecutors(new, counts, rows, payload)
         inserted = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION)).drop(*FEED_COLUMNS)
         if self.conversion.format is None:
-            return ExecutorsSlice.of(inserted, counts, rows, self.conversion.payload)
+            return ExecutorsSlice(with_source(inserted), counts, rows, self.conversion.payload)
         from windrow.engine.spark.raw_executors import CHUNKS, RawExecutorsSlice
 
         chunks = inserted.select(CHUNKS.names)

@@ -26,7 +26,7 @@ from windrow.engine.spark.maintenance import SparkMaintenance
 from windrow.engine.spark.session import bare_is_local, find_session
 from windrow.engine.spark.session_settings import NOTE, configured
 from windrow.engine.spark.stores import require_exclusion
-from windrow.model import chunks, tables
+from windrow.model import tables
 from windrow.settings.settings import Settings
 
 ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"  # there a path without a scheme is not on the local disk
@@ -75,18 +75,12 @@ class SparkTables(Engine):
         """Return the session of the current batch, or the one on which streams start."""
         return self._session
 
-    def create_depot(self, payload: pa.DataType, keep: str) -> None:
+    def create_depot(self, payload: pa.DataType | None, keep: str) -> None:
         """Create an empty depot unless it exists."""
-        columns = tables.depot_schema(self._created_type(payload))
-        self._create(self._depot, columns.empty_table(), keep, tables.DEPOT_COMMENT)
+        columns, comment = creation.depot_columns(self._created_type(payload))
+        self._create(self._depot, columns.empty_table(), keep, comment)
         if (table := self._log(self._depot).table()) is not None:
-            creation.require_kind(table.schema, self._settings.depot, raw=False)
-
-    def create_raw_depot(self, keep: str) -> None:
-        """Create an empty raw depot unless it exists."""
-        self._create(self._depot, chunks.RAW.empty_table(), keep, chunks.COMMENT)
-        if (table := self._log(self._depot).table()) is not None:
-            creation.require_kind(table.schema, self._settings.depot, raw=True)
+            creation.require_kind(table.schema, self._settings.depot, raw=payload is None)
 
     def create_ledger(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, and the views over it, unless it exists."""
