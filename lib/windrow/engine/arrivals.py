@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from windrow.engine.slices import version_of
 from windrow.formats.raw.byte_counts import Volume
 from windrow.model.commits import Commit
+from windrow.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from windrow.engine.conversion import Conversion, ToMessages
 
 
 class Arrived(Protocol):
@@ -70,22 +75,43 @@ class Listed:
         return cls(depot_id, begin, {commit.version: commit.fingerprint for commit in listed}, restored)
 
 
-class Arrivals(Protocol):
-    """New versions of the depot, from one read of the change feed."""
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """New versions of the depot, from one read of the change feed; `listed` are the versions that it covers.
 
-    @property
-    def listed(self) -> Listed:
-        """Return the versions that the read covers."""
+    `counts` has how many rows each version with rows added by the log (None: unknown), and `byte_count` how many bytes.
+    All rows are here up to version `last` (None: unknown).
+    """
 
-    @property
-    def last(self) -> int | None:
-        """Return the last version up to which all rows are here, None if that is unknown."""
+    listed: Listed
+    counts: Mapping[int, int | None]
+    byte_count: Mapping[int, int]
+    settings: Settings
+    conversion: Conversion
+    last: int | None
 
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice after `version`: whole versions of at most `max_messages`, or one larger version.
 
         With `upto`, the slice ends at this version at the latest.
         """
+        left = {at: count for at, count in self.counts.items() if upto is None or at <= upto}
+        while versions := self.conversion.next_versions(left, self.byte_count, version, max_messages):
+            arrived = self._slice({at: self.counts[at] for at in versions})
+            if arrived is not None:
+                return arrived
+            version = versions[-1]
+        return None
+
+    def _slice(self, counts: Mapping[int, int | None]) -> Arrived | None:
+        """Return the slice of some versions, None if they have no new rows."""
+        raise NotImplementedError
+
+    def _filled(self, rows: pa.Table, counts: Mapping[int, int | None], to_messages: ToMessages) -> Arrived | None:
+        """Return the slice of the versions with rows; one that has rows by the log stays in, whatever was read."""
+        present = set(version_of(rows).unique().to_pylist())
+        filled = [at for at in counts if counts[at] or at in present]
+        return self.conversion.cut(rows, counts, filled, to_messages) if filled else None
 
 
 def next_versions(counts: Mapping[int, int | None], after: int, max_messages: int) -> list[int]:

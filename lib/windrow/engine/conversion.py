@@ -8,12 +8,13 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from windrow.columnar.arrow import plain, plain_type
+from windrow.columnar.arrow import plain, plain_type, where
 from windrow.delta.log import Table
 from windrow.engine.arrivals import Arrived, next_versions
 from windrow.engine.depot_rows import RowsSlice, StateChanges, has_states, is_ledger, no_rows_of, rows_of
-from windrow.engine.slices import ArrowSlice, mapping_of, messages_of
+from windrow.engine.slices import ArrowSlice, mapping_of, messages_of, version_of
 from windrow.errors import MessagesError, SettingsError, TableRefused, require
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import messages, payload
@@ -116,13 +117,13 @@ class Conversion:
 
     def cut(self, rows: pa.Table, counts: Counted, versions: list[int], to_messages: ToMessages) -> Arrived:
         """Return the slice of some versions of what `new_rows` returned; `to_messages` maps the fields of records."""
-        if self.verbatim:
-            return RowsSlice.cut(rows, counts, versions)
+        chosen = where(rows, pc.is_in(version_of(rows), pa.array(versions, pa.int64())))
+        expected = {version: counts[version] for version in versions}
         if self.format is None:
-            return ArrowSlice.cut(rows, counts, versions)
+            return (RowsSlice if self.verbatim else ArrowSlice)(chosen, expected)
         from windrow.engine.raw_slices import RawSlice
 
-        return RawSlice.cut(rows, counts, versions, self.format, to_messages)
+        return RawSlice(chosen, expected, self.format, to_messages)
 
     def apply_on(self, session: SparkSession) -> ToMessages:
         """Return a function that maps the fields of records to messages, in the same order, on Spark."""

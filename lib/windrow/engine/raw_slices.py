@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import where
 from windrow.engine.conversion import ToMessages
-from windrow.engine.slices import ArrowSlice, refuse_changes, rows_of_versions
+from windrow.engine.slices import ArrowSlice, refuse_changes
 from windrow.errors import ShortRead
 from windrow.formats.format import Format
 from windrow.formats.raw.stage import Staged, stage
@@ -31,13 +31,6 @@ class RawSlice:
     expected: Mapping[int, int | None]
     format: Format
     to_messages: ToMessages
-
-    @classmethod
-    def cut(
-        cls, rows: pa.Table, counts: Mapping[int, int | None], versions: list[int], format_: Format, to: ToMessages
-    ) -> RawSlice:
-        """Return the slice of the given versions."""
-        return cls(rows_of_versions(rows, versions), {version: counts[version] for version in versions}, format_, to)
 
     def parse(self, partial: pa.Table) -> FormattedSlice:
         """Return the messages. Raises ShortRead."""

@@ -34,11 +34,6 @@ class ArrowSlice:
     path: str = "driver"
     volume: Volume | None = None
 
-    @classmethod
-    def cut(cls, rows: pa.Table, counts: Mapping[int, int | None], versions: list[int]) -> Self:
-        """Return the slice of the given versions; `counts` has the rows of each version as the depot's log says."""
-        return cls(rows_of_versions(rows, versions), {version: counts[version] for version in versions})
-
     def parse(self, partial: pa.Table) -> Self:
         """Return itself: these are messages."""
         return self
@@ -58,11 +53,6 @@ class ArrowSlice:
     def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
         """Return nothing: only a raw depot has other rows."""
         return []
-
-
-def rows_of_versions(rows: pa.Table, versions: list[int]) -> pa.Table:
-    """Return the rows, messages or chunks of the given depot versions."""
-    return where(rows, pc.is_in(version_of(rows), pa.array(versions, pa.int64())))
 
 
 def version_of(rows: pa.Table) -> pa.ChunkedArray:

@@ -18,7 +18,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from windrow.delta.maintenance import Compacted
 from windrow.engine.protocol import Engine, TableMaintenance
 from windrow.model import chunks, tables
 from windrow.model.durations import microseconds
@@ -86,22 +85,18 @@ class _Table:
 
     def maintained(self, partitions: Sequence[str | None]) -> Maintained:
         """Do the steps in an order in which no step removes what another one created."""
-        changed = self._set_retention()
+        keep = self.settings.keep
+        self.progress("retention")
+        changed = not self.keeps()
+        if changed and not self.dry_run:
+            self.maintenance.set_properties(tables.retention(keep))
         removed, added = self.compact(partitions)
         self.progress("removing old files")
         vacuumed = self.maintenance.vacuum(self.dry_run)
         self.progress("trimming the log")
         if not self.dry_run:
             self.maintenance.trim_log()
-        return Maintained(
-            self.role,
-            self.location,
-            self.settings.keep,
-            changed,
-            removed,
-            added,
-            vacuumed,
-        )
+        return Maintained(self.role, self.location, keep, changed, removed, added, vacuumed)
 
     @property
     def location(self) -> str:
@@ -114,21 +109,12 @@ class _Table:
 
     def compact(self, partitions: Sequence[str | None], below: int | None = None) -> tuple[int | None, int | None]:
         """Merge small files in each partition, and return how many files were removed and added."""
-        compacted = [self._compact(partition, below) for partition in partitions]
+        compacted = []
+        for partition in partitions:
+            self.progress(f"compacting {partition or 'files'}")
+            compacted.append(self.maintenance.compact(partition, self.dry_run, below))
         removed = _sum([None if one is None else one.removed for one in compacted])
         return removed, _sum([None if one is None else one.added for one in compacted])
-
-    def _set_retention(self) -> bool:
-        """Set the table's retention to `keep`, and tell whether it was different."""
-        self.progress("retention")
-        changed = not self.keeps()
-        if changed and not self.dry_run:
-            self.maintenance.set_properties(tables.retention(self.settings.keep))
-        return changed
-
-    def _compact(self, partition: str | None, below: int | None) -> Compacted | None:
-        self.progress(f"compacting {partition or 'files'}")
-        return self.maintenance.compact(partition, self.dry_run, below)
 
 
 def _maintained(engine: Engine, table: _Table, now: int, asked: bool) -> Maintained:

@@ -131,28 +131,25 @@ class Microbatch:
         after = known.sources.floors.raised(floors.source, floors.floor)
         return {None: DepotPlan(known.reached, FloorsByVersion.none(after))}
 
-    def run_switch(self, paused: bool) -> Committed:
-        """Pause or resume the ledger in a commit that changes nothing else but fences a microbatch in progress.
-
-        The recorded rules stay in force, because new rules must come with the floors that belong to them.
-        """
-        return self.run_alone("pause" if paused else "resume", MicrobatchResult.nothing(self.primed.progress.schema))
-
     def run_accept(self, commit: Commit) -> Committed:
         """Skip a depot version: read none of its rows."""
         reached = replace(self.primed.reached, depot_version=commit.version, commit_fingerprint=commit.fingerprint)
-        return self.run_alone("accept", MicrobatchResult.nothing(self.primed.progress.schema), {None: reached})
+        return self.run_alone("accept", reached={None: reached})
 
     def run_alone(
-        self, kind: Kind, processed: MicrobatchResult, reached: Mapping[Any, Reached] | None = None
+        self, kind: Kind, processed: MicrobatchResult | None = None, reached: Mapping[Any, Reached] | None = None
     ) -> Committed:
-        """Commit rows that do not come from messages; `reached` moves the positions in depots."""
+        """Commit rows that do not come from messages, or none; `reached` moves the positions in depots.
+
+        A pause or resume changes nothing else, but fences a microbatch in progress. The recorded rules stay in force,
+        because new rules must come with the floors that belong to them.
+        """
         self._begun = self._clock.elapsed()
         depots = self._raised(Floors.empty())
         depots |= {name: DepotPlan(at, FloorsByVersion.none(Floors.empty())) for name, at in (reached or {}).items()}
         plan = self._plan(kind, depots)
         self._phase("process_ms")
-        return self._commit(plan, processed, {})
+        return self._commit(plan, processed or MicrobatchResult.nothing(self.primed.progress.schema), {})
 
     def _plan(
         self,

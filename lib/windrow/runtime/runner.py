@@ -108,15 +108,12 @@ class Runner:
         while True:
             before = len(self.summary.microbatches)
             self._round(self._maintain_tables)
-            if self._clock.wait(self._pause_after_round(pause, len(self.summary.microbatches) == before)):
+            idle, options = len(self.summary.microbatches) == before, self._options
+            wait = pause if options.trigger_interval is None else options.trigger_interval
+            if idle and options.idle_sleep is not None:
+                wait = options.idle_sleep
+            if self._clock.wait(wait):
                 return self.summary
-
-    def _pause_after_round(self, pause: int, idle: bool) -> int:
-        """Return how long to wait before the next round (microseconds); `idle` if this round found nothing."""
-        options = self._options
-        if idle and options.idle_sleep is not None:
-            return options.idle_sleep
-        return pause if options.trigger_interval is None else options.trigger_interval
 
     def _round(self, between: Callable[[], None]) -> Summary:
         """Read all depots to their ends and tick; call `between` after each read, because a depot may never end."""
@@ -177,31 +174,26 @@ class Runner:
 
     def tick(self, to: int | None = None) -> Summary:
         """Close the batches that are overdue now (an idle tick), or raise all floors to `to` (microseconds)."""
-        self._persist(self._tick_idle if to is None else partial(self._tick_to, to))
-        return self.summary
+        return self._persist(self._tick_idle if to is None else partial(self._tick_to, to))
 
     def flush(self) -> Summary:
         """Close all open batches, each source at the later of its floor and its idle clock."""
-        self._persist(self._flush)
-        return self.summary
+        return self._persist(self._flush)
 
     def pause(self) -> Summary:
         """Pause the ledger until `resume`; a microbatch in progress in another process is fenced."""
-        self._persist(lambda: self._set_paused(True))
-        return self.summary
+        return self._persist(partial(self._set_paused, True))
 
     def resume(self) -> Summary:
         """End a pause: microbatches may run again."""
-        self._persist(lambda: self._set_paused(False))
-        return self.summary
+        return self._persist(partial(self._set_paused, False))
 
     def alone(self, kind: Kind, work: Callable[[LedgerState, list[DepotReader]], Alone]) -> Summary:
         """Commit the result of `work` as a separate microbatch, whether the ledger is paused or not.
 
         `work` also returns the positions to which it moves in depots.
         """
-        self._persist(partial(self._alone, kind, work))
-        return self.summary
+        return self._persist(partial(self._alone, kind, work))
 
     def _alone(self, kind: Kind, work: Callable[[LedgerState, list[DepotReader]], Alone]) -> None:
         microbatch = self._microbatch()
@@ -214,7 +206,7 @@ class Runner:
     def _set_paused(self, paused: bool) -> None:
         microbatch = self._microbatch()
         if microbatch.primed.paused != paused:
-            self._record(microbatch.run_switch(paused))
+            self._record(microbatch.run_alone("pause" if paused else "resume"))
         self.summary.paused = paused
 
     def _unpaused(self, wanted: str) -> Microbatch:
@@ -480,14 +472,14 @@ class Runner:
         self.summary.microbatches.append(committed)
         self._report(committed)
 
-    def _persist(self, work: Callable[[], None]) -> None:
-        """Do `work`; after a failure that may pass, retry with backoff, up to the limit.
+    def _persist(self, work: Callable[[], None]) -> Summary:
+        """Do `work` and return the summary; after a failure that may pass, retry with backoff, up to the limit.
 
         LedgerMoved and LedgerBehind do not count as failures: another driver was faster, and the next prime sees it.
         """
         while True:
             try:
-                return work()
+                work()
             except (LedgerMoved, LedgerBehind) as error:
                 self._refused_at = self._primed_at if isinstance(error, LedgerMoved) else NOWHERE
                 for cursor in self._cursors:
@@ -497,6 +489,8 @@ class Runner:
                 if isinstance(error, WindrowError) and not error.retryable:
                     raise
                 self._back_off(error)
+            else:
+                return self.summary
 
     def _back_off(self, error: Exception) -> None:
         # guard: retries-limit

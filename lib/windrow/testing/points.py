@@ -63,7 +63,7 @@ class Probed:
         return merged
 
     def _arrivals(self, arrivals: Arrivals) -> Arrivals:
-        return ProbedArrivals(arrivals, self.at)
+        return cast("Arrivals", ProbedArrivals(arrivals, self.at))
 
 
 class ProbedArrivals:

@@ -42,7 +42,6 @@ from windrow.engine.embedded.ledger_files import FileCache, LedgerFiles
 from windrow.engine.notes import LocalNotes, StoredNotes
 from windrow.engine.protocol import Engine, Input, Live, Merged, Notes
 from windrow.engine.result import MicrobatchResult, needed, process_on_driver
-from windrow.engine.slices import version_of
 from windrow.errors import (
     BrokenPromise,
     DepotChanged,
@@ -65,51 +64,36 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddedArrivals:
+class EmbeddedArrivals(Arrivals):
     """New versions of the depot; each slice is a separate read of its versions."""
 
-    location: str
     snapshot: Snapshot
-    listed: Listed
-    counts: Mapping[int, int | None]
-    byte_count: Mapping[int, int]
-    on_depot_delete: str
-    conversion: Conversion
-    last: int
 
-    def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
-        """Return the next slice, None at the end."""
-        left = {at: count for at, count in self.counts.items() if upto is None or at <= upto}
-        while versions := self.conversion.next_versions(left, self.byte_count, version, max_messages):
-            if self.on_depot_delete == "ignore" and self.counts[versions[0]] is None:
-                self._require_feed(versions[0])
-            feed = self._feed(versions[0], versions[-1])
-            # guard: read-as-listed
-            self._require_listed()
-            counts = {at: self.counts[at] for at in versions}
-            inserted = pc.is_in(feed[CHANGE], pa.array(self.conversion.arriving))
-            rows = self.conversion.new_rows(self._mapped(feed), inserted, self.on_depot_delete)
-            present = set(version_of(rows).unique().to_pylist())
-            filled = [at for at in versions if counts[at] or at in present]
-            if filled:
-                return self.conversion.cut(rows, counts, filled, self.conversion.apply)
-            version = versions[-1]
-        return None
+    def _slice(self, counts: Mapping[int, int | None]) -> Arrived | None:
+        first, last = min(counts), max(counts)
+        if self.settings.on_depot_delete == "ignore" and counts[first] is None:
+            self._require_feed(first)
+        feed = self._feed(first, last)
+        # guard: read-as-listed
+        self._require_listed()
+        inserted = pc.is_in(feed[CHANGE], pa.array(self.conversion.arriving))
+        rows = self.conversion.new_rows(self._mapped(feed), inserted, self.settings.on_depot_delete)
+        return self._filled(rows, counts, self.conversion.apply)
 
     def _require_listed(self) -> None:
         """Raise DepotChanged if another table has replaced the depot since its log was listed."""
-        with reading(self.location, "depot"):
+        with reading(self.settings.depot, "depot"):
             same = self.snapshot.is_in_log()
         if not same:
             raise DepotChanged(
-                f"the depot {self.location} was replaced by another table while it was read",
+                f"the depot {self.settings.depot} was replaced by another table while it was read",
                 "Nothing was written. Bring the depot back, or begin a new ledger (--ledger).",
             )
 
     def _require_feed(self, version: int) -> None:
         """Raise DepotUnreadable for a version that changed rows while the feed was off: old rows would look new."""
-        with reading(self.location, "depot"):
-            properties = DeltaTable(self.location, version=version).metadata().configuration
+        with reading(self.settings.depot, "depot"):
+            properties = DeltaTable(self.settings.depot, version=version).metadata().configuration
         # guard: feed-was-off
         if properties.get(FEED) != "true":
             raise without_feed(version)
@@ -270,8 +254,7 @@ class EmbeddedEngine(Engine):
             conversion = Conversion.of(self._settings, depot, self._as_rows)
             new = {version: count for version, count in conversion.counts(counts).items() if count != 0}
             byte_count, listed = conversion.byte_count(log, after, upto), Listed.of(depot.id, after + 1, commits)
-            deleting = self._settings.on_depot_delete
-            handle(EmbeddedArrivals(self._depot, snapshot, listed, new, byte_count, deleting, conversion, upto))
+            handle(EmbeddedArrivals(listed, new, byte_count, self._settings, conversion, upto, snapshot))
 
     def process(self, step: Step, arrived: Slice | None, live: Live) -> MicrobatchResult:
         """Run a step over the messages that arrived (None: a tick) and the open batches that it needs."""

@@ -251,8 +251,7 @@ class SparkEngine(SparkTables):
                 changes = self._changes(frame, begin, upto, table.version)
                 mapped = conversion.mapped(changes)
                 known = conversion.counts(counts)
-                deleting, most = chosen.on_depot_delete, chosen.max_driver_messages
-                arrivals = SparkArrivals.of(mapped, listed, known, byte_count, deleting, most, conversion, kept)
+                arrivals = SparkArrivals.of(mapped, listed, known, byte_count, chosen, conversion, kept)
                 if arrivals.last is None:
                     return begin
                 handle(arrivals)
