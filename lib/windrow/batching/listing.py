@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.batching import kernel
-from windrow.batching.columns import Ints, Numbers, Rows
+from windrow.batching.columns import Ints, Numbers
 from windrow.batching.decision import OPENED_BY, Bools, Decision, Share
 from windrow.columnar.arrow import at_once, pieces, plain_type, take, texts, whole
 from windrow.model import tables
@@ -65,7 +65,8 @@ def _batches(decision: Decision, messages: pa.ChunkedArray, microbatch: int | No
     """Return the batches as ledger rows."""
     rows, batches = decision.rows, decision.batches
     source, key = (of_stream.take(pa.array(batches.stream)) for of_stream in (rows.source, rows.key))
-    still_open = batches.closed_at == kernel.NEVER
+    still_open, known = batches.closed_at == kernel.NEVER, batches.known_as != kernel.NONE
+    recorded = rows.batches["opened_in"].take(pa.array(batches.known_as, mask=~known))
     values: dict[str, object] = {
         "id": tables.identifier(tables.BATCH_ID, source, key, pa.array(batches.start), pa.array(batches.part)),
         "source": source,
@@ -84,18 +85,11 @@ def _batches(decision: Decision, messages: pa.ChunkedArray, microbatch: int | No
         "first_event_time": times(batches.first_event_time),
         "last_event_time": times(batches.last_event_time),
         "messages": messages,
-        "opened_in": _opened_in(rows, batches.known_as, microbatch),
+        "opened_in": pc.if_else(pa.array(known), recorded, microbatch),
         "closed_in": pa.array(np.full(still_open.size, microbatch or 0), mask=still_open | (microbatch is None)),
     }
     schema = pa.schema(tables.batch_fields(plain_type(rows.content.schema.field("payload").type)))
     return tables.rows(schema, values, still_open.size)
-
-
-def _opened_in(rows: Rows, known_as: Ints, microbatch: int | None) -> pa.ChunkedArray:
-    """Return the microbatch in which each batch was opened: the recorded one for a known batch, else this one."""
-    known = known_as != kernel.NONE
-    recorded = rows.batches["opened_in"].take(pa.array(known_as, mask=~known))
-    return pc.if_else(pa.array(known), recorded, microbatch)
 
 
 def _named(names: pa.Array, which: npt.NDArray[np.generic], valid: Bools | None = None) -> pa.Array:

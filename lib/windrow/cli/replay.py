@@ -16,7 +16,7 @@ from windrow.errors import SettingsError
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from windrow.batching import Rules
+    from windrow.batching.rules import Rules
     from windrow.replaying import Change, Comparison, Move, Replay
 
 SHOWN = 20

@@ -18,7 +18,7 @@ from windrow.model.durations import SECOND, span
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from windrow.batching import Rules
+    from windrow.batching.rules import Rules
     from windrow.reading.recent import Recent
     from windrow.reading.tuning import Advice, Trial
 

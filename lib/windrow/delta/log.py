@@ -71,7 +71,8 @@ class DeltaRsLog:
     def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
         """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
         snapshot, begin = known_snapshot(self.location, "depot", upto), max(since or 0, 0)
-        snapshot.forget_before(begin)
+        for forgotten in [version for version in snapshot.commits if version < begin]:
+            del snapshot.commits[forgotten]
         with reading(self.location, "depot"):
             found = history(snapshot.table, begin, upto, known=snapshot if begin else None)
             return commits(found, lambda stamp: int(stamp) * 1_000, SAID, "log")

@@ -4,55 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias, Union
 
 import pyarrow as pa
 
-from windrow.engine.slices import version_of
 from windrow.formats.raw.byte_counts import Volume
-from windrow.model.commits import Commit
+from windrow.model.commits import VERSION, Commit
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
     from windrow.engine.conversion import Conversion, ToMessages
+    from windrow.engine.raw_slices import RawSlice
+    from windrow.engine.spark.raw_executors import RawExecutorsSlice
 
 
-class Arrived(Protocol):
-    """Whole depot versions for one microbatch, as the depot stores them."""
+class Slice:
+    """The messages of whole depot versions: `expected` are those with rows, and how many rows each added by the log.
 
-    @property
-    def expected(self) -> Mapping[int, int | None]:
-        """Return the versions with rows, and how many rows each added by the depot's log (None: not to be checked)."""
+    The number is None if it is not to be checked. `path` says where the messages are: `driver` or `executors`.
+    `volume` has the byte counts of a raw depot, None for a depot of messages.
+    """
+
+    __slots__ = ()
+    path: str
+    expected: Mapping[int, int | None]
+    volume: Volume | None
 
     def parse(self, partial: pa.Table) -> Slice:
-        """Parse the chunks of a raw depot, after the `partial` rows of the ledger; a slice of messages returns itself.
-
-        Raises ShortRead if the depot's log lists more chunks than were read.
-        """
-
-
-class Slice(Arrived, Protocol):
-    """The messages of whole depot versions."""
-
-    @property
-    def path(self) -> str:
-        """Return where the messages are: `driver` or `executors`."""
-
-    @property
-    def volume(self) -> Volume | None:
-        """Return the byte counts of a raw depot, None for a depot of messages."""
+        """Return itself: these are messages."""
+        return self
 
     def summarise(self, latest: int) -> pa.Table:
         """Return `messages.summarise` of all its rows."""
+        raise NotImplementedError
 
     def streams(self) -> pa.Table | None:
-        """Return the distinct `source, key` of its rows; None if only the executors know them."""
+        """Return the distinct `source, key` of its rows; None if only the executors know them, or there are none."""
+        return None
 
     def table(self) -> pa.Table:
         """Return all messages, with `version`, as one Arrow table."""
+        raise NotImplementedError
 
     def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
         """Return the other ledger rows that a raw depot gives, with `known`: rejects and partial rows."""
+        return []
+
+
+# Whole depot versions as the depot stores them. `parse` returns the messages, for a raw depot those of its chunks after
+# the `partial` rows of the ledger. It raises ShortRead if the depot's log lists more chunks than were read.
+Arrived: TypeAlias = Union[Slice, "RawSlice", "RawExecutorsSlice"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,11 @@ class Arrivals:
         present = set(version_of(rows).unique().to_pylist())
         filled = [at for at in counts if counts[at] or at in present]
         return self.conversion.cut(rows, counts, filled, to_messages) if filled else None
+
+
+def version_of(rows: pa.Table) -> pa.ChunkedArray:
+    """Return the depot version of each row, message or chunk."""
+    return rows[VERSION if VERSION in rows.column_names else "version"]
 
 
 def next_versions(counts: Mapping[int, int | None], after: int, max_messages: int) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
 
 import numpy as np
@@ -198,7 +198,7 @@ class Engine(Protocol):
     def depot(self) -> Table:
         """Return the depot's identity, latest version and columns. Raises TableMissing."""
         conversion, table = self._conversion()
-        return conversion.table(table)
+        return replace(table, payload=conversion.payload)
 
     def no_rows(self) -> pa.Table:
         """Return an empty table with the columns of what is read from the depot."""

@@ -10,10 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import where
 from windrow.engine.conversion import ToMessages
-from windrow.engine.slices import ArrowSlice, refuse_changes
-from windrow.errors import ShortRead
+from windrow.engine.slices import ArrowSlice, require_whole
 from windrow.formats.format import Format
 from windrow.formats.raw.stage import Staged, stage
 from windrow.model import messages as message_columns
@@ -57,16 +55,6 @@ class FormattedSlice(ArrowSlice):
         return staged_rows(self.staged, microbatch, schema)
 
 
-def require_whole(counted: Mapping[int, int], expected: Mapping[int, int | None]) -> None:
-    """Raise ShortRead for a version with fewer chunks than its commit says it added."""
-    for version, wanted in expected.items():
-        if wanted is not None and counted.get(version, 0) != wanted:
-            raise ShortRead(
-                f"depot version {version} gave {counted.get(version, 0)} rows, its commit added {wanted}",
-                "Nothing was written. If this happens again, the depot's files do not match its log.",
-            )
-
-
 def with_rejected(summary: pa.Table, rejected: Mapping[int, int], versions: Iterable[int]) -> pa.Table:
     """Return a summary of messages in which rejected records count as read and every version appears."""
     read = dict.fromkeys(versions, 0) | dict(rejected)
@@ -108,13 +96,7 @@ def _ids(rejects: pa.Table) -> pa.Array:
     return pc.if_else(pc.is_valid(column["offset"]), record, chunk)
 
 
-def chunks_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> pa.Table:
-    """Return the inserted chunks of a change feed, each with the depot version that added it.
-
-    Raises DepotChanged for deletions and updates, unless `on_depot_delete` is `ignore`.
-    """
-    if on_depot_delete == "error":
-        refuse_changes(feed.filter(pc.invert(inserted)))
-    kept = where(feed, inserted)
+def chunks_of(kept: pa.Table) -> pa.Table:
+    """Return the chunks of new rows of a change feed, each with the depot version that added it."""
     columns = {field.name: kept[field.name].cast(field.type) for field in RAW}
     return pa.table(columns | {"version": kept[VERSION].cast(pa.int64())})

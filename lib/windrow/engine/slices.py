@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import where
-from windrow.errors import DepotChanged, DepotUnreadable, ExpressionError, first_line
+from windrow.engine.arrivals import Slice
+from windrow.errors import DepotChanged, DepotUnreadable, ExpressionError, ShortRead, first_line
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import messages as message_columns
 from windrow.model.commits import FEED_COLUMNS, VERSION
@@ -26,17 +26,13 @@ GO_ON = (
 
 
 @dataclass(frozen=True, slots=True)
-class ArrowSlice:
+class ArrowSlice(Slice):
     """Whole depot versions as one Arrow table of messages with `version`."""
 
     messages: pa.Table
     expected: Mapping[int, int | None]
     path: str = "driver"
     volume: Volume | None = None
-
-    def parse(self, partial: pa.Table) -> Self:
-        """Return itself: these are messages."""
-        return self
 
     def summarise(self, latest: int) -> pa.Table:
         """Return `messages.summarise` of all rows."""
@@ -50,30 +46,28 @@ class ArrowSlice:
         """Return the messages."""
         return self.messages
 
-    def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
-        """Return nothing: only a raw depot has other rows."""
-        return []
 
+def messages_of(kept: pa.Table, payload: pa.DataType) -> pa.Table:
+    """Return the messages of new rows of a change feed, each with the depot version that added it.
 
-def version_of(rows: pa.Table) -> pa.ChunkedArray:
-    """Return the depot version of each row, message or chunk."""
-    return rows[VERSION if VERSION in rows.column_names else "version"]
-
-
-def messages_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str, payload: pa.DataType) -> pa.Table:
-    """Return the inserted messages of a change feed, each with the depot version that added it.
-
-    Raises DepotChanged for deletions and updates, unless `on_depot_delete` is `ignore`; DepotUnreadable.
+    Raises DepotUnreadable for text that is not UTF-8.
     """
-    if on_depot_delete == "error":
-        refuse_changes(feed.filter(pc.invert(inserted)))
-    kept = where(feed, inserted)
     version = kept[VERSION].cast(pa.int64())
     rows = kept.drop_columns([name for name in FEED_COLUMNS if name in kept.schema.names])
     messages = message_columns.conform(rows, payload)
     arrived = messages.select(list(message_columns.COLUMNS)).append_column("version", version)
     require_text(arrived)
     return arrived
+
+
+def require_whole(counted: Mapping[int, int], expected: Mapping[int, int | None]) -> None:
+    """Raise ShortRead for a version with another number of rows than its commit says it added."""
+    for version, wanted in expected.items():
+        if wanted is not None and counted.get(version, 0) != wanted:
+            raise ShortRead(
+                f"depot version {version} gave {counted.get(version, 0)} rows, its commit added {wanted}",
+                "Nothing was written. If this happens again, the depot's files do not match its log.",
+            )
 
 
 def require_text(messages: pa.Table) -> None:

@@ -112,6 +112,7 @@ class Algorithm(Protocol):
     @property
     def plans(self) -> Plans | None:
         """Return where plans are kept, so that all attempts read the same; None if that does not matter."""
+        return None
 
     def schema(self, depots: Sequence[Table]) -> pa.Schema:
         """Return the columns of a new ledger that reads these depots."""
@@ -119,8 +120,9 @@ class Algorithm(Protocol):
     def require(self, primed: LedgerState, depot: Table) -> None:
         """Raise an error if the ledger cannot continue with this algorithm and depot."""
 
-    def options(self, primed: LedgerState) -> Options:
+    def options(self, primed: LedgerState) -> Options:  # noqa: ARG002 - some have none
         """Return the options recorded in the ledger."""
+        return Options()
 
     def process(self, plan: Plan) -> MicrobatchResult:
         """Return the ledger rows that change."""
@@ -128,5 +130,6 @@ class Algorithm(Protocol):
     def due(self, primed: LedgerState, now: int) -> Floors | None:
         """Return the floors for a tick that is due at wall time `now` (microseconds); None if no tick is due."""
 
-    def follow(self, primed: LedgerState) -> Floors:
+    def follow(self, primed: LedgerState) -> Floors:  # noqa: ARG002 - some have none
         """Return the floors to set when the settings change from the recorded ones to these; a topology has none."""
+        return Floors.empty()

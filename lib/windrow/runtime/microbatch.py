@@ -26,10 +26,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import whole
-from windrow.engine.arrivals import Arrived, Slice
+from windrow.engine.arrivals import Arrived
 from windrow.engine.protocol import Engine, Merged
 from windrow.engine.result import Counts, MicrobatchResult
-from windrow.errors import PhaseTimeout, ShortRead, require
+from windrow.engine.slices import require_whole
+from windrow.errors import PhaseTimeout, require
 from windrow.model import tables
 from windrow.model.clock import UNKNOWN, Clock
 from windrow.model.commits import Commit
@@ -100,7 +101,10 @@ class Microbatch:
         """
         known = self.primed.depots[name]
         arrived = read.arrived.parse(known.partial)
-        summary = _whole_summary(arrived, latest)
+        summary = arrived.summarise(latest)
+        counted = {row["version"]: row["messages"] for row in _per_version(summary).to_pylist()}
+        # guard: whole-read
+        require_whole(counted, arrived.expected)
         version = max(arrived.expected)
         # guard: commit-fingerprint
         reached = replace(known.reached, depot_version=version, commit_fingerprint=read.fingerprints.get(version))
@@ -278,27 +282,6 @@ class Microbatch:
             raise PhaseTimeout(f"{phase} took {took:,.0f} ms", "Raise the option phase_timeout, or lower max_messages.")
 
 
-def _whole_summary(arrived: Slice, latest: int) -> pa.Table:
-    """Summarise the messages by version and source. Raises ShortRead if the depot added more rows than arrived."""
-    summary = arrived.summarise(latest)
-    counted = {row["version"]: row["messages"] for row in _per_version(summary).to_pylist()}
-    for version, expected in arrived.expected.items():
-        # guard: whole-read
-        if expected is not None and counted.get(version, 0) != expected:
-            raise ShortRead(
-                f"depot version {version} gave {counted.get(version, 0)} rows, its commit added {expected}",
-                "Nothing was written. If this happens again, the depot's files do not match its log.",
-            )
-    return summary
-
-
-def _byte_columns(arrived: Slice | None) -> dict[str, object]:
-    """Return the byte counts that the history records for a raw depot."""
-    if arrived is None or arrived.volume is None:
-        return {}
-    return {f"bytes_{name}": getattr(arrived.volume, name) for name in ("read", "framed", "rejected", "repeated")}
-
-
 def _commit_note(done: Committed, token: str) -> str:
     """Return the user metadata of the commit, which identifies the microbatch in Delta's own history."""
     noted = ("microbatch", "kind", "depot_version", "depots", "messages", "closed", "rejected")
@@ -325,14 +308,16 @@ def _require_expected(merged: Merged, counts: Counts, rows: pa.Table, primed: Le
 
 
 def _of_depot(name: str | None, plan: DepotPlan, moved: Sources, flush: bool) -> dict[str, object]:
-    """Return what the history records of a depot."""
+    """Return what the history records of a depot, of a raw one also how many bytes."""
+    volume = None if plan.arrived is None else plan.arrived.volume
+    counted = ("read", "framed", "rejected", "repeated") if volume is not None else ()
     return {
         "depot": name,
         "depot_version": plan.reached.depot_version,
         "messages_read": plan.messages,
         "versions": _one_list(_per_version(plan.summary), tables.VERSIONS),
         "clocks": _one_list(_clocks(moved, plan.floors.after if flush else None), tables.CLOCKS),
-        **_byte_columns(plan.arrived),
+        **{f"bytes_{name}": getattr(volume, name) for name in counted},
     }
 
 

@@ -370,8 +370,9 @@ class Runner:
         return True
 
     def _slices(self, found: Sequence[Found], planned: Planned | None = None) -> dict[str | None, Read]:
-        """Return the next slice of each depot: what was planned, or a fair share of the limit."""
-        most = max(1, self._most_messages() // len(found)) if planned is None else FAR
+        """Return the next slice of each depot: what was planned, or a fair share of the limit; in step one version."""
+        limit = 1 if self._in_step else self._options.max_messages or self._settings.max_messages
+        most = max(1, limit // len(found)) if planned is None else FAR
         slices: dict[str | None, Read] = {}
         for cursor, arrivals in found:
             name, known = cursor.reader.name, cursor.known.depot_version
@@ -380,10 +381,6 @@ class Runner:
             if arrived is not None:
                 slices[name] = Read(arrived, arrivals.listed.fingerprints)
         return slices
-
-    def _most_messages(self) -> int:
-        """Return the most messages of a microbatch; in step it takes one version."""
-        return 1 if self._in_step else self._options.max_messages or self._settings.max_messages
 
     def _tick_idle(self) -> None:
         microbatch = self._unpaused("tick")

@@ -36,14 +36,13 @@ from windrow.engine.conversion import Conversion
 from windrow.engine.embedded.engine import added_rows, ungrown
 from windrow.engine.protocol import Input, Live, Merged, no_messages
 from windrow.engine.result import MicrobatchResult, Rows, needed, process_on_driver
-from windrow.engine.spark.appended import with_files, with_versions
 from windrow.engine.spark.commit import BEYOND, SparkCommit
 from windrow.engine.spark.errors import BAD_VALUE, translated
 from windrow.engine.spark.executors import ExecutorInput, ExecutorsSlice, process_on_executors
 from windrow.engine.spark.frames import frame_of, schema_of
 from windrow.engine.spark.open_batches import UNCACHED, SparkOpen, brought
 from windrow.engine.spark.session_settings import WHOLE_TIMES, configured, takes
-from windrow.engine.spark.stream import SparkArrivals, Take, failure_in
+from windrow.engine.spark.stream import SparkArrivals, Take, failure_in, with_files, with_versions
 from windrow.engine.spark.tables import SparkTables
 from windrow.errors import DepotUnreadable, ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping

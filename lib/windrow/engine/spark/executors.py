@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.batching.step import Step, timeouts
 from windrow.columnar.arrow import plain
+from windrow.engine.arrivals import Slice
 from windrow.engine.depot_rows import summary_of
 from windrow.engine.protocol import Live
 from windrow.engine.result import Counts, MicrobatchResult
@@ -39,7 +39,7 @@ Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutorsSlice:
+class ExecutorsSlice(Slice):
     """Whole depot versions as a Spark frame of messages with `version`, whose payloads get the type `payload`."""
 
     messages: DataFrame
@@ -49,27 +49,16 @@ class ExecutorsSlice:
     path: str = "executors"
     volume: Volume | None = None
 
-    def parse(self, partial: pa.Table) -> Self:
-        """Return itself: these are messages."""
-        return self
-
     def summarise(self, latest: int) -> pa.Table:
         """Return `messages.summarise` of all rows: each executor summarises what it reads."""
         parts = self.messages.mapInArrow(_summarising(latest, self.payload), from_arrow_schema(message_columns.SUMMARY))
         return message_columns.combine(plain(parts.toArrow()).cast(message_columns.SUMMARY))
-
-    def streams(self) -> None:
-        """Return None: only the executors know the streams."""
 
     def table(self) -> pa.Table:
         """Bring the messages to the driver."""
         arrived = message_columns.conform(plain(self.messages.toArrow()), self.payload)
         require_text(arrived)
         return arrived
-
-    def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
-        """Return nothing: all there is are messages."""
-        return []
 
     def extra_frames(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
         """Return nothing: all there is are messages."""

@@ -8,7 +8,7 @@ sources that are not plain, go through the stage on the driver.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -18,7 +18,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.columnar.arrow import plain
 from windrow.engine.conversion import Conversion
-from windrow.engine.raw_slices import FormattedSlice, RawSlice, refused_rows, require_whole, staged_rows, with_rejected
+from windrow.engine.raw_slices import FormattedSlice, RawSlice, refused_rows, staged_rows, with_rejected
+from windrow.engine.slices import require_whole
 from windrow.engine.spark.executors import Batches, ExecutorsSlice, with_source
 from windrow.engine.spark.frames import Kept, frame_of
 from windrow.engine.spark.session_settings import configured, knows
@@ -66,7 +67,7 @@ class RawExecutorsSlice:
 
     def _passes(self, partial: pa.Table) -> tuple[Plan, DataFrame, Rests] | None:
         """Make both passes; repeat them without sources that looked plain but have too long records."""
-        summaries = _arrow(_mapped(self.rows, _summarising(self.format.limits), SUMMARIES)).cast(SUMMARIES)
+        summaries = _arrow(_mapped(self.rows, _by_format(self.format.limits, summarise), SUMMARIES)).cast(SUMMARIES)
         columns, without = self.conversion.columns, frozenset[str]()
         while (plan := Plan.of(summaries, partial, self.format, without)).sources:
             parsing = _parsing(plan.bodies, self.format.limits, columns)
@@ -166,22 +167,19 @@ def _for_driver(plan: Plan) -> Column:
     return chosen
 
 
-def _summarising(section: FormatPart) -> Batches:
-    def summarising(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        format_ = format_of(section)  # decoders and the code of packages cannot be sent
-        for batch in batches:
-            yield from summarise(_chunks(plain(pa.table(batch))), format_).to_batches()
+def _by_format(section: FormatPart, function: Callable[[pa.Table, Format], pa.Table]) -> Batches:
+    """Return what an executor does with rows of a raw depot; there it makes the format, which cannot be sent."""
 
-    return summarising
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        format_ = format_of(section)
+        for batch in batches:
+            yield from function(_chunks(plain(pa.table(batch))), format_).to_batches()
+
+    return each
 
 
 def _parsing(bodies: Bodies, section: FormatPart, columns: pa.Schema) -> Batches:
-    def parsing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        format_ = format_of(section)
-        for batch in batches:
-            yield from parse_bodies(_chunks(plain(pa.table(batch))), bodies, format_, columns).to_batches()
-
-    return parsing
+    return _by_format(section, lambda rows, format_: parse_bodies(rows, bodies, format_, columns))
 
 
 def _refusing(microbatch: int, schema: pa.Schema) -> Batches:

@@ -1,4 +1,8 @@
-"""Cut the frames that Spark streams from the depot's change feed into slices of whole versions."""
+"""Cut the frames that Spark streams from the depot's change feed into slices of whole versions.
+
+Without a change data feed Spark reads the depot's files, and the log says which version added which file. The stream
+skips a version that changed or removed rows; the log says which these are.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -198,3 +203,21 @@ def failure_in(text: str) -> Exception | None:
         return RuntimeError(f"{name}: {message}")
     error: WindrowError = kind(message, hint)
     return error
+
+
+FILE = "_windrow_file"
+
+
+def with_files(stream: DataFrame) -> DataFrame:
+    """Return a stream of a table's rows with the name of the file of each."""
+    return stream.withColumn(FILE, F.element_at(F.split(F.input_file_name(), "/"), -1))
+
+
+def with_versions(frame: DataFrame, files: Mapping[str, int]) -> DataFrame:
+    """Return rows with file names as a change feed would give them; `files` has the version that added each file."""
+    known = frame.sparkSession.createDataFrame(
+        [(unquote(name), at) for name, at in files.items()], f"{FILE} STRING, {VERSION} LONG"
+    )
+    rows = frame.withColumn(FILE, F.url_decode(FILE)).join(F.broadcast(known), FILE, "left")
+    unknown = F.raise_error(F.concat(F.lit("no version of the depot added the file "), FILE)).cast("long")
+    return rows.withColumn(VERSION, F.coalesce(VERSION, unknown)).withColumn(CHANGE, F.lit("insert")).drop(FILE)
