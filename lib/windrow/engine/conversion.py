@@ -12,9 +12,16 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain, plain_type, where
 from windrow.delta.log import Table
-from windrow.engine.arrivals import Arrived, next_versions, version_of
+from windrow.engine.arrivals import (
+    Arrived,
+    ArrowSlice,
+    mapping_of,
+    messages_of,
+    next_versions,
+    refuse_changes,
+    version_of,
+)
 from windrow.engine.depot_rows import RowsSlice, StateChanges, has_states, is_ledger, no_rows_of, rows_of
-from windrow.engine.slices import ArrowSlice, mapping_of, messages_of, refuse_changes
 from windrow.errors import MessagesError, SettingsError, TableRefused, require
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import messages, payload

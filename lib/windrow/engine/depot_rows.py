@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import equal, no_rows, text, where
-from windrow.engine.arrivals import version_of
-from windrow.engine.slices import ArrowSlice, refuse_changes
+from windrow.engine.arrivals import ArrowSlice, refuse_changes, version_of
 from windrow.errors import DepotChanged
 from windrow.model import tables
 from windrow.model.commits import FEED_COLUMNS, VERSION

@@ -30,7 +30,7 @@ from windrow.model.floors import Floors
 from windrow.model.messages import microseconds
 from windrow.model.open_batches import BatchFilter, OpenBatches
 from windrow.model.payload import parse
-from windrow.model.soundness import require_batches
+from windrow.model.tables import require_batches
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.engine.arrivals import ArrowSlice, require_whole
 from windrow.engine.conversion import ToMessages
-from windrow.engine.slices import ArrowSlice, require_whole
 from windrow.formats.format import Format
 from windrow.formats.raw.stage import Staged, stage
 from windrow.model import messages as message_columns
@@ -68,7 +68,7 @@ def staged_rows(staged: Staged, microbatch: int, schema: pa.Schema) -> list[pa.T
     """Return rejects and partial rows as rows of the ledger, with `known`."""
     partial = staged.partial
     kept: dict[str, object] = {name: partial[name] for name in partial.column_names if name != "known"}
-    rows = tables.rows(_own(schema), kept, partial.num_rows)
+    rows = tables.rows(schema, kept, partial.num_rows)
     return [refused_rows(staged.rejects, microbatch, schema), rows.append_column("known", partial["known"])]
 
 
@@ -78,12 +78,8 @@ def refused_rows(rejects: pa.Table, microbatch: int, schema: pa.Schema) -> pa.Ta
         name: rejects[name] for name in ("raw_source", "chunk", "offset", "received_at", "reason", "detail", "content")
     }
     refused |= {"id": _ids(rejects), "state": "rejected", "missed_by_us": 0, "microbatch": microbatch}
-    rows = tables.rows(_own(schema), refused, rejects.num_rows)
+    rows = tables.rows(schema, refused, rejects.num_rows)
     return rows.append_column("known", pa.chunked_array([np.zeros(rejects.num_rows, np.bool_)]))
-
-
-def _own(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field for field in schema if field.name != "known"])
 
 
 def _ids(rejects: pa.Table) -> pa.Array:

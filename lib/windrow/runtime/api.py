@@ -22,8 +22,8 @@ from windrow.model.clock import Clock
 from windrow.model.results import Committed
 from windrow.operate import Observer, Run, chosen, observed
 from windrow.runtime.algorithm import Algorithm
-from windrow.runtime.background_maintenance import BackgroundMaintenance
 from windrow.runtime.batcher import Batcher
+from windrow.runtime.maintenance import BackgroundMaintenance
 from windrow.runtime.opening import DepotReader, require_depot
 from windrow.runtime.progress import prime
 from windrow.runtime.runner import Runner, Summary

@@ -15,7 +15,7 @@ from windrow.errors import MessagesError, TableRefused, UsageError
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.payload import name
-from windrow.model.soundness import DAMAGED
+from windrow.model.tables import DAMAGED
 from windrow.runtime.algorithm import Algorithm, Plan
 from windrow.runtime.progress import LedgerState
 

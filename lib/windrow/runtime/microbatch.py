@@ -26,10 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import whole
-from windrow.engine.arrivals import Arrived
+from windrow.engine.arrivals import Arrived, require_whole
 from windrow.engine.protocol import Engine, Merged
 from windrow.engine.result import Counts, MicrobatchResult
-from windrow.engine.slices import require_whole
 from windrow.errors import PhaseTimeout, require
 from windrow.model import tables
 from windrow.model.clock import UNKNOWN, Clock
@@ -37,9 +36,8 @@ from windrow.model.commits import Commit
 from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.messages import times
 from windrow.model.results import Committed, Kind
-from windrow.runtime.algorithm import Algorithm, DepotPlan, Plan
+from windrow.runtime.algorithm import Algorithm, DepotPlan, Plan, Planned
 from windrow.runtime.phase_timeout import limited
-from windrow.runtime.plans import Planned
 from windrow.runtime.progress import LedgerState, Reached, Sources, control_rows, prime
 from windrow.version import VERSION
 

@@ -15,9 +15,8 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from windrow.engine.arrivals import Arrivals
+from windrow.engine.arrivals import GO_ON, Arrivals
 from windrow.engine.result import MicrobatchResult
-from windrow.engine.slices import GO_ON
 from windrow.errors import (
     DepotChanged,
     LedgerBehind,
@@ -35,10 +34,9 @@ from windrow.model.clock import Clock
 from windrow.model.commits import Commit
 from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.results import Committed, Kind, Maintained, committed_in
-from windrow.runtime.algorithm import Algorithm
+from windrow.runtime.algorithm import Algorithm, Planned
 from windrow.runtime.microbatch import Microbatch, Read
 from windrow.runtime.opening import DepotCursor, DepotReader, open_ledger, require_listed
-from windrow.runtime.plans import Planned
 from windrow.runtime.progress import DepotState, LedgerState, Reached
 from windrow.settings.settings import Settings
 

@@ -16,8 +16,7 @@ from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import TableRefused, TopologyRefused
 from windrow.model import messages, tables
 from windrow.model.floors import Floors, FloorsByVersion
-from windrow.runtime.algorithm import Algorithm, DepotPlan, Options, Plan
-from windrow.runtime.plans import Plans
+from windrow.runtime.algorithm import Algorithm, DepotPlan, Options, Plan, Plans
 from windrow.runtime.progress import LedgerState
 from windrow.topology.arrow_state import ArrowState
 from windrow.topology.event import event_rows, scheduled

@@ -42,7 +42,7 @@ from windrow.engine.spark.executors import ExecutorInput, ExecutorsSlice, proces
 from windrow.engine.spark.frames import frame_of, schema_of
 from windrow.engine.spark.open_batches import UNCACHED, SparkOpen, brought
 from windrow.engine.spark.session_settings import WHOLE_TIMES, configured, takes
-from windrow.engine.spark.stream import SparkArrivals, Take, failure_in, with_files, with_versions
+from windrow.engine.spark.stream import SparkArrivals, Take, failure_in, feed_of, with_files, with_versions
 from windrow.engine.spark.tables import SparkTables
 from windrow.errors import DepotUnreadable, ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
@@ -149,9 +149,8 @@ class SparkEngine(SparkTables):
         if after is None:
             return cast("DataFrame", given.handle)
         upto = cast("Table", given.table).version
-        versions = {"startingVersion": after + 1, "endingVersion": upto}
         try:
-            feed = self._root.read.format("delta").options(readChangeFeed=True, **versions).load(_file(given.file))
+            feed = feed_of(self._root, _file(given.file), after + 1, upto)
             others = plain(feed.where(F.col(CHANGE) != "insert").limit(1).toArrow())
         except PySparkException as error:
             raise ungrown(given.file, after, error) from error
@@ -190,8 +189,11 @@ class SparkEngine(SparkTables):
         added(commits, after, upto)  # raises before the stream does if a version is gone
         # guard: depot-by-files
         self._by_files = not self.depot().feed
-        if self._as_rows and not self._by_files:
-            self._read_feed(after + 1, upto, handle)
+        if self._as_rows and not self._by_files:  # a topology has several depots in one microbatch
+            try:
+                self.take(feed_of(self._root, self._depot, after + 1, upto), after + 1, upto, handle)
+            except PySparkException as error:
+                raise translated(error) from error
             return None
         try:
             self._stream(Take(self, after + 1, upto, handle))
@@ -201,20 +203,6 @@ class SparkEngine(SparkTables):
             self._by_files = True
             self._stream(Take(self, after + 1, upto, handle))
         return self._history(after) if self.remote else None
-
-    def _read_feed(self, first: int, last: int, handle: Callable[[Arrivals], None]) -> None:
-        """Read the changes of these versions without a stream: a topology has several depots in one microbatch."""
-        versions = {"startingVersion": first, "endingVersion": last}
-        reader = self._root.read.format("delta").options(readChangeFeed=True, **versions)
-        try:
-            self.take(
-                reader.table(reference(self._depot)) if is_name(self._depot) else reader.load(self._depot),
-                first,
-                last,
-                handle,
-            )
-        except PySparkException as error:
-            raise translated(error) from error
 
     def _stream(self, take: Take) -> None:
         """Stream the changes, or without a change feed the files, until `take` has handled all."""

@@ -18,11 +18,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.batching.step import Step, timeouts
 from windrow.columnar.arrow import plain
-from windrow.engine.arrivals import Slice
+from windrow.engine.arrivals import Slice, require_text
 from windrow.engine.depot_rows import summary_of
 from windrow.engine.protocol import Live
 from windrow.engine.result import Counts, MicrobatchResult
-from windrow.engine.slices import require_text
 from windrow.engine.spark.open_batches import SparkOpen
 from windrow.formats.raw.byte_counts import Volume
 from windrow.model import messages as message_columns
@@ -30,8 +29,7 @@ from windrow.model import tables
 from windrow.model.commits import VERSION
 from windrow.model.floors import Floors
 from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatches
-from windrow.model.soundness import require_batches
-from windrow.model.tables import CHANGED
+from windrow.model.tables import CHANGED, require_batches
 
 ROWS_OF_A_PARTITION = 200_000
 IN_ORDER = 2_000_000  # messages, new and open; from here on streams are sorted

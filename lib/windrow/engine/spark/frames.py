@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from inspect import signature
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -61,11 +60,3 @@ class Kept:
         if frame is not None:
             with suppress(PySparkException):
                 frame.unpersist()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()

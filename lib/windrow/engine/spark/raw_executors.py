@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.columnar.arrow import plain
+from windrow.engine.arrivals import require_whole
 from windrow.engine.conversion import Conversion
 from windrow.engine.raw_slices import FormattedSlice, RawSlice, refused_rows, staged_rows, with_rejected
-from windrow.engine.slices import require_whole
 from windrow.engine.spark.executors import Batches, ExecutorsSlice, with_source
 from windrow.engine.spark.frames import Kept, frame_of
 from windrow.engine.spark.session_settings import configured, knows

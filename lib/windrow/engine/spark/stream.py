@@ -18,15 +18,15 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from windrow import errors
 from windrow.columnar.arrow import plain
-from windrow.engine.arrivals import Arrivals, Arrived, Listed
+from windrow.delta.locations import is_name, reference
+from windrow.engine.arrivals import Arrivals, Arrived, Listed, refuse_changes
 from windrow.engine.conversion import Conversion
 from windrow.engine.depot_rows import StateChanges, refuse_set_back, version_name
-from windrow.engine.slices import refuse_changes
 from windrow.engine.spark.executors import ExecutorsSlice, RowsOnExecutors, with_source
 from windrow.engine.spark.frames import Kept
 from windrow.errors import WindrowError, first_line
@@ -68,12 +68,14 @@ class SparkArrivals(Arrivals):
         fits = total <= conversion.most_rows(most) and conversion.fits(byte_count)
         here = fits and not conversion.needs_executors(total, sum(byte_count.values()), most)
         feed = _collected(frame, conversion) if here else None
+        read, parsed = Kept(), Kept()
+        for one in (read, parsed):
+            kept.callback(one.release)
         if feed is None:
-            kept.enter_context(Kept()).keep(frame)
+            read.keep(frame)
         last = frame.agg(F.max(VERSION)).collect()[0][0] if feed is None else pc.max(feed[VERSION]).as_py()
         new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
         rows = None if feed is None else conversion.new_rows(feed, feed[CHANGE], settings.on_depot_delete)
-        parsed = kept.enter_context(Kept())
         return cls(listed, new, byte_count, settings, conversion, last, frame, rows, parsed)
 
     def _slice(self, counts: Mapping[int, int | None]) -> Arrived | None:
@@ -206,6 +208,12 @@ def failure_in(text: str) -> Exception | None:
 
 
 FILE = "_windrow_file"
+
+
+def feed_of(session: SparkSession, location: str, first: int, last: int) -> DataFrame:
+    """Return the change feed of versions of a table, read without a stream."""
+    reader = session.read.format("delta").options(readChangeFeed=True, startingVersion=first, endingVersion=last)
+    return reader.table(reference(location)) if is_name(location) else reader.load(location)
 
 
 def with_files(stream: DataFrame) -> DataFrame:

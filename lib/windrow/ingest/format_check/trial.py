@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.engine.arrivals import mapping_of
 from windrow.engine.conversion import Conversion, payload_type_of
-from windrow.engine.slices import mapping_of
 from windrow.errors import ExpressionError, FileUnreadable, MessagesError, MissingExtra, require
 from windrow.formats.fields import parse, type_text
 from windrow.formats.format import Format
