@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from windrow.version import VERSION
 
 if TYPE_CHECKING:
-    from windrow.batching import Batched, Rules, State, batch
+    from windrow.batching.batched import Batched, State, batch
+    from windrow.batching.rules import Rules
     from windrow.producer import Producer, RawProducer
     from windrow.reading.closed import Closed, read_closed, stream_closed
     from windrow.reading.digests import digests
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 _HOMES = {
-    "Batched": "batching",
+    "Batched": "batching.batched",
     "Closed": "reading.closed",
     "Producer": "producer",
     "RawProducer": "producer",
-    "Rules": "batching",
+    "Rules": "batching.rules",
     "Settings": "settings.settings",
-    "State": "batching",
+    "State": "batching.batched",
     "Topology": "topology",
-    "batch": "batching",
+    "batch": "batching.batched",
     "create_pivot_view": "reading.pivot",
     "digests": "reading.digests",
     "foreach_batch": "runtime.foreach_batch",

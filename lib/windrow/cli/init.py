@@ -49,10 +49,8 @@ def init(
         file.write_text(settings_file(chosen), encoding="utf-8")
     opened = open_engine(chosen)
     views: list[str] = []
-    if raw:
-        opened.create_raw_depot(chosen.keep)
-    else:
-        opened.create_depot(type_, chosen.keep)
+    opened.create_depot(None if raw else type_, chosen.keep)
+    if not raw:
         open_ledger([DepotReader(None, opened, chosen)], batcher_of(chosen), WallClock().now())
         views = opened.create_views()
     options.note_paths(call.config, chosen, opened)

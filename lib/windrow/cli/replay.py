@@ -18,7 +18,7 @@ from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from windrow.batching import Rules
+    from windrow.batching.rules import Rules
     from windrow.replaying import Change, Comparison, Move, Replay
     from windrow.topology.replay import Replayed
     from windrow.topology.topology import Topology

@@ -17,7 +17,7 @@ from windrow.runtime.wall_clock import WallClock
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from windrow.batching import Rules
+    from windrow.batching.rules import Rules
     from windrow.reading.recent import Recent
     from windrow.reading.tuning import Advice, Trial
 
