@@ -14,7 +14,7 @@ from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProp
 from deltalake.transaction import Transaction
 
 from windrow.columnar.arrow import plain_type
-from windrow.delta.creation import create_depot, create_raw_depot
+from windrow.delta.creation import create_depot
 from windrow.delta.lock import commit_lock, keep_recent
 from windrow.delta.mending import mend
 from windrow.delta.table import UNTRIMMED, Snapshot, history, open_table, reading, writing
@@ -72,10 +72,8 @@ class DepotWriter:
         mend(location, "depot")
         with reading(location, "depot"):
             exists = DeltaTable.is_deltatable(location)
-        if not exists and raw:
-            create_raw_depot(location, keep)
-        elif not exists:
-            create_depot(location, schema.field("payload").type, keep)
+        if not exists:
+            create_depot(location, None if raw else schema.field("payload").type, keep)
         return cls(location, raw=raw)
 
     def recorded(self, name: str) -> Position:

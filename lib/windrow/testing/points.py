@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import Enum
 from typing import Any, cast
 
@@ -11,7 +11,6 @@ import pyarrow as pa
 from windrow.engine.arrivals import Arrivals, Arrived, Listed, Slice
 from windrow.engine.protocol import Engine, Live, Merged
 from windrow.engine.result import MicrobatchResult
-from windrow.formats.raw.byte_counts import Volume
 from windrow.runtime.algorithm import Algorithm, Plan
 
 
@@ -63,7 +62,7 @@ class Probed:
         return merged
 
     def _arrivals(self, arrivals: Arrivals) -> Arrivals:
-        return ProbedArrivals(arrivals, self.at)
+        return cast("Arrivals", ProbedArrivals(arrivals, self.at))
 
 
 class ProbedArrivals:
@@ -85,15 +84,11 @@ class ProbedArrivals:
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice, with a point."""
         arrived = self._arrivals.after(version, max_messages, upto)
-        return arrived and ProbedSlice(cast("Slice", arrived), self._at)
+        return arrived and cast("Slice", ProbedSlice(cast("Slice", arrived), self._at))
 
 
 class ProbedSlice:
     """A slice with a point after its summary."""
-
-    path: str
-    expected: Mapping[int, int | None]
-    volume: Volume | None
 
     def __init__(self, arrived: Slice, at: At) -> None:
         self._arrived, self._at = arrived, at
@@ -103,7 +98,7 @@ class ProbedSlice:
 
     def parse(self, partial: pa.Table) -> Slice:
         """Parse the slice, and keep the point."""
-        return ProbedSlice(self._arrived.parse(partial), self._at)
+        return cast("Slice", ProbedSlice(self._arrived.parse(partial), self._at))
 
     def summarise(self, latest: int) -> pa.Table:
         """Summarise, then call the probe."""

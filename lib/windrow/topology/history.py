@@ -7,7 +7,7 @@ from typing import Any
 
 from windrow.columnar.arrow import plain
 from windrow.delta.table import open_table, reading
-from windrow.engine.protocol import WholeEngine
+from windrow.engine.protocol import Engine
 
 COLUMNS = [
     "microbatch", "kind", "depot", "depot_version", "versions", "planned_id", "planned_at", "options_used",
@@ -16,7 +16,7 @@ COLUMNS = [
 Row = dict[str, Any]
 
 
-def history_of(engine: WholeEngine) -> list[Row]:
+def history_of(engine: Engine) -> list[Row]:
     """Return the rows of the history in order; a microbatch has one for each depot that it read, or one alone."""
     location = str(engine.path_of("ledger"))
     with reading(location, "ledger"):

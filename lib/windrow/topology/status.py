@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
 from windrow.delta.table import open_table, reading
-from windrow.engine.protocol import WholeEngine
+from windrow.engine.protocol import Engine
 from windrow.errors import NotFound
 from windrow.model import tables
 from windrow.model.timestamps import time_text
@@ -74,12 +74,12 @@ def standing(topology: Topology, settings: Settings, session: Any = None) -> Sta
     )
 
 
-def engines_of(topology: Topology, settings: Settings, session: Any = None) -> dict[str, WholeEngine]:
+def engines_of(topology: Topology, settings: Settings, session: Any = None) -> dict[str, Engine]:
     """Return the engine of each depot, by name."""
     return {name: engine_of(topology, depot, settings, session) for name, depot in topology.depots.items()}
 
 
-def require_run(topology: Topology, engine: WholeEngine) -> None:
+def require_run(topology: Topology, engine: Engine) -> None:
     """Raise NotFound if there is no table of states yet."""
     if engine.ledger() is None:
         raise NotFound(
@@ -88,7 +88,7 @@ def require_run(topology: Topology, engine: WholeEngine) -> None:
         )
 
 
-def microbatches(topology: Topology, engine: WholeEngine, last: int) -> list[dict[str, Any]]:
+def microbatches(topology: Topology, engine: Engine, last: int) -> list[dict[str, Any]]:
     """Return the last microbatches of a topology in order. Raises NotFound if it never ran."""
     require_run(topology, engine)
     location = str(engine.path_of("ledger"))
@@ -105,7 +105,7 @@ def microbatches(topology: Topology, engine: WholeEngine, last: int) -> list[dic
 HIDDEN = {"clocks", "columns", "opened", "closed", "due", "event", "option", "option_value"}
 
 
-def _offset(topology: Topology, name: str, engine: WholeEngine, state: DepotState) -> DepotOffset:
+def _offset(topology: Topology, name: str, engine: Engine, state: DepotState) -> DepotOffset:
     version, clocks, reached = engine.depot().version, state.sources.clock, state.reached
     return DepotOffset(
         name=name,
