@@ -20,17 +20,12 @@ from windrow.reading.delta import DepotTable, Ledger, accepted_versions, open_de
 from windrow.verify.decisions import MOST, Decided, decide
 from windrow.verify.depot import Depot, read_depot
 from windrow.verify.files import check_end, check_files, unnamed
-from windrow.verify.finals import check_finals
-from windrow.verify.history import check_history, messages_read
-from windrow.verify.ids import check_ids
-from windrow.verify.invariant_checks import UNCHECKED, can_check, check_invariants
-from windrow.verify.log import Log, check_commits, read_log
+from windrow.verify.log import Log, check_commits, check_finals, read_log
 from windrow.verify.messages import Matched, check_messages, check_rejected_from, check_versions, match
+from windrow.verify.quality.embedded import UNCHECKED, can_check, check_invariants
 from windrow.verify.raw.checks import check_raw
-from windrow.verify.rejections import check_rejections
 from windrow.verify.report import Books, Difference, Report, at_version
 from windrow.verify.snapshot import Snapshot, first_version, read_progress, read_snapshot
-from windrow.verify.windows import check_batches
 
 Progress = Callable[[str, int, int], None]
 
@@ -77,7 +72,7 @@ def verify(
         if can_check():
             found += check_invariants(open_ledger(ledger, version))
         if before is not None and logs is not None:
-            found += check_finals(book.table, before, snapshot)
+            found += check_finals(logs[0], before, snapshot)
         decided = decide(snapshot, read, most, _message_progress(progress, version, len(books) + 1, len(wanted) + 1))
         differences += at_version(version, [*found, *decided.differences])
         findings += decided.findings
@@ -139,10 +134,6 @@ def _depot(log: DepotTable, first: int, last: int, columns: Mapping[str, str], l
 
 def _differences(snapshot: Snapshot, depot: Depot, matched: Matched) -> list[Difference]:
     return [
-        *check_ids(snapshot),
-        *check_history(snapshot),
-        *check_batches(snapshot),
-        *check_rejections(snapshot),
         *check_versions(snapshot, depot),
         *check_messages(snapshot, depot, matched),
         *check_rejected_from(snapshot, depot),
@@ -163,7 +154,7 @@ def _books(snapshot: Snapshot, depot: Depot, matched: Matched, decided: Decided)
         ledger_version=snapshot.version,
         depot_version=snapshot.progress.depot_version,
         microbatches=snapshot.history.num_rows,
-        messages_read=messages_read(snapshot),
+        messages_read=snapshot.messages_read,
         in_open_batches=in_open,
         in_closed_batches=snapshot.messages.num_rows - in_open,
         rejected=snapshot.rejections.num_rows,

@@ -14,8 +14,8 @@ from tests.verify.quality.damages import DAMAGES, damage
 from windrow import verify as verifying
 from windrow.reading.delta import open_ledger
 from windrow.verify import verify
-from windrow.verify.invariant_checks import UNCHECKED, check_invariants
 from windrow.verify.invariants import INVARIANTS
+from windrow.verify.quality.embedded import UNCHECKED, check_invariants
 
 CRITICAL = {name for name, invariant in INVARIANTS.items() if invariant.severity == "critical"}
 
