@@ -60,7 +60,8 @@ def _of_batcher(ledger: str, last: int) -> list[dict[str, Any]]:
 
 def _of_topology(topology: str, chosen: Settings, last: int) -> list[dict[str, Any]]:
     from windrow.topology.finding import find
-    from windrow.topology.status import engines_of, microbatches
+    from windrow.topology.running import engines_of
+    from windrow.topology.status import microbatches
 
     found = find(topology)
     rows = microbatches(found, next(iter(engines_of(found, light(found, chosen)).values())), last)

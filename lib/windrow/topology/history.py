@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pyarrow as pa
+
 from windrow.columnar.arrow import plain
 from windrow.delta.table import open_table, reading
 from windrow.engine.protocol import WholeEngine
@@ -16,13 +18,17 @@ COLUMNS = [
 Row = dict[str, Any]
 
 
-def history_of(engine: WholeEngine) -> list[Row]:
-    """Return the rows of the history in order; a microbatch has one for each depot that it read, or one alone."""
-    location = str(engine.path_of("ledger"))
+def history_rows(location: str, columns: list[str]) -> pa.Table:
+    """Return columns of the history in order; a microbatch has one row for each depot that it read, or one alone."""
     with reading(location, "ledger"):
         table = open_table(location, "ledger")
-        found = table.to_pyarrow_table(filters=[("state", "=", "microbatch")], columns=COLUMNS)
-    rows: list[Row] = plain(found).sort_by([("microbatch", "ascending"), ("depot", "ascending")]).to_pylist()
+        found = table.to_pyarrow_table(filters=[("state", "=", "microbatch")], columns=columns)
+    return plain(found).sort_by([("microbatch", "ascending"), ("depot", "ascending")])
+
+
+def history_of(engine: WholeEngine) -> list[Row]:
+    """Return the rows of the history in order."""
+    rows: list[Row] = history_rows(str(engine.path_of("ledger")), COLUMNS).to_pylist()
     return rows
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ from windrow.columnar.arrow import plain
 from windrow.delta.locations import is_name, reference
 from windrow.delta.table import history, open_table, reading
 from windrow.errors import NotFound
+from windrow.model.commits import note_of
 from windrow.topology.state import State
 
 if TYPE_CHECKING:
@@ -66,26 +66,16 @@ def version_after(location: str, microbatch: int) -> DeltaTable:
     """Return the table of states after the commit of a microbatch; 0 is the new table. Raises NotFound."""
     table = open_table(location, "ledger")
     with reading(location, "ledger"):
-        commits = ((int(one["version"]), one.get("userMetadata")) for one in history(table))
-        return DeltaTable(location, version=_version(commits, microbatch))
+        return DeltaTable(location, version=_version(history(table), microbatch))
 
 
-def _version(commits: Iterable[tuple[int, str | None]], microbatch: int) -> int:
+def _version(commits: Iterable[Mapping[str, Any]], microbatch: int) -> int:
     """Return the version of a microbatch: the last one if the table was restored in between."""
-    found = 0 if microbatch == 0 else max(_of_microbatch(commits, microbatch), default=None)
+    versions = (int(one["version"]) for one in commits if note_of(one).get("microbatch") == microbatch)
+    found = 0 if microbatch == 0 else max(versions, default=None)
     if found is None:
         raise NotFound(f"the log of the states has no commit of microbatch {microbatch}", HINT)
     return found
-
-
-def _of_microbatch(commits: Iterable[tuple[int, str | None]], microbatch: int) -> Iterator[int]:
-    for version, note in commits:
-        try:
-            number = json.loads(note or "{}").get("microbatch")
-        except (ValueError, AttributeError):
-            continue
-        if number == microbatch:
-            yield version
 
 
 def _with_spark(
@@ -99,7 +89,7 @@ def _with_spark(
     reader = session.read
     if at is not None:
         rows = session.sql(f"DESCRIBE HISTORY {reference(location)}").select("version", "userMetadata").collect()
-        reader = reader.option("versionAsOf", _version([(row[0], row[1]) for row in rows], at))
+        reader = reader.option("versionAsOf", _version([row.asDict() for row in rows], at))
     frame = reader.table(reference(location)).where(F.col("state") == state.name)
     if ids is not None:
         frame = frame.where(F.col("id").isin(cast("list[str]", ids.to_pylist())))
