@@ -38,7 +38,7 @@ from windrow.testing.clock import ManualClock
 from windrow.testing.points import Point, Probed, ProbedAlgorithm
 from windrow.topology import Depot, Topology
 from windrow.topology.functions import Functions
-from windrow.topology.history import history_rows
+from windrow.topology.reading import history_rows
 from windrow.topology.running import engine_of, rollback, runner_of, set_option
 
 SECOND = 1_000_000
