@@ -1,7 +1,8 @@
-"""Read the states of a topology: as they are, or as they were after a microbatch."""
+"""Read the states of a topology, as they are or as they were after a microbatch, and its history."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,6 +12,7 @@ from deltalake import DeltaTable
 from windrow.columnar.arrow import plain
 from windrow.delta.locations import is_name, reference
 from windrow.delta.table import history, open_table, reading
+from windrow.engine.protocol import WholeEngine
 from windrow.errors import NotFound
 from windrow.model.commits import note_of
 from windrow.topology.state import State
@@ -20,6 +22,11 @@ if TYPE_CHECKING:
 
 HINT = "`windrow history` lists the microbatches; the setting keep says how far back the log reaches."
 Keys = Iterable[Mapping[str, Any]]
+HISTORY = [
+    "microbatch", "kind", "depot", "depot_version", "versions", "planned_id", "planned_at", "options_used",
+    "events_fired", "rules",
+]  # fmt: skip
+Row = dict[str, Any]
 
 
 def rows_of(location: str, state: State, keys: Keys | None, at: int | None, spark: SparkSession | None) -> pa.Table:
@@ -94,3 +101,29 @@ def _with_spark(
     if ids is not None:
         frame = frame.where(F.col("id").isin(cast("list[str]", ids.to_pylist())))
     return plain(frame.select([name for name in state.columns.names if name in frame.columns]).toArrow())
+
+
+def history_rows(location: str, columns: list[str]) -> pa.Table:
+    """Return columns of the history in order; a microbatch has one row for each depot that it read, or one alone."""
+    with reading(location, "ledger"):
+        table = open_table(location, "ledger")
+        found = table.to_pyarrow_table(filters=[("state", "=", "microbatch")], columns=columns)
+    return plain(found).sort_by([("microbatch", "ascending"), ("depot", "ascending")])
+
+
+def history_of(engine: WholeEngine) -> list[Row]:
+    """Return the rows of the history in order."""
+    rows: list[Row] = history_rows(str(engine.path_of("ledger")), HISTORY).to_pylist()
+    return rows
+
+
+def counting(rows: list[Row]) -> list[Row]:
+    """Return the rows of the microbatches that ran functions and that no rollback took back, in order."""
+    kept: list[Row] = []
+    for row in rows:
+        if row["kind"] == "rollback" and row["options_used"] is not None:
+            to = json.loads(row["options_used"])["to_microbatch"]
+            kept = [one for one in kept if one["microbatch"] <= to]
+        elif row["kind"] in ("data", "tick"):
+            kept.append(row)
+    return kept

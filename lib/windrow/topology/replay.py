@@ -28,7 +28,7 @@ from windrow.model.timestamps import microseconds_of
 from windrow.runtime.plans import Planned
 from windrow.runtime.progress import LedgerState, prime
 from windrow.settings.settings import Settings
-from windrow.topology.history import Row, counting, history_of
+from windrow.topology.reading import Row, counting, history_of
 from windrow.topology.running import engines_of, runner_of
 from windrow.topology.state import State
 from windrow.topology.status import require_run

@@ -22,8 +22,7 @@ from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.runtime.opening import DepotReader
 from windrow.runtime.progress import POSITION, LedgerState, Reached
-from windrow.topology.history import history_rows
-from windrow.topology.reading import in_columns, version_after
+from windrow.topology.reading import history_rows, in_columns, version_after
 from windrow.topology.state import State
 from windrow.topology.topology import Topology
 

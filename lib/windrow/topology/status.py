@@ -16,8 +16,8 @@ from windrow.model.timestamps import time_text
 from windrow.runtime.progress import DepotState, prime
 from windrow.settings.settings import Settings
 from windrow.topology.event import scheduled
-from windrow.topology.history import history_rows
 from windrow.topology.options import set_options
+from windrow.topology.reading import history_rows
 from windrow.topology.running import engines_of
 from windrow.topology.topology import Topology
 

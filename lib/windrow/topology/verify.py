@@ -29,8 +29,7 @@ from windrow.model import canonical, tables
 from windrow.runtime.opening import require_depot
 from windrow.runtime.progress import LedgerState, Reached, prime
 from windrow.settings.settings import Settings
-from windrow.topology.history import Row, counting, history_of
-from windrow.topology.reading import in_columns, rows_of
+from windrow.topology.reading import Row, counting, history_of, in_columns, rows_of
 from windrow.topology.replay import replay_topology
 from windrow.topology.running import engines_of, settings_of
 from windrow.topology.state import State

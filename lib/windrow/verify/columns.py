@@ -39,11 +39,6 @@ def flags(column: pa.ChunkedArray) -> Bools:
     return pc.fill_null(column, False).to_numpy()
 
 
-def times(values: Ints, missing: Bools | None = None) -> pa.Array:
-    """Return microseconds as times, NULL where they are missing."""
-    return pa.array(values, pa.int64(), mask=missing).cast(TIME)
-
-
 def kept(table: pa.Table, mask: Bools, names: Sequence[str] | None = None) -> pa.Table:
     """Return the rows where the mask holds, of the named columns only."""
     return (table.select(list(names)) if names else table).filter(pa.array(mask))

@@ -73,7 +73,10 @@ def check_messages(snapshot: Snapshot, depot: Depot, matched: Matched) -> Iterat
     """
     held = snapshot.messages.num_rows + snapshot.rejections.num_rows
     yield from unequal("balance", snapshot.messages_read, held, "messages in batches and rejections")
-    gone = unreadable(snapshot, depot)
+    listed = snapshot.versions_read
+    version = numbers(listed["version"])
+    unreadable = kept(listed, (version >= depot.first) & (version < depot.readable))
+    gone = int(pc.sum(unreadable["messages"]).as_py() or 0)
     gone -= snapshot.raw.rejected.num_rows if snapshot.raw else 0  # a raw depot is read completely or not at all
     latest = max(snapshot.progress.depot_version - depot.last, 0) if depot.first <= depot.last else 0
     yield from unequal("depot", 0, latest, "versions read beyond the depot's latest")
@@ -111,14 +114,6 @@ def check_rejected_from(snapshot: Snapshot, depot: Depot) -> Iterator[Difference
     rows, _ = surplus(kept(rejected, ~gone), depot.upto(snapshot.progress.depot_version))
     expected = "the depot version that the id names"
     yield from differing("rejected from", expected, rows, "messages of another version")
-
-
-def unreadable(snapshot: Snapshot, depot: Depot) -> int:
-    """Return how many messages the history says it read from versions that can no longer be read."""
-    listed = snapshot.versions_read
-    version = numbers(listed["version"])
-    gone = kept(listed, (version >= depot.first) & (version < depot.readable))
-    return int(pc.sum(gone["messages"]).as_py() or 0)
 
 
 def _located(check: str, expected: str, matched: Matched, times: Ints, snapshot: Snapshot) -> Iterator[Difference]:

@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
+from windrow.model.messages import times
 from windrow.model.timestamps import time_text
 from windrow.reading.values import records
-from windrow.verify.columns import MESSAGE, NONE, Ints, apart, identifier, kept, numbers, times, version_in_id
+from windrow.verify.columns import MESSAGE, NONE, Ints, apart, identifier, kept, numbers, version_in_id
 from windrow.verify.decisions.arrived import Arrived, Held, Streams
-from windrow.verify.decisions.verdicts import ACCEPTED, REASONS, Verdicts
+from windrow.verify.decisions.verdicts import ACCEPTED, INVALID, REASONS, Verdicts
 from windrow.verify.decisions.windows import ChosenStreams, Derived
 from windrow.verify.report import EXAMPLES, Difference
 from windrow.verify.snapshot import Snapshot
@@ -112,7 +113,7 @@ def check_members(
 
 def _refused(arrived: Arrived, verdicts: Verdicts, rows: Ints) -> pa.Table:
     """Return the rejections that the ledger must have for messages that the rules refuse."""
-    processed, now = verdicts.processed[rows], verdicts.processing_time[rows]
+    processed, now = verdicts.verdict[rows] < INVALID, verdicts.processing_time[rows]
     content = arrived.messages.select(list(MESSAGE)).take(pa.array(rows))
     verdict = {
         "depot_version": pa.array(arrived.version[rows]),
@@ -120,7 +121,7 @@ def _refused(arrived: Arrived, verdicts: Verdicts, rows: Ints) -> pa.Table:
         "detail": verdicts.detail.take(pa.array(rows)),
         "missed_by_us": pa.array(verdicts.off_by[rows]),
         "clock_lead_us": pa.array(now - arrived.received_at[rows], mask=~processed),
-        "processing_time": times(now, ~processed),
+        "processing_time": times(now, processed),
         "microbatch": pa.array(arrived.microbatch[rows]),
     }
     return pa.table({name: content[name] for name in MESSAGE} | verdict)
@@ -141,7 +142,7 @@ def _batches_by_rules(streams: Streams, derived: Derived) -> pa.Table:
             "timeout": times(timeout),
             "opened_by": pa.array(batches.opened_by, pa.string()),
             "opened_in": pa.array(batches.opened_in, pa.int64()),
-            "closed_at": times(closed_at, closed_at == NONE),
+            "closed_at": times(closed_at, closed_at != NONE),
             "close_reason": pa.array(batches.close_reason, pa.string()),
             "closed_in": pa.array(closed_in, mask=closed_in == NONE),
             "oversize": pa.array(batches.oversize, pa.bool_()),

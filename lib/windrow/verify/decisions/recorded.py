@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.verify.columns import NONE, Ints, apart, dense, flags, kept, numbers, times
+from windrow.model.messages import times
+from windrow.verify.columns import NONE, Ints, apart, dense, flags, kept, numbers
 from windrow.verify.decisions.arrived import Held, Streams
 from windrow.verify.decisions.clocks import Clocks, ticks
 from windrow.verify.decisions.microbatch_history import MicrobatchHistory
@@ -160,4 +161,4 @@ def _to_one_time(clocks: Clocks, number: int, floor: Ints) -> bool:
 
 def _time(column: pa.ChunkedArray) -> pa.Array:
     values = numbers(column)
-    return times(values, values == NONE)
+    return times(values, values != NONE)

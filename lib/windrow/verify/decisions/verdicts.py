@@ -31,11 +31,6 @@ class Verdicts:
     processing_time: Ints
     detail: pa.Array
 
-    @property
-    def processed(self) -> Bools:
-        """Tell which messages have a processing time: those that the rules saw."""
-        return self.verdict < INVALID
-
 
 def judge(arrived: Arrived, history: MicrobatchHistory, ahead_from: Ints, recorded: Ints) -> tuple[Verdicts, Clocks]:
     """Derive the verdict on each message, and the clocks, from the log and the rules.
