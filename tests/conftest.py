@@ -73,7 +73,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test that needs a Spark session, so that `-m "not spark"` runs without Java."""
     for item in items:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
-        named = any("spark" in str(parameters.get(name)) for name in ("engine", "drivers"))
+        named = any("spark" in str(parameters.get(name)) for name in ("engine", "drivers", "session"))
         if named or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             on_executors = parameters.get("engine") == "spark-executors" and item.get_closest_marker(

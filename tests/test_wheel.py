@@ -116,6 +116,7 @@ def test_same_again(wheel: Path, tmp_path: Path) -> None:
     assert one == other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["embedded", pytest.param("spark", marks=[pytest.mark.slow, pytest.mark.spark])])
 def test_runs_the_job(wheel: Path, tmp_path: Path, engine: str) -> None:
     """

@@ -63,6 +63,7 @@ class TestDoctor:
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_network_starts_spark(filled: Command, tmp_path: Path) -> None:
     """

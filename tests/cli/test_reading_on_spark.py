@@ -53,6 +53,7 @@ def answer(tables: Path, capsys: pytest.CaptureFixture[str], *arguments: str, st
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_verify(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """
     Every message is found and decided again, and the report says that nobody looked at files and logs.
@@ -97,6 +98,7 @@ def test_tune(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (found["messages"], found["depot_versions"]) == (10, [1, 2])
 
 
+@pytest.mark.slow
 def test_status(tables: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     """
     What waits, the clocks and the reach of both tables come from the logs as Spark reads them.

@@ -122,6 +122,7 @@ class TestMessage:
             (("batch//k/1/0", "--key", "k"), "an ID needs no --key"),
             (("batch//k/1/0", "--from", "1970-01-01"), "--from and --to apply only to a list"),
             (("--from", "soon"), "--from 'soon' is no time"),
+            (("--from", "2026-01-02", "--to", "2026-01-01"), "--to 2026-01-01 is before --from 2026-01-02"),
             (("--key", "k", "--at", "1970-01-01"), "the depot has no message of key 'k'"),
         ],
     )

@@ -99,6 +99,7 @@ def test_whole_way(spark: Any, schema: str, settings: Settings, clock: ManualClo
     assert verify(str(depot), str(ledger)).ok
 
 
+@pytest.mark.slow
 def test_ingest(spark: Any, settings: Settings, tmp_path: Path) -> None:
     """
     A Delta table that has grown is ingested on from where it was left, into a depot by name, also where Spark alone
@@ -114,6 +115,7 @@ def test_ingest(spark: Any, settings: Settings, tmp_path: Path) -> None:
     assert sorted(row.type for row in spark.table(settings.depot).select("type").collect()) == ["t0", "t1", "t2"]
 
 
+@pytest.mark.slow
 def test_raw(spark: Any, schema: str, settings: Settings, clock: ManualClock) -> None:
     """
     The views over the ledger of a raw depot show the bytes that a format refused, and how many were read; so do the

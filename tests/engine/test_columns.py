@@ -65,6 +65,7 @@ def mapped(row: dict[str, Any]) -> dict[str, Any]:
 
 
 class TestMapped:
+    @pytest.mark.slow_on_executors
     @pytest.mark.parametrize("max_driver_messages", [500_000, pytest.param(0, marks=pytest.mark.slow_on_spark)])
     def test_equals_mapped_messages(
         self, bronze: World, engine: EngineFactory, embedded: EngineFactory, tmp_path: Path, max_driver_messages: int

@@ -31,6 +31,7 @@ HERE_ALONE = (
 )
 
 
+@pytest.mark.slow
 def test_end_to_end(tmp_path: Path) -> None:
     """
     The end-to-end test passes unchanged on a Connect session of a local server, on the driver and on the executors.

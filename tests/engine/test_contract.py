@@ -74,6 +74,7 @@ class TestResult:
         assert [row["engine"] for row in world.history()] == ["embedded", "spark"] * 2 + ["embedded"]
         world.assert_balanced()
 
+    @pytest.mark.slow
     def test_read_by_the_other(self, spark, world, embedded):
         """
         Spark reads from a ledger that delta-rs wrote the rows that delta-rs reads, and the other way round.
@@ -105,7 +106,7 @@ class TestResult:
 
 
 class TestNote:
-    @pytest.mark.slow_on_executors
+    @pytest.mark.slow_on_spark
     def test_commit_tells_its_microbatch(self, engine, world):
         """
         The metadata of a microbatch's commit, read with delta-rs, is what its history row says, with our version.
@@ -122,6 +123,7 @@ class TestNote:
         assert [row["closed"] + row["rejected"] > 0 for row in rows] == [True, True]
         assert notes(DeltaTable(world.ledger).history()) == expected
 
+    @pytest.mark.slow
     def test_readable_on_spark(self, spark, world):
         """
         DESCRIBE HISTORY shows the notes of both engines, and a note that the session had set is there again.
@@ -225,6 +227,7 @@ class TestProgress:
         assert row["closed"] == states["closed"] == summary.total("closed")
         assert (row["kind"], row["attempt"], row["depot_version"], row["path"]) == ("data", 1, 3, "driver")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("path", ["driver", "executors"])
     def test_committed_counts(self, spark, world, path):
         """

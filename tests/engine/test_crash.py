@@ -57,7 +57,7 @@ class TestSeveralDrivers:
     @pytest.mark.parametrize(
         ("engines", "versions"),
         [
-            (("embedded", "embedded"), 12),
+            pytest.param(("embedded", "embedded"), 12, marks=pytest.mark.slow),
             (("embedded", "embedded", "embedded"), 12),
             pytest.param(("spark", "spark"), 8, marks=[pytest.mark.spark, pytest.mark.slow]),
             pytest.param(("embedded", "spark"), 12, marks=[pytest.mark.spark, pytest.mark.slow]),

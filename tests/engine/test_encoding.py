@@ -12,7 +12,7 @@ ELEMENT = "messages.list.element."
 
 
 class TestEncoding:
-    @pytest.mark.slow_on_executors
+    @pytest.mark.slow_on_spark
     @pytest.mark.parametrize("differ", [True, False], ids=["differ", "repeat"])
     def test_dictionaries(self, world, engine, differ):
         """

@@ -20,6 +20,7 @@ from windrow.errors import DepotChanged, EngineUnavailable, FormatFailed
 
 
 class TestExecutors:
+    @pytest.mark.slow
     def test_same_result(self, world, spark_engine):
         """
         Messages processed on the executors, over live rows of an earlier microbatch, give the result of one call; the
@@ -34,6 +35,7 @@ class TestExecutors:
         assert world.canonical() == world.expected()
         world.assert_balanced()
 
+    @pytest.mark.slow
     def test_without_a_source(self, spark_engine, tmp_path, clock):
         """
         The executors take messages of a depot that has no sources for those of the source without a name.
@@ -136,7 +138,7 @@ class Crossings:
 
 
 class TestRowsStayThere:
-    @pytest.mark.slow_unless({"form": "merging"})
+    @pytest.mark.slow
     @pytest.mark.parametrize("form", FORMS)
     def test_counted(self, world, spark_engine, form, monkeypatch):
         """
@@ -178,6 +180,7 @@ class TestRowsStayThere:
 
 
 class TestOneAmongMany:
+    @pytest.mark.slow
     def test_by_the_driver_and_merged(self, world, spark_engine):
         """
         One message for one of many open batches is processed by the driver and merged, though more messages are open
@@ -204,11 +207,11 @@ TOTALS = ("source", "clock", "floor", "open_batches", "open_messages", "open_byt
 
 
 class TestSameAsDriver:
-    @pytest.mark.slow_unless({"form": "overwriting"})
+    @pytest.mark.slow
     @pytest.mark.parametrize("form", FORMS)
     @pytest.mark.parametrize(
         "max_driver_messages",
-        [pytest.param(0, id="executors"), pytest.param(500_000, id="driver", marks=pytest.mark.slow)],
+        [pytest.param(0, id="executors"), pytest.param(500_000, id="driver")],
     )
     def test_each_kind(self, world, spark_engine, embedded, form, max_driver_messages, monkeypatch):
         """
@@ -241,7 +244,7 @@ class TestSameAsDriver:
         assert len({(row["source"], row["key"]) for row in world.rows("closed")}) >= 9
         world.assert_balanced()
 
-    @pytest.mark.slow_unless({"form": "merging"})
+    @pytest.mark.slow
     @pytest.mark.parametrize("form", FORMS)
     def test_flush_is_one_call(self, world, spark_engine, form, monkeypatch):
         """
@@ -283,6 +286,7 @@ def without_final_files(ledger):
 
 
 class TestMerge:
+    @pytest.mark.slow_on_executors
     def test_final_files_stay_closed(self, world, engine, embedded, monkeypatch):
         """
         A microbatch opens no file of final rows. Holds the literal condition on the partition column.

@@ -73,6 +73,7 @@ def spark_rows(spark: Any, world: World, state: str) -> list[Any]:
     return list(spark.sql(f"SELECT * FROM delta.`{world.ledger}` WHERE state = '{state}'").collect())
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_merge_writes_no_deletion_vectors(spark: Any, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """

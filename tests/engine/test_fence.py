@@ -155,6 +155,7 @@ class TestRunner:
         assert world.canonical() == world.expected()
         world.assert_balanced()
 
+    @pytest.mark.slow_on_executors
     def test_restored_while_running(self, world, engine):
         """
         When the ledger is restored under a running microbatch, the stream starts afresh and no message is lost.
@@ -249,6 +250,7 @@ class Elsewhere:
 class TestSparksFence:
     """The token alone fences a commit of Spark, in both forms."""
 
+    @pytest.mark.slow_unless({"form": "merging"})
     def test_tick_in_between(self, started, spark, form):
         """
         When another driver ticks between prime and commit, the commit raises LedgerMoved and the table is unchanged.
@@ -300,6 +302,7 @@ class TestSparksFence:
             commit_at(started, microbatch, NOW + 2 * HOUR)
         assert started.version() == version + 1
 
+    @pytest.mark.slow
     def test_session_with_a_transaction_id(self, started, spark, form):
         """
         A commit of a session whose user writes with a transaction id, which the ledger's log has already, is made all
@@ -326,7 +329,7 @@ class TestSparksFence:
         assert DeltaTable(started.ledger).transaction_version("user") == 7
         started.assert_balanced()
 
-    @pytest.mark.slow_unless({"form": "overwriting"}, {"form": "merging", "columns": "*"})
+    @pytest.mark.slow_unless({"form": "merging", "columns": "*"})
     @pytest.mark.usefixtures("form")
     @pytest.mark.parametrize("columns", ["*", "token"], ids=["all of it", "its token"])
     def test_moved_while_cached(self, started, spark, columns):

@@ -234,6 +234,7 @@ class TestOthers:
         assert {*engine.live().open.files} == {*live_files(DeltaTable(started.ledger), COLUMNS)}
         started.assert_balanced()
 
+    @pytest.mark.slow
     @pytest.mark.spark
     def test_whatever_spark_wrote(self, started: World, embedded: EngineFactory, spark: Any) -> None:
         """

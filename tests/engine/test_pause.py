@@ -153,6 +153,7 @@ class TestPause:
 
 
 class TestDryRun:
+    @pytest.mark.slow_on_spark
     @pytest.mark.parametrize("max_driver_messages", [pytest.param(500_000, marks=pytest.mark.slow_on_spark), 0])
     def test_foretells(self, world: World, engine: EngineFactory, max_driver_messages: int) -> None:
         """

@@ -106,7 +106,7 @@ class TestKept:
         sent = typed_world.arrived()["payload"].to_pylist()
         assert sorted(map(written, sent)) == sorted(map(written, all_payloads(typed_world)))
 
-    @pytest.mark.slow_unless({"kind": "DOUBLE"}, {"kind": STRUCT})
+    @pytest.mark.slow_unless({"kind": STRUCT})
     def test_engines_in_turn(self, typed_world: World, spark_engine: EngineFactory, kind: str) -> None:
         """
         Either engine goes on with the batches that the other has left open.
@@ -118,6 +118,7 @@ class TestKept:
         assert verify(typed_world.depot, typed_world.ledger).differences == ()
         assert typed_world.replayed(payload_type=kind).equal
 
+    @pytest.mark.slow_unless({"kind": STRUCT})
     @pytest.mark.parametrize("point", [Point.BEFORE_COMMIT, Point.AFTER_COMMIT])
     def test_killed(self, typed_world: World, embedded: EngineFactory, kind: str, tmp_path: Path, point: Point) -> None:
         """
@@ -266,6 +267,7 @@ MAPPED = [
 ]
 
 
+@pytest.mark.slow_unless({"engine": "embedded"}, {"engine": "spark", "expression": "struct(value)"})
 @pytest.mark.parametrize(("values", "expression", "kind", "expected"), MAPPED)
 def test_mapped(
     world: World, engine: EngineFactory, values: pa.Array, expression: str, kind: str, expected: list[Any]
@@ -354,6 +356,33 @@ class TestRead:
         found = {one.check: one.found for one in verify(world.depot, world.ledger).differences}
         assert found["lost"] == "1 messages"
         assert found["unexpected"] == "1 messages"
+
+
+@pytest.mark.slow_unless({"kind": STRUCT})
+def test_streams_of_spark(spark: Any, tmp_path: Path, kind: str) -> None:
+    """
+    A user's stream through `foreach_batch`, the stream of closed batches and the quality checks on Spark keep each
+    payload as it is.
+    """
+    values = [*(value for value, _ in VALUES[kind]), None]
+    rows = [message(f"t{at}", payload=value) for at, value in enumerate(values)]
+    rows.append(message("end", NOW + 60 * SECOND, NOW + 60 * SECOND, payload=None))
+    (tmp_path / "files").mkdir()
+    pq.write_table(table(rows, parse(kind)), tmp_path / "files" / "one.parquet")
+    settings = EngineFactory("spark").settings(
+        str(tmp_path / "depot"), str(tmp_path / "ledger"), payload_type=kind, idle_timeout="never"
+    )
+    files, target = str(tmp_path / "files"), str(tmp_path / "target")
+    users = spark.readStream.schema(spark.read.parquet(files).schema).parquet(files).writeStream
+    users = users.foreachBatch(windrow.foreach_batch(settings)).option("checkpointLocation", f"{settings.depot}-read")
+    users.trigger(availableNow=True).start().awaitTermination()
+    closed = windrow.stream_closed(spark, settings.ledger).writeStream.format("delta")
+    closed = closed.option("checkpointLocation", f"{target}-read").trigger(availableNow=True)
+    closed.start(target).awaitTermination()
+    [batch] = plain(DeltaTable(target).to_pyarrow_table()).to_pylist()
+    assert [written(one["payload"]) for one in batch["messages"]] == [written(value) for value in values]
+    assert check(spark, settings.ledger).failures() == ()
+    assert verify(settings.depot, settings.ledger).differences == ()
 
 
 class TestPure:

@@ -154,6 +154,7 @@ def test_rejected(world: Raw, engine: EngineFactory) -> None:
     assert [(row["messages_read"], row["rejected"], row["format"] is not None) for row in history] == [(64, 4, True)]
 
 
+@pytest.mark.slow_on_spark
 def test_crash(world: Raw, engine: EngineFactory) -> None:
     """
     A run that fails after its commit, or before it, leaves what a run that does not fail leaves.

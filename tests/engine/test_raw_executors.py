@@ -85,7 +85,8 @@ def left(world: Raw) -> list[Any]:
     return [{name: value for name, value in row.items() if name not in TRANSIENT} for row in rows]
 
 
-@pytest.mark.parametrize("codec", [pytest.param("none", marks=pytest.mark.slow), "gzip"])
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_same_ledger(tmp_path: Path, clock: ManualClock, spark_engine: EngineFactory, codec: Any) -> None:
     """
     Chunks of plain and of all other sources, over several microbatches, leave the ledger of the embedded engine: the

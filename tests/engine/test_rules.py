@@ -8,11 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EMBEDDED
+from tests.conftest import EMBEDDED, one_in
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from tests.probes import once
@@ -40,7 +40,7 @@ def run(root: str, parts: list[Any], sequence: list[dict[str, Any]], max_message
     return world
 
 
-@settings(max_examples=12)
+@one_in(12)
 @given(seed=st.integers(0, 10_000), sequence=st.lists(RULES, min_size=2, max_size=4))
 def test_any_sequence(seed: int, sequence: list[dict[str, Any]]) -> None:
     """

@@ -50,6 +50,7 @@ def test_platform_gives_the_session(monkeypatch: pytest.MonkeyPatch, name: str) 
     require_spark()
 
 
+@pytest.mark.slow
 def test_paths_on_databricks(
     world: World, spark_engine: EngineFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

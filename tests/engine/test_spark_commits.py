@@ -42,11 +42,6 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> For
     return chosen
 
 
-EACH_ONCE = pytest.mark.slow_unless(
-    {"form": "merging", "max_driver_messages": 500_000}, {"form": "overwriting", "max_driver_messages": 0}
-)
-
-
 def committers(world: World) -> set[str]:
     """Return who made the commits, as the log has it."""
     return {re.split("[:/]", commit["engineInfo"])[0] for commit in DeltaTable(world.ledger).history()}
@@ -58,7 +53,7 @@ def assert_result(world: World) -> None:
     world.assert_balanced()
 
 
-@EACH_ONCE
+@pytest.mark.slow
 @pytest.mark.parametrize("max_driver_messages", [500_000, 0], ids=["driver", "executors"])
 def test_spark_makes_each_commit(
     started: World, spark_engine: EngineFactory, form: Form, max_driver_messages: int
@@ -85,6 +80,7 @@ def test_embedded_says_transaction(world: World, embedded: EngineFactory) -> Non
     assert [row["commit_form"] for row in world.history()] == ["transaction"]
 
 
+@pytest.mark.slow
 def test_on_databricks(started: World, spark_engine: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Where a path without a scheme is none of the driver's disk, Spark alone says what the tables hold.
@@ -95,6 +91,7 @@ def test_on_databricks(started: World, spark_engine: EngineFactory, monkeypatch:
     assert_result(started)
 
 
+@pytest.mark.slow
 def test_cached_ledger(started: World, spark_engine: EngineFactory, form: Form) -> None:
     """
     What somebody cached of the ledger shows each commit, and stops none.
@@ -139,9 +136,7 @@ ASKS_FOR_MORE = {
 }
 
 
-@pytest.mark.slow_unless(
-    {"form": "merging", "change": ASKS_FOR_MORE["a constraint"]}, {"change": ASKS_FOR_MORE["deletion vectors"]}
-)
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ASKS_FOR_MORE.values(), ids=ASKS_FOR_MORE)
 def test_ledger_of_more_features(started: World, spark_engine: EngineFactory, form: Form, change: str) -> None:
     """
@@ -162,7 +157,7 @@ def test_ledger_of_more_features(started: World, spark_engine: EngineFactory, fo
 NASTY = ["${spark.app.name}", "it's", "back\\slash", "per%cent/", "line\nbreak", "ünïcode"]
 
 
-@pytest.mark.slow_unless({"form": "merging"})
+@pytest.mark.slow
 def test_ids_in_a_statement(world: World, spark_engine: EngineFactory, form: Form) -> None:
     """
     Keys that mean something in a statement of SQL are what they are: a batch of each grows and closes once.
@@ -178,6 +173,7 @@ def test_ids_in_a_statement(world: World, spark_engine: EngineFactory, form: For
     assert_result_of_tick(world)
 
 
+@pytest.mark.slow
 def test_keys_that_begin_alike(world: World, spark_engine: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A microbatch that reads a part of the open batches finds those of all its streams, also where one key goes on from
@@ -202,6 +198,7 @@ def assert_result_of_tick(world: World) -> None:
 class TestRemembered:
     """Control rows, and open ones where they are few, stay in memory after a commit."""
 
+    @pytest.mark.slow
     def test_only_a_little(self, started: World, spark_engine: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
         """
         Open batches that are no longer few are forgotten, and read again when they are wanted.
@@ -214,7 +211,7 @@ class TestRemembered:
         assert pa.table(opened.wanted(None)).num_rows == len(started.rows("open")) > 0
         assert_result(started)
 
-    @EACH_ONCE
+    @pytest.mark.slow
     @pytest.mark.parametrize("max_driver_messages", [500_000, 0], ids=["driver", "executors"])
     def test_is_what_stands_there(
         self, started: World, spark_engine: EngineFactory, form: Form, max_driver_messages: int
@@ -231,6 +228,7 @@ class TestRemembered:
         assert started.kinds() == ["data", "data", "data", "tick", "flush"]
         started.assert_balanced()
 
+    @pytest.mark.slow
     def test_only_of_the_same_table(self, started: World, spark_engine: EngineFactory, embedded: EngineFactory) -> None:
         """
         Nothing is taken from memory of a ledger in whose place there is another one, of as many versions.
@@ -244,6 +242,7 @@ class TestRemembered:
         forget_tables()
         assert known(engine.live()) == known(started.engine(spark_engine).live())
 
+    @pytest.mark.slow_unless({"other": "RESTORE"})
     @pytest.mark.parametrize("other", ["another driver", "RESTORE", "OPTIMIZE"])
     def test_only_of_the_next_version(
         self, started: World, spark_engine: EngineFactory, embedded: EngineFactory, other: str

@@ -23,6 +23,7 @@ def write(place, versions):
 
 
 class TestKept:
+    @pytest.mark.slow
     def test_followed(self, spark, place):
         """
         A log that has answered before answers like one that has not, also after commits, from any version on.

@@ -64,6 +64,7 @@ def test_checkpoints_are_used_once(world: World, spark_engine: EngineFactory, tm
     assert world.canonical() == world.expected()
 
 
+@pytest.mark.slow
 def test_a_backlog_is_read_once(world: World, spark_engine: EngineFactory, spark: SparkSession) -> None:
     """
     A backlog that is too large for the driver is kept on disks while its slices are taken, and let go afterwards.

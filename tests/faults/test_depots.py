@@ -312,6 +312,7 @@ class TestCleanedUp:
 
 
 class TestFeed:
+    @pytest.mark.slow_on_spark
     @pytest.mark.parametrize("by", [None, ["type"]], ids=["plain", "partitioned"])
     def test_of_a_depot_without_one(self, world: World, engine: EngineFactory, by: list[str] | None) -> None:
         """

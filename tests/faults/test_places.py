@@ -155,6 +155,7 @@ class TestLedger:
 
 
 class TestCharacters:
+    @pytest.mark.slow_on_spark
     def test_odd(self, tmp_path: Path, engine: EngineFactory, spark: object) -> None:
         """
         Blanks, quotes, backticks, percent signs, letters of every script and what shells and SQL take for their own

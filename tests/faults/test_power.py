@@ -16,6 +16,7 @@ def power() -> None:
         pytest.skip(reason)
 
 
+@pytest.mark.slow_unless({"durable": True})
 @pytest.mark.parametrize("durable", [True, False])
 def test_cuts(power: None, tmp_path: Path, durable: bool) -> None:
     """

@@ -80,6 +80,7 @@ def test_commands(home: Path) -> None:
     assert [row[:2] for row in outcome(home, "ledger") if len(row) == 2] == [("pump-1", "20.50"), ("pump-1", "21.25")]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_executors(home: Path) -> None:
     """

@@ -135,6 +135,7 @@ def test_native():
     assert sorted(row["field"] for row in ledger.rejects()) == ["at", "days"]
 
 
+@pytest.mark.slow_on_spark
 def test_expressions(world: Raw, engine: EngineFactory) -> None:  # noqa: F811 the fixture
     """
     Expressions take a value out of a map, and a time of day as a text, on both engines.

@@ -156,6 +156,7 @@ class TestElsewhere:
         opened = EngineFactory("spark", session).open(f"viewfs://{host}/mounted/depot", str(tmp_path / "ledger"))
         return lambda *files, **options: list(ingest(opened, [str(file) for file in files], {}, **options))
 
+    @pytest.mark.slow
     def test_goes_on_where_it_was_left(self, elsewhere: Ingest, tmp_path: Path) -> None:
         """
         A table that has grown is read on from any of its versions; one that has not adds nothing, and is said to be

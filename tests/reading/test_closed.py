@@ -233,7 +233,7 @@ class TestRestored:
 
 
 class TestRefused:
-    @pytest.mark.parametrize("since", ["", "x", "-1", -1, "4@", "4@XYZ", "1.5", "4@ab@cd", "4/3", "4@ab/0"])
+    @pytest.mark.parametrize("since", ["", "x", "-1", -1, "4@", "4@XYZ", "1.5", "4@ab@cd", "4/3", "4@ab/0", "9" * 4301])
     def test_no_position(self, world, embedded, since):
         """
         A `since` that is not a position is an error of the caller.

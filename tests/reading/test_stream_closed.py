@@ -131,6 +131,7 @@ class TestEachOnce:
 
 
 class TestTakenBack:
+    @pytest.mark.slow
     def test_restored(self, world, reader, embedded):
         """
         A RESTORE that takes closed batches back stops the stream with our code, also when its rows are narrowed to
@@ -163,6 +164,7 @@ class TestTakenBack:
             reader.read()
         assert reader.got() == got
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("change", [pytest.param("delete", marks=pytest.mark.slow), "update"])
     def test_changed_by_hand(self, world, reader, embedded, change):
         """

@@ -99,6 +99,7 @@ class TestEqual:
         finally:
             shutil.rmtree(folder)
 
+    @pytest.mark.slow
     @pytest.mark.spark
     def test_on_the_other_engine(self, world: World, spark: Any) -> None:
         """
@@ -170,7 +171,8 @@ class TestTicks:
 
 
 class TestRecording:
-    @pytest.mark.parametrize("rows", [12_000, pytest.param(51_004, marks=pytest.mark.slow)])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("rows", [12_000, 51_004])
     def test_one_digest(self, tmp_path: Path, embedded: EngineFactory, rows: int) -> None:
         """
         The recorded measurements in four depots, with rows and files of each version in other orders, read in

@@ -385,6 +385,7 @@ class TestRun:
         assert len(noting.done) > 5
         assert sorted(taken) == sorted(row["id"] for row in world.rows("closed"))
 
+    @pytest.mark.slow
     def test_on_spark(self, tmp_path: Path, spark: Any, noting: Noting) -> None:
         """
         A run on Spark maintains its tables between microbatches as well, and goes on reading and committing.

@@ -87,6 +87,7 @@ def test_repeated_batch_is_appended_once(stream: Stream) -> None:
     assert (stream.depot, stream.batched()) == (5, Counter(range(5)))
 
 
+@pytest.mark.slow
 def test_failure_between_append_and_microbatch(stream: Stream) -> None:
     """
     A stream that dies after the append batches what the depot has when it runs again.
@@ -111,6 +112,7 @@ def test_lost_checkpoint_doubles_nothing(stream: Stream) -> None:
     assert (stream.depot, stream.batched()) == (11, Counter(range(6)))
 
 
+@pytest.mark.slow
 def test_rewound_checkpoint_is_refused(stream: Stream) -> None:
     """
     A checkpoint that lost its last batches, but not its id, would give other files the numbers of known batches.

@@ -88,6 +88,7 @@ class TestCompaction:
         maintained(batched, embedded)
         assert data_files(batched.ledger, "state=open/*") | data_files(batched.ledger, "state=progress/*") == live
 
+    @pytest.mark.slow_on_spark
     def test_beside_a_microbatch(self, batched: World, engine: EngineFactory, embedded: EngineFactory) -> None:
         """
         A microbatch between prime and commit is not disturbed: it commits at its first attempt.
@@ -382,6 +383,7 @@ class TestSpark:
         """Return what looks after the ledger where only Spark reaches it."""
         return SparkMaintenance(spark, f"delta.`{batched.ledger}`", "ledger", lambda: commit_lock(batched.ledger))
 
+    @pytest.mark.slow
     def test_steps(self, batched: World, through_sql: SparkMaintenance, embedded: EngineFactory) -> None:
         """
         Spark SQL does the same: comment, properties, compaction, clean-up; times of any age stay what they are.

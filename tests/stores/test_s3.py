@@ -129,6 +129,7 @@ class TestEmbedded:
 
 @pytest.mark.spark
 class TestBothEngines:
+    @pytest.mark.slow
     @pytest.mark.parametrize("maintained", [False, pytest.param(True, marks=pytest.mark.slow)])
     def test_in_turn(self, bucket, embedded, spark_driver, maintained):
         """
@@ -152,6 +153,7 @@ class TestBothEngines:
         """
         assert spark_driver.do(bucket, "conflict") == "theirs java.nio.file.FileAlreadyExistsException"
 
+    @pytest.mark.slow
     def test_requests(self, bucket, spark_driver, proxy):
         """
         A round with one microbatch of a thousand messages makes 120 requests at most.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,7 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.conftest import EngineFactory
+from tests.conftest import EngineFactory, factory_of
 from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.errors import DepotChanged, TableMissing, TableRefused, TopologyRefused
 from windrow.settings.settings import Settings
@@ -82,7 +81,9 @@ class Chain:
         """Prepare them; nothing runs yet."""
         given: dict[str, Any] = {"engine": engine.name, "session": engine.session, **engine.more}
         self.given, self.frames = given, frames
-        self.words, self.mirror = Harness(upstream(), directory, **given), Harness(mirror(frames), directory, **given)
+        # the embedded engine writes whole files again, also the rows in them that stay as they are
+        above = {"engine": "embedded"} if engine.more else given
+        self.words, self.mirror = Harness(upstream(), directory, **above), Harness(mirror(frames), directory, **given)
         self.times: dict[str, int] = {}
         self.gone: dict[str, int] = {}
         self.known: set[str] = set()
@@ -106,15 +107,22 @@ class Chain:
         assert changed == {word: (times, self.gone[word]) for word, times in self.times.items()}
 
 
-@pytest.fixture(params=[False, True], ids=["arrow", "frames"])
-def chain(request: pytest.FixtureRequest, tmp_path: Path, engine: EngineFactory) -> Iterator[Chain]:
-    """Both topologies on each engine, the second one with Arrow tables and with frames."""
-    if request.param and engine.session is None:
-        pytest.skip("frames need Spark")
-    return Chain(tmp_path, engine, request.param)
+KINDS = {
+    "embedded": ("embedded", False),
+    "spark": ("spark", False),
+    "frames": ("spark", True),
+    "executors": ("spark-executors", True),
+}
 
 
-@pytest.mark.slow_unless({"engine": "embedded"}, {"engine": "spark-executors", "chain": True})
+@pytest.fixture(params=[kind if kind == "embedded" else pytest.param(kind, marks=pytest.mark.spark) for kind in KINDS])
+def chain(request: pytest.FixtureRequest, tmp_path: Path) -> Chain:
+    """Both topologies on each engine, the second one with Arrow tables, and with frames that stay on the executors."""
+    engine, frames = KINDS[request.param]
+    return Chain(tmp_path, factory_of(engine, request), frames)
+
+
+@pytest.mark.slow_unless({"chain": "embedded"})
 def test_each_change_once(chain: Chain) -> None:
     """
     New, changed and deleted rows of a state come once each, microbatch by microbatch, whatever the engine rewrites
@@ -234,7 +242,7 @@ def test_state_that_does_not_change(tmp_path: Path, engine: EngineFactory) -> No
     assert both.state("seen") == [{"depot": "counts", "rows": 1}, {"depot": "sentences", "rows": 5}]
 
 
-@pytest.mark.slow_on_spark
+@pytest.mark.slow_unless({"chain": "embedded"})
 def test_set_back(chain: Chain) -> None:
     """
     A rollback or a RESTORE of the first topology stops the second one, unless it is told to read what it changed.

@@ -46,7 +46,8 @@ def test_depot_added_beside_a_driver(world: BankWorld, point: Point) -> None:
     world.assert_balanced()
 
 
-@pytest.mark.parametrize("kills", [20, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [20, 300])
 def test_many_kills(tmp_path: Path, kills: int) -> None:
     """
     Money is neither lost nor made in as many kills as there are, each of a process at a random point; two drivers

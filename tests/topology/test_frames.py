@@ -238,6 +238,7 @@ def test_closed_batches(
     assert pc.sum(found["held"]).as_py() == sum(row["message_count"] for row in closed)
 
 
+@pytest.mark.slow
 def test_rows_stay_on_the_executors(spark: Any, tmp_path: Path) -> None:
     """
     Rows of a depot without messages, too many for the driver, give the same states from a frame.

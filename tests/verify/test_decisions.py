@@ -33,6 +33,7 @@ def check(world: World) -> Report:
 
 
 class TestClean:
+    @pytest.mark.slow
     def test_every_version(self, world: World) -> None:
         """
         At every version of a ledger as it was written, every decision and every batch is what the rules make of it.

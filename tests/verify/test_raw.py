@@ -45,6 +45,7 @@ def found(report: Report) -> set[str]:
 
 
 class TestClean:
+    @pytest.mark.slow
     def test_every_version(self, world: RawWorld) -> None:
         """
         At every version the bytes and the books balance, and all is as the depot, formatted in one piece, gives it.

@@ -60,9 +60,7 @@ def export(
     if call.json and out == "-":
         raise OutputRefused("--json and --out - both want standard output", "Name a file, or leave out --json.")
     what: What = "messages" if messages else "pivot" if pivot else "rejected" if rejected else "batches"
-    begin, end = (
-        None if text is None else moments.microseconds(text, flag) for text, flag in ((from_, "--from"), (to, "--to"))
-    )
+    begin, end = moments.event_range(from_, to)
     choice = Choice(what, key, begin, end, since, type_ or None)
     try:
         with call.readable_settings() as chosen, steps("export", quiet=call.json) as progress:

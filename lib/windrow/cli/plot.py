@@ -63,8 +63,7 @@ def plot(
     """
     from windrow.reading import plot as picture
 
-    begin = None if from_ is None else moments.microseconds(from_, "--from")
-    end = None if to is None else moments.microseconds(to, "--to")
+    begin, end = moments.event_range(from_, to)
     picture.require_picture(out)
     _refuse(what, {"--key": key, "--source": source, "--streams": streams})
     with call.readable_settings() as chosen:

@@ -64,8 +64,7 @@ def show(
     _refuse_contradictions([id is not None, open_, closed, rejected, at is not None], id, key, source)
     if (from_, to) != (None, None) and (id is not None or at is not None):
         raise SettingsError("--from and --to apply only to a list", "Leave them out, or leave out the ID or --at.")
-    begin = None if from_ is None else moments.microseconds(from_, "--from")
-    end = None if to is None else moments.microseconds(to, "--to")
+    begin, end = moments.event_range(from_, to)
     if type_ is not None and at is None:
         raise SettingsError("--type goes with --at", "Give the event time too: --key K --type T --at TIME.")
     if at is not None and key is None:

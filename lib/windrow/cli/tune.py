@@ -55,8 +55,7 @@ def tune(
 
     if out is not None:
         plot.require_picture(out)
-    begin = None if from_ is None else moments.microseconds(from_, "--from")
-    end = None if to is None else moments.microseconds(to, "--to")
+    begin, end = moments.event_range(from_, to)
     with call.readable_settings() as chosen, aside.status("reading"):
         rules = chosen.rules.build()
         found = recent(chosen.depot, chosen.depot_columns, limit, begin, end, chosen.payload_type)

@@ -26,7 +26,7 @@ Final = Literal["closed", "rejected"]
 
 # The column that says in which microbatch a final row was written.
 WRITTEN_IN: dict[Final, str] = {"closed": "closed_in", "rejected": "microbatch"}
-POSITION = re.compile(r"(?P<number>\d+)(?:@(?P<mark>[0-9a-f]+)(?:/(?P<rows>[1-9]\d*))?)?")
+POSITION = re.compile(r"(?P<number>\d{1,18})(?:@(?P<mark>[0-9a-f]+)(?:/(?P<rows>[1-9]\d{0,17}))?)?")
 MARK_LETTERS = 12
 BY_HAND = "Somebody deleted or added rows by hand. RESTORE the ledger to the version before that."
 AFRESH = "Batches that you have read are no longer in the ledger. Discard them and read again without `since`."

@@ -89,6 +89,7 @@ def test_killed_between_commits(tmp_path: Path) -> None:
         assert said(process)["known"] == [True]
 
 
+@pytest.mark.slow_unless({"size": 20 * MEBI + 5})
 @pytest.mark.parametrize("size", [20 * MEBI, 20 * MEBI + 5])
 def test_two_at_once_in_versions(tmp_path: Path, size: int) -> None:
     """
@@ -144,6 +145,7 @@ def test_other_content_at_once(tmp_path: Path) -> None:
     assert files_of(str(depot)) == named(str(depot))
 
 
+@pytest.mark.slow_unless({"kind": "sparse"})
 @pytest.mark.parametrize("kind", ["sparse", "random"])
 def test_memory_is_bounded(tmp_path: Path, kind: str) -> None:
     """

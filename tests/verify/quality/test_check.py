@@ -81,6 +81,7 @@ def look(session: Any, world: World, *names: str) -> Checked:
 
 
 class TestClean:
+    @pytest.mark.slow_on_spark
     def test_everything_critical_holds(self, world: World, session: Any, tmp_path: Path) -> None:
         """
         A ledger as it was written passes all suites, warnings do not change that, Data Docs have a page for each
@@ -135,6 +136,7 @@ class TestWarnings:
 
 
 class TestDamaged:
+    @pytest.mark.slow
     def test_all_at_once(self, world: World, spark: Any) -> None:
         """
         Check and verify find every one of these damages and as many rows of each, and check shows some of the rows.
@@ -173,6 +175,7 @@ class TestEmpty:
         checked = look(session, new, "one_progress_row", "closed_batches_there")
         assert (checked.ok, checked.empty) == (True, ("microbatch", "open", "closed", "rejected"))
 
+    @pytest.mark.slow_on_spark
     def test_nothing_left(self, world: World, session: Any) -> None:
         """
         A ledger without a row fails, where an expectation over no rows would hold.
