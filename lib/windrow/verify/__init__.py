@@ -108,25 +108,18 @@ def _check_on_disk(
     return found, findings, logs
 
 
-def _recorded(ledger: Ledger) -> dict[int, str | None]:
-    """Return the mapping with which each depot version was read."""
-    history = ledger.rows("microbatch", "versions, columns", "kind = 'data'").to_pylist()
-    return {part["version"]: row["columns"] for row in history for part in row["versions"] or []}
-
-
 def _depot(log: DepotTable, first: int, last: int, columns: Mapping[str, str], ledger: Ledger) -> Depot:
     """Read the depot; if only Spark can map its columns, it is not checked and the report says so."""
     try:
         if ledger.raw:
-            from windrow.verify.raw.depot import (
-                read_raw_depot,
-            )  # it alone imports the settings, and with them the rules
+            # It alone imports the settings, and with them the rules.
+            from windrow.verify.raw.depot import read_raw_depot
 
             return read_raw_depot(log, first, last, ledger)
+        history = ledger.rows("microbatch", "versions, columns", "kind = 'data'").to_pylist()
+        recorded = {part["version"]: row["columns"] for row in history for part in row["versions"] or []}
         if not isinstance(log, DeltaTable):
-            log, columns, recorded = log.mapped_as(_recorded(ledger)), {}, {}
-        else:
-            recorded = _recorded(ledger)
+            log, columns, recorded = log.mapped_as(recorded), {}, {}
         return read_depot(log, first, last, dict(columns), recorded, ledger.payload, accepted_versions(ledger))
     except ExpressionError as error:
         return Depot.unread(first, last, f"cannot be mapped without Spark (--engine spark): {error.message}")

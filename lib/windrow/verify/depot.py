@@ -48,12 +48,12 @@ class Depot:
 
     def counted(self, version: int) -> pa.Table:
         """Return `version, messages` for each version up to `version` with messages; refused records count."""
-        one = [self.messages.select(["version"]).append_column("messages", _ones(self.messages))]
+        parts = [(self.messages, 1)]
         if self.formatted:
-            rejected, byte_count = self.formatted.rejected, self.formatted.byte_count
-            one.append(rejected.select(["version"]).append_column("messages", _ones(rejected)))
-            one.append(byte_count.select(["version"]).append_column("messages", pc.multiply(_ones(byte_count), 0)))
-        rows = pa.concat_tables(one)
+            parts += [(self.formatted.rejected, 1), (self.formatted.byte_count, 0)]
+        rows = pa.concat_tables(
+            [rows.select(["version"]).append_column("messages", pa.repeat(each, rows.num_rows)) for rows, each in parts]
+        )
         rows = rows.filter(pc.less_equal(rows["version"], version))
         counted = rows.group_by("version", use_threads=False).aggregate([("messages", "sum")])
         return counted.rename_columns(["version", "messages"])
@@ -159,10 +159,6 @@ def _with_version(feed: pa.Table) -> pa.Table:
 def _nothing(table: DepotTable, names: list[str] | None) -> pa.Table:
     fields = [field for field in pa.schema(table.schema().to_arrow()) if names is None or field.name in names]
     return pa.schema([*fields, pa.field(CHANGE, pa.string()), pa.field(VERSION, pa.int64())]).empty_table()
-
-
-def _ones(rows: pa.Table) -> pa.Array:
-    return pa.repeat(1, rows.num_rows)
 
 
 def _messages(added: pa.Table, payload: pa.DataType) -> pa.Table:
