@@ -3,7 +3,7 @@ import warnings
 import pytest
 
 from windrow import Rules
-from windrow.batching import ShortWindowWarning
+from windrow.batching.rules import ShortWindowWarning
 from windrow.errors import RulesError, WindrowError
 
 

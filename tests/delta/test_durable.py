@@ -17,7 +17,7 @@ from tests.engine.world import World
 from tests.faults.mishaps import assert_sound, forget_tables
 from tests.messages import log
 from windrow.delta import durable, lock, logfiles, mending
-from windrow.delta.creation import create_raw_depot
+from windrow.delta.creation import create_depot
 from windrow.delta.lock import commit_lock
 from windrow.delta.logfiles import ASIDE, added_files, entry_path
 from windrow.delta.maintenance import DeltaRsMaintenance
@@ -200,7 +200,7 @@ class TestMend:
         settings, depot = worked.settings(embedded), worked.depot
         if way == "raw":
             depot = str(tmp_path / "raw")
-            create_raw_depot(depot)
+            create_depot(depot, None)
             DeltaTable(depot).alter.set_table_properties({"delta.logRetentionDuration": "interval 40 days"})
         name = entries(depot, 1)[0].name
         emptied(depot, 1)

@@ -128,7 +128,7 @@ def test_raw(spark: Any, schema: str, settings: Settings, clock: ManualClock) ->
             "format": FormatPart(type="csv", header=False, fields={"k": "string", "v": "int64"}),
         }
     )
-    open_engine(raw, spark).create_raw_depot("90d")
+    open_engine(raw, spark).create_depot(None, "90d")
     rows = chunks.rows("a file", [Chunk(1, data, last=True)], NOW)
     frame_of(spark, rows).write.format("delta").mode("append").saveAsTable(raw.depot)
     assert run(raw, spark, clock).summary.total("rejected") == 1

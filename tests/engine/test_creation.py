@@ -19,7 +19,6 @@ from tests.engine.world import World
 from tests.messages import log
 from windrow.delta import creation
 from windrow.engine.embedded import engine as embedded
-from windrow.engine.spark import catalog
 from windrow.engine.spark import tables as spark_tables
 from windrow.model import tables
 from windrow.runtime.progress import Reached, first_rows
@@ -70,7 +69,7 @@ def test_on_spark(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -
     Spark as well.
     """
     ledger, rows = str(tmp_path / "ledger"), first()
-    frame_of = catalog.frame_of
+    frame_of = spark_tables.frame_of
 
     def late(session: Any, given: pa.Table) -> Any:
         def create(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -82,7 +81,7 @@ def test_on_spark(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -
         frame = frame_of(session, given)
         return frame.mapInArrow(create, frame.schema)
 
-    monkeypatch.setattr(catalog, "frame_of", late)
+    monkeypatch.setattr(spark_tables, "frame_of", late)
     engine = EngineFactory("spark", spark).open(str(tmp_path / "depot"), ledger)
     engine.create_ledger(first(), "90d")
     table = DeltaTable(ledger)

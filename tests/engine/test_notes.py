@@ -11,7 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from windrow.delta.table import files_in
 from windrow.engine import open_engine
-from windrow.engine.notes import LocalNotes, Notes, SparkNotes, StoredNotes
+from windrow.engine.notes import LocalNotes, SparkNotes, StoredNotes
+from windrow.engine.protocol import Notes
 from windrow.errors import TableMissing
 from windrow.settings.settings import Settings
 

@@ -24,7 +24,7 @@ from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message, table
 from windrow import reading
 from windrow.columnar.arrow import plain
-from windrow.delta.creation import create_raw_depot
+from windrow.delta.creation import create_depot
 from windrow.errors import MessagesError
 from windrow.model.payload import name, parse
 from windrow.model.tables import ledger_schema
@@ -424,7 +424,7 @@ def test_raw(tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> Non
             rules={"repeats": "keep"},
             idle_timeout="never",
         )
-        create_raw_depot(settings.depot)
+        create_depot(settings.depot, None)
         (root / "in.csv").write_text("key,at,celsius,nr\nk,2026-01-31T12:00:00Z,1.5,3\nk,2026-01-31T12:00:01Z,,-4\n")
         with RawProducer(settings.depot, "s") as producer:
             producer.send((root / "in.csv").read_bytes(), last=True)

@@ -13,11 +13,11 @@ from deltalake import write_deltalake
 from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
-from windrow.delta.creation import create_raw_depot
+from windrow.delta.creation import create_depot
 from windrow.engine.conversion import Conversion
 from windrow.errors import MicrobatchFailed, SettingsError
+from windrow.formats.format import format_of
 from windrow.formats.part import FormatPart
-from windrow.formats.settings import format_of
 from windrow.model import messages
 from windrow.model.chunks import RAW
 from windrow.model.timestamps import time_text
@@ -52,7 +52,7 @@ class Raw(World):
     def __init__(self, root: Path, clock: ManualClock, ledger: str = "ledger") -> None:
         self.clock, self.payload = clock, pa.string()
         self.depot, self.ledger = str(root / "raw"), str(root / ledger)
-        create_raw_depot(self.depot)
+        create_depot(self.depot, None)
 
     def append(self, *chunks: tuple[str, int, bytes, bool]) -> None:
         """Append chunks in one version: source, number, bytes, whether it is the last."""

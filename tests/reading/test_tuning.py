@@ -14,7 +14,7 @@ import pytest
 import windrow
 from tests.clocks import NOW
 from tests.messages import HOUR, MILLISECOND, SECOND, Row, log, message, table
-from windrow.batching import Rules
+from windrow.batching.rules import Rules, ShortWindowWarning
 from windrow.errors import NotFound, RulesError, SettingsError
 from windrow.model.durations import LONGEST
 from windrow.reading.tuning import Trial, advise, advise_repeats, suggested, sweep, tune
@@ -90,7 +90,7 @@ class TestSweep:
             (window * SECOND, delay * SECOND) for window in (2, 10) for delay in (1, 4, 9)
         ]
         for row in rows:
-            with pytest.warns(windrow.batching.ShortWindowWarning) if row["warning"] else nullcontext():
+            with pytest.warns(ShortWindowWarning) if row["warning"] else nullcontext():
                 rules = Rules(row["window_us"], row["max_delay_us"])
             figures = expected(messages, rules)
             assert figures["accepted"] > figures["rejected"] > 0

@@ -19,8 +19,7 @@ from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.model import tables
 from windrow.model.results import Committed, Maintained
 from windrow.operate import Observer, Observers
-from windrow.runtime.background_maintenance import BackgroundMaintenance
-from windrow.runtime.maintenance import FINAL
+from windrow.runtime.maintenance import FINAL, BackgroundMaintenance
 from windrow.runtime.runner import Summary
 from windrow.runtime.wall_clock import WallClock
 

@@ -22,8 +22,7 @@ from tests.messages import HOUR, SECOND, log, message
 from windrow.engine import PLATFORMS
 from windrow.errors import OtherDepot
 from windrow.operate import Observer, Run
-from windrow.runtime.api import batcher_of, idle_summary
-from windrow.runtime.nothing_to_do import idle_run
+from windrow.runtime.api import batcher_of, idle_run, idle_summary
 from windrow.runtime.runner import Summary
 from windrow.settings.settings import Settings
 

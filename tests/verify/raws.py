@@ -14,7 +14,7 @@ from tests.clocks import NOW, ManualClock
 from tests.conftest import EMBEDDED
 from tests.engine.world import World
 from tests.messages import MILLISECOND, SECOND, Row
-from windrow.delta.creation import create_raw_depot
+from windrow.delta.creation import create_depot
 from windrow.model.chunks import RAW
 from windrow.runtime.runner import Runner
 
@@ -45,7 +45,7 @@ class RawWorld(World):
     def __init__(self, root: Path, clock: ManualClock, ledger: str = "ledger") -> None:
         self.clock, self.payload = clock, pa.string()
         self.depot, self.ledger = str(root / "depot"), str(root / ledger)
-        create_raw_depot(self.depot)
+        create_depot(self.depot, None)
 
     def publish(self, *versions: Iterable[Row]) -> None:
         """Append depot versions."""

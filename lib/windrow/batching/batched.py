@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.batching.decision import decide, refused
-from windrow.batching.listing import listed
+from windrow.batching.decision import decide, listed, refused
 from windrow.batching.rules import Rules
 from windrow.columnar.arrow import at_once, plain_type, to_numpy, without
 from windrow.model import messages as message_columns
@@ -60,13 +59,14 @@ def batch(
     payload = parse(payload_type) if payload_type else None
     conforming = message_columns.with_room(message_columns.conform(messages, payload))
     given = message_columns.with_dictionaries(by_version(conforming))
-    before = state or _nothing(given)
+    fields = tables.batch_fields(plain_type(given.schema.field("payload").type))
+    before = state or State(pa.schema(fields).empty_table(), Floors.empty())
     unseen = message_columns.refused(given, message_columns.LATEST)
     valid, good = without(given, to_numpy(unseen["row"]))
     version_of_valid = to_numpy(valid["version"])
     processing_time, floors = processing_times(valid, version_of_valid, before.floors)
     if now is not None:
-        floors = floors.at_least(_microseconds(now))
+        floors = floors.at_least(now if isinstance(now, int) else microseconds_of(now))
     decision = decide(valid, processing_time, version_of_valid, before.open, rules, floors.of, flush=flush)
     refusals = [unseen, refused(decision, good, processing_time)]
     rejecting = partial(rejected, given, to_numpy(given["version"]), refusals, None)
@@ -86,14 +86,3 @@ def by_version(messages: pa.Table) -> pa.Table:
     if "version" not in messages.column_names:
         return messages.append_column("version", pa.array(np.arange(messages.num_rows)))
     return messages.take(pc.array_sort_indices(messages["version"]))
-
-
-def _nothing(messages: pa.Table) -> State:
-    fields = tables.batch_fields(plain_type(messages.schema.field("payload").type))
-    return State(open=pa.schema(fields).empty_table(), floors=Floors.empty())
-
-
-def _microseconds(moment: int | datetime) -> int:
-    if isinstance(moment, int):
-        return moment
-    return microseconds_of(moment)

@@ -57,8 +57,7 @@ class Step:
 
     def decided(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Floors]:
         """Return what a call returns, before the check of the ids."""
-        from windrow.batching.decision import decide, refused
-        from windrow.batching.listing import listed
+        from windrow.batching.decision import decide, listed, refused
 
         arrived = with_room(with_dictionaries(arrived))
         unseen = message_columns.refused(arrived, self.latest)

@@ -19,22 +19,22 @@ from windrow.model import chunks, tables
 FIRST = CommitProperties(max_commit_retries=0)  # a second try would commit on top of what another process has created
 
 
-def create_depot(location: str, payload: pa.DataType, keep: str = "90d") -> None:
-    """Create an empty depot at a path unless it exists. Raises TableRefused if it is a raw depot."""
-    _create_depot(location, tables.depot_schema(payload), tables.DEPOT_COMMENT, keep)
+def create_depot(location: str, payload: pa.DataType | None, keep: str = "90d") -> None:
+    """Create an empty depot at a path unless it exists: a raw one if there is no type of payloads.
 
-
-def create_raw_depot(location: str, keep: str = "90d") -> None:
-    """Create an empty raw depot at a path unless it exists. Raises TableRefused if the depot is not raw."""
-    _create_depot(location, chunks.RAW, chunks.COMMENT, keep)
-
-
-def _create_depot(location: str, columns: pa.Schema, comment: str, keep: str) -> None:
+    Raises TableRefused if a depot of the other kind is there.
+    """
+    columns, comment = depot_columns(payload)
     properties = tables.PROPERTIES | tables.retention(keep)
     with _creating(location, "depot") as absent:
         if absent:
             DeltaTable.create(location, columns, description=comment, configuration=properties, commit_properties=FIRST)
-    require_kind(pa.schema(latest_table(location, "depot").schema().to_arrow()), location, chunks.is_raw(columns))
+    require_kind(pa.schema(latest_table(location, "depot").schema().to_arrow()), location, payload is None)
+
+
+def depot_columns(payload: pa.DataType | None) -> tuple[pa.Schema, str]:
+    """Return the columns and the comment of a new depot, a raw one without a type of payloads."""
+    return (chunks.RAW, chunks.COMMENT) if payload is None else (tables.depot_schema(payload), tables.DEPOT_COMMENT)
 
 
 def require_kind(columns: pa.Schema, location: str, raw: bool) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -34,25 +34,6 @@ class Table:
     payload: pa.DataType
     feed: bool
     raw: bool = False
-
-
-class Log(Protocol):
-    """The log of one table."""
-
-    def table(self) -> Table | None:
-        """Return the table's identity and latest version, None when there is no table."""
-
-    def latest(self) -> tuple[int, str | None] | None:
-        """Return the table's latest version and the note (user metadata) of its commit, None when there is no table."""
-
-    def bytes_added(self, after: int, upto: int) -> dict[int, int]:
-        """Return how many bytes of chunks each version of a raw depot added, if known."""
-
-    def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
-        """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
-
-    def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
-        """Return the names of the files that versions added, with the version; and which versions removed rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +71,8 @@ class DeltaRsLog:
     def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
         """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
         snapshot, begin = known_snapshot(self.location, "depot", upto), max(since or 0, 0)
-        snapshot.forget_before(begin)
+        for forgotten in [version for version in snapshot.commits if version < begin]:
+            del snapshot.commits[forgotten]
         with reading(self.location, "depot"):
             found = history(snapshot.table, begin, upto, known=snapshot if begin else None)
             return commits(found, lambda stamp: int(stamp) * 1_000, SAID, "log")

@@ -180,11 +180,6 @@ class Snapshot:
         is_whole = version == self.version and self.entry is not None and self.entry[0] == len(self.entry[1])
         return self.entry[1] if is_whole and self.entry is not None else None
 
-    def forget_before(self, version: int) -> None:
-        """Forget what was read of the history before a version."""
-        for old in [one for one in self.commits if one < version]:
-            del self.commits[old]
-
     def latest(self) -> Snapshot:
         """Return the latest snapshot, or this one if nothing changed. Raises the errors of delta-rs.
 

@@ -7,7 +7,7 @@ import shutil
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from windrow.engine.protocol import Engine, WholeEngine
+from windrow.engine.protocol import Engine
 from windrow.errors import EngineUnavailable, MissingExtra
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ def choose(engine: str, session: Any = None) -> str:
     return "spark" if ready else "embedded"
 
 
-def open_engine(settings: Settings, session: Any = None) -> WholeEngine:
+def open_engine(settings: Settings, session: Any = None) -> Engine:
     """Return the engine that the settings choose. Raises MissingExtra or EngineUnavailable.
 
-    Spark's session starts here, so a run checks first whether it has anything to do (`windrow.runtime.nothing_to_do`).
+    Spark's session starts here, so a run checks first whether it has anything to do (`windrow.runtime.api`).
     """
     settings.with_storage()
     if choose(settings.engine, session) == "embedded":

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from windrow.columnar.arrow import plain, plain_type
-from windrow.delta.log import Log, Table
-from windrow.engine.arrivals import Arrived, next_versions
+from windrow.columnar.arrow import plain, plain_type, where
+from windrow.delta.log import Table
+from windrow.engine.arrivals import (
+    Arrived,
+    ArrowSlice,
+    mapping_of,
+    messages_of,
+    next_versions,
+    refuse_changes,
+    version_of,
+)
 from windrow.engine.depot_rows import RowsSlice, StateChanges, has_states, is_ledger, no_rows_of, rows_of
-from windrow.engine.slices import ArrowSlice, mapping_of, messages_of
 from windrow.errors import MessagesError, SettingsError, TableRefused, require
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import messages, payload
@@ -23,6 +31,7 @@ from windrow.settings.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from windrow.engine.protocol import Log
     from windrow.formats.format import Format
 
 Counted = Mapping[int, int | None]
@@ -71,8 +80,8 @@ class Conversion:
             raise SettingsError(
                 "the depot is raw, but the format of its chunks is not set", "Set type and fields under [format]."
             )
-        from windrow.formats.raw.columns import columns_of
-        from windrow.formats.settings import format_of
+        from windrow.formats.format import format_of
+        from windrow.formats.raw.spans import columns_of
 
         with settings.locating_errors("format", named="fields"):
             format_ = format_of(settings.format)
@@ -107,21 +116,24 @@ class Conversion:
         """
         if self.verbatim:
             return rows_of(feed, inserted, on_depot_delete, self.state)
+        if on_depot_delete == "error":
+            refuse_changes(feed.filter(pc.invert(inserted)))
+        kept = where(feed, inserted)
         if self.format is None:
-            return messages_of(feed, inserted, on_depot_delete, self.payload)
+            return messages_of(kept, self.payload)
         from windrow.engine.raw_slices import chunks_of
 
-        return chunks_of(feed, inserted, on_depot_delete)
+        return chunks_of(kept)
 
     def cut(self, rows: pa.Table, counts: Counted, versions: list[int], to_messages: ToMessages) -> Arrived:
         """Return the slice of some versions of what `new_rows` returned; `to_messages` maps the fields of records."""
-        if self.verbatim:
-            return RowsSlice.cut(rows, counts, versions)
+        chosen = where(rows, pc.is_in(version_of(rows), pa.array(versions, pa.int64())))
+        expected = {version: counts[version] for version in versions}
         if self.format is None:
-            return ArrowSlice.cut(rows, counts, versions)
+            return (RowsSlice if self.verbatim else ArrowSlice)(chosen, expected)
         from windrow.engine.raw_slices import RawSlice
 
-        return RawSlice.cut(rows, counts, versions, self.format, to_messages)
+        return RawSlice(chosen, expected, self.format, to_messages)
 
     def apply_on(self, session: SparkSession) -> ToMessages:
         """Return a function that maps the fields of records to messages, in the same order, on Spark."""
@@ -203,10 +215,6 @@ class Conversion:
         """Raise ExpressionError if only Spark can run the mapping."""
         if self.mapping is not None:
             self.mapping.duckdb_select(self.columns, self.payload)
-
-    def table(self, table: Table) -> Table:
-        """Return the depot with the type of its payloads."""
-        return replace(table, payload=self.payload)
 
 
 def payload_type_of(settings: Settings, mapping: ColumnMapping | None, columns: pa.Schema) -> pa.DataType:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import equal, no_rows, text, where
-from windrow.engine.slices import ArrowSlice, refuse_changes, version_of
+from windrow.engine.arrivals import ArrowSlice, refuse_changes, version_of
 from windrow.errors import DepotChanged
 from windrow.model import tables
 from windrow.model.commits import FEED_COLUMNS, VERSION
@@ -40,9 +40,6 @@ class RowsSlice(ArrowSlice):
         """Return how many rows each version has: there are no sources among them."""
         versions = pa.table({"version": version_of(self.messages)})
         return summary_of(versions.group_by("version").aggregate([([], "count_all")]))
-
-    def streams(self) -> None:
-        """Return None: such rows belong to no stream."""
 
 
 def summary_of(counted: pa.Table) -> pa.Table:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import plain
 from windrow.delta.log import Table
 from windrow.engine.protocol import Engine, Live, Merged
-from windrow.engine.result import MicrobatchResult, Rows
+from windrow.engine.result import MicrobatchResult
 from windrow.errors import EngineUnavailable
 from windrow.model import tables
 
@@ -64,15 +64,13 @@ class DryRunEngine:
     def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Apply the rows to the live rows in memory."""
         rows = processed.rows
-        written = rows if isinstance(rows, pa.Table) else _live_part(rows)
+        if isinstance(rows, pa.Table):
+            written = rows
+        else:  # the rows of a Spark frame that are live or replace live rows
+            written = plain(rows.where(f"known OR {tables.live_states(rows.columns)}").toArrow())
         written = pa.concat_tables([written.select(control.schema.names).cast(control.schema), control])
         before = self._live if self._live is not None else self.live().rows
         kept = before.filter(pc.invert(pc.is_in(before["id"], written["id"].combine_chunks())))
         still = written.filter(tables.are_live(written["state"], written.column_names))
         self._live = pa.concat_tables([kept, still]).combine_chunks()
         return None
-
-
-def _live_part(rows: Rows) -> pa.Table:
-    """Return the rows of a Spark frame that are live or replace live rows."""
-    return plain(rows.where(f"known OR {tables.live_states(rows.columns)}").toArrow())

@@ -1,11 +1,14 @@
-"""Small texts beside the ledger, in a directory that Delta ignores; topologies keep the plan of a microbatch there."""
+"""Small texts beside the ledger, in a directory that Delta ignores; topologies keep the plan of a microbatch there.
+
+A text that is there is not written again until it is deleted.
+"""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pyarrow.fs import FileSystem, FileType
@@ -16,19 +19,6 @@ if TYPE_CHECKING:
 DIRECTORY = "_windrow"  # VACUUM leaves what begins with an underscore alone
 BUFFER_BYTES = 1_000_000
 NOTE = "name STRING, content STRING"
-
-
-class Notes(Protocol):
-    """Texts by name; a text that is there is not written again until it is deleted."""
-
-    def read(self, name: str) -> str | None:
-        """Return a text, None if there is none."""
-
-    def write(self, name: str, text: str) -> None:
-        """Write a text, unless there is one with this name."""
-
-    def delete(self, name: str) -> None:
-        """Delete a text, if there is one."""
 
 
 class LocalNotes:

@@ -1,9 +1,9 @@
-"""The `Engine` protocol: what microbatches, ingest and maintenance need from an engine."""
+"""What microbatches, ingest and maintenance need from an engine, and what both engines answer from Delta's log."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
 
 import numpy as np
@@ -12,18 +12,26 @@ import pyarrow.compute as pc
 
 from windrow.batching.step import Step
 from windrow.columnar.arrow import from_numpy, text, texts
-from windrow.delta.log import Table
-from windrow.delta.maintenance import Compacted
+from windrow.delta.lock import keep_read
+from windrow.delta.log import DeltaRsLog, Table
+from windrow.delta.maintenance import DeltaRsMaintenance
+from windrow.delta.mending import follow, mend
+from windrow.delta.table import missing
 from windrow.engine.arrivals import Arrivals
-from windrow.engine.notes import Notes
+from windrow.engine.conversion import Conversion
+from windrow.engine.depot_rows import StateChanges
+from windrow.engine.notes import LocalNotes, SparkNotes, StoredNotes
 from windrow.expressions import Mapping as ColumnMapping
+from windrow.expressions import recorded_text
 from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.commits import Commit
 from windrow.model.floors import Floors
 from windrow.model.messages import microseconds
 from windrow.model.open_batches import BatchFilter, OpenBatches
-from windrow.model.soundness import require_batches
+from windrow.model.payload import parse
+from windrow.model.tables import require_batches
+from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -31,22 +39,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from windrow.engine.arrivals import Slice
+    from windrow.engine.embedded.ledger_files import LedgerFiles
     from windrow.engine.result import MicrobatchResult
+    from windrow.engine.spark.log import SparkLog
+    from windrow.engine.spark.maintenance import SparkMaintenance
+    from windrow.engine.spark.open_batches import SparkOpen
 
 Source: TypeAlias = Union["DeltaTable", "ParquetFile", "DataFrame"]  # an input that an engine has opened to ingest
-
-
-class OpenRows(Protocol):
-    """Open batches, or the states of a topology, at one version of the ledger; read on demand."""
-
-    def wanted(self, wanted: BatchFilter | None) -> pa.Table:
-        """Return the open batches that match, all for None; the result may contain others too."""
-
-    def ended(self, passed: Floors) -> Floors:
-        """Return, by source, the last end of an open window that the source's clock has passed."""
-
-    def of_state(self, state: str, columns: pa.Schema, ids: pa.Array | None = None) -> pa.Table:
-        """Return the `id` and the columns of the rows of a topology's state, all or those with the given ids."""
+# Open batches, or the states of a topology, at one version of the ledger; read on demand.
+OpenRows: TypeAlias = Union["Held", "LedgerFiles", "SparkOpen"]
+Log: TypeAlias = Union[DeltaRsLog, "SparkLog"]
+Notes: TypeAlias = LocalNotes | StoredNotes | SparkNotes
+TableMaintenance: TypeAlias = Union[DeltaRsMaintenance, "SparkMaintenance"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,45 +145,102 @@ class Input:
 
 
 class Engine(Protocol):
-    """Reads the depot's new versions and the ledger's live rows, and commits microbatches. It decides nothing."""
+    """Reads the depot's new versions and the ledger's live rows, and commits microbatches. It decides nothing.
+
+    Each engine implements how to read a log; what Delta's log says is answered here, the same for both.
+    """
 
     name: str
+    _depot: str
+    _ledger: str
+    _settings: Settings
+    _as_rows: bool | StateChanges
+
+    def __init__(self, settings: Settings, rows: bool | StateChanges) -> None:
+        """Remember the settings; with `rows`, a depot without messages is read as its rows, or as changes."""
+        self._settings, self._as_rows = settings, rows
+
+    def _log(self, location: str) -> Log:
+        """Return the log of a table."""
 
     @property
     def session_at_work(self) -> SparkSession | None:
         """Return the Spark session that a microbatch works on, None without Spark."""
+        return None
 
     def mend(self) -> None:
         """Set aside what a power cut left on a local disk. Raises TableUnreadable, TableLocked."""
+        mend(self._depot, "depot")
+        # guard: empty-entries
+        mend(self._ledger, "ledger")
+        # guard: ledger-follows-depot
+        follow(self._ledger, self._depot)
+
+    def _created_type(self, payload: pa.DataType | None) -> pa.DataType | None:
+        """Return the type of payloads in a depot to create: the one that is set, unless an expression makes it."""
+        given = self._settings.payload_type
+        is_set = payload is not None and given and "payload" not in self._settings.depot_columns
+        return parse(given) if is_set else payload
+
+    def _keep_read(self, after: int, upto: int) -> None:
+        """Sync the versions of the depot that are about to be read to the local disk."""
+        if self._settings.durable:
+            # guard: depot-durable
+            keep_read(self._depot, after, upto)
+
+    def _conversion(self) -> tuple[Conversion, Table]:
+        """Return how the depot is converted, and the depot. Raises TableMissing."""
+        table = self._log(self._depot).table()
+        if table is None:
+            raise missing(self._settings.depot, "depot")
+        return Conversion.of(self._settings, table, self._as_rows), table
 
     def depot(self) -> Table:
-        """Return the depot's identity. Raises TableMissing."""
+        """Return the depot's identity, latest version and columns. Raises TableMissing."""
+        conversion, table = self._conversion()
+        return replace(table, payload=conversion.payload)
+
+    def no_rows(self) -> pa.Table:
+        """Return an empty table with the columns of what is read from the depot."""
+        return self._conversion()[0].no_rows()
 
     def depot_commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
         """Return the commits in the depot's log, all or from version `since` on, up to `upto` or later."""
+        return self._log(self._depot).commits(since, upto)
 
     def removes_rows(self, version: int) -> bool:
         """Tell whether a version of the depot deleted or rewrote rows."""
+        return version in self._log(self._depot).files_added(version, version)[1]
 
     def ledger(self) -> Table | None:
         """Return the ledger's identity, None if there is no ledger. Raises TableRefused for another table."""
-
-    def create_ledger(self, first: pa.Table, keep: str) -> None:
-        """Create the ledger with its first rows in one commit, unless it exists."""
+        return self._log(self._ledger).table()
 
     @property
     def columns(self) -> str | None:
         """Return `[depot.columns]` as JSON, for the history; None for a depot that has the columns of a message."""
+        return recorded_text(self._settings.depot_columns)
 
     @property
     def format(self) -> str | None:
         """Return `[format]` as JSON, for the history; None for a depot of messages."""
+        return self._settings.format.recorded()
+
+    def create_depot(self, payload: pa.DataType | None, keep: str) -> None:
+        """Create an empty depot unless it exists: a raw one if there is no type of payloads.
+
+        `keep` is its retention of log and removed files. Raises TableRefused if a depot of the other kind is there.
+        """
+
+    def create_ledger(self, first: pa.Table, keep: str) -> None:
+        """Create the ledger with its first rows in one commit, unless it exists."""
 
     def create_views(self, missing: bool = False) -> list[str]:
         """Create the views over a catalog ledger, all or only the `missing` ones, and return all names.
 
-        Raises TableRefused if a name is taken.
+        A ledger by path has none. Raises TableRefused if a name is taken.
         """
+        return []
 
     def add_columns(self, columns: pa.Schema) -> None:
         """Add columns to the ledger; they are NULL in all existing rows."""
@@ -187,56 +248,12 @@ class Engine(Protocol):
     def path_of(self, table: str) -> str | None:
         """Return the path of `depot` or `ledger`, None if the table does not exist."""
 
-    def live(self) -> Live:
-        """Read the live rows; the open batches are read later, on demand. Raises TableMissing."""
-
-    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
-        """Call `handle` with what the depot added after version `after`, up to `upto`.
-
-        If `handle` ran in another process, returns the history of its commits (`tables.HISTORY`).
-        """
-
-    def process(self, step: Step, arrived: Slice | None, live: Live) -> MicrobatchResult:
-        """Run a step over the messages that arrived (None: a tick) and the open batches that it needs."""
-
-    def no_rows(self) -> pa.Table:
-        """Return an empty table with the columns of what is read from the depot."""
+    def table_maintenance(self, table: str, location: str | None = None) -> TableMaintenance:
+        """Return the maintenance of the engine's `depot` or `ledger`, or of such a table at another `location`."""
 
     @property
     def notes(self) -> Notes:
         """Return the small texts beside the ledger."""
-
-    def append_rows(self, location: str, rows: pa.Table | DataFrame, transaction: tuple[str, int]) -> None:
-        """Append rows to a table in one commit, unless its log has this transaction; create it if it is missing."""
-
-    def commit_form(self, processed: MicrobatchResult) -> str:
-        """Return how `merge` will commit the result, as the history records it."""
-
-    def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
-        """Commit the result in one transaction, unless the ledger changed since the live rows were read.
-
-        `token` is the token that was read with them. `note` becomes the commit's user metadata, which DESCRIBE HISTORY
-        shows. Returns None if the commit does not report how many rows it replaced. Raises LedgerMoved.
-        """
-
-
-class Intake(Protocol):
-    """What ingest needs from an engine: to open files and append them to a depot."""
-
-    def mend(self) -> None:
-        """Set aside what a power cut left on a local disk. Raises TableUnreadable, TableLocked."""
-
-    def depot(self) -> Table:
-        """Return the depot's identity and latest version. Raises TableMissing."""
-
-    def create_depot(self, payload: pa.DataType, keep: str) -> None:
-        """Create an empty depot unless it exists; `keep` is its retention of log and removed files.
-
-        Raises TableRefused for a raw depot.
-        """
-
-    def create_raw_depot(self, keep: str) -> None:
-        """Create an empty raw depot unless it exists. Raises TableRefused if the depot is not raw."""
 
     def open_input(self, file: str, format_: str) -> Input:
         """Open a file (`parquet`) or a Delta table (`delta`) to ingest. Raises FileRefused."""
@@ -260,46 +277,27 @@ class Intake(Protocol):
         With `after`, append only the rows that a Delta table added after this version.
         """
 
+    def append_rows(self, location: str, rows: pa.Table | DataFrame, transaction: tuple[str, int]) -> None:
+        """Append rows to a table in one commit, unless its log has this transaction; create it if it is missing."""
 
-class TableMaintenance(Protocol):
-    """Maintains the files of one table. It never changes a row."""
+    def live(self) -> Live:
+        """Read the live rows; the open batches are read later, on demand. Raises TableMissing."""
 
-    def obstacle(self) -> str | None:
-        """Return why the table must be left alone, None if it can be maintained."""
+    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
+        """Call `handle` with what the depot added after version `after`, up to `upto`.
 
-    def reached(self, before: int, depot_id: str) -> int:
-        """Return the depot version up to which this ledger had read at time `before` (microseconds), -1 for none."""
-
-    def description(self) -> str:
-        """Return the table's comment, which says who created it."""
-
-    def properties(self) -> Mapping[str, str]:
-        """Return the table's properties."""
-
-    def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Set properties in a separate commit."""
-
-    def compact(self, state: str | None, dry_run: bool, below: int | None = None) -> Compacted | None:
-        """Merge small files in the partition `state`, or in all; returns None if a dry run cannot tell.
-
-        With `below`, only files of fewer bytes are merged, into files of about this size.
+        If `handle` ran in another process, returns the history of its commits (`tables.HISTORY`).
         """
 
-    def compacted_at(self, since: int) -> int | None:
-        """Return the time of the last compaction (microseconds), None if there was none since `since`."""
+    def process(self, step: Step, arrived: Slice | None, live: Live) -> MicrobatchResult:
+        """Run a step over the messages that arrived (None: a tick) and the open batches that it needs."""
 
-    def vacuum(self, dry_run: bool) -> int:
-        """Delete files that no version within the table's retention needs, and return how many."""
+    def commit_form(self, processed: MicrobatchResult) -> str:
+        """Return how `merge` will commit the result, as the history records it."""
 
-    def logged_at(self, version: int) -> int | None:
-        """Return the time of a version's log file (microseconds), by which the log is trimmed; None if unknown."""
+    def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+        """Commit the result in one transaction, unless the ledger changed since the live rows were read.
 
-    def trim_log(self) -> None:
-        """Write a checkpoint, and delete log entries older than the table's retention."""
-
-
-class WholeEngine(Engine, Intake, Protocol):
-    """Everything that microbatches, ingest and maintenance need; both engines implement it."""
-
-    def table_maintenance(self, table: str, location: str | None = None) -> TableMaintenance:
-        """Return the maintenance of the engine's `depot` or `ledger`, or of such a table at another `location`."""
+        `token` is the token that was read with them. `note` becomes the commit's user metadata, which DESCRIBE HISTORY
+        shows. Returns None if the commit does not report how many rows it replaced. Raises LedgerMoved.
+        """

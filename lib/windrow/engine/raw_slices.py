@@ -10,10 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import where
+from windrow.engine.arrivals import ArrowSlice, require_whole
 from windrow.engine.conversion import ToMessages
-from windrow.engine.slices import ArrowSlice, refuse_changes, rows_of_versions
-from windrow.errors import ShortRead
 from windrow.formats.format import Format
 from windrow.formats.raw.stage import Staged, stage
 from windrow.model import messages as message_columns
@@ -31,13 +29,6 @@ class RawSlice:
     expected: Mapping[int, int | None]
     format: Format
     to_messages: ToMessages
-
-    @classmethod
-    def cut(
-        cls, rows: pa.Table, counts: Mapping[int, int | None], versions: list[int], format_: Format, to: ToMessages
-    ) -> RawSlice:
-        """Return the slice of the given versions."""
-        return cls(rows_of_versions(rows, versions), {version: counts[version] for version in versions}, format_, to)
 
     def parse(self, partial: pa.Table) -> FormattedSlice:
         """Return the messages. Raises ShortRead."""
@@ -64,16 +55,6 @@ class FormattedSlice(ArrowSlice):
         return staged_rows(self.staged, microbatch, schema)
 
 
-def require_whole(counted: Mapping[int, int], expected: Mapping[int, int | None]) -> None:
-    """Raise ShortRead for a version with fewer chunks than its commit says it added."""
-    for version, wanted in expected.items():
-        if wanted is not None and counted.get(version, 0) != wanted:
-            raise ShortRead(
-                f"depot version {version} gave {counted.get(version, 0)} rows, its commit added {wanted}",
-                "Nothing was written. If this happens again, the depot's files do not match its log.",
-            )
-
-
 def with_rejected(summary: pa.Table, rejected: Mapping[int, int], versions: Iterable[int]) -> pa.Table:
     """Return a summary of messages in which rejected records count as read and every version appears."""
     read = dict.fromkeys(versions, 0) | dict(rejected)
@@ -87,7 +68,7 @@ def staged_rows(staged: Staged, microbatch: int, schema: pa.Schema) -> list[pa.T
     """Return rejects and partial rows as rows of the ledger, with `known`."""
     partial = staged.partial
     kept: dict[str, object] = {name: partial[name] for name in partial.column_names if name != "known"}
-    rows = tables.rows(_own(schema), kept, partial.num_rows)
+    rows = tables.rows(schema, kept, partial.num_rows)
     return [refused_rows(staged.rejects, microbatch, schema), rows.append_column("known", partial["known"])]
 
 
@@ -97,12 +78,8 @@ def refused_rows(rejects: pa.Table, microbatch: int, schema: pa.Schema) -> pa.Ta
         name: rejects[name] for name in ("raw_source", "chunk", "offset", "received_at", "reason", "detail", "content")
     }
     refused |= {"id": _ids(rejects), "state": "rejected", "missed_by_us": 0, "microbatch": microbatch}
-    rows = tables.rows(_own(schema), refused, rejects.num_rows)
+    rows = tables.rows(schema, refused, rejects.num_rows)
     return rows.append_column("known", pa.chunked_array([np.zeros(rejects.num_rows, np.bool_)]))
-
-
-def _own(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field for field in schema if field.name != "known"])
 
 
 def _ids(rejects: pa.Table) -> pa.Array:
@@ -115,13 +92,7 @@ def _ids(rejects: pa.Table) -> pa.Array:
     return pc.if_else(pc.is_valid(column["offset"]), record, chunk)
 
 
-def chunks_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> pa.Table:
-    """Return the inserted chunks of a change feed, each with the depot version that added it.
-
-    Raises DepotChanged for deletions and updates, unless `on_depot_delete` is `ignore`.
-    """
-    if on_depot_delete == "error":
-        refuse_changes(feed.filter(pc.invert(inserted)))
-    kept = where(feed, inserted)
+def chunks_of(kept: pa.Table) -> pa.Table:
+    """Return the chunks of new rows of a change feed, each with the depot version that added it."""
     columns = {field.name: kept[field.name].cast(field.type) for field in RAW}
     return pa.table(columns | {"version": kept[VERSION].cast(pa.int64())})

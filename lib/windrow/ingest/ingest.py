@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from windrow.engine.protocol import Input, Intake
+from windrow.engine.protocol import Engine, Input
 from windrow.errors import FileRefused
 from windrow.expressions import Mapping
 
@@ -33,7 +33,7 @@ class Ingested:
 
 
 def ingest(
-    engine: Intake,
+    engine: Engine,
     files: Sequence[str],
     columns: dict[str, str],
     format_: Format = "parquet",

@@ -61,7 +61,8 @@ def rows_added(commit: Mapping[str, Any]) -> int | None:
     metrics = dict(commit.get("operationMetrics") or {})
     for name in ROWS_ADDED:
         if operation in APPENDS and name in metrics:
-            return int(metrics[name]) or (None if _removed(metrics) else 0)
+            overwrites = any(int(metrics.get(removed) or 0) for removed in FILES_REMOVED)
+            return int(metrics[name]) or (None if overwrites else 0)
     return None
 
 
@@ -78,8 +79,3 @@ def fingerprint(commit: Mapping[str, Any], said: Sequence[str] = SAID, by: str =
     """Return the fingerprint of a commit: its reader (`by`), and a digest of the fields that it read (`said`)."""
     content = {name: commit.get(name) for name in said}
     return f"{by}:{hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]}"
-
-
-def _removed(metrics: Mapping[str, Any]) -> bool:
-    """Tell whether a commit that added no rows removed files: an overwrite with no rows."""
-    return any(int(metrics.get(name) or 0) for name in FILES_REMOVED)

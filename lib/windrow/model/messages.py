@@ -104,11 +104,11 @@ def faults(messages: pa.Table) -> pa.ChunkedArray:
         return pa.chunked_array([pa.nulls(messages.num_rows)])
     fault: pa.ChunkedArray = pa.chunked_array([pa.nulls(messages.num_rows, pa.string())])
     for name in REQUIRED:
-        fault = pc.coalesce(fault, _marked(pc.is_null(messages[name]), f"{name} is NULL"))
+        fault = pc.coalesce(fault, pc.if_else(pc.is_null(messages[name]), f"{name} is NULL", None))
     for name in TIMES:
         value = messages[name].cast(pa.int64())
         outside = pc.or_(pc.less(value, EARLIEST), pc.greater_equal(value, LATEST))
-        fault = pc.coalesce(fault, _marked(outside, f"{name} is out of range"))
+        fault = pc.coalesce(fault, pc.if_else(outside, f"{name} is out of range", None))
     return fault
 
 
@@ -118,10 +118,6 @@ def _all_good(messages: pa.Table) -> bool:
         return False
     bounds = [pc.min_max(messages[name].cast(pa.int64())).as_py() for name in TIMES] if messages.num_rows else []
     return all(bound["min"] >= EARLIEST and bound["max"] < LATEST for bound in bounds)
-
-
-def _marked(mask: pa.ChunkedArray, label: str) -> pa.ChunkedArray:
-    return pc.if_else(mask, label, None)
 
 
 def _column(table: pa.Table, name: str, type_: pa.DataType | None) -> pa.ChunkedArray:

@@ -19,11 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import TIME, text, texts
+from windrow.errors import TableRefused
 from windrow.model import messages as message_columns
 from windrow.model.commits import FEED
 from windrow.model.durations import microseconds
 
 SCHEMA_VERSION = 3
+DAMAGED = "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger."
 FINAL = ("closed", "rejected", "microbatch")
 OPEN = "open"
 CONTROL = ("progress", "partial", "event", "option")  # the live states that every microbatch reads
@@ -79,6 +81,7 @@ def rejected_fields(payload: pa.DataType) -> list[tuple[str, pa.DataType]]:
     ]  # fmt: skip
 
 
+FILLED = ("source", "key", "part", "window_start", "window_end", "message_count", "messages")  # of a batch
 BATCH = [name for name, _ in batch_fields(pa.string())]
 OF_BATCH = ("id", "source", "key", "part", "window_start", "window_end")  # the columns that name a batch
 REJECTED = [name for name, _ in rejected_fields(pa.string())]
@@ -192,6 +195,24 @@ def reached_of(rows: Iterable[Any], depot_id: str) -> int:
     """Return the version up to which a depot was read from the rows of `reached`; -1 for none."""
     found = [row["reached"] for row in rows if row["depot_id"] == depot_id and row["reached"] is not None]
     return int(found[0]) if found else -1
+
+
+def require_sound(rows: pa.Table, parts: Iterable[tuple[pa.Table, tuple[str, ...]]]) -> None:
+    """Raise TableRefused for live rows that Windrow cannot have written: a duplicate id, or NULL in a filled column."""
+    # guard: live-ids-unique
+    if pc.count_distinct(rows["id"]).as_py() != rows.num_rows:
+        raise TableRefused("an id stands twice among the open batches and clocks of the ledger", DAMAGED)
+    for part, filled in parts:
+        for name in filled:
+            # guard: live-rows-complete
+            if part[name].null_count:
+                empty = part.filter(pc.is_null(part[name]))["id"][0].as_py()
+                raise TableRefused(f"the row {empty!r} of the ledger has no {name}", DAMAGED)
+
+
+def require_batches(rows: pa.Table) -> None:
+    """Raise TableRefused for open batches that Windrow cannot have written."""
+    require_sound(rows, ((rows, FILLED),))
 
 
 def rows(schema: pa.Schema, columns: dict[str, object], count: int) -> pa.Table:

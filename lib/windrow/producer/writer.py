@@ -14,7 +14,7 @@ from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProp
 from deltalake.transaction import Transaction
 
 from windrow.columnar.arrow import plain_type
-from windrow.delta.creation import create_depot, create_raw_depot
+from windrow.delta.creation import create_depot
 from windrow.delta.lock import commit_lock, keep_recent
 from windrow.delta.mending import mend
 from windrow.delta.table import UNTRIMMED, Snapshot, history, open_table, reading, writing
@@ -72,10 +72,8 @@ class DepotWriter:
         mend(location, "depot")
         with reading(location, "depot"):
             exists = DeltaTable.is_deltatable(location)
-        if not exists and raw:
-            create_raw_depot(location, keep)
-        elif not exists:
-            create_depot(location, schema.field("payload").type, keep)
+        if not exists:
+            create_depot(location, None if raw else schema.field("payload").type, keep)
         return cls(location, raw=raw)
 
     def recorded(self, name: str) -> Position:
@@ -182,7 +180,10 @@ class DepotWriter:
                 if commit.get(NOTE) == entry.note:
                     return int(commit["version"])
         # guard: producer-sees-others
-        raise _fenced(entry.name)
+        raise ProducerFenced(
+            f"another process writes as producer {entry.name!r}",
+            "Give each process its own id. The messages that failed were not written by this one.",
+        )
 
     def _reload(self) -> DeltaTable:
         """Open the latest version of the depot. Raises TableRefused if it is another table now."""
@@ -245,10 +246,3 @@ def marks(name: str) -> str:
 
 def _sequence(table: DeltaTable, name: str) -> int:
     return int(table.transaction_version(application(name)) or 0)
-
-
-def _fenced(name: str) -> ProducerFenced:
-    return ProducerFenced(
-        f"another process writes as producer {name!r}",
-        "Give each process its own id. The messages that failed were not written by this one.",
-    )

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
-from windrow.batching import Rules
+from windrow.batching.rules import Rules
 from windrow.delta.locations import is_name
 from windrow.engine import open_engine
 from windrow.engine.protocol import Engine

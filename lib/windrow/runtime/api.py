@@ -1,21 +1,31 @@
-"""Run the batcher from Python: `windrow.run`, and how a run is opened and observed."""
+"""Run the batcher from Python: `windrow.run`, and how a run is opened and observed.
+
+Most scheduled runs find nothing new, and starting a JVM takes far longer than finding that out. So a run first checks
+whether it has anything to do: tables on a local disk can be read without a JVM.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from windrow.engine import open_engine
+from windrow.delta.locations import absolute, local_path
+from windrow.delta.log import DeltaRsLog, added
+from windrow.delta.table import beyond_files, latest_table
+from windrow.engine import choose, from_platform, open_engine, require_spark
 from windrow.engine.dry_run import DryRunEngine
-from windrow.engine.protocol import Engine, WholeEngine
+from windrow.engine.embedded.engine import EmbeddedEngine
+from windrow.engine.protocol import Engine
 from windrow.model.clock import Clock
 from windrow.model.results import Committed
 from windrow.operate import Observer, Run, chosen, observed
-from windrow.runtime.background_maintenance import BackgroundMaintenance
+from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.batcher import Batcher
-from windrow.runtime.nothing_to_do import idle_run
-from windrow.runtime.opening import DepotReader
+from windrow.runtime.maintenance import BackgroundMaintenance
+from windrow.runtime.opening import DepotReader, require_depot
+from windrow.runtime.progress import prime
 from windrow.runtime.runner import Runner, Summary
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
@@ -60,9 +70,43 @@ def idle_summary(settings: Settings, clock: Clock, observers: Iterable[Observer]
     return idle
 
 
+def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> Summary | None:
+    """Return the summary of a run that has nothing to do at wall time `now` (microseconds).
+
+    Returns None if there is work, or if only the engine can tell. Raises the errors of opening engine and ledger.
+    """
+    if not _may_look(settings):
+        return None
+    require_spark()  # fail now if Spark cannot run, not when the first message arrives
+    depot, ledger = absolute(settings.depot), absolute(settings.ledger)
+    engine = EmbeddedEngine(settings.model_copy(update={"depot": depot, "ledger": ledger}))
+    engine.mend()
+    if engine.ledger() is None or beyond_files(latest_table(ledger, "ledger")):
+        return None
+    state = prime(engine)
+    found = require_depot(engine, state.reached, settings)
+    algorithm.require(state, found)
+    if state.paused:
+        return Summary("spark", paused=True)
+    begins_elsewhere = "start_from" in settings.model_fields_set and settings.start_from != state.reached.start_from
+    if begins_elsewhere or state.rules != algorithm.settings:
+        return None
+    new = added(DeltaRsLog(depot).commits(state.reached.depot_version), state.reached.depot_version, found.version)
+    is_due = settings.idle_timeout is not None and algorithm.due(state, now) is not None
+    return None if is_due or set(new.values()) - {0} else Summary("spark")
+
+
+def _may_look(settings: Settings) -> bool:
+    """Tell whether a Spark session would have to be started for tables that are on a local disk."""
+    sql = sys.modules.get("pyspark.sql")
+    runs = sql is not None and sql.SparkSession.getActiveSession() is not None
+    local = all(local_path(table) is not None for table in (settings.depot, settings.ledger))
+    return local and choose(settings.engine) == "spark" and not from_platform() and not runs
+
+
 @contextmanager
 def opened(
-    engine: WholeEngine,
+    engine: Engine,
     settings: Settings,
     clock: Clock,
     observers: Iterable[Observer] = (),
@@ -82,13 +126,13 @@ def opened(
 
 @contextmanager
 def watched(
-    engine: WholeEngine,
+    engine: Engine,
     name: str,
     settings: Settings,
     clock: Clock,
     observers: Iterable[Observer] = (),
     report: Callable[[Committed], None] = lambda committed: None,
-    others: Sequence[tuple[WholeEngine, Settings]] = (),
+    others: Sequence[tuple[Engine, Settings]] = (),
 ) -> Iterator[dict[str, Any]]:
     """Yield the callbacks of a `Runner`, which feed the log, the metrics and the observers and maintain the tables.
 

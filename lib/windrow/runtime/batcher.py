@@ -15,13 +15,13 @@ from windrow.errors import MessagesError, TableRefused, UsageError
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.payload import name
-from windrow.model.soundness import DAMAGED
-from windrow.runtime.algorithm import Options, Plan
+from windrow.model.tables import DAMAGED
+from windrow.runtime.algorithm import Algorithm, Plan
 from windrow.runtime.progress import LedgerState
 
 
 @dataclass(frozen=True, slots=True)
-class Batcher:
+class Batcher(Algorithm):
     """Batches messages by rules, of all streams or `only` those with some values (by column).
 
     An idle tick closes batches that have been overdue for `idle_timeout` (microseconds).
@@ -30,10 +30,6 @@ class Batcher:
     rules: Rules
     idle_timeout: int = 0
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-    @property
-    def plans(self) -> None:
-        """Return None: the batches are the same, however messages are spread over microbatches."""
 
     @property
     def settings(self) -> str:
@@ -54,10 +50,6 @@ class Batcher:
                 f"The type of a ledger never changes. Set payload_type = {name(primed.payload)!r}, map payload to it "
                 "under [depot.columns], or begin a new ledger (--ledger).",
             )
-
-    def options(self, primed: LedgerState) -> Options:  # noqa: ARG002 - the same for every ledger
-        """Return no options: a batcher uses the settings alone."""
-        return Options()
 
     def process(self, plan: Plan) -> MicrobatchResult:
         """Batch the messages that arrived, together with the open batches that they can change."""

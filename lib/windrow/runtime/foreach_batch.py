@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from windrow.engine import open_engine
-from windrow.engine.protocol import Input, WholeEngine
+from windrow.engine.protocol import Engine, Input
 from windrow.errors import EngineUnavailable, OtherInput
 from windrow.expressions import Mapping
 from windrow.model.results import Committed
@@ -76,7 +76,7 @@ def _query_of(frame: DataFrame) -> str:
     return f"stream:{query}"
 
 
-def _require_forward(engine: WholeEngine, query: str, batch_id: int) -> None:
+def _require_forward(engine: Engine, query: str, batch_id: int) -> None:
     """Refuse a query that returned to an older batch: Delta would skip the append, whatever the frame holds."""
     recorded = engine.transaction(query, batch_id + 1)
     # guard: rewound-stream-stops

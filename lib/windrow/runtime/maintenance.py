@@ -9,7 +9,11 @@ Ledgers read a depot by version. So a depot is left alone while a ledger has yet
 would read one again after a RESTORE. `[maintain] other_ledgers` names the other ledgers that read the depot. A depot
 that Windrow did not create is left to its owner.
 
-A repeating run maintains its tables (`windrow.runtime.background_maintenance`): `tidy` often, `maintain` once a day.
+A repeating run maintains its tables between two microbatches. Every `maintain_every` it tidies the ledger. Once a day
+it does everything that `windrow maintain` does; that part looks at every file and at the whole log of the depot, which
+is too much to do every hour. It uses no thread, because a microbatch would wait for the table's lock anyway.
+
+Maintenance never decides about messages, and no run depends on it. A failure is reported and tried again next time.
 """
 
 from __future__ import annotations
@@ -18,23 +22,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from windrow.delta.maintenance import Compacted
-from windrow.engine.protocol import TableMaintenance, WholeEngine
+from windrow.engine.protocol import Engine, TableMaintenance
 from windrow.model import chunks, tables
+from windrow.model.clock import Clock
 from windrow.model.durations import microseconds
 from windrow.model.results import ROLES, Maintained, Role
 from windrow.model.timestamps import time_text
+from windrow.operate import Observers
 from windrow.runtime.progress import progress_row
 from windrow.settings.settings import Settings
 
 FINAL = ("closed", "rejected", "microbatch")
 HEADSTART = 3_600_000_000  # microseconds
+SECOND = 1_000_000  # microseconds
+DAY = 86_400 * SECOND
 SMALL = 4 * 1024 * 1024  # bytes
 Progress = Callable[[Role, str], None]
 
 
 def maintain(
-    engine: WholeEngine,
+    engine: Engine,
     settings: Settings,
     now: int,
     only: Role | None = None,
@@ -60,7 +67,7 @@ def maintain(
     ]
 
 
-def tidy(engine: WholeEngine, settings: Settings, progress: Progress = lambda table, step: None) -> Maintained:
+def tidy(engine: Engine, settings: Settings, progress: Progress = lambda table, step: None) -> Maintained:
     """Compact the files of the ledger's final rows that are smaller than SMALL, which recent microbatches wrote.
 
     Each compaction also rewrites the last file that is not full, and the replaced file stays for `keep`. With files of
@@ -86,22 +93,18 @@ class _Table:
 
     def maintained(self, partitions: Sequence[str | None]) -> Maintained:
         """Do the steps in an order in which no step removes what another one created."""
-        changed = self._set_retention()
+        keep = self.settings.keep
+        self.progress("retention")
+        changed = not self.keeps()
+        if changed and not self.dry_run:
+            self.maintenance.set_properties(tables.retention(keep))
         removed, added = self.compact(partitions)
         self.progress("removing old files")
         vacuumed = self.maintenance.vacuum(self.dry_run)
         self.progress("trimming the log")
         if not self.dry_run:
             self.maintenance.trim_log()
-        return Maintained(
-            self.role,
-            self.location,
-            self.settings.keep,
-            changed,
-            removed,
-            added,
-            vacuumed,
-        )
+        return Maintained(self.role, self.location, keep, changed, removed, added, vacuumed)
 
     @property
     def location(self) -> str:
@@ -114,24 +117,15 @@ class _Table:
 
     def compact(self, partitions: Sequence[str | None], below: int | None = None) -> tuple[int | None, int | None]:
         """Merge small files in each partition, and return how many files were removed and added."""
-        compacted = [self._compact(partition, below) for partition in partitions]
+        compacted = []
+        for partition in partitions:
+            self.progress(f"compacting {partition or 'files'}")
+            compacted.append(self.maintenance.compact(partition, self.dry_run, below))
         removed = _sum([None if one is None else one.removed for one in compacted])
         return removed, _sum([None if one is None else one.added for one in compacted])
 
-    def _set_retention(self) -> bool:
-        """Set the table's retention to `keep`, and tell whether it was different."""
-        self.progress("retention")
-        changed = not self.keeps()
-        if changed and not self.dry_run:
-            self.maintenance.set_properties(tables.retention(self.settings.keep))
-        return changed
 
-    def _compact(self, partition: str | None, below: int | None) -> Compacted | None:
-        self.progress(f"compacting {partition or 'files'}")
-        return self.maintenance.compact(partition, self.dry_run, below)
-
-
-def _maintained(engine: WholeEngine, table: _Table, now: int, asked: bool) -> Maintained:
+def _maintained(engine: Engine, table: _Table, now: int, asked: bool) -> Maintained:
     """Maintain a ledger, or a depot that Windrow maintains and whose old versions no ledger needs."""
     if table.role == "ledger":
         progress_row(engine.live().rows)  # raises for a table that is not a ledger
@@ -147,7 +141,7 @@ def _maintained(engine: WholeEngine, table: _Table, now: int, asked: bool) -> Ma
     return table.maintained(FINAL if table.role == "ledger" else (None,))
 
 
-def _not_ours(engine: WholeEngine, table: _Table) -> str | None:
+def _not_ours(engine: Engine, table: _Table) -> str | None:
     """Return why Windrow does not maintain this depot, None if it does."""
     engine.depot()
     wanted = table.settings.maintain.depot
@@ -161,7 +155,7 @@ def _not_ours(engine: WholeEngine, table: _Table) -> str | None:
     return None
 
 
-def _still_needed(engine: WholeEngine, table: _Table, now: int) -> str | None:
+def _still_needed(engine: Engine, table: _Table, now: int) -> str | None:
     """Return a sentence about a depot version that is older than `keep` and still needed, None if there is none.
 
     A version is needed if a ledger has yet to read it, or would read it again after a RESTORE to any ledger version
@@ -185,7 +179,7 @@ def _still_needed(engine: WholeEngine, table: _Table, now: int) -> str | None:
     return None
 
 
-def _least_reached(engine: WholeEngine, settings: Settings, before: int) -> tuple[int, str]:
+def _least_reached(engine: Engine, settings: Settings, before: int) -> tuple[int, str]:
     """Return the depot version that all ledgers had read at time `before`, and the ledger that was furthest behind."""
     depot = engine.depot().id
     own = engine.table_maintenance("ledger").reached(before, depot) if engine.ledger() else -1
@@ -200,3 +194,83 @@ def _sum(counts: Sequence[int | None]) -> int | None:
     """Return the sum, None if one of the counts is unknown."""
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
+
+
+class BackgroundMaintenance:
+    """Maintains the tables when it is called between microbatches and the time has come."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        clock: Clock,
+        observers: Observers,
+        others: Sequence[tuple[Engine, Settings]] = (),
+    ) -> None:
+        """Remember what to maintain; `observers` are notified of each result and each failure.
+
+        `others` are the further depots of the same ledger, each with the engine that reads it.
+        """
+        self._engine, self._settings, self._clock, self._observers = engine, settings, clock, observers
+        self._depots = [(engine, settings), *others]
+        self._due: float | None = None  # seconds of the clock
+        self._all_due = 0.0
+
+    def __call__(self) -> list[Maintained]:
+        """Return what was done to each table; an empty list before the time has come or when a stop was requested."""
+        every = self._settings.run.maintain_every
+        if every is None:
+            return []
+        if self._due is None:
+            self._due = self._clock.elapsed() + self._time_left(every) / SECOND
+        begun = self._clock.elapsed()
+        if begun < self._due:
+            return []
+        whole = begun >= self._all_due
+        done = [self._maintain("ledger", whole, self._engine, self._settings)]
+        if whole:
+            done += [self._maintain("depot", whole, *depot) for depot in self._depots]
+        ended = self._clock.elapsed()
+        self._due = ended + every / SECOND
+        if whole and None not in done:
+            self._all_due = ended + max(every, DAY) / SECOND
+        return [one for one in done if one is not None]
+
+    def _time_left(self, every: int) -> int:
+        """Return how much is left (microseconds) of the interval that an earlier process began, by the ledger's log.
+
+        The log does not record maintenance that had nothing to compact; in that case nothing is left.
+        """
+        now = self._clock.now()
+        try:
+            last = self._engine.table_maintenance("ledger").compacted_at(now - every)
+        except Exception:  # noqa: BLE001 - the maintenance itself reports what is wrong with the table
+            return 0
+        return 0 if last is None else min(last + every - now, every)
+
+    def _maintain(self, table: Role, whole: bool, engine: Engine, settings: Settings) -> Maintained | None:
+        """Maintain one table, or only tidy it if not `whole`; None if that failed or a stop was requested."""
+        begun = self._clock.elapsed()
+        try:
+            self._stop_if_asked(table, "")
+            if whole:
+                now = self._clock.now()
+                [done] = maintain(engine, settings, now, table, progress=self._stop_if_asked, asked=False)
+            else:
+                done = tidy(engine, settings, self._stop_if_asked)
+        except _Stopped:
+            return None
+        except Exception as error:  # noqa: BLE001 - no run depends on maintenance
+            self._observers.maintenance_failed(table, error)
+            return None
+        self._observers.maintained(done, round((self._clock.elapsed() - begun) * 1_000, 3))
+        return done
+
+    def _stop_if_asked(self, _: Role, __: str) -> None:
+        """Raise _Stopped if a stop was requested. Each step is complete before the next one begins."""
+        if self._clock.wait(0):
+            raise _Stopped
+
+
+class _Stopped(Exception):
+    """A stop was requested between two steps."""

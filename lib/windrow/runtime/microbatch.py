@@ -26,19 +26,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import whole
-from windrow.engine.arrivals import Arrived, Slice
+from windrow.engine.arrivals import Arrived, require_whole
 from windrow.engine.protocol import Engine, Merged
 from windrow.engine.result import Counts, MicrobatchResult
-from windrow.errors import PhaseTimeout, ShortRead, require
+from windrow.errors import PhaseTimeout, require
 from windrow.model import tables
 from windrow.model.clock import UNKNOWN, Clock
 from windrow.model.commits import Commit
 from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.messages import times
 from windrow.model.results import Committed, Kind
-from windrow.runtime.algorithm import Algorithm, DepotPlan, Plan
+from windrow.runtime.algorithm import Algorithm, DepotPlan, Plan, Planned
 from windrow.runtime.phase_timeout import limited
-from windrow.runtime.plans import Planned
 from windrow.runtime.progress import LedgerState, Reached, Sources, control_rows, prime
 from windrow.version import VERSION
 
@@ -100,7 +99,10 @@ class Microbatch:
         """
         known = self.primed.depots[name]
         arrived = read.arrived.parse(known.partial)
-        summary = _whole_summary(arrived, latest)
+        summary = arrived.summarise(latest)
+        counted = {row["version"]: row["messages"] for row in _per_version(summary).to_pylist()}
+        # guard: whole-read
+        require_whole(counted, arrived.expected)
         version = max(arrived.expected)
         # guard: commit-fingerprint
         reached = replace(known.reached, depot_version=version, commit_fingerprint=read.fingerprints.get(version))
@@ -131,28 +133,25 @@ class Microbatch:
         after = known.sources.floors.raised(floors.source, floors.floor)
         return {None: DepotPlan(known.reached, FloorsByVersion.none(after))}
 
-    def run_switch(self, paused: bool) -> Committed:
-        """Pause or resume the ledger in a commit that changes nothing else but fences a microbatch in progress.
-
-        The recorded rules stay in force, because new rules must come with the floors that belong to them.
-        """
-        return self.run_alone("pause" if paused else "resume", MicrobatchResult.nothing(self.primed.progress.schema))
-
     def run_accept(self, commit: Commit) -> Committed:
         """Skip a depot version: read none of its rows."""
         reached = replace(self.primed.reached, depot_version=commit.version, commit_fingerprint=commit.fingerprint)
-        return self.run_alone("accept", MicrobatchResult.nothing(self.primed.progress.schema), {None: reached})
+        return self.run_alone("accept", reached={None: reached})
 
     def run_alone(
-        self, kind: Kind, processed: MicrobatchResult, reached: Mapping[Any, Reached] | None = None
+        self, kind: Kind, processed: MicrobatchResult | None = None, reached: Mapping[Any, Reached] | None = None
     ) -> Committed:
-        """Commit rows that do not come from messages; `reached` moves the positions in depots."""
+        """Commit rows that do not come from messages, or none; `reached` moves the positions in depots.
+
+        A pause or resume changes nothing else, but fences a microbatch in progress. The recorded rules stay in force,
+        because new rules must come with the floors that belong to them.
+        """
         self._begun = self._clock.elapsed()
         depots = self._raised(Floors.empty())
         depots |= {name: DepotPlan(at, FloorsByVersion.none(Floors.empty())) for name, at in (reached or {}).items()}
         plan = self._plan(kind, depots)
         self._phase("process_ms")
-        return self._commit(plan, processed, {})
+        return self._commit(plan, processed or MicrobatchResult.nothing(self.primed.progress.schema), {})
 
     def _plan(
         self,
@@ -281,27 +280,6 @@ class Microbatch:
             raise PhaseTimeout(f"{phase} took {took:,.0f} ms", "Raise the option phase_timeout, or lower max_messages.")
 
 
-def _whole_summary(arrived: Slice, latest: int) -> pa.Table:
-    """Summarise the messages by version and source. Raises ShortRead if the depot added more rows than arrived."""
-    summary = arrived.summarise(latest)
-    counted = {row["version"]: row["messages"] for row in _per_version(summary).to_pylist()}
-    for version, expected in arrived.expected.items():
-        # guard: whole-read
-        if expected is not None and counted.get(version, 0) != expected:
-            raise ShortRead(
-                f"depot version {version} gave {counted.get(version, 0)} rows, its commit added {expected}",
-                "Nothing was written. If this happens again, the depot's files do not match its log.",
-            )
-    return summary
-
-
-def _byte_columns(arrived: Slice | None) -> dict[str, object]:
-    """Return the byte counts that the history records for a raw depot."""
-    if arrived is None or arrived.volume is None:
-        return {}
-    return {f"bytes_{name}": getattr(arrived.volume, name) for name in ("read", "framed", "rejected", "repeated")}
-
-
 def _commit_note(done: Committed, token: str) -> str:
     """Return the user metadata of the commit, which identifies the microbatch in Delta's own history."""
     noted = ("microbatch", "kind", "depot_version", "depots", "messages", "closed", "rejected")
@@ -328,14 +306,16 @@ def _require_expected(merged: Merged, counts: Counts, rows: pa.Table, primed: Le
 
 
 def _of_depot(name: str | None, plan: DepotPlan, moved: Sources, flush: bool) -> dict[str, object]:
-    """Return what the history records of a depot."""
+    """Return what the history records of a depot, of a raw one also how many bytes."""
+    volume = None if plan.arrived is None else plan.arrived.volume
+    counted = ("read", "framed", "rejected", "repeated") if volume is not None else ()
     return {
         "depot": name,
         "depot_version": plan.reached.depot_version,
         "messages_read": plan.messages,
         "versions": _one_list(_per_version(plan.summary), tables.VERSIONS),
         "clocks": _one_list(_clocks(moved, plan.floors.after if flush else None), tables.CLOCKS),
-        **_byte_columns(plan.arrived),
+        **{f"bytes_{name}": getattr(volume, name) for name in counted},
     }
 
 

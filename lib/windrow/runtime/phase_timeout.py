@@ -10,8 +10,9 @@ from __future__ import annotations
 import ctypes
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -49,23 +50,13 @@ class _Jobs:
     """The Spark jobs that one thread starts, by a tag."""
 
     def __init__(self, session: SparkSession) -> None:
-        self._session, self._tag = session, f"windrow-{uuid4().hex}"
-        self._remote = type(session).__module__.startswith("pyspark.sql.connect")
-
-    def begin(self) -> None:
-        """Tag the jobs of this thread from now on."""
-        self._session.addTag(self._tag) if self._remote else self._session.sparkContext.addJobTag(self._tag)
-
-    def end(self) -> None:
-        """Tag no more jobs."""
-        self._session.removeTag(self._tag) if self._remote else self._session.sparkContext.removeJobTag(self._tag)
-
-    def cancel(self) -> None:
-        """Cancel the jobs; a session without Connect knows its own tags only in the thread that set them."""
-        if self._remote:
-            self._session.interruptTag(self._tag)
-        else:
-            self._session.sparkContext.cancelJobsWithTag(self._tag)
+        tag = f"windrow-{uuid4().hex}"
+        tagged: list[Callable[[str], object]] = [session.addTag, session.removeTag, session.interruptTag]
+        # a session without Connect knows its own tags only in the thread that set them
+        if not type(session).__module__.startswith("pyspark.sql.connect"):
+            context = session.sparkContext
+            tagged = [context.addJobTag, context.removeJobTag, context.cancelJobsWithTag]
+        self.begin, self.end, self.cancel = (partial(one, tag) for one in tagged)
 
 
 class _Watchdog:

@@ -22,7 +22,7 @@ from windrow.model import clock, tables
 from windrow.model.floors import Floors, Ints
 from windrow.model.messages import microseconds, times
 from windrow.model.open_batches import OpenBatches
-from windrow.model.soundness import DAMAGED, require_sound
+from windrow.model.tables import DAMAGED, require_sound
 
 WHOLE = ("token", "microbatch", "paused", "rules")
 BY_SOURCE = ("source", "clock", "floor", "seen_at")

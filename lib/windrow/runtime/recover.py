@@ -76,15 +76,10 @@ def recover(
         left = [version for version in versions if usable is None or version > usable]
         if not left:
             return Recovered(settings.ledger, usable, None, None, 0, None)
-        closed = sum(_closed(root, version) for version in left)
+        noted = [logfiles.note(root, version).get("closed") for version in left]
+        closed = sum(count for count in noted if isinstance(count, int))
         done = None if dry_run else mending.set_aside(settings.ledger, "ledger", left[0], whole=usable is None)
     return Recovered(settings.ledger, usable, left[0], left[-1], closed, str(done.directory) if done else None)
-
-
-def _closed(root: Path, version: int) -> int:
-    """Return how many batches a version closed, 0 if its log entry does not say."""
-    closed = logfiles.note(root, version).get("closed")
-    return closed if isinstance(closed, int) else 0
 
 
 def _is_usable(root: Path, version: int, settings: Settings) -> bool:

@@ -15,9 +15,8 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from windrow.engine.arrivals import Arrivals
+from windrow.engine.arrivals import GO_ON, Arrivals
 from windrow.engine.result import MicrobatchResult
-from windrow.engine.slices import GO_ON
 from windrow.errors import (
     DepotChanged,
     LedgerBehind,
@@ -35,10 +34,9 @@ from windrow.model.clock import Clock
 from windrow.model.commits import Commit
 from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.results import Committed, Kind, Maintained, committed_in
-from windrow.runtime.algorithm import Algorithm
+from windrow.runtime.algorithm import Algorithm, Planned
 from windrow.runtime.microbatch import Microbatch, Read
 from windrow.runtime.opening import DepotCursor, DepotReader, open_ledger, require_listed
-from windrow.runtime.plans import Planned
 from windrow.runtime.progress import DepotState, LedgerState, Reached
 from windrow.settings.settings import Settings
 
@@ -108,15 +106,12 @@ class Runner:
         while True:
             before = len(self.summary.microbatches)
             self._round(self._maintain_tables)
-            if self._clock.wait(self._pause_after_round(pause, len(self.summary.microbatches) == before)):
+            idle, options = len(self.summary.microbatches) == before, self._options
+            wait = pause if options.trigger_interval is None else options.trigger_interval
+            if idle and options.idle_sleep is not None:
+                wait = options.idle_sleep
+            if self._clock.wait(wait):
                 return self.summary
-
-    def _pause_after_round(self, pause: int, idle: bool) -> int:
-        """Return how long to wait before the next round (microseconds); `idle` if this round found nothing."""
-        options = self._options
-        if idle and options.idle_sleep is not None:
-            return options.idle_sleep
-        return pause if options.trigger_interval is None else options.trigger_interval
 
     def _round(self, between: Callable[[], None]) -> Summary:
         """Read all depots to their ends and tick; call `between` after each read, because a depot may never end."""
@@ -177,31 +172,26 @@ class Runner:
 
     def tick(self, to: int | None = None) -> Summary:
         """Close the batches that are overdue now (an idle tick), or raise all floors to `to` (microseconds)."""
-        self._persist(self._tick_idle if to is None else partial(self._tick_to, to))
-        return self.summary
+        return self._persist(self._tick_idle if to is None else partial(self._tick_to, to))
 
     def flush(self) -> Summary:
         """Close all open batches, each source at the later of its floor and its idle clock."""
-        self._persist(self._flush)
-        return self.summary
+        return self._persist(self._flush)
 
     def pause(self) -> Summary:
         """Pause the ledger until `resume`; a microbatch in progress in another process is fenced."""
-        self._persist(lambda: self._set_paused(True))
-        return self.summary
+        return self._persist(partial(self._set_paused, True))
 
     def resume(self) -> Summary:
         """End a pause: microbatches may run again."""
-        self._persist(lambda: self._set_paused(False))
-        return self.summary
+        return self._persist(partial(self._set_paused, False))
 
     def alone(self, kind: Kind, work: Callable[[LedgerState, list[DepotReader]], Alone]) -> Summary:
         """Commit the result of `work` as a separate microbatch, whether the ledger is paused or not.
 
         `work` also returns the positions to which it moves in depots.
         """
-        self._persist(partial(self._alone, kind, work))
-        return self.summary
+        return self._persist(partial(self._alone, kind, work))
 
     def _alone(self, kind: Kind, work: Callable[[LedgerState, list[DepotReader]], Alone]) -> None:
         microbatch = self._microbatch()
@@ -214,7 +204,7 @@ class Runner:
     def _set_paused(self, paused: bool) -> None:
         microbatch = self._microbatch()
         if microbatch.primed.paused != paused:
-            self._record(microbatch.run_switch(paused))
+            self._record(microbatch.run_alone("pause" if paused else "resume"))
         self.summary.paused = paused
 
     def _unpaused(self, wanted: str) -> Microbatch:
@@ -378,8 +368,9 @@ class Runner:
         return True
 
     def _slices(self, found: Sequence[Found], planned: Planned | None = None) -> dict[str | None, Read]:
-        """Return the next slice of each depot: what was planned, or a fair share of the limit."""
-        most = max(1, self._most_messages() // len(found)) if planned is None else FAR
+        """Return the next slice of each depot: what was planned, or a fair share of the limit; in step one version."""
+        limit = 1 if self._in_step else self._options.max_messages or self._settings.max_messages
+        most = max(1, limit // len(found)) if planned is None else FAR
         slices: dict[str | None, Read] = {}
         for cursor, arrivals in found:
             name, known = cursor.reader.name, cursor.known.depot_version
@@ -388,10 +379,6 @@ class Runner:
             if arrived is not None:
                 slices[name] = Read(arrived, arrivals.listed.fingerprints)
         return slices
-
-    def _most_messages(self) -> int:
-        """Return the most messages of a microbatch; in step it takes one version."""
-        return 1 if self._in_step else self._options.max_messages or self._settings.max_messages
 
     def _tick_idle(self) -> None:
         microbatch = self._unpaused("tick")
@@ -480,14 +467,14 @@ class Runner:
         self.summary.microbatches.append(committed)
         self._report(committed)
 
-    def _persist(self, work: Callable[[], None]) -> None:
-        """Do `work`; after a failure that may pass, retry with backoff, up to the limit.
+    def _persist(self, work: Callable[[], None]) -> Summary:
+        """Do `work` and return the summary; after a failure that may pass, retry with backoff, up to the limit.
 
         LedgerMoved and LedgerBehind do not count as failures: another driver was faster, and the next prime sees it.
         """
         while True:
             try:
-                return work()
+                work()
             except (LedgerMoved, LedgerBehind) as error:
                 self._refused_at = self._primed_at if isinstance(error, LedgerMoved) else NOWHERE
                 for cursor in self._cursors:
@@ -497,6 +484,8 @@ class Runner:
                 if isinstance(error, WindrowError) and not error.retryable:
                     raise
                 self._back_off(error)
+            else:
+                return self.summary
 
     def _back_off(self, error: Exception) -> None:
         # guard: retries-limit

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import Enum
 from typing import Any, cast
 
 import pyarrow as pa
 
-from windrow.engine.arrivals import Arrivals, Arrived, Listed, Slice
+from windrow.engine.arrivals import Arrivals, Arrived, Slice
 from windrow.engine.protocol import Live, Merged
 from windrow.engine.result import MicrobatchResult
-from windrow.formats.raw.byte_counts import Volume
 from windrow.runtime.algorithm import Plan
 
 
@@ -69,31 +68,24 @@ class Probed(Wrapper):
         return merged
 
     def _arrivals(self, arrivals: Arrivals) -> Arrivals:
-        return ProbedArrivals(arrivals, self.at)
+        return cast("Arrivals", ProbedArrivals(arrivals, self.at))
 
 
 class ProbedArrivals(Wrapper):
     """Arrivals whose slices have a point."""
 
-    listed: Listed
-    last: int | None
-
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice, with a point."""
         arrived = self.inner.after(version, max_messages, upto)
-        return arrived and ProbedSlice(cast("Slice", arrived), self.at)
+        return arrived and cast("Slice", ProbedSlice(arrived, self.at))
 
 
 class ProbedSlice(Wrapper):
     """A slice with a point after its summary."""
 
-    path: str
-    expected: Mapping[int, int | None]
-    volume: Volume | None
-
     def parse(self, partial: pa.Table) -> Slice:
         """Parse the slice, and keep the point."""
-        return ProbedSlice(self.inner.parse(partial), self.at)
+        return cast("Slice", ProbedSlice(self.inner.parse(partial), self.at))
 
     def summarise(self, latest: int) -> pa.Table:
         """Summarise, then call the probe."""

@@ -16,8 +16,7 @@ from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import TableRefused, TopologyRefused
 from windrow.model import messages, tables
 from windrow.model.floors import Floors, FloorsByVersion
-from windrow.runtime.algorithm import DepotPlan, Options, Plan
-from windrow.runtime.plans import Plans
+from windrow.runtime.algorithm import Algorithm, DepotPlan, Options, Plan, Plans
 from windrow.runtime.progress import LedgerState
 from windrow.topology.arrow_state import ArrowState
 from windrow.topology.event import event_rows, scheduled
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Functions:
+class Functions(Algorithm):
     """Runs the functions of a topology over the rows of a microbatch; `engines` read its depots, by name."""
 
     topology: Topology
@@ -78,10 +77,6 @@ class Functions:
         """Return no floors if an event is due or not scheduled yet, else None."""
         due = scheduled(primed.fence.rows)
         return Floors.empty() if any(due.get(name, now) <= now for name in self.topology.events) else None
-
-    def follow(self, primed: LedgerState) -> Floors:  # noqa: ARG002 - the same in every state
-        """Return no floors: a topology has none."""
-        return Floors.empty()
 
     def process(self, plan: Plan) -> MicrobatchResult:
         """Return the rows that the functions change, the events that fired, and what the format rejected."""

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from windrow.columnar.arrow import plain
 from windrow.delta.locations import is_name, reference
 from windrow.delta.table import history, open_table, reading
-from windrow.engine.protocol import WholeEngine
+from windrow.engine.protocol import Engine
 from windrow.errors import NotFound
 from windrow.model.commits import note_of
 from windrow.topology.state import State
@@ -111,7 +111,7 @@ def history_rows(location: str, columns: list[str]) -> pa.Table:
     return plain(found).sort_by([("microbatch", "ascending"), ("depot", "ascending")])
 
 
-def history_of(engine: WholeEngine) -> list[Row]:
+def history_of(engine: Engine) -> list[Row]:
     """Return the rows of the history in order."""
     rows: list[Row] = history_rows(str(engine.path_of("ledger")), HISTORY).to_pylist()
     return rows

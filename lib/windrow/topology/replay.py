@@ -25,7 +25,7 @@ import pyarrow as pa
 from windrow.errors import DepotChanged, TableRefused
 from windrow.model.clock import Clock
 from windrow.model.timestamps import microseconds_of
-from windrow.runtime.plans import Planned
+from windrow.runtime.algorithm import Planned
 from windrow.runtime.progress import LedgerState, prime
 from windrow.settings.settings import Settings
 from windrow.topology.reading import Row, counting, history_of

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from windrow.engine import choose, require_spark
 from windrow.engine.depot_rows import StateChanges
-from windrow.engine.protocol import Engine, WholeEngine
+from windrow.engine.protocol import Engine
 from windrow.errors import TableMissing, TopologyRefused
 from windrow.model.clock import Clock
 from windrow.model.results import Committed, Maintained, Role
@@ -156,7 +156,7 @@ def settings_of(topology: Topology, depot: Depot, settings: Settings) -> Setting
     return settings.model_copy(update=values)
 
 
-def engine_of(topology: Topology, depot: Depot, settings: Settings, session: Any = None) -> WholeEngine:
+def engine_of(topology: Topology, depot: Depot, settings: Settings, session: Any = None) -> Engine:
     """Return the engine that reads a depot. Raises MissingExtra or EngineUnavailable."""
     used = settings_of(topology, depot, settings)
     if depot.state is None:
@@ -165,12 +165,12 @@ def engine_of(topology: Topology, depot: Depot, settings: Settings, session: Any
     return _engine(topology, used, session, _changes(depot.location, depot.state, found))
 
 
-def engines_of(topology: Topology, settings: Settings, session: Any = None) -> dict[str, WholeEngine]:
+def engines_of(topology: Topology, settings: Settings, session: Any = None) -> dict[str, Engine]:
     """Return the engine of each depot, by name."""
     return {name: engine_of(topology, depot, settings, session) for name, depot in topology.depots.items()}
 
 
-def _engine(topology: Topology, used: Settings, session: Any, rows: bool | StateChanges = True) -> WholeEngine:
+def _engine(topology: Topology, used: Settings, session: Any, rows: bool | StateChanges = True) -> Engine:
     if choose(used.engine, session) == "embedded":
         from windrow.engine.embedded.engine import EmbeddedEngine
 

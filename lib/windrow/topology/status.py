@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.engine.protocol import WholeEngine
+from windrow.engine.protocol import Engine
 from windrow.errors import NotFound
 from windrow.model import tables
 from windrow.model.timestamps import time_text
@@ -73,7 +73,7 @@ def standing(topology: Topology, settings: Settings, session: Any = None) -> Sta
     )
 
 
-def require_run(topology: Topology, engine: WholeEngine) -> None:
+def require_run(topology: Topology, engine: Engine) -> None:
     """Raise NotFound if there is no table of states yet."""
     if engine.ledger() is None:
         raise NotFound(
@@ -82,7 +82,7 @@ def require_run(topology: Topology, engine: WholeEngine) -> None:
         )
 
 
-def microbatches(topology: Topology, engine: WholeEngine, last: int) -> list[dict[str, Any]]:
+def microbatches(topology: Topology, engine: Engine, last: int) -> list[dict[str, Any]]:
     """Return the last microbatches of a topology in order. Raises NotFound if it never ran."""
     require_run(topology, engine)
     names = [name for name, _ in (*tables.HISTORY, *tables.TOPOLOGY_FIELDS) if name not in HIDDEN]
@@ -95,7 +95,7 @@ def microbatches(topology: Topology, engine: WholeEngine, last: int) -> list[dic
 HIDDEN = {"clocks", "columns", "opened", "closed", "due", "event", "option", "option_value"}
 
 
-def _offset(topology: Topology, name: str, engine: WholeEngine, state: DepotState) -> DepotOffset:
+def _offset(topology: Topology, name: str, engine: Engine, state: DepotState) -> DepotOffset:
     version, clocks, reached = engine.depot().version, state.sources.clock, state.reached
     return DepotOffset(
         name=name,

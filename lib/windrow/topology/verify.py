@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 from windrow.columnar.arrow import no_rows, plain
 from windrow.delta.table import open_table, reading, table_files
 from windrow.engine.arrivals import Arrivals
-from windrow.engine.protocol import WholeEngine
+from windrow.engine.protocol import Engine
 from windrow.errors import DepotChanged, OtherDepot, WindrowError
 from windrow.model import canonical, tables
 from windrow.runtime.opening import require_depot
@@ -121,7 +121,7 @@ def _check_numbers(history: list[Row], last: int) -> list[Difference]:
 
 
 def _check_depot(
-    name: str, engine: WholeEngine, settings: Settings, history: list[Row], reached: Reached
+    name: str, engine: Engine, settings: Settings, history: list[Row], reached: Reached
 ) -> tuple[DepotBooks, list[Difference], list[str]]:
     """Compare what was taken from a depot with its rows; return the books, differences and what is unchecked."""
     own = [row for row in history if row["depot"] == name]
@@ -166,7 +166,7 @@ def _check_depot(
     )
 
 
-def _check_identity(name: str, engine: WholeEngine, settings: Settings, reached: Reached) -> list[Difference]:
+def _check_identity(name: str, engine: Engine, settings: Settings, reached: Reached) -> list[Difference]:
     """Check that a depot is the table that was read, and has the last commit that was read."""
     try:
         if reached.depot_id:
@@ -186,7 +186,7 @@ def _begin(start_from: str, versions: list[int]) -> int:
     return min(versions, default=0)
 
 
-def _counted(engine: WholeEngine, first: int, last: int) -> dict[int, int]:
+def _counted(engine: Engine, first: int, last: int) -> dict[int, int]:
     """Count the rows of a depot by version, from `first` to `last`."""
     counted: dict[int, int] = {}
 

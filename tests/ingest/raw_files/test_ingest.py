@@ -19,7 +19,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from tests.clocks import NOW
 from windrow.columnar.arrow import TIME, plain
-from windrow.delta.creation import create_depot, create_raw_depot
+from windrow.delta.creation import create_depot
 from windrow.delta.table import history
 from windrow.errors import FileRefused, TableRefused, TableUnwritable
 from windrow.formats.codecs import Codec, decode, encode
@@ -240,7 +240,7 @@ class TestOnce:
         Another raw source that came in between is no conflict: both are there.
         """
         file = written(tmp_path / "file", b"abc")
-        create_raw_depot(depot)
+        create_depot(depot, None)
         real = raw_depot.RawDepot._added
 
         def second(self: Any, table: DeltaTable, given: Any, begin: str | None) -> int:
@@ -387,8 +387,8 @@ class TestRefusals:
         with pytest.raises(TableRefused, match="does not hold raw chunks"):
             into(written(tmp_path / "file", b"x"))
         raw = str(tmp_path / "raw")
-        create_raw_depot(raw)
-        create_raw_depot(raw)
+        create_depot(raw, None)
+        create_depot(raw, None)
         with pytest.raises(TableRefused, match="holds raw chunks, not messages"):
             create_depot(raw, pa.string())
 

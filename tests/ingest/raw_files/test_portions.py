@@ -12,7 +12,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from tests.clocks import NOW
 from tests.ingest.raw_files.test_ingest import contents, files_of, named, rows, written
-from windrow.delta.creation import create_raw_depot
+from windrow.delta.creation import create_depot
 from windrow.errors import FileRefused, TableUnwritable
 from windrow.formats.codecs import decode, encode
 from windrow.ingest.raw_files import Coded, RawIngested, ingest
@@ -275,7 +275,7 @@ class TestSomebodyElse:
         A raw source that another process brought further meanwhile is not added to at a place that is taken.
         """
         file = written(tmp_path / "file", CONTENT)
-        create_raw_depot(depot)
+        create_depot(depot, None)
         known = [Transaction(f"begun:{file}", 5)]
 
         def progress(done: int, total: int | None) -> None:

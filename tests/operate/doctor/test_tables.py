@@ -15,7 +15,7 @@ from tests.clocks import NOW, ManualClock
 from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import HOUR, SECOND, Row, message, table
-from windrow.delta.creation import create_raw_depot
+from windrow.delta.creation import create_depot
 from windrow.operate.doctor import CODES, Finding, examine
 from windrow.operate.doctor import ledger as of_ledger
 
@@ -184,7 +184,7 @@ class TestDepot:
         A raw depot needs a format, and columns that the mapping makes of its fields.
         """
         world.depot = str(tmp_path / "raw")
-        create_raw_depot(world.depot)
+        create_depot(world.depot, None)
         assert "WINDROW-SETTINGS" in of(seen(world), "depot-columns").what
         chosen = {"type": "csv", "fields": {"key": "string", "type": "string", "ts": "timestamp[us]"}}
         assert "event_time" in of(seen(world, format=chosen), "depot-columns").what

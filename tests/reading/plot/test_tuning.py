@@ -5,7 +5,7 @@ import pytest
 
 from tests.messages import SECOND
 from tests.reading.test_tuning import late, recorded
-from windrow.batching import Rules
+from windrow.batching.rules import Rules
 from windrow.errors import NotFound
 from windrow.reading import plot
 from windrow.reading.tuning import tune

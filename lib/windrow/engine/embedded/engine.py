@@ -16,10 +16,10 @@ from pyarrow.parquet import ParquetFile
 from windrow.batching.step import Step
 from windrow.columnar.arrow import plain
 from windrow.delta.changes import changes, without_feed
-from windrow.delta.creation import add_columns, create_depot, create_ledger, create_raw_depot
+from windrow.delta.creation import add_columns, create_depot, create_ledger
 from windrow.delta.locations import is_name, local_path
 from windrow.delta.lock import commit_lock
-from windrow.delta.log import DeltaRsLog, Log, added, identity, ledger_schema_of, require_ledger
+from windrow.delta.log import DeltaRsLog, added, identity, ledger_schema_of, require_ledger
 from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.delta.table import (
     UNTRIMMED,
@@ -37,13 +37,11 @@ from windrow.delta.table import (
 from windrow.engine.arrivals import Arrivals, Arrived, Listed, Slice
 from windrow.engine.choice import TRANSACTION
 from windrow.engine.conversion import Conversion
-from windrow.engine.depot_and_ledger import DepotAndLedger
 from windrow.engine.depot_rows import StateChanges
 from windrow.engine.embedded.ledger_files import FileCache, LedgerFiles
-from windrow.engine.notes import LocalNotes, Notes, StoredNotes
-from windrow.engine.protocol import Input, Live, Merged, TableMaintenance
+from windrow.engine.notes import LocalNotes, StoredNotes
+from windrow.engine.protocol import Engine, Input, Live, Merged, Notes
 from windrow.engine.result import MicrobatchResult, needed, process_on_driver
-from windrow.engine.slices import version_of
 from windrow.errors import (
     BrokenPromise,
     DepotChanged,
@@ -66,51 +64,36 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddedArrivals:
+class EmbeddedArrivals(Arrivals):
     """New versions of the depot; each slice is a separate read of its versions."""
 
-    location: str
     snapshot: Snapshot
-    listed: Listed
-    counts: Mapping[int, int | None]
-    byte_count: Mapping[int, int]
-    on_depot_delete: str
-    conversion: Conversion
-    last: int
 
-    def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
-        """Return the next slice, None at the end."""
-        left = {at: count for at, count in self.counts.items() if upto is None or at <= upto}
-        while versions := self.conversion.next_versions(left, self.byte_count, version, max_messages):
-            if self.on_depot_delete == "ignore" and self.counts[versions[0]] is None:
-                self._require_feed(versions[0])
-            feed = self._feed(versions[0], versions[-1])
-            # guard: read-as-listed
-            self._require_listed()
-            counts = {at: self.counts[at] for at in versions}
-            inserted = pc.is_in(feed[CHANGE], pa.array(self.conversion.arriving))
-            rows = self.conversion.new_rows(self._mapped(feed), inserted, self.on_depot_delete)
-            present = set(version_of(rows).unique().to_pylist())
-            filled = [at for at in versions if counts[at] or at in present]
-            if filled:
-                return self.conversion.cut(rows, counts, filled, self.conversion.apply)
-            version = versions[-1]
-        return None
+    def _slice(self, counts: Mapping[int, int | None]) -> Arrived | None:
+        first, last = min(counts), max(counts)
+        if self.settings.on_depot_delete == "ignore" and counts[first] is None:
+            self._require_feed(first)
+        feed = self._feed(first, last)
+        # guard: read-as-listed
+        self._require_listed()
+        inserted = pc.is_in(feed[CHANGE], pa.array(self.conversion.arriving))
+        rows = self.conversion.new_rows(self._mapped(feed), inserted, self.settings.on_depot_delete)
+        return self._filled(rows, counts, self.conversion.apply)
 
     def _require_listed(self) -> None:
         """Raise DepotChanged if another table has replaced the depot since its log was listed."""
-        with reading(self.location, "depot"):
+        with reading(self.settings.depot, "depot"):
             same = self.snapshot.is_in_log()
         if not same:
             raise DepotChanged(
-                f"the depot {self.location} was replaced by another table while it was read",
+                f"the depot {self.settings.depot} was replaced by another table while it was read",
                 "Nothing was written. Bring the depot back, or begin a new ledger (--ledger).",
             )
 
     def _require_feed(self, version: int) -> None:
         """Raise DepotUnreadable for a version that changed rows while the feed was off: old rows would look new."""
-        with reading(self.location, "depot"):
-            properties = DeltaTable(self.location, version=version).metadata().configuration
+        with reading(self.settings.depot, "depot"):
+            properties = DeltaTable(self.settings.depot, version=version).metadata().configuration
         # guard: feed-was-off
         if properties.get(FEED) != "true":
             raise without_feed(version)
@@ -135,11 +118,10 @@ class EmbeddedArrivals:
         return mapped
 
 
-class EmbeddedEngine(DepotAndLedger):
+class EmbeddedEngine(Engine):
     """Reads and commits with delta-rs; tables are paths."""
 
     name = "embedded"
-    session_at_work = None
 
     def __init__(self, settings: Settings, rows: bool | StateChanges = False) -> None:
         """Remember where the tables are; nothing is opened yet. Raises EngineUnavailable for catalog names.
@@ -150,16 +132,12 @@ class EmbeddedEngine(DepotAndLedger):
         self._depot, self._ledger = _path(settings.depot), _path(settings.ledger)
         self._cache = FileCache()
 
-    def _log(self, location: str) -> Log:
+    def _log(self, location: str) -> DeltaRsLog:
         return DeltaRsLog(location)
 
-    def create_depot(self, payload: pa.DataType, keep: str) -> None:
+    def create_depot(self, payload: pa.DataType | None, keep: str) -> None:
         """Create an empty depot unless it exists."""
         create_depot(self._depot, self._created_type(payload), keep)
-
-    def create_raw_depot(self, keep: str) -> None:
-        """Create an empty raw depot unless it exists."""
-        create_raw_depot(self._depot, keep)
 
     def create_ledger(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, unless it exists.
@@ -168,10 +146,6 @@ class EmbeddedEngine(DepotAndLedger):
         """
         Conversion.of(self._settings, self.depot(), self._as_rows).require_embedded()
         create_ledger(self._ledger, first, keep)
-
-    def create_views(self, missing: bool = False) -> list[str]:
-        """Create nothing: a path has no views."""
-        return []
 
     def add_columns(self, columns: pa.Schema) -> None:
         """Add columns to the ledger."""
@@ -182,7 +156,7 @@ class EmbeddedEngine(DepotAndLedger):
         """Return where the files of `depot` or `ledger` lie."""
         return self._depot if table == "depot" else self._ledger
 
-    def table_maintenance(self, table: str, location: str | None = None) -> TableMaintenance:
+    def table_maintenance(self, table: str, location: str | None = None) -> DeltaRsMaintenance:
         """Return the maintenance of the engine's `depot` or `ledger`, or of such a table at another `location`."""
         return DeltaRsMaintenance(self.path_of(table) if location is None else _path(location), table)
 
@@ -280,8 +254,7 @@ class EmbeddedEngine(DepotAndLedger):
             conversion = Conversion.of(self._settings, depot, self._as_rows)
             new = {version: count for version, count in conversion.counts(counts).items() if count != 0}
             byte_count, listed = conversion.byte_count(log, after, upto), Listed.of(depot.id, after + 1, commits)
-            deleting = self._settings.on_depot_delete
-            handle(EmbeddedArrivals(self._depot, snapshot, listed, new, byte_count, deleting, conversion, upto))
+            handle(EmbeddedArrivals(listed, new, byte_count, self._settings, conversion, upto, snapshot))
 
     def process(self, step: Step, arrived: Slice | None, live: Live) -> MicrobatchResult:
         """Run a step over the messages that arrived (None: a tick) and the open batches that it needs."""

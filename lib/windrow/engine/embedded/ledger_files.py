@@ -12,7 +12,9 @@ Open batches are kept in files of about `OPEN_BYTES`, in the order of their ids 
 statistics show whether a file can hold a stream, and when its first window ends. So a microbatch that changes few of
 many open batches reads and writes few files. Final rows are added in files of at most `FINAL_BYTES`.
 
-A file leaves out columns that are NULL in all of its rows: Delta's readers fill them in.
+A file leaves out columns that are NULL in all of its rows: Delta's readers fill them in. Columns of batches whose
+values repeat get a dictionary. Building one and then giving it up took two fifths of the time of writing. Most times
+and sequences occur once, so they get none; for payloads a sample decides.
 """
 
 from __future__ import annotations
@@ -33,7 +35,6 @@ from deltalake.transaction import AddAction, RemoveAction
 from windrow.columnar.arrow import counted, no_rows, plain, where
 from windrow.delta.statistics import statistics
 from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
-from windrow.engine.embedded.encoding import with_dictionary
 from windrow.engine.embedded.pruning import STATISTICS, Extent, FilePruner
 from windrow.engine.protocol import Merged, ended_in
 from windrow.errors import LedgerMoved, first_line
@@ -49,6 +50,9 @@ SMALL_BYTES = 100_000  # on disk
 FINAL_BYTES = 256_000_000
 KEPT_BYTES = 128_000_000
 OVERLAPS = 16  # files of a topology's state, before all are written again in the order of ids
+SAMPLED = 1_000  # batches whose payloads decide whether a dictionary is worthwhile
+ELEMENT = "messages.list.element."
+PLAIN = ("event_time", "received_at", "sequence")
 PRUNED_IDS = 10_000  # more ids are likely in all files
 
 
@@ -272,6 +276,37 @@ def live_files(table: DeltaTable, columns: Sequence[str]) -> Iterator[File]:
     wanted = [name for name in ("path", STATE, "size_bytes", *STATISTICS) if name in live.column_names]
     for said in counted(live.select(wanted)).to_pylist():
         yield File(said["path"], said[STATE], said["size_bytes"], Extent.of(said))
+
+
+def without_dictionary(rows: pa.Table | None) -> list[str]:
+    """Return the message columns to write without a dictionary; `rows` is None if they are not on the driver."""
+    if rows is not None and _has_messages(rows.schema) and _differ(rows):
+        return [ELEMENT + name for name in (*PLAIN, "payload")]
+    return [ELEMENT + name for name in PLAIN]
+
+
+def with_dictionary(rows: pa.Table) -> list[str]:
+    """Return the columns to write with a dictionary: the flat ones, and message columns that repeat."""
+    flat = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
+    without = without_dictionary(rows)
+    return flat + [name for name in (ELEMENT + "type", ELEMENT + "payload") if name not in without]
+
+
+def _has_messages(schema: pa.Schema) -> bool:
+    """Tell whether the rows are batches; the states of a topology may have any columns."""
+    found = schema.field("messages").type if "messages" in schema.names else None
+    kind = found.value_type if found is not None and pa.types.is_list(found) else None
+    return kind is not None and pa.types.is_struct(kind) and kind.get_field_index("payload") >= 0
+
+
+def _differ(rows: pa.Table) -> bool:
+    """Tell whether most payloads in a sample of batches are distinct."""
+    step = max(1, rows.num_rows // SAMPLED)
+    sample = rows["messages"].take(pa.array(np.arange(0, rows.num_rows, step)))
+    payloads = pc.struct_field(pc.list_flatten(sample), "payload")
+    if pa.types.is_struct(payloads.type):
+        return True
+    return pc.count_distinct(payloads).as_py() > len(payloads) / 2
 
 
 def _with_columns(rows: pa.Table, wanted: pa.Schema) -> pa.Table:

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from windrow.delta.locations import reference
 from windrow.engine.choice import OVERWRITE
-from windrow.engine.embedded import encoding
+from windrow.engine.embedded.ledger_files import without_dictionary
 from windrow.engine.protocol import Live, Merged
 from windrow.engine.result import Rows
 from windrow.engine.spark.frames import frame_of
@@ -64,11 +64,13 @@ class SparkCommit:
         set_for_it = {NOTE: self.note} | WHOLE_TIMES | WHOLE_FILES | NO_CHECKSUM
         if self.form != OVERWRITE or not isinstance(rows, pa.Table):
             set_for_it |= {"spark.sql.files.maxRecordsPerFile": str(FILE_ROWS)}
+        plain = without_dictionary(rows if isinstance(rows, pa.Table) else None)
+        set_for_it |= {f"parquet.enable.dictionary#{name}": "false" for name in plain}
         try:
             with (
                 # guard: spark-transaction-id
                 configured(self.session, NO_TRANSACTION_ID),
-                configured(self.session, set_for_it | _encodings(rows)),
+                configured(self.session, set_for_it),
                 configured(self.session, INTERPRETED) if small else nullcontext(),
             ):
                 if self.form != OVERWRITE:
@@ -140,12 +142,6 @@ class SparkCommit:
         return found.cast(pa.string())
 
 
-def _encodings(rows: Rows) -> dict[str, str]:
-    """Return the settings that write message columns without a dictionary."""
-    names = encoding.without_dictionary(rows if isinstance(rows, pa.Table) else None)
-    return {f"parquet.enable.dictionary#{name}": "false" for name in names}
-
-
 def _without(live: pa.Table, ids: pa.ChunkedArray) -> pa.Table:
     """Return the live rows without those of the given ids."""
     # guard: overwrite-keeps-unchanged
@@ -163,7 +159,9 @@ def _merge_sql(ledger: str, columns: list[str], token: str, ids: Sequence[str] |
     fenced, absent = _fenced(f"NOT (t.token <=> '{token}')"), _fenced("true")
     update = ", ".join(f"{name} = {fenced if name == 'token' else f's.{name}'}" for name in columns)
     insert = ", ".join(absent if name == "token" else f"s.{name}" for name in columns)
-    named = " OR ".join(f"t.id = '{one}'" for one in ids) if ids and _can_be_named(ids) else "true"
+    few = ids if ids and len(ids) <= BY_ID else ()
+    meant = any(sign in one for one in few for sign in ("${", "'", "\\"))  # such an id has a meaning in SQL
+    named = " OR ".join(f"t.id = '{one}'" for one in few) if few and not meant else "true"
     return (
         # guard: merge-live-files-only
         f"MERGE INTO {ledger} t USING {SOURCE} s ON t.{tables.live_states(columns)} AND ({named}) AND t.id = s.id "
@@ -171,8 +169,3 @@ def _merge_sql(ledger: str, columns: list[str], token: str, ids: Sequence[str] |
         f"WHEN MATCHED THEN UPDATE SET {update} "
         f"WHEN NOT MATCHED THEN INSERT ({', '.join(columns)}) VALUES ({insert})"
     )
-
-
-def _can_be_named(ids: Sequence[str]) -> bool:
-    """Tell whether a statement may list the ids: they are few, and have no characters with a meaning in SQL."""
-    return len(ids) <= BY_ID and not any(sign in one for one in ids for sign in ("${", "'", "\\"))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 from uuid import uuid4
 
 import pyarrow as pa
@@ -36,14 +36,13 @@ from windrow.engine.conversion import Conversion
 from windrow.engine.embedded.engine import added_rows, ungrown
 from windrow.engine.protocol import Input, Live, Merged, no_messages
 from windrow.engine.result import MicrobatchResult, Rows, needed, process_on_driver
-from windrow.engine.spark.appended import with_files, with_versions
 from windrow.engine.spark.commit import BEYOND, SparkCommit
 from windrow.engine.spark.errors import BAD_VALUE, translated
-from windrow.engine.spark.executors import ExecutorInput, process_on_executors
+from windrow.engine.spark.executors import ExecutorInput, ExecutorsSlice, process_on_executors
 from windrow.engine.spark.frames import frame_of, schema_of
 from windrow.engine.spark.open_batches import UNCACHED, SparkOpen, brought
 from windrow.engine.spark.session_settings import WHOLE_TIMES, configured, takes
-from windrow.engine.spark.stream import SparkArrivals, Take, failure_in
+from windrow.engine.spark.stream import SparkArrivals, Take, failure_in, feed_of, with_files, with_versions
 from windrow.engine.spark.tables import SparkTables
 from windrow.errors import DepotUnreadable, ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
@@ -150,9 +149,8 @@ class SparkEngine(SparkTables):
         if after is None:
             return cast("DataFrame", given.handle)
         upto = cast("Table", given.table).version
-        versions = {"startingVersion": after + 1, "endingVersion": upto}
         try:
-            feed = self._root.read.format("delta").options(readChangeFeed=True, **versions).load(_file(given.file))
+            feed = feed_of(self._root, _file(given.file), after + 1, upto)
             others = plain(feed.where(F.col(CHANGE) != "insert").limit(1).toArrow())
         except PySparkException as error:
             raise ungrown(given.file, after, error) from error
@@ -191,8 +189,11 @@ class SparkEngine(SparkTables):
         added(commits, after, upto)  # raises before the stream does if a version is gone
         # guard: depot-by-files
         self._by_files = not self.depot().feed
-        if self._as_rows and not self._by_files:
-            self._read_feed(after + 1, upto, handle)
+        if self._as_rows and not self._by_files:  # a topology has several depots in one microbatch
+            try:
+                self.take(feed_of(self._root, self._depot, after + 1, upto), after + 1, upto, handle)
+            except PySparkException as error:
+                raise translated(error) from error
             return None
         try:
             self._stream(Take(self, after + 1, upto, handle))
@@ -202,20 +203,6 @@ class SparkEngine(SparkTables):
             self._by_files = True
             self._stream(Take(self, after + 1, upto, handle))
         return self._history(after) if self.remote else None
-
-    def _read_feed(self, first: int, last: int, handle: Callable[[Arrivals], None]) -> None:
-        """Read the changes of these versions without a stream: a topology has several depots in one microbatch."""
-        versions = {"startingVersion": first, "endingVersion": last}
-        reader = self._root.read.format("delta").options(readChangeFeed=True, **versions)
-        try:
-            self.take(
-                reader.table(reference(self._depot)) if is_name(self._depot) else reader.load(self._depot),
-                first,
-                last,
-                handle,
-            )
-        except PySparkException as error:
-            raise translated(error) from error
 
     def _stream(self, take: Take) -> None:
         """Stream the changes, or without a change feed the files, until `take` has handled all."""
@@ -251,8 +238,7 @@ class SparkEngine(SparkTables):
                 changes = self._changes(frame, begin, upto, table.version)
                 mapped = conversion.mapped(changes)
                 known = conversion.counts(counts)
-                deleting, most = chosen.on_depot_delete, chosen.max_driver_messages
-                arrivals = SparkArrivals.of(mapped, listed, known, byte_count, deleting, most, conversion, kept)
+                arrivals = SparkArrivals.of(mapped, listed, known, byte_count, chosen, conversion, kept)
                 if arrivals.last is None:
                     return begin
                 handle(arrivals)
@@ -303,8 +289,8 @@ class SparkEngine(SparkTables):
     def executor_input(self, arrived: Slice | None, schema: pa.Schema, microbatch: int) -> ExecutorInput:
         """Return the arrived messages and other rows as frames, for a ledger with columns `schema`."""
         if arrived is not None and arrived.path == "executors":
-            there = cast("FramesArrived", arrived)
-            return ExecutorInput(there.frame, there.rows, there.extra_frames(microbatch, schema))
+            there = cast("ExecutorsSlice", arrived)
+            return ExecutorInput(there.messages, there.rows, there.extra_frames(microbatch, schema))
         messages = no_messages(schema) if arrived is None else arrived.table()
         extra = [] if arrived is None else arrived.extra_rows(microbatch, schema)
         frames = [frame_of(self._session, rows) for rows in extra if rows.num_rows]
@@ -336,27 +322,12 @@ class SparkEngine(SparkTables):
         return SparkCommit(self._session, self._ledger, live, token, note, form)
 
 
-class FramesArrived(Slice, Protocol):
-    """A slice whose messages are on the executors."""
-
-    @property
-    def frame(self) -> DataFrame:
-        """Return the messages."""
-
-    @property
-    def rows(self) -> int:
-        """Return the number of messages."""
-
-    def extra_frames(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
-        """Return the other ledger rows that a raw depot gives, with `known`."""
-
-
 def _rows(arrived: Slice | None) -> int:
     """Return how many messages arrived."""
     if arrived is None:
         return 0
     if arrived.path == "executors":
-        return cast("FramesArrived", arrived).rows
+        return cast("ExecutorsSlice", arrived).rows
     return int(arrived.table().num_rows)
 
 

@@ -18,18 +18,18 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.batching.step import Step, timeouts
 from windrow.columnar.arrow import plain
+from windrow.engine.arrivals import Slice, require_text
 from windrow.engine.depot_rows import summary_of
 from windrow.engine.protocol import Live
 from windrow.engine.result import Counts, MicrobatchResult
-from windrow.engine.slices import require_text
 from windrow.engine.spark.open_batches import SparkOpen
+from windrow.formats.raw.byte_counts import Volume
 from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.commits import VERSION
 from windrow.model.floors import Floors
 from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatches
-from windrow.model.soundness import require_batches
-from windrow.model.tables import CHANGED
+from windrow.model.tables import CHANGED, require_batches
 
 ROWS_OF_A_PARTITION = 200_000
 IN_ORDER = 2_000_000  # messages, new and open; from here on streams are sorted
@@ -37,39 +37,20 @@ Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
-class ExecutorsSlice:
-    """Whole depot versions as a Spark frame of messages with `version`, made by `of`."""
+class ExecutorsSlice(Slice):
+    """Whole depot versions as a Spark frame of messages with `version`, whose payloads get the type `payload`."""
 
     messages: DataFrame
     expected: Mapping[int, int | None]
     rows: int
     payload: pa.DataType
     path: str = "executors"
-    volume: None = None
-
-    @classmethod
-    def of(
-        cls, messages: DataFrame, expected: Mapping[int, int | None], rows: int, payload: pa.DataType
-    ) -> ExecutorsSlice:
-        """Return the slice of messages, whose payloads get the type `payload`.
-
-        Without a column `source` they belong to the default source.
-        """
-        source = message_columns.DEFAULTS["source"]
-        known = messages if "source" in messages.columns else messages.withColumn("source", F.lit(source))
-        return cls(known, expected, rows, payload)
-
-    def parse(self, partial: pa.Table) -> ExecutorsSlice:
-        """Return itself: these are messages."""
-        return self
+    volume: Volume | None = None
 
     def summarise(self, latest: int) -> pa.Table:
         """Return `messages.summarise` of all rows: each executor summarises what it reads."""
         parts = self.messages.mapInArrow(_summarising(latest, self.payload), from_arrow_schema(message_columns.SUMMARY))
         return message_columns.combine(plain(parts.toArrow()).cast(message_columns.SUMMARY))
-
-    def streams(self) -> None:
-        """Return None: only the executors know the streams."""
 
     def table(self) -> pa.Table:
         """Bring the messages to the driver."""
@@ -77,18 +58,15 @@ class ExecutorsSlice:
         require_text(arrived)
         return arrived
 
-    def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
-        """Return nothing: all there is are messages."""
-        return []
-
-    @property
-    def frame(self) -> DataFrame:
-        """Return the messages."""
-        return self.messages
-
     def extra_frames(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
         """Return nothing: all there is are messages."""
         return []
+
+
+def with_source(messages: DataFrame) -> DataFrame:
+    """Return messages with a column `source`; without one they belong to the default source."""
+    source = message_columns.DEFAULTS["source"]
+    return messages if "source" in messages.columns else messages.withColumn("source", F.lit(source))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from inspect import signature
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 from pyspark import StorageLevel
@@ -32,16 +31,12 @@ def frame_of(session: SparkSession, table: pa.Table) -> DataFrame:
     """
     if table.num_rows == 0:
         return session.createDataFrame(table.schema.empty_table(), from_arrow_schema(table.schema))
-    # guard: empty-chunk
-    return session.createDataFrame(_in_large_chunks(table))
-
-
-def _in_large_chunks(table: pa.Table) -> pa.Table:
-    """Return the rows with large chunks unchanged, followed by one chunk of all others."""
     batches = table.to_batches()
-    small = [batch for batch in batches if batch.num_rows < LARGE]
-    together = pa.Table.from_batches(small, table.schema).combine_chunks()
-    return pa.Table.from_batches([*(batch for batch in batches if batch.num_rows >= LARGE), *together.to_batches()])
+    large = [batch for batch in batches if batch.num_rows >= LARGE]
+    small = pa.Table.from_batches([batch for batch in batches if batch.num_rows < LARGE], table.schema)
+    # guard: empty-chunk
+    table = pa.Table.from_batches([*large, *small.combine_chunks().to_batches()])
+    return session.createDataFrame(table)
 
 
 class Kept:
@@ -65,11 +60,3 @@ class Kept:
         if frame is not None:
             with suppress(PySparkException):
                 frame.unpersist()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.release()

@@ -7,12 +7,13 @@ from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from windrow.columnar.arrow import plain
 from windrow.delta.log import Table, commits
+from windrow.delta.logfiles import entry_path
 from windrow.delta.store_errors import cause_of
 from windrow.delta.table import unreadable
-from windrow.engine.spark.appended import files_in_log
 from windrow.errors import TableRefused
 from windrow.model import chunks
 from windrow.model.commits import FEED, Commit
@@ -75,7 +76,7 @@ class SparkLog:
     def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
         """Return the names of the files that versions added, with the version; and which versions removed rows."""
         found = detail(self.session, self.reference)
-        return ({}, set()) if found is None else files_in_log(self.session, found["location"], first, last)
+        return ({}, set()) if found is None else _files_in_log(self.session, found["location"], first, last)
 
     def _since(self, since: int, upto: int | None) -> list[dict[str, Any]]:
         """Return the commits from a version on: those that are known if they reach up to `upto`, or else all."""
@@ -154,3 +155,19 @@ NO_TABLE = (
     "TABLE_OR_VIEW_NOT_FOUND",
     "SCHEMA_NOT_FOUND",
 )
+
+
+def _files_in_log(session: SparkSession, location: str, first: int, last: int) -> tuple[dict[str, int], set[int]]:
+    """Return what the log of a table at a path says of versions, as `Log.files_added` does."""
+    entries = [f"{location}/{entry_path(version)}" for version in range(first, last + 1)]
+    action = "STRUCT<path: STRING, dataChange: BOOLEAN>"
+    lines = session.read.schema(f"add {action}, remove {action}").json(entries)
+    lines = lines.where("add.dataChange OR (remove IS NOT NULL AND coalesce(remove.dataChange, true))")
+    names, removing = {}, set()
+    for path, entry in lines.select("add.path", F.input_file_name()).collect():
+        version = int(entry.rsplit("/", 1)[-1].split(".")[0])
+        if path is None:
+            removing.add(version)
+        else:
+            names[path.rsplit("/", 1)[-1]] = version
+    return names, removing

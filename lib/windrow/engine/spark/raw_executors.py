@@ -8,8 +8,8 @@ sources that are not plain, go through the stage on the driver.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -17,19 +17,27 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.columnar.arrow import plain
+from windrow.engine.arrivals import require_whole
 from windrow.engine.conversion import Conversion
-from windrow.engine.raw_slices import FormattedSlice, RawSlice, refused_rows, require_whole, staged_rows, with_rejected
-from windrow.engine.spark.executors import Batches, ExecutorsSlice
+from windrow.engine.raw_slices import FormattedSlice, RawSlice, refused_rows, staged_rows, with_rejected
+from windrow.engine.spark.executors import Batches, ExecutorsSlice, with_source
 from windrow.engine.spark.frames import Kept, frame_of
 from windrow.engine.spark.session_settings import configured, knows
-from windrow.formats.format import Format
+from windrow.formats.format import Format, format_of
 from windrow.formats.part import FormatPart
 from windrow.formats.raw.arrived import REQUIRED
 from windrow.formats.raw.byte_counts import Volume
-from windrow.formats.raw.passes import Bodies, Rests, number_name, parse_bodies, parsed_schema
 from windrow.formats.raw.stage import REJECTS, Staged, stage
-from windrow.formats.raw.two_passes import SUMMARIES, Plan, summarise
-from windrow.formats.settings import format_of
+from windrow.formats.raw.two_passes import (
+    SUMMARIES,
+    Bodies,
+    Plan,
+    Rests,
+    number_name,
+    parse_bodies,
+    parsed_schema,
+    summarise,
+)
 from windrow.model.chunks import FIRST, RAW
 from windrow.model.commits import VERSION
 
@@ -66,7 +74,7 @@ class RawExecutorsSlice:
 
     def _passes(self, partial: pa.Table) -> tuple[Plan, DataFrame, Rests] | None:
         """Make both passes; repeat them without sources that looked plain but have too long records."""
-        summaries = _arrow(_mapped(self.rows, _summarising(self.format.limits), SUMMARIES)).cast(SUMMARIES)
+        summaries = _arrow(_mapped(self.rows, _by_format(self.format.limits, summarise), SUMMARIES)).cast(SUMMARIES)
         columns, without = self.conversion.columns, frozenset[str]()
         while (plan := Plan.of(summaries, partial, self.format, without)).sources:
             parsing = _parsing(plan.bodies, self.format.limits, columns)
@@ -91,12 +99,14 @@ class RawExecutorsSlice:
         records = staged.fields.num_rows + sum(row["rows"] for row in groups if not row["bad"])
         messages = self.conversion.mapped_records(self._records(parsed, staged.fields))
         return FormattedExecutorsSlice(
-            ExecutorsSlice.of(messages, dict.fromkeys(self.expected), records, self.conversion.payload),
+            with_source(messages),
             dict.fromkeys(self.expected),
-            parsed.where(is_bad).select("reject.*"),
-            {row["version"]: row["rows"] for row in bad},
-            staged,
-            Volume(body, body - refused, refused, 0, 0) + staged.volume,
+            records,
+            self.conversion.payload,
+            volume=Volume(body, body - refused, refused, 0, 0) + staged.volume,
+            rejects=parsed.where(is_bad).select("reject.*"),
+            rejected={row["version"]: row["rows"] for row in bad},
+            staged=staged,
         )
 
     def _records(self, parsed: DataFrame, fields: pa.Table) -> DataFrame:
@@ -111,35 +121,20 @@ class RawExecutorsSlice:
 
 
 @dataclass(frozen=True, slots=True)
-class FormattedExecutorsSlice:
+class FormattedExecutorsSlice(ExecutorsSlice):
     """Whole versions of a raw depot as a frame of messages, with the executors' `rejects` and their number by version.
 
     `staged` are the results of the driver.
     """
 
-    messages: ExecutorsSlice
-    expected: Mapping[int, int | None]
-    rejects: DataFrame
-    rejected: Mapping[int, int]
-    staged: Staged
-    volume: Volume
-    path: str = "executors"
-
-    def parse(self, partial: pa.Table) -> FormattedExecutorsSlice:
-        """Return itself."""
-        return self
+    rejects: DataFrame = field(kw_only=True)
+    rejected: Mapping[int, int] = field(kw_only=True)
+    staged: Staged = field(kw_only=True)
 
     def summarise(self, latest: int) -> pa.Table:
         """Return `messages.summarise` of its messages; rejected records count as read, and every version appears."""
         rejected = Counter(self.staged.rejects["version"].to_pylist()) + Counter(self.rejected)
-        return with_rejected(self.messages.summarise(latest), rejected, self.expected)
-
-    def streams(self) -> None:
-        """Return None: only the executors know the streams."""
-
-    def table(self) -> pa.Table:
-        """Bring the messages to the driver."""
-        return self.messages.table()
+        return with_rejected(ExecutorsSlice.summarise(self, latest), rejected, self.expected)
 
     def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
         """Bring the executors' rejects to the driver, and return them with the driver's rows."""
@@ -156,16 +151,6 @@ class FormattedExecutorsSlice:
             _mapped(self.rejects, _refusing(microbatch, schema), known),
             *(frame_of(session, table) for table in here),
         ]
-
-    @property
-    def rows(self) -> int:
-        """Return how many messages there are."""
-        return self.messages.rows
-
-    @property
-    def frame(self) -> DataFrame:
-        """Return the messages."""
-        return self.messages.messages
 
 
 def _mapped(frame: DataFrame, function: Batches, schema: pa.Schema) -> DataFrame:
@@ -189,22 +174,19 @@ def _for_driver(plan: Plan) -> Column:
     return chosen
 
 
-def _summarising(section: FormatPart) -> Batches:
-    def summarising(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        format_ = format_of(section)  # decoders and the code of packages cannot be sent
-        for batch in batches:
-            yield from summarise(_chunks(plain(pa.table(batch))), format_).to_batches()
+def _by_format(section: FormatPart, function: Callable[[pa.Table, Format], pa.Table]) -> Batches:
+    """Return what an executor does with rows of a raw depot; there it makes the format, which cannot be sent."""
 
-    return summarising
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        format_ = format_of(section)
+        for batch in batches:
+            yield from function(_chunks(plain(pa.table(batch))), format_).to_batches()
+
+    return each
 
 
 def _parsing(bodies: Bodies, section: FormatPart, columns: pa.Schema) -> Batches:
-    def parsing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        format_ = format_of(section)
-        for batch in batches:
-            yield from parse_bodies(_chunks(plain(pa.table(batch))), bodies, format_, columns).to_batches()
-
-    return parsing
+    return _by_format(section, lambda rows, format_: parse_bodies(rows, bodies, format_, columns))
 
 
 def _refusing(microbatch: int, schema: pa.Schema) -> Batches:

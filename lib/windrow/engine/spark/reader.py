@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from windrow.columnar.arrow import plain
-from windrow.delta.locations import is_name, reference
+from windrow.delta.locations import reference
 from windrow.delta.log import Table
 from windrow.delta.table import missing
 from windrow.engine.conversion import Conversion
@@ -29,6 +29,7 @@ from windrow.engine.spark.engine import ALIKE, SparkEngine
 from windrow.engine.spark.log import SparkLog, detail
 from windrow.engine.spark.open_batches import brought
 from windrow.engine.spark.session_settings import configured
+from windrow.engine.spark.stream import feed_of
 from windrow.errors import NotFound, first_line
 from windrow.expressions import recorded_text
 from windrow.model import messages
@@ -161,10 +162,7 @@ class SparkDepot(SparkTable):
         return alike
 
     def _mapped(self, text: str | None, versions: list[int]) -> DataFrame:
-        reader = self.engine.session.read.format("delta").option("readChangeFeed", "true")
-        reader = reader.option("startingVersion", versions[0]).option("endingVersion", versions[-1])
-        location = self.settings.depot
-        feed = reader.table(reference(location)) if is_name(location) else reader.load(location)
+        feed = feed_of(self.engine.session, self.settings.depot, versions[0], versions[-1])
         added = feed.where((F.col(CHANGE) == "insert") & F.col(VERSION).isin(versions))
         settings = self.settings.model_copy(update={"depot_columns": json.loads(text or "{}")})
         return Conversion.of(settings, self.table).mapped(added)

@@ -1,4 +1,8 @@
-"""Cut the frames that Spark streams from the depot's change feed into slices of whole versions."""
+"""Cut the frames that Spark streams from the depot's change feed into slices of whole versions.
+
+Without a change data feed Spark reads the depot's files, and the log says which version added which file. The stream
+skips a version that changed or removed rows; the log says which these are.
+"""
 
 from __future__ import annotations
 
@@ -10,41 +14,36 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from windrow import errors
 from windrow.columnar.arrow import plain
-from windrow.engine.arrivals import Arrivals, Arrived, Listed
+from windrow.delta.locations import is_name, reference
+from windrow.engine.arrivals import Arrivals, Arrived, Listed, refuse_changes
 from windrow.engine.conversion import Conversion
 from windrow.engine.depot_rows import StateChanges, refuse_set_back, version_name
-from windrow.engine.slices import refuse_changes, version_of
-from windrow.engine.spark.executors import ExecutorsSlice, RowsOnExecutors
+from windrow.engine.spark.executors import ExecutorsSlice, RowsOnExecutors, with_source
 from windrow.engine.spark.frames import Kept
 from windrow.errors import WindrowError, first_line
 from windrow.model import tables
 from windrow.model.commits import CHANGE, COMMITTED_AT, FEED_COLUMNS, VERSION
+from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
     from windrow.engine.spark.engine import SparkEngine
 
 
 @dataclass(frozen=True, slots=True)
-class SparkArrivals:
+class SparkArrivals(Arrivals):
     """New versions of the depot in the frame of one `foreachBatch` call."""
 
     frame: DataFrame
-    listed: Listed
-    counts: Mapping[int, int | None]
-    byte_count: Mapping[int, int]
-    on_depot_delete: str
-    max_driver_messages: int
-    last: int | None
     collected: pa.Table | None
-    conversion: Conversion
     parsed: Kept
 
     @classmethod
@@ -54,8 +53,7 @@ class SparkArrivals:
         listed: Listed,
         counts: Mapping[int, int | None],
         byte_count: Mapping[int, int],
-        on_depot_delete: str,
-        max_driver_messages: int,
+        settings: Settings,
         conversion: Conversion,
         kept: ExitStack,
     ) -> SparkArrivals:
@@ -65,57 +63,44 @@ class SparkArrivals:
         persisted frames. Without persisting, each slice would read the whole frame, because `foreachBatch` passes it as
         an RDD.
         """
-        known = [count for count in counts.values() if count is not None]
+        known, most = [count for count in counts.values() if count is not None], settings.max_driver_messages
         total = sum(known) if len(known) == len(counts) else frame.count()
-        fits = total <= conversion.most_rows(max_driver_messages) and conversion.fits(byte_count)
-        feed = (
-            _collected(frame, conversion)
-            if fits and not conversion.needs_executors(total, sum(byte_count.values()), max_driver_messages)
-            else None
-        )
+        fits = total <= conversion.most_rows(most) and conversion.fits(byte_count)
+        here = fits and not conversion.needs_executors(total, sum(byte_count.values()), most)
+        feed = _collected(frame, conversion) if here else None
+        read, parsed = Kept(), Kept()
+        for one in (read, parsed):
+            kept.callback(one.release)
         if feed is None:
-            kept.enter_context(Kept()).keep(frame)
+            read.keep(frame)
         last = frame.agg(F.max(VERSION)).collect()[0][0] if feed is None else pc.max(feed[VERSION]).as_py()
         new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
-        rows = None if feed is None else conversion.new_rows(feed, feed[CHANGE], on_depot_delete)
-        parsed = kept.enter_context(Kept())
-        return cls(frame, listed, new, byte_count, on_depot_delete, max_driver_messages, last, rows, conversion, parsed)
-
-    def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
-        """Return the next slice, None at the end."""
-        left = {at: count for at, count in self.counts.items() if upto is None or at <= upto}
-        while versions := self.conversion.next_versions(left, self.byte_count, version, max_messages):
-            counts = {at: self.counts[at] for at in versions}
-            arrived = self._slice(counts)
-            if arrived is not None:
-                return arrived
-            version = versions[-1]
-        return None
+        rows = None if feed is None else conversion.new_rows(feed, feed[CHANGE], settings.on_depot_delete)
+        return cls(listed, new, byte_count, settings, conversion, last, frame, rows, parsed)
 
     def _slice(self, counts: Mapping[int, int | None]) -> Arrived | None:
-        """Return the slice of the versions with rows; one that has rows by the log stays in, whatever was read."""
+        to_messages = self.conversion.apply_on(self.frame.sparkSession)
         if self.collected is not None:
-            present = set(version_of(self.collected).unique().to_pylist())
-            filled = [at for at in counts if counts[at] or at in present]
-            return self._cut(self.collected, counts, filled) if filled else None
+            return self._filled(self.collected, counts, to_messages)
         part = self.frame.where(F.col(VERSION).between(min(counts), max(counts)))
         unknown = any(count is None for count in counts.values())
         rows = part.count() if unknown else sum(count or 0 for count in counts.values())
         if rows == 0:
             return None
         read = sum(self.byte_count.get(version, 0) for version in counts)
-        if not self.conversion.needs_executors(rows, read, self.max_driver_messages):
+        if not self.conversion.needs_executors(rows, read, self.settings.max_driver_messages):
             feed = _collected(part, self.conversion)
-            new = self.conversion.new_rows(feed, feed[CHANGE], self.on_depot_delete)
-            return None if unknown and not new.num_rows else self._cut(new, counts, list(counts))
-        if self.on_depot_delete == "error":
+            new = self.conversion.new_rows(feed, feed[CHANGE], self.settings.on_depot_delete)
+            missing = unknown and not new.num_rows
+            return None if missing else self.conversion.cut(new, counts, list(counts), to_messages)
+        if self.settings.on_depot_delete == "error":
             self._refuse(part)
         if self.conversion.verbatim:
             new, payload = _new_rows(part, self.conversion), self.conversion.payload
             return None if unknown and new.isEmpty() else RowsOnExecutors(new, counts, rows, payload)
         inserted = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION)).drop(*FEED_COLUMNS)
         if self.conversion.format is None:
-            return ExecutorsSlice.of(inserted, counts, rows, self.conversion.payload)
+            return ExecutorsSlice(with_source(inserted), counts, rows, self.conversion.payload)
         from windrow.engine.spark.raw_executors import CHUNKS, RawExecutorsSlice
 
         chunks = inserted.select(CHUNKS.names)
@@ -131,10 +116,6 @@ class SparkArrivals:
             return
         # guard: executors-depot-unchanged
         refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
-
-    def _cut(self, rows: pa.Table, counts: Mapping[int, int | None], versions: list[int]) -> Arrived:
-        """Return the slice of the given versions from collected rows."""
-        return self.conversion.cut(rows, counts, versions, self.conversion.apply_on(self.frame.sparkSession))
 
 
 def _new_rows(part: DataFrame, conversion: Conversion) -> DataFrame:
@@ -224,3 +205,27 @@ def failure_in(text: str) -> Exception | None:
         return RuntimeError(f"{name}: {message}")
     error: WindrowError = kind(message, hint)
     return error
+
+
+FILE = "_windrow_file"
+
+
+def feed_of(session: SparkSession, location: str, first: int, last: int) -> DataFrame:
+    """Return the change feed of versions of a table, read without a stream."""
+    reader = session.read.format("delta").options(readChangeFeed=True, startingVersion=first, endingVersion=last)
+    return reader.table(reference(location)) if is_name(location) else reader.load(location)
+
+
+def with_files(stream: DataFrame) -> DataFrame:
+    """Return a stream of a table's rows with the name of the file of each."""
+    return stream.withColumn(FILE, F.element_at(F.split(F.input_file_name(), "/"), -1))
+
+
+def with_versions(frame: DataFrame, files: Mapping[str, int]) -> DataFrame:
+    """Return rows with file names as a change feed would give them; `files` has the version that added each file."""
+    known = frame.sparkSession.createDataFrame(
+        [(unquote(name), at) for name, at in files.items()], f"{FILE} STRING, {VERSION} LONG"
+    )
+    rows = frame.withColumn(FILE, F.url_decode(FILE)).join(F.broadcast(known), FILE, "left")
+    unknown = F.raise_error(F.concat(F.lit("no version of the depot added the file "), FILE)).cast("long")
+    return rows.withColumn(VERSION, F.coalesce(VERSION, unknown)).withColumn(CHANGE, F.lit("insert")).drop(FILE)

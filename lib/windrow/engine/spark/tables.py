@@ -1,39 +1,50 @@
-"""Locate, create and maintain the two tables of the Spark engine, and read their logs."""
+"""Locate, create and maintain the two tables of the Spark engine and the views over them, and read their logs.
+
+A table is created with its first rows in one commit (`CREATE TABLE ... AS SELECT`), so a ledger always has its progress
+row. A second process that wants to create the table finds it there.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.delta import creation
-from windrow.delta.locations import for_spark, is_name, local_path, reference
+from windrow.delta.locations import for_spark, is_name, local_path, parts, quoted, reference
 from windrow.delta.lock import commit_lock
-from windrow.delta.log import DeltaRsLog, Log
+from windrow.delta.log import DeltaRsLog
 from windrow.delta.maintenance import DeltaRsMaintenance
-from windrow.delta.table import is_managed, missing
-from windrow.engine.depot_and_ledger import DepotAndLedger
+from windrow.delta.store_errors import cause_of
+from windrow.delta.table import is_managed, missing, unwritable
 from windrow.engine.depot_rows import StateChanges
-from windrow.engine.notes import LocalNotes, Notes, SparkNotes
-from windrow.engine.protocol import Live, TableMaintenance
-from windrow.engine.spark import catalog
+from windrow.engine.notes import LocalNotes, SparkNotes
+from windrow.engine.protocol import Engine, Live, Log, Notes, TableMaintenance
+from windrow.engine.spark.frames import frame_of
 from windrow.engine.spark.log import SparkLog, detail
 from windrow.engine.spark.maintenance import SparkMaintenance
 from windrow.engine.spark.session import bare_is_local, find_session
 from windrow.engine.spark.session_settings import NOTE, configured
 from windrow.engine.spark.stores import require_exclusion
-from windrow.model import chunks, tables
+from windrow.errors import TableMissing, TableRefused, first_line
+from windrow.model import tables
 from windrow.settings.settings import Settings
 
+FIRST = "windrow_first_rows"
+Views = Callable[[str], Mapping[str, str]]  # the query of each view by name, over a reference
 ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"  # there a path without a scheme is not on the local disk
 
 
-class SparkTables(DepotAndLedger):
+class SparkTables(Engine):
     """Depot and ledger, by paths or catalog names."""
 
     def __init__(
@@ -41,7 +52,7 @@ class SparkTables(DepotAndLedger):
         settings: Settings,
         session: SparkSession | None = None,
         rows: bool | StateChanges = False,
-        views: catalog.Views | None = None,
+        views: Views | None = None,
     ) -> None:
         """Use `session`, or the one of the platform, or start a local one.
 
@@ -76,35 +87,78 @@ class SparkTables(DepotAndLedger):
         """Return the session of the current batch, or the one on which streams start."""
         return self._session
 
-    def create_depot(self, payload: pa.DataType, keep: str) -> None:
+    def create_depot(self, payload: pa.DataType | None, keep: str) -> None:
         """Create an empty depot unless it exists."""
-        columns = tables.depot_schema(self._created_type(payload))
-        self._create(self._depot, columns.empty_table(), keep, tables.DEPOT_COMMENT)
+        columns, comment = creation.depot_columns(self._created_type(payload))
+        self._create(self._depot, columns.empty_table(), keep, comment)
         if (table := self._log(self._depot).table()) is not None:
-            creation.require_kind(table.schema, self._settings.depot, raw=False)
-
-    def create_raw_depot(self, keep: str) -> None:
-        """Create an empty raw depot unless it exists."""
-        self._create(self._depot, chunks.RAW.empty_table(), keep, chunks.COMMENT)
-        if (table := self._log(self._depot).table()) is not None:
-            creation.require_kind(table.schema, self._settings.depot, raw=True)
+            creation.require_kind(table.schema, self._settings.depot, raw=payload is None)
 
     def create_ledger(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, and the views over it, unless it exists."""
-        catalog.require_free(self._session, self._ledger, self._settings.views, self._views)
+        self._require_free()
         self._create(self._ledger, first, keep, tables.LEDGER_COMMENT, by="state")
         self.create_views()
 
     def create_views(self, missing: bool = False) -> list[str]:
-        """Create the views over a catalog ledger, or only the `missing` ones; return the names, none for a path."""
+        """Create or update the views over a catalog ledger, or create only the `missing` ones; return the names.
+
+        They are created in the schema of the setting `views`, by default that of the ledger; a path has none. Raises
+        TableRefused if another table or view has one of the names.
+        """
         if not is_name(self._ledger):
             return []
-        return catalog.create_views(self._session, self._ledger, self._settings.views, self._views, missing)
+        self._require_free()
+        raw = tables.is_over_raw(self._session.table(reference(self._ledger)).columns)
+        views = self._views_of(self._views or partial(tables.views, raw=raw))
+        mark = self._mark.replace("\\", "\\\\").replace("'", "\\'")
+        for name, select in views.items():
+            exists = self._comment(name) is not None
+            if missing and exists:
+                continue
+            try:
+                # not every catalog can replace a view
+                create = "CREATE OR REPLACE VIEW" if exists else "CREATE VIEW IF NOT EXISTS"
+                self._session.sql(f"{create} {name} COMMENT '{mark}' AS {select}")
+            except PySparkException as error:
+                raise TableRefused(
+                    f"the view {name} cannot be created: {first_line(error)}",
+                    "Fix this, then run `windrow init` again.",
+                ) from error
+        return list(views)
+
+    def _require_free(self) -> None:
+        """Raise TableRefused if another table or view has the name of one of the views over a catalog ledger."""
+        for name in self._views_of(self._views or tables.views) if is_name(self._ledger) else ():
+            if self._comment(name) not in (None, self._mark):
+                raise TableRefused(
+                    f"{name} exists, but is not a view over the ledger {self._ledger}",
+                    "Give this ledger's views a separate schema: views = 'some_schema' in windrow.toml.",
+                )
+
+    def _views_of(self, views_of: Views) -> dict[str, str]:
+        home = parts(self._settings.views) if self._settings.views else parts(self._ledger)[:-1]
+        return {quoted(*home, name): select for name, select in views_of(reference(self._ledger)).items()}
+
+    @property
+    def _mark(self) -> str:
+        return f"Windrow view over {reference(self._ledger)}"
+
+    def _comment(self, name: str) -> str | None:
+        """Return the comment of a table or view, None if it does not exist."""
+        try:
+            described = self._session.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
+        except AnalysisException as error:
+            if error.getCondition() in ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"):
+                return None
+            raise
+        return next((row["data_type"] for row in described if row["col_name"] == "Comment"), "")
 
     def add_columns(self, columns: pa.Schema) -> None:
-        """Add columns to the ledger, and to the views over it."""
+        """Add columns to the ledger, and to the views over it; they are NULL in all existing rows."""
+        listed = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in from_arrow_schema(columns))
         with self._lock(self._ledger):
-            catalog.add_columns(self._session, self._ledger, columns)
+            self._session.sql(f"ALTER TABLE {reference(self._ledger)} ADD COLUMNS ({listed})")
         self.create_views()
 
     def path_of(self, table: str) -> str | None:
@@ -142,7 +196,30 @@ class SparkTables(DepotAndLedger):
         with self._lock(location), configured(self._session, noted):
             if path is not None and not is_name(location) and self._log(location).latest() is None:
                 creation.require_empty(str(path), "ledger" if by else "depot")
-            catalog.create_table(self._session, location, rows, properties, comment, by)
+            self._create_table(location, rows, properties, comment, by)
+
+    def _create_table(
+        self, location: str, rows: pa.Table, properties: Mapping[str, str], comment: str, by: str
+    ) -> None:
+        """Create a table with its first rows unless it exists. Raises TableMissing if its schema does not exist."""
+        frame_of(self._session, rows).createOrReplaceTempView(FIRST)
+        listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+        try:
+            self._session.sql(
+                f"CREATE TABLE IF NOT EXISTS {reference(location)} USING DELTA {by and f'PARTITIONED BY ({by})'} "
+                f"COMMENT '{comment}' TBLPROPERTIES ({listed}) AS SELECT * FROM {FIRST}"
+            )
+        except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+            if cause_of(error, location) is not None:
+                raise unwritable(location, "table", error) from error
+            if isinstance(error, PySparkException) and error.getCondition() == "SCHEMA_NOT_FOUND":
+                schema = quoted(*parts(location)[:-1])
+                hint = f"CREATE SCHEMA {schema}, or name another."
+                raise TableMissing(f"there is no schema {schema}", hint) from error
+            if detail(self._session, reference(location)) is None:  # otherwise another process was faster
+                raise
+        finally:
+            self._session.catalog.dropTempView(FIRST)
 
     def _log(self, location: str) -> Log:
         path = self._path(location)

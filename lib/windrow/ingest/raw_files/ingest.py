@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from windrow.delta.creation import create_raw_depot
+from windrow.delta.creation import create_depot
 from windrow.errors import FileRefused
 from windrow.ingest.content import STANDARD_INPUT, Coded, Passed, Progress, size_of
-from windrow.ingest.raw_files.depot import RawDepot
-from windrow.ingest.raw_files.portion import Portion
+from windrow.ingest.raw_files.depot import Portion, RawDepot
 from windrow.ingest.raw_files.reading import Reading, Source
 from windrow.model.chunks import CHUNK_BYTES
 
@@ -64,7 +63,7 @@ def ingest(  # noqa: PLR0913 - the options of the command
     thread, with the bytes read so far and the total, None if that is unknown. Raises FileRefused.
     """
     sources = _sources(files, raw_source)
-    create_raw_depot(location, keep)
+    create_depot(location, None, keep)
     depot = RawDepot(location)
     for one in sources:
         depot.require_same(one.file, one.raw_source, one.byte_count)
