@@ -17,7 +17,7 @@ class Mute(Probed):
 
     def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> None:
         """Commit, and return nothing."""
-        self._engine.merge(rows, control, live, token, note)
+        self.inner.merge(rows, control, live, token, note)
 
 
 class Lossy(Probed):
@@ -32,7 +32,7 @@ class LossyArrivals(ProbedArrivals):
 
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Slice | None:
         """Return the next slice without its first row."""
-        arrived = self._arrivals.after(version, max_messages, upto)
+        arrived = self.inner.after(version, max_messages, upto)
         if arrived is None:
             return None
         messages = arrived.messages

@@ -19,7 +19,7 @@ from tests.verify.quality.damages import Damage, Rows, damage, dropping, first, 
 from tests.verify.raws import RawWorld, eventful, random_world
 from windrow.reading.delta import open_ledger
 from windrow.verify import Report, quality, verify
-from windrow.verify.invariant_checks import check_invariants
+from windrow.verify.quality.embedded import check_invariants
 
 BALANCE = {"bytes", "rejected bytes"}
 
@@ -147,7 +147,7 @@ def other_end(rows: Rows) -> None:
 
 
 DAMAGES: dict[str, tuple[Damage, set[str]]] = {
-    "rejection gone": (dropping("rejected"), {"balance", "rejected by microbatch", "refused by the format"}),
+    "rejection gone": (dropping("rejected"), {"balance", "microbatch_rejected", "refused by the format"}),
     "rejection gone from the books": (unreject, {"refused by the format", "depot versions"}),
     "content": (swap, {"refused by the format"}),
     "content gone": (
@@ -157,20 +157,20 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
     "reason": (setting("rejected", by_format("format_columns"), reason="format_cast"), {"refused by the format"}),
     "unknown reason": (
         setting("rejected", by_format("format_columns"), reason="format_mood"),
-        {"rejections of the format", "refused by the format"},
+        {"format_reason", "refused by the format"},
     ),
     "no reason of the format": (
         setting("rejected", by_format("format_columns"), reason="invalid"),
-        {"ids", "unexpected", "refused by the format", "decisions"},
+        {"rejected_id", "unexpected", "refused by the format", "decisions"},
     ),
-    "detail": (setting("rejected", by_format("format_gap"), detail=None), {"rejections of the format"}),
-    "key": (setting("rejected", by_format("format_gap"), key="k"), {"rejections of the format"}),
+    "detail": (setting("rejected", by_format("format_gap"), detail=None), {"format_detail"}),
+    "key": (setting("rejected", by_format("format_gap"), key="k"), {"format_no_message"}),
     "offset": (setting("rejected", by_format("format_columns"), offset=plus("offset", 1)), {"ids"}),
     "chunk": (setting("rejected", by_format("format_conflict"), chunk=plus("chunk", 1)), {"ids"}),
     "source": (rename, {"refused by the format"}),
     "microbatch": (
         setting("rejected", by_format("format_columns"), microbatch=plus("microbatch", 1)),
-        {"rejected by microbatch", "refused by the format"},
+        {"microbatch_rejected", "refused by the format"},
     ),
     "bytes read": (setting("microbatch", bytes_read=plus("bytes_read", 1)), {"bytes", "bytes read"}),
     "bytes framed": (setting("microbatch", bytes_framed=plus("bytes_framed", 1)), {"bytes"}),

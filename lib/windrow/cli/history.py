@@ -49,7 +49,8 @@ def history(
 
 
 def _of_topology(topology: Topology, chosen: Settings, last: int) -> list[dict[str, Any]]:
-    from windrow.topology.status import engines_of, microbatches
+    from windrow.topology.running import engines_of
+    from windrow.topology.status import microbatches
 
     rows = microbatches(topology, next(iter(engines_of(topology, chosen).values())), last)
     return [

@@ -44,6 +44,15 @@ def is_other(found: str | None, known: str | None) -> bool:
     return found.partition(":")[0] == known.partition(":")[0] and found != known
 
 
+def note_of(commit: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the note that Windrow leaves in a commit (`userMetadata`), empty if there is none."""
+    try:
+        found = json.loads(commit["userMetadata"])
+    except (KeyError, TypeError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def rows_added(commit: Mapping[str, Any]) -> int | None:
     """Return how many rows a commit (`operation, operationMetrics`) added; None if unknown."""
     operation = str(commit.get("operation"))

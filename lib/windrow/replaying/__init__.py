@@ -25,10 +25,9 @@ from windrow.engine.protocol import Engine
 from windrow.errors import DepotUnreadable, EngineUnavailable, NotFound, SettingsError
 from windrow.reading.delta import Ledger, open_depot, open_ledger, recorded_rules
 from windrow.reading.digests import Digests, Part, Streams, digests
-from windrow.replaying.beginning import begin
 from windrow.replaying.comparison import compare
 from windrow.replaying.legs import Leg, recorded, under
-from windrow.replaying.player import Player
+from windrow.replaying.player import Player, begin
 from windrow.replaying.report import Change, Comparison, Move, Replay, Side
 from windrow.replaying.span import Span, find_span
 from windrow.settings.settings import Settings
@@ -86,7 +85,9 @@ def replay(
         span = _span(settings, open_engine(chosen, spark), portion)
         given = None if rules is None else rules.to_json()
         legs = under(given, ticks, recorded(span.end, span.after, span.upto))
-        player = Player(chosen, _needed_streams(portion.streams, legs), _counted(progress, span.messages), spark)
+        player = Player(
+            chosen, _needed_streams(portion.streams, legs), lambda done: progress(done, span.messages), spark
+        )
         _play(player, chosen, span, legs)
         part = Part(span.after, portion.streams)
         ledgers = span.end, open_ledger(place)
@@ -146,18 +147,6 @@ def _needed_streams(streams: Streams, legs: Sequence[Leg]) -> Streams:
     """
     flushed = any(leg.flushed_at is not None for leg in legs)
     return Streams(sources=streams.sources) if flushed else streams
-
-
-def _counted(progress: Callable[[int, int], None], total: int) -> Callable[[int], None]:
-    """Return a function that adds up messages and reports the sum."""
-    done = 0
-
-    def add(messages: int) -> None:
-        nonlocal done
-        done += messages
-        progress(done, total)
-
-    return add
 
 
 def _play(player: Player, settings: Settings, span: Span, legs: Sequence[Leg]) -> None:

@@ -56,14 +56,8 @@ def recorded(ledger: Ledger, after: int, upto: int) -> list[Leg]:
     among = f"microbatch > {after:d} AND microbatch <= {upto:d}"
     columns = f"{HISTORY}, format" if ledger.raw else HISTORY
     history = plain(ledger.rows("microbatch", columns, among, "ORDER BY microbatch"))
-    return legs(history.to_pylist(), _bounds(ledger, among))
-
-
-def legs(history: Iterable[Mapping[str, Any]], bounds: Mapping[int, int]) -> list[Leg]:
-    """Return the legs of history rows in order; `bounds` has the `latest` stamp of microbatches that exceeded it."""
-    found: list[Leg] = []
-    rules = ""
-    for row in history:
+    bounds, rules, found = _bounds(ledger, among), "", list[Leg]()
+    for row in history.to_pylist():
         if row["kind"] in ("pause", "resume"):
             continue
         latest = bounds.get(row["microbatch"], LATEST)

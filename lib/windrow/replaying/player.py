@@ -1,8 +1,6 @@
-"""Play legs into a new ledger, in ordinary microbatches.
+"""Create the ledger of a replay, and play legs into it, in ordinary microbatches.
 
-A recorded tick is played only if it matters. It raised the floor of a source. If all of the source's next messages were
-stamped at that floor or later, every processing time is the same without the tick, and the batches it closed close at
-the same time. Then the tick is left out, and the microbatches around it become one. Otherwise it is played in place.
+A recorded tick is played in place only if it matters (`ticks`), else the microbatches around it become one.
 """
 
 from __future__ import annotations
@@ -11,24 +9,65 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from windrow.columnar.arrow import plain
+from windrow.delta.creation import create_ledger
+from windrow.delta.table import scanned
 from windrow.engine import open_engine
 from windrow.engine.arrivals import Arrivals
 from windrow.engine.protocol import Engine
-from windrow.errors import BrokenPromise, DepotChanged
+from windrow.errors import BrokenPromise, DepotChanged, TableRefused
 from windrow.formats.part import FormatPart
+from windrow.model import tables
+from windrow.reading.delta import Ledger
 from windrow.reading.digests import Streams
 from windrow.replaying.legs import Leg
-from windrow.replaying.ticks import Ticks
+from windrow.replaying.span import Span
+from windrow.replaying.ticks import above, first_that_matters, split, ticks_of
 from windrow.runtime.batcher import Batcher, recorded_rules
 from windrow.runtime.microbatch import Microbatch, Read
+from windrow.runtime.progress import Reached, first_rows
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from windrow.settings.settings import Settings
 
 
+def begin(engine: Engine, into: str, span: Span, rules: str, keep: str) -> None:
+    """Create the ledger of a replay. Raises TableRefused if something is there already."""
+    if engine.ledger() is not None:
+        raise TableRefused(f"there is a ledger at {into} already", "Choose another path (--into).")
+    if span.begin is None:
+        engine.create_ledger(_first(engine, span, rules), keep)
+    else:
+        with scanned(span.begin.table) as found:
+            create_ledger(into, _copied(span.begin, found), keep)
+
+
+def _first(engine: Engine, span: Span, rules: str) -> pa.Table:
+    """Return the first row of a ledger that begins where the original one began.
+
+    If that was given as a time or a count, the first version with messages takes its place: the messages are the same.
+    """
+    start_from = span.end.progress().start_from
+    if start_from != "beginning":
+        start_from = f"version:{span.first}"
+    reached = -1 if start_from == "beginning" else span.first - 1
+    depot = engine.depot()
+    schema = tables.ledger_schema(depot.payload, raw=depot.raw)
+    return first_rows(schema, {None: Reached(depot.id, start_from, reached)}, rules)
+
+
+def _copied(ledger: Ledger, found: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Return the rows of a ledger in the schema of a new one, piece by piece."""
+    schema = tables.ledger_schema(ledger.payload, raw=ledger.raw)
+    pieces = (rows for piece in found for rows in plain(pa.table(piece)).select(schema.names).cast(schema).to_batches())
+    return pa.RecordBatchReader.from_batches(schema, pieces)
+
+
 class Player:
-    """Plays legs into the ledger of `settings`; `played` is called with the number of messages after each commit."""
+    """Plays legs into the ledger of `settings`; `played` is called with the messages so far after each commit."""
 
     def __init__(
         self, settings: Settings, streams: Streams, played: Callable[[int], None], session: Any = None
@@ -36,10 +75,10 @@ class Player:
         """Play only these `streams`; use Spark if a `session` is given."""
         self._settings, self._streams, self._played, self._session = settings, streams, played, session
         self._clock = WallClock()
-        self._ticks = Ticks.of([])
+        self._ticks = ticks_of([])
         self._engine: Engine | None = None
         self._rules = ""
-        self.microbatches = 0
+        self.microbatches = self._messages = 0
 
     def play(self, leg: Leg) -> None:
         """Play a leg. Raises DepotChanged if the depot no longer has everything that the ledger read."""
@@ -49,7 +88,7 @@ class Player:
             [commit] = [one for one in engine.depot_commits(leg.accepted, leg.accepted) if one.version == leg.accepted]
             self._microbatch(engine, leg.rules).run_accept(commit)
             self._committed(0)
-        self._ticks = self._ticks.and_then(Ticks.of(leg.ticks))
+        self._ticks = pa.concat_tables([self._ticks, ticks_of(leg.ticks)]).combine_chunks()
         reached = self._microbatch(engine, leg.rules).primed.reached.depot_version
         if reached < leg.depot_version:
             engine.read(reached, leg.depot_version, lambda arrivals: self._process(engine, leg, arrivals))
@@ -89,7 +128,7 @@ class Player:
                 return
             messages = arrived.parse(microbatch.primed.partial)
             summary = messages.summarise(leg.latest)
-            stop = min(leg.depot_version, self._ticks.first_that_matters(summary))
+            stop = min(leg.depot_version, first_that_matters(self._ticks, summary))
             if stop < min(arrived.expected):
                 self._tick(engine, leg.rules, stop)
                 continue
@@ -103,7 +142,7 @@ class Player:
 
     def _tick(self, engine: Engine, rules: str, upto: int | None = None) -> None:
         """Play the ticks up to a depot version (default: all) as one, if they raise a floor."""
-        floors, self._ticks = self._ticks.split(upto)
+        floors, self._ticks = split(self._ticks, upto)
         if len(floors.source):
             self._microbatch(engine, rules).run_tick(floors)
             self._committed(0)
@@ -121,7 +160,7 @@ class Player:
     def _microbatch(self, engine: Engine, rules: str) -> Microbatch:
         """Prime a microbatch under rules, and drop the ticks below its floors."""
         microbatch = Microbatch(engine, self._batcher(rules), self._clock)
-        self._ticks = self._ticks.above(microbatch.primed.sources.floors)
+        self._ticks = above(self._ticks, microbatch.primed.sources.floors)
         return microbatch
 
     def _batcher(self, rules: str) -> Batcher:
@@ -129,4 +168,5 @@ class Player:
 
     def _committed(self, messages: int) -> None:
         self.microbatches += 1
-        self._played(messages)
+        self._messages += messages
+        self._played(self._messages)

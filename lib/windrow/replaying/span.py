@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ from windrow.delta.table import history
 from windrow.engine.protocol import Engine
 from windrow.errors import NotFound, TableUnreadable
 from windrow.model import timestamps as moments
+from windrow.model.commits import note_of
 from windrow.reading.delta import Ledger, open_ledger
 from windrow.settings.start_from import Start
 
@@ -78,7 +78,8 @@ def _version(text: str, engine: Engine, first: bool) -> int:
 def _at(book: Ledger, rows: pa.Table) -> Ledger:
     """Return the ledger after the last of some microbatches. Raises NotFound."""
     number, token = (rows[name][-1].as_py() for name in ("microbatch", "token"))
-    for version in _committed(book, number):
+    committed = (one["version"] for one in history(book.table) if note_of(one).get("microbatch") == number)
+    for version in committed:
         try:
             ledger = open_ledger(book.location, version)
             if ledger.rows("progress", "token", "id = 'progress'")["token"].to_pylist() == [token]:
@@ -86,16 +87,3 @@ def _at(book: Ledger, rows: pa.Table) -> Ledger:
         except (TableUnreadable, NotFound) as error:
             raise NotFound(f"the ledger can no longer be read as it was at microbatch {number}", GONE) from error
     raise NotFound(f"the log of the ledger no longer has the commit of microbatch {number}", GONE)
-
-
-def _committed(book: Ledger, number: int) -> list[int]:
-    """Return the versions of the ledger that committed a microbatch, the last one first."""
-    found = []
-    for commit in history(book.table):
-        try:
-            note = json.loads(commit.get("userMetadata") or "{}")
-        except ValueError:
-            continue
-        if isinstance(note, dict) and note.get("microbatch") == number:
-            found.append(commit["version"])
-    return found

@@ -8,7 +8,6 @@ floor or later, every processing time is the same without the tick, and the batc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -18,60 +17,46 @@ from windrow.model.floors import Floors, Ints
 from windrow.model.messages import microseconds
 
 BEYOND = int(np.iinfo(np.int64).max)
+TICKS = pa.schema([("version", pa.int64()), ("source", pa.string()), ("floor", pa.int64())])
 
 
-@dataclass(frozen=True, slots=True)
-class Ticks:
-    """Raised floors in the order of recording: depot version read by then, source, microseconds."""
+def ticks_of(raised: Sequence[tuple[int, str, int]]) -> pa.Table:
+    """Return raised floors in the order of recording: depot version read by then, source, microseconds."""
+    columns = zip(*raised, strict=True) if raised else ((), (), ())
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, TICKS, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=TICKS)
 
-    version: Ints
-    source: pa.Array
-    floor: Ints
 
-    @classmethod
-    def of(cls, raised: Sequence[tuple[int, str, int]]) -> Ticks:
-        """Create ticks from tuples of version, source and floor."""
-        version, source, floor = zip(*raised, strict=True) if raised else ((), (), ())
-        return cls(np.array(version, np.int64), pa.array(source, pa.string()), np.array(floor, np.int64))
+def above(ticks: pa.Table, floors: Floors) -> pa.Table:
+    """Return the ticks that raise one of the floors."""
+    return ticks.filter(pa.array(ticks["floor"].to_numpy() > floors.of(ticks["source"].combine_chunks())))
 
-    def and_then(self, later: Ticks) -> Ticks:
-        """Append later ticks."""
-        return Ticks(
-            np.concatenate([self.version, later.version]),
-            pa.concat_arrays([self.source, later.source]),
-            np.concatenate([self.floor, later.floor]),
-        )
 
-    def above(self, floors: Floors) -> Ticks:
-        """Return the ticks that raise one of the floors."""
-        return self._kept(self.floor > floors.of(self.source))
+def split(ticks: pa.Table, upto: int | None) -> tuple[Floors, pa.Table]:
+    """Return the floors of the ticks up to a depot version (None: all), and the other ticks."""
+    played = pc.less_equal(ticks["version"], BEYOND if upto is None else upto)
+    before = ticks.filter(played)
+    floors = Floors.empty().raised(before["source"].combine_chunks(), before["floor"].to_numpy())
+    return floors, ticks.filter(pc.invert(played))
 
-    def split(self, upto: int | None) -> tuple[Floors, Ticks]:
-        """Return the floors of the ticks up to a depot version (None: all), and the other ticks."""
-        played = self.version <= (BEYOND if upto is None else upto)
-        before = self._kept(played)
-        return Floors.empty().raised(before.source, before.floor), self._kept(~played)
 
-    def first_that_matters(self, summary: pa.Table) -> int:
-        """Return the depot version of the first tick that matters to messages (`messages.summarise`), or `BEYOND`."""
-        moving = summary.filter(pc.is_valid(summary["stamp"]))
-        sources = moving["source"].combine_chunks().unique()
-        code = _code(moving["source"].combine_chunks(), sources)
-        version, earliest = moving["version"].to_numpy(), microseconds(moving["earliest"])
-        order = np.lexsort((version, code))
-        known = np.flatnonzero(pc.is_in(self.source, sources).to_numpy(zero_copy_only=False))
-        if not known.size:
-            return BEYOND
-        wanted = _code(self.source.take(pa.array(known)), sources)
-        span = int(max(version.max(), self.version.max())) + 2
-        at = np.searchsorted(code[order] * span + version[order], wanted * span + self.version[known], side="right")
-        following = order[np.minimum(at, order.size - 1)]
-        follows = (at < order.size) & (code[following] == wanted)
-        matters = known[follows & (earliest[following] < self.floor[known])]
-        return int(self.version[matters].min()) if matters.size else BEYOND
-
-    def _kept(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Ticks:
-        return Ticks(self.version[mask], self.source.filter(pa.array(mask)), self.floor[mask])
+def first_that_matters(ticks: pa.Table, summary: pa.Table) -> int:
+    """Return the depot version of the first tick that matters to messages (`messages.summarise`), or `BEYOND`."""
+    moving = summary.filter(pc.is_valid(summary["stamp"]))
+    sources = moving["source"].combine_chunks().unique()
+    code = _code(moving["source"].combine_chunks(), sources)
+    version, earliest = moving["version"].to_numpy(), microseconds(moving["earliest"])
+    order = np.lexsort((version, code))
+    ticks = ticks.filter(pc.is_in(ticks["source"], sources))
+    if not ticks.num_rows:
+        return BEYOND
+    wanted, played = _code(ticks["source"].combine_chunks(), sources), ticks["version"].to_numpy()
+    span = int(max(version.max(), played.max())) + 2
+    at = np.searchsorted(code[order] * span + version[order], wanted * span + played, side="right")
+    following = order[np.minimum(at, order.size - 1)]
+    follows = (at < order.size) & (code[following] == wanted)
+    matters = follows & (earliest[following] < ticks["floor"].to_numpy())
+    return int(played[matters].min(initial=BEYOND))
 
 
 def _code(source: pa.Array, sources: pa.Array) -> Ints:

@@ -38,6 +38,7 @@ from windrow.testing.clock import ManualClock
 from windrow.testing.points import Point, Probed, ProbedAlgorithm
 from windrow.topology import Depot, Topology
 from windrow.topology.functions import Functions
+from windrow.topology.reading import history_rows
 from windrow.topology.running import engine_of, rollback, runner_of, set_option
 
 SECOND = 1_000_000
@@ -165,9 +166,7 @@ class Harness:
         """Return the history rows in order."""
         columns = [name for name, _ in (*tables.HISTORY, *tables.TOPOLOGY_FIELDS)]
         self._require_run()
-        rows = plain(DeltaTable(self.topology.location).to_pyarrow_table(filters=[("state", "=", "microbatch")]))
-        ordered = rows.sort_by([("microbatch", "ascending"), ("depot", "ascending")])
-        return [dict(row) for row in ordered.select(columns).to_pylist()]
+        return [dict(row) for row in history_rows(self.topology.location, columns).to_pylist()]
 
     def _require_run(self) -> None:
         if not DeltaTable.is_deltatable(self.topology.location):

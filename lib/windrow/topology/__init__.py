@@ -10,9 +10,8 @@ runtime calls between plan and commit; prime, plan, commit, fence and history ar
 """
 
 from windrow.topology.arrow_state import ArrowState
-from windrow.topology.depot import Depot
 from windrow.topology.microbatch import Microbatch, SparkMicrobatch
 from windrow.topology.running import opened, run_topology
-from windrow.topology.topology import Topology
+from windrow.topology.topology import Depot, Topology
 
 __all__ = ["ArrowState", "Depot", "Microbatch", "SparkMicrobatch", "Topology", "opened", "run_topology"]

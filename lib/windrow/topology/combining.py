@@ -25,7 +25,10 @@ class Combined:
 
 def parsed(state: State, given: Mapping[str, Given], columns: list[str]) -> list[Combined]:
     """Return what `combine` was asked to do with rows that have these columns. Raises TopologyRefused."""
-    state.require_values(given, "combine")
+    unknown = [name for name in given if name not in state.values.names]
+    if unknown:
+        hint = f"The values of the state are {', '.join(state.values.names)}."
+        raise state.refused("combine", f"has no value {unknown[0]!r}", hint)
     found = [_combined(state, value, one) for value, one in given.items()]
     if not found:
         raise state.refused("combine", "combines nothing", 'Write for example total=("amount", "sum").')

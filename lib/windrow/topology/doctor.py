@@ -22,10 +22,9 @@ from windrow.operate.doctor.storage import check_storage
 from windrow.reading.delta import Ledger, Progress
 from windrow.runtime.progress import LedgerState, prime
 from windrow.settings.settings import Settings
-from windrow.topology.depot import Depot
 from windrow.topology.functions import Functions
 from windrow.topology.running import engine_of, settings_of
-from windrow.topology.topology import Topology
+from windrow.topology.topology import Depot, Topology
 
 Checks = tuple[Callable[..., Iterable[Finding]], ...]
 

@@ -28,10 +28,6 @@ class Event:
     every: int
     overdue: Overdue
 
-    def recorded(self) -> dict[str, object]:
-        """Return what the history records."""
-        return {"every_us": self.every, "overdue": self.overdue}
-
     def fires(self, due: int, now: int) -> bool:
         """Tell whether it fires at `now`."""
         return due <= now and (self.overdue == "once" or now < due + self.every)

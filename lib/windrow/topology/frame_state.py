@@ -6,9 +6,9 @@ that works with Arrow tables, because a commit of a few rows is much faster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -45,20 +45,15 @@ FEW_ROWS = 20_000  # that come to the driver
 class FrameState:
     """The rows of a state, as functions so far have left them. Frames have key and value columns."""
 
-    def __init__(self, declared: State, opened: SparkOpen) -> None:
-        """Wrap the stored rows: `id` and the columns."""
-        self._state, self._opened = declared, opened
-        self._stored = opened.frame_of_state(declared.name, declared.columns)
-        self._changed: DataFrame | None = None
-        self._few = self._nothing()  # instead of a frame, what has changed as long as that is few rows
-
-    @classmethod
-    def of(cls, declared: State, plan: Plan) -> Self:
-        """Return a state as it was before a microbatch."""
+    def __init__(self, declared: State, plan: Plan) -> None:
+        """Wrap the rows that are stored before a microbatch: `id` and the columns."""
         opened = plan.primed.fence.open
         if not isinstance(opened, SparkOpen):
             raise BrokenPromise("the states of a topology on Spark are read by Spark")
-        return cls(declared, opened)
+        self._state, self._opened = declared, opened
+        self._stored = opened.frame_of_state(declared.name, declared.columns)
+        self._changed: DataFrame | None = None
+        self.few = self._nothing()  # instead of a frame, what has changed as long as that is few rows
 
     def all(self) -> DataFrame:
         """Return all rows of the state."""
@@ -76,7 +71,7 @@ class FrameState:
         """
         names = self._state.keys.names
         return self._with_values(
-            self._conformed(self._keys(keys, "get"), self._state.keys, "get") if names else self._one_row().drop("one")
+            self._conformed(self._keys(keys, "get"), self._state.keys, "get") if names else self._one_row()
         )
 
     def put(self, rows: DataFrame) -> None:
@@ -87,7 +82,7 @@ class FrameState:
         """Delete keys; a key without a row has no effect."""
         names = self._state.keys.names
         gone = self._conformed(self._keys(keys, "delete"), self._state.keys, "delete").distinct() if names else None
-        gone = self._one_row().drop("one") if gone is None else gone
+        gone = self._one_row() if gone is None else gone
         types = from_arrow_schema(self._state.values)
         nothing = [F.lit(None).cast(types[name].dataType).alias(name) for name in self._state.values.names]
         self._change(gone.select("*", *nothing, F.lit(True).alias(DELETED)))
@@ -107,7 +102,7 @@ class FrameState:
         if self._changed is None:
             few = plain(new.limit(FEW_ROWS + 1).toArrow())
             if few.num_rows <= FEW_ROWS:
-                self._few.join(few, asked)
+                self.few.join(few, asked)
                 return
         both = self._with_values(new)
         types = from_arrow_schema(self._state.values)
@@ -116,32 +111,30 @@ class FrameState:
 
     def take_over(self, changed: pa.Table) -> None:
         """Begin with what functions that work with Arrow tables have changed."""
-        self._few.take_over(changed)
+        self.few.take_over(changed)
         if changed.num_rows > FEW_ROWS:
             self._spread()
 
     def collected(self) -> pa.Table:
         """Bring what has changed so far to the driver: `id`, the columns, and `deleted`."""
         if self._changed is None:
-            return self._few.changed
+            return self.few.changed
         wanted = pa.schema([*self._state.columns, pa.field(DELETED, pa.bool_())])
         rows = plain(self._changed.select(wanted.names).toArrow()).cast(wanted)
         return rows.add_column(0, ID, self._state.ids(rows))
-
-    def few_changes(self) -> pa.Table | None:
-        """Return the rows to write if they are on the driver, as `ArrowState.changes` does; None if there are none."""
-        return self._few.changes()
 
     def changes(self, schema: pa.Schema) -> DataFrame | None:
         """Return the ledger rows to write, with `known` and `changed`; None if there are none, or only few."""
         if self._changed is None:
             return None
         columns = pa.schema([ID, *self._state.columns, pa.field(DELETED, pa.bool_())])
-        identified = self._changed.mapInArrow(_identifying(self._state), from_arrow_schema(columns))
-        before = self._stored.select("id", *[F.col(f"`{name}`").alias(f"before {name}") for name in self._values])
+        identified = self._changed.mapInArrow(partial(_identified, self._state), from_arrow_schema(columns))
+        before = self._stored.select(
+            "id", *[F.col(f"`{name}`").alias(f"before {name}") for name in self._state.values.names]
+        )
         joined = identified.join(before.withColumn("known", F.lit(True)), "id", "left")
         joined = joined.withColumn("known", F.coalesce("known", F.lit(False)))
-        same = [F.col(f"`{name}`").eqNullSafe(F.col(f"`before {name}`")) for name in self._values]
+        same = [F.col(f"`{name}`").eqNullSafe(F.col(f"`before {name}`")) for name in self._state.values.names]
         unchanged = F.col("known") & ~F.col(DELETED) & reduce(lambda one, other: one & other, same, F.lit(True))
         comparable = not any(pa.types.is_map(one.type) for one in self._state.values)
         written = joined.where((F.col("known") | ~F.col(DELETED)) & ~(unchanged if comparable else F.lit(False)))
@@ -153,13 +146,9 @@ class FrameState:
 
     def _spread(self) -> None:
         """Go on with a frame: the few rows that have changed become one."""
-        if self._few.changed.num_rows:
-            self._changed = frame_of(self._stored.sparkSession, self._few.changed.drop_columns(["id"]))
-            self._few = self._nothing()
-
-    @property
-    def _values(self) -> list[str]:
-        return self._state.values.names
+        if self.few.changed.num_rows:
+            self._changed = frame_of(self._stored.sparkSession, self.few.changed.drop_columns(["id"]))
+            self.few = self._nothing()
 
     def _keys(self, keys: DataFrame | None, what: str) -> DataFrame:
         if keys is None:
@@ -167,7 +156,7 @@ class FrameState:
         return keys
 
     def _one_row(self) -> DataFrame:
-        return self._stored.sparkSession.range(1).select(F.lit(1).alias("one"))
+        return self._stored.sparkSession.range(1).drop("id")
 
     def _typed(self, columns: pa.Schema) -> list[Column]:
         types = from_arrow_schema(columns)
@@ -303,14 +292,9 @@ def _joined(asked: Combined, new: str, type_: DataType) -> Column:
     return F.coalesce(after, before)
 
 
-def _identifying(state: State) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function that adds the ledger's id to the columns of a state."""
-    columns = [*state.columns.names, DELETED]
-
-    def identifying(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            rows = plain(pa.table(batch)).select(columns)
-            keys = rows.select(state.keys.names).cast(state.keys) if state.keys.names else rows
-            yield from rows.add_column(0, ID, state.ids(keys)).to_batches()
-
-    return identifying
+def _identified(state: State, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Add the ledger's id to the columns of a state."""
+    for batch in batches:
+        rows = plain(pa.table(batch)).select([*state.columns.names, DELETED])
+        keys = rows.select(state.keys.names).cast(state.keys) if state.keys.names else rows
+        yield from rows.add_column(0, ID, state.ids(keys)).to_batches()

@@ -151,9 +151,7 @@ class Work:
 
     def result(self, here: pa.Table, history: Mapping[str, object]) -> MicrobatchResult:
         """Return the rows to commit: those of the states, those that are `here`, and what formats gave besides."""
-        changed = [
-            state.changes() if isinstance(state, ArrowState) else state.few_changes() for state in self.states.values()
-        ]
+        changed = [(state if isinstance(state, ArrowState) else state.few).changes() for state in self.states.values()]
         tables_of = [rows for rows in changed if rows is not None]
         extra = [of_depot(rows, name) for name, one in self.plan.depots.items() for rows in self._extra(one)]
         spread = any(_is_on_executors(one) for one in self.plan.depots.values())
@@ -249,7 +247,7 @@ class Work:
 
         declared, held = self._declared(name), self.states.get(name)
         if not isinstance(held, FrameState):
-            new = FrameState.of(declared, self.plan)
+            new = FrameState(declared, self.plan)
             if held is not None:
                 new.take_over(held.changed)
             self.states[name] = held = new

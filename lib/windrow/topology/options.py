@@ -37,18 +37,20 @@ READ: dict[str, Callable[[str, str], int]] = {
 
 def options_of(primed: LedgerState) -> Options:
     """Return the options in force."""
-    return Options(**{name: READ[name](value, name) for name, value in _recorded(primed.fence.rows).items()})
+    return Options(**{name: READ[name](value, name) for name, value in set_options(primed).items()})
 
 
 def recorded_options(primed: LedgerState) -> str | None:
     """Return the options as the history records them (JSON), None if none is set."""
-    found = _recorded(primed.fence.rows)
+    found = set_options(primed)
     return json.dumps(found, sort_keys=True) if found else None
 
 
 def set_options(primed: LedgerState) -> dict[str, str]:
     """Return the options that are set, as they were written."""
-    return _recorded(primed.fence.rows)
+    rows = primed.fence.rows
+    kept = rows.filter(pc.equal(rows["state"], text("option")))
+    return dict(zip(kept["option"].to_pylist(), kept["option_value"].to_pylist(), strict=True))
 
 
 def changed(primed: LedgerState, name: str, value: str) -> MicrobatchResult:
@@ -57,7 +59,7 @@ def changed(primed: LedgerState, name: str, value: str) -> MicrobatchResult:
         raise SettingsError(f"there is no option {name!r}", f"The options are {', '.join(READ)}.")
     if value != UNSET:
         READ[name](value, name)
-    known = name in _recorded(primed.fence.rows)
+    known = name in set_options(primed)
     columns: dict[str, Any] = {
         "id": tables.identifier("option", pa.array([name])),
         "state": tables.GONE if value == UNSET else "option",
@@ -67,8 +69,3 @@ def changed(primed: LedgerState, name: str, value: str) -> MicrobatchResult:
     row = tables.rows(primed.progress.schema, columns, 1).append_column("known", pa.array([known]))
     rows = row if known or value != UNSET else row.slice(0, 0)
     return MicrobatchResult(rows, Counts.of(rows), Floors.empty(), history={"options_used": json.dumps({name: value})})
-
-
-def _recorded(rows: pa.Table) -> dict[str, str]:
-    kept = rows.filter(pc.equal(rows["state"], text("option")))
-    return dict(zip(kept["option"].to_pylist(), kept["option_value"].to_pylist(), strict=True))

@@ -1,9 +1,9 @@
-"""Read the states of a topology: as they are, or as they were after a microbatch."""
+"""Read the states of a topology, as they are or as they were after a microbatch, and its history."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -12,7 +12,9 @@ from deltalake import DeltaTable
 from windrow.columnar.arrow import plain
 from windrow.delta.locations import is_name, reference
 from windrow.delta.table import history, open_table, reading
+from windrow.engine.protocol import Engine
 from windrow.errors import NotFound
+from windrow.model.commits import note_of
 from windrow.topology.state import State
 
 if TYPE_CHECKING:
@@ -20,6 +22,11 @@ if TYPE_CHECKING:
 
 HINT = "`windrow history` lists the microbatches; the setting keep says how far back the log reaches."
 Keys = Iterable[Mapping[str, Any]]
+HISTORY = [
+    "microbatch", "kind", "depot", "depot_version", "versions", "planned_id", "planned_at", "options_used",
+    "events_fired", "rules",
+]  # fmt: skip
+Row = dict[str, Any]
 
 
 def rows_of(location: str, state: State, keys: Keys | None, at: int | None, spark: SparkSession | None) -> pa.Table:
@@ -66,26 +73,16 @@ def version_after(location: str, microbatch: int) -> DeltaTable:
     """Return the table of states after the commit of a microbatch; 0 is the new table. Raises NotFound."""
     table = open_table(location, "ledger")
     with reading(location, "ledger"):
-        commits = ((int(one["version"]), one.get("userMetadata")) for one in history(table))
-        return DeltaTable(location, version=_version(commits, microbatch))
+        return DeltaTable(location, version=_version(history(table), microbatch))
 
 
-def _version(commits: Iterable[tuple[int, str | None]], microbatch: int) -> int:
+def _version(commits: Iterable[Mapping[str, Any]], microbatch: int) -> int:
     """Return the version of a microbatch: the last one if the table was restored in between."""
-    found = 0 if microbatch == 0 else max(_of_microbatch(commits, microbatch), default=None)
+    versions = (int(one["version"]) for one in commits if note_of(one).get("microbatch") == microbatch)
+    found = 0 if microbatch == 0 else max(versions, default=None)
     if found is None:
         raise NotFound(f"the log of the states has no commit of microbatch {microbatch}", HINT)
     return found
-
-
-def _of_microbatch(commits: Iterable[tuple[int, str | None]], microbatch: int) -> Iterator[int]:
-    for version, note in commits:
-        try:
-            number = json.loads(note or "{}").get("microbatch")
-        except (ValueError, AttributeError):
-            continue
-        if number == microbatch:
-            yield version
 
 
 def _with_spark(
@@ -99,8 +96,34 @@ def _with_spark(
     reader = session.read
     if at is not None:
         rows = session.sql(f"DESCRIBE HISTORY {reference(location)}").select("version", "userMetadata").collect()
-        reader = reader.option("versionAsOf", _version([(row[0], row[1]) for row in rows], at))
+        reader = reader.option("versionAsOf", _version([row.asDict() for row in rows], at))
     frame = reader.table(reference(location)).where(F.col("state") == state.name)
     if ids is not None:
         frame = frame.where(F.col("id").isin(cast("list[str]", ids.to_pylist())))
     return plain(frame.select([name for name in state.columns.names if name in frame.columns]).toArrow())
+
+
+def history_rows(location: str, columns: list[str]) -> pa.Table:
+    """Return columns of the history in order; a microbatch has one row for each depot that it read, or one alone."""
+    with reading(location, "ledger"):
+        table = open_table(location, "ledger")
+        found = table.to_pyarrow_table(filters=[("state", "=", "microbatch")], columns=columns)
+    return plain(found).sort_by([("microbatch", "ascending"), ("depot", "ascending")])
+
+
+def history_of(engine: Engine) -> list[Row]:
+    """Return the rows of the history in order."""
+    rows: list[Row] = history_rows(str(engine.path_of("ledger")), HISTORY).to_pylist()
+    return rows
+
+
+def counting(rows: list[Row]) -> list[Row]:
+    """Return the rows of the microbatches that ran functions and that no rollback took back, in order."""
+    kept: list[Row] = []
+    for row in rows:
+        if row["kind"] == "rollback" and row["options_used"] is not None:
+            to = json.loads(row["options_used"])["to_microbatch"]
+            kept = [one for one in kept if one["microbatch"] <= to]
+        elif row["kind"] in ("data", "tick"):
+            kept.append(row)
+    return kept

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,10 +28,10 @@ from windrow.model.timestamps import microseconds_of
 from windrow.runtime.algorithm import Planned
 from windrow.runtime.progress import LedgerState, prime
 from windrow.settings.settings import Settings
-from windrow.topology.history import Row, counting, history_of
-from windrow.topology.running import runner_of
+from windrow.topology.reading import Row, counting, history_of
+from windrow.topology.running import engines_of, runner_of
 from windrow.topology.state import State
-from windrow.topology.status import engines_of, require_run
+from windrow.topology.status import require_run
 from windrow.topology.topology import Topology
 
 Ticks = Literal["reuse", "fresh", "merged"]
@@ -108,8 +108,9 @@ def replay_topology(
     rows = history_of(first)
     planned = _planned(topology, rows, ticks)
     fired: Counter[str] = Counter()
-    with _directory(into) as directory:
-        again = _placed(topology, directory, _starts(prime(first, list(topology.depots)), _begun(rows)))
+    with ExitStack() as left:
+        directory = into or left.enter_context(TemporaryDirectory(prefix="windrow-replay-"))
+        again = _placed(topology, directory, _starts(prime(first, list(topology.depots)), rows))
         clock = RecordedClock(planned[0].now if planned else 0)
         engines = engines_of(again, settings, spark)
         # guard: replay-into-new-table
@@ -173,22 +174,17 @@ def _placed(topology: Topology, directory: str, starts: Mapping[str, str]) -> To
     return topology.placed(depots, str(Path(directory) / "states"), outputs)
 
 
-def _starts(primed: LedgerState, begun: Mapping[str, int]) -> dict[str, str]:
+def _starts(primed: LedgerState, rows: list[Row]) -> dict[str, str]:
     """Return where each depot that the recorded topology knew is read from: if nothing was read, where it stands."""
+    begun: dict[str, int] = {}
+    for row in rows:
+        for part in row["versions"] or ():
+            begun[row["depot"]] = min(part["version"], begun.get(row["depot"], part["version"]))
     return {
         str(name): f"version:{begun.get(str(name), depot.reached.depot_version + 1)}"
         for name, depot in primed.depots.items()
         if depot.reached.depot_id
     }
-
-
-def _begun(rows: list[Row]) -> dict[str, int]:
-    """Return the first version that was read of each depot."""
-    begun: dict[str, int] = {}
-    for row in rows:
-        for part in row["versions"] or ():
-            begun[row["depot"]] = min(part["version"], begun.get(row["depot"], part["version"]))
-    return begun
 
 
 def _recorded(rows: list[Row]) -> list[Planned]:
@@ -214,13 +210,3 @@ def _difference(state: State, recorded: pa.Table, again: pa.Table) -> Difference
         return None
     examples = [{"recorded": mine.get(id_), "replayed": other.get(id_)} for id_ in keys[:3]]
     return Difference(state.name, len(keys), examples)
-
-
-@contextmanager
-def _directory(into: str | None) -> Iterator[str]:
-    """Yield the directory for the new tables, a temporary one unless it is given."""
-    if into is not None:
-        yield into
-        return
-    with TemporaryDirectory(prefix="windrow-replay-") as directory:
-        yield directory

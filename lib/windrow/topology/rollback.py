@@ -16,14 +16,13 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from windrow.columnar.arrow import plain, text
-from windrow.delta.table import open_table, reading
 from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import DepotUnreadable
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.runtime.opening import DepotReader
 from windrow.runtime.progress import POSITION, LedgerState, Reached
-from windrow.topology.reading import in_columns, version_after
+from windrow.topology.reading import history_rows, in_columns, version_after
 from windrow.topology.state import State
 from windrow.topology.topology import Topology
 
@@ -37,13 +36,18 @@ def taken_back(
     """
     schema, location = primed.progress.schema, str(readers[0].engine.path_of("ledger"))
     then = version_after(location, to)
-    read_then = _positions(_control(then, schema)) if to else {}  # before the first one a depot may begin elsewhere
+    control_then = _then(then, tables.CONTROL, schema)
+    read_then = _positions(control_then) if to else {}  # before the first one a depot may begin elsewhere
     # also of depots that are read no more
     positions = _begun(_positions(primed.fence.rows), _first_read(location)) | read_then
     for reader in readers:
         _require_readable(reader, positions[str(reader.name)])
-    control = _replaced(_restored(primed.fence.rows), _restored(_control(then, schema)))
-    states = [_replaced(_now(primed, state), _then(then, state)) for state in topology.states.values()]
+    control = _replaced(_restored(primed.fence.rows), _restored(control_then))
+    own = pa.field("id", pa.string()), pa.field("state", pa.string())
+    states = [
+        _replaced(_now(primed, state), _then(then, [state.name], pa.schema([*own, *state.columns])))
+        for state in topology.states.values()
+    ]
     counts = Counts.with_states(control, states)
     history = {"options_used": json.dumps({"to_microbatch": to})}
     result = MicrobatchResult(control, counts, Floors.empty(), history=history, states=states)
@@ -56,20 +60,9 @@ def _now(primed: LedgerState, state: State) -> pa.Table:
     return rows.append_column("state", pa.repeat(pa.scalar(state.name, pa.string()), rows.num_rows))
 
 
-def _then(table: DeltaTable, state: State) -> pa.Table:
-    """Return the rows of a state at a version; a state or a column that was declared later has none."""
-    found = _rows(table, [state.name])
-    columns = pa.schema([pa.field("id", pa.string()), *state.columns, pa.field("state", pa.string())])
-    return in_columns(found, columns)
-
-
-def _control(table: DeltaTable, schema: pa.Schema) -> pa.Table:
-    """Return the control rows at a version."""
-    return in_columns(_rows(table, tables.CONTROL), schema)
-
-
-def _rows(table: DeltaTable, states: Sequence[str]) -> pa.Table:
-    return plain(table.to_pyarrow_table(filters=[("state", "in", list(states))]))
+def _then(table: DeltaTable, states: Sequence[str], columns: pa.Schema) -> pa.Table:
+    """Return the rows of states at a version; a state or a column that was declared later has none."""
+    return in_columns(plain(table.to_pyarrow_table(filters=[("state", "in", list(states))])), columns)
 
 
 def _replaced(now: pa.Table, then: pa.Table) -> pa.Table:
@@ -97,10 +90,7 @@ def _begun(positions: Mapping[str, Reached], first: Mapping[str, int]) -> dict[s
 
 def _first_read(location: str) -> dict[str, int]:
     """Return the first version of each depot that was ever read, from the history."""
-    with reading(location, "ledger"):
-        table = open_table(location, "ledger")
-        found = table.to_pyarrow_table(filters=[("state", "=", "microbatch")], columns=["depot", "versions"])
-    rows = plain(found).combine_chunks()
+    rows = history_rows(location, ["microbatch", "depot", "versions"]).combine_chunks()
     versions = rows["versions"].combine_chunks()
     read = pa.table(
         {

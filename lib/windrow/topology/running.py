@@ -25,11 +25,10 @@ from windrow.runtime.progress import prime
 from windrow.runtime.runner import Runner, Summary
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
-from windrow.topology.depot import Depot
 from windrow.topology.functions import Functions
 from windrow.topology.options import changed
 from windrow.topology.rollback import taken_back
-from windrow.topology.topology import Topology
+from windrow.topology.topology import Depot, Topology
 
 FRAME_ROWS = 20_000  # with more, functions on DataFrames get rows that never were on the driver
 
@@ -97,7 +96,7 @@ def opened(
     """Open the table of states; while the block runs, events go to the log, the configured metrics and `observers`."""
     if not topology.functions:
         raise TopologyRefused(f"the topology {topology.name} has no function", "Declare one: @topology.function.")
-    engines = {name: engine_of(topology, depot, settings, spark) for name, depot in topology.depots.items()}
+    engines = engines_of(topology, settings, spark)
     (first, its_settings), *others = (
         (engine, settings_of(topology, topology.depots[name], settings)) for name, engine in engines.items()
     )
@@ -114,9 +113,12 @@ def runner_of(
     **called: Any,
 ) -> Runner:
     """Return the runner of a topology; `engines` read its depots, `called` are the callbacks of `Runner`."""
-    readers = readers_of(topology, engines, settings)
-    engine = readers[0].engine
-    extend(topology, engine)
+    depots = topology.depots
+    readers = [
+        DepotReader(name, engine, settings_of(topology, depots[name], settings), depots[name].priority)
+        for name, engine in engines.items()
+    ]
+    extend(topology, readers[0].engine)
     return Runner(
         readers,
         algorithm or Functions(topology, engines),
@@ -137,16 +139,6 @@ def extend(topology: Topology, engine: Engine) -> None:
         engine.add_columns(pa.schema(columns))
     else:
         engine.create_views(missing=True)
-
-
-def readers_of(topology: Topology, engines: Mapping[str, Engine], settings: Settings) -> list[DepotReader]:
-    """Return a reader for each depot, with the engine of the same name."""
-    return [
-        DepotReader(
-            name, engine, settings_of(topology, topology.depots[name], settings), topology.depots[name].priority
-        )
-        for name, engine in engines.items()
-    ]
 
 
 def settings_of(topology: Topology, depot: Depot, settings: Settings) -> Settings:
@@ -171,6 +163,11 @@ def engine_of(topology: Topology, depot: Depot, settings: Settings, session: Any
         return _engine(topology, used, session)
     found = _engine(topology, used.model_copy(update={"ledger": depot.location}), session)
     return _engine(topology, used, session, _changes(depot.location, depot.state, found))
+
+
+def engines_of(topology: Topology, settings: Settings, session: Any = None) -> dict[str, Engine]:
+    """Return the engine of each depot, by name."""
+    return {name: engine_of(topology, depot, settings, session) for name, depot in topology.depots.items()}
 
 
 def _engine(topology: Topology, used: Settings, session: Any, rows: bool | StateChanges = True) -> Engine:

@@ -52,13 +52,6 @@ class State:
             hint = f"Give it the columns {', '.join(columns.names)}."
             raise self.refused(what, f"lacks the column {absent[0]!r}", hint)
 
-    def require_values(self, names: Mapping[str, object], what: str) -> None:
-        """Raise TopologyRefused for names that are not values of the state."""
-        unknown = [name for name in names if name not in self.values.names]
-        if unknown:
-            hint = f"The values of the state are {', '.join(self.values.names)}."
-            raise self.refused(what, f"has no value {unknown[0]!r}", hint)
-
     def refused(self, what: str, problem: str, hint: str) -> TopologyRefused:
         """Return the error of something that was done to the state."""
         return TopologyRefused(f"{what} of the state {self.name} {problem}", hint)

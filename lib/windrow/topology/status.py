@@ -9,17 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import plain
-from windrow.delta.table import open_table, reading
 from windrow.engine.protocol import Engine
 from windrow.errors import NotFound
 from windrow.model import tables
 from windrow.model.timestamps import time_text
-from windrow.runtime.progress import DepotState, LedgerState, prime
+from windrow.runtime.progress import DepotState, prime
 from windrow.settings.settings import Settings
 from windrow.topology.event import scheduled
 from windrow.topology.options import set_options
-from windrow.topology.running import engine_of
+from windrow.topology.reading import history_rows
+from windrow.topology.running import engines_of
 from windrow.topology.topology import Topology
 
 
@@ -70,13 +69,8 @@ def standing(topology: Topology, settings: Settings, session: Any = None) -> Sta
         states={name: primed.fence.open.of_state(name, pa.schema([])).num_rows for name in topology.states},
         events=events,
         options=set_options(primed),
-        other_depots=sorted(_recorded(primed) - set(engines)),
+        other_depots=sorted(set(primed.fence.rows["depot"].drop_null().to_pylist()) - set(engines)),
     )
-
-
-def engines_of(topology: Topology, settings: Settings, session: Any = None) -> dict[str, Engine]:
-    """Return the engine of each depot, by name."""
-    return {name: engine_of(topology, depot, settings, session) for name, depot in topology.depots.items()}
 
 
 def require_run(topology: Topology, engine: Engine) -> None:
@@ -91,15 +85,11 @@ def require_run(topology: Topology, engine: Engine) -> None:
 def microbatches(topology: Topology, engine: Engine, last: int) -> list[dict[str, Any]]:
     """Return the last microbatches of a topology in order. Raises NotFound if it never ran."""
     require_run(topology, engine)
-    location = str(engine.path_of("ledger"))
     names = [name for name, _ in (*tables.HISTORY, *tables.TOPOLOGY_FIELDS) if name not in HIDDEN]
-    with reading(location, "ledger"):
-        found = open_table(location, "ledger").to_pyarrow_table(filters=[("state", "=", "microbatch")], columns=names)
-    rows = plain(found)
+    rows = history_rows(str(engine.path_of("ledger")), names)
     numbers = sorted(set(rows["microbatch"].to_pylist()))[-last:]
-    kept = rows.filter(pc.is_in(rows["microbatch"], pa.array(numbers, pa.int64())))
-    found_rows: list[dict[str, Any]] = kept.sort_by([("microbatch", "ascending"), ("depot", "ascending")]).to_pylist()
-    return found_rows
+    kept: list[dict[str, Any]] = rows.filter(pc.is_in(rows["microbatch"], pa.array(numbers, pa.int64()))).to_pylist()
+    return kept
 
 
 HIDDEN = {"clocks", "columns", "opened", "closed", "due", "event", "option", "option_value"}
@@ -116,9 +106,3 @@ def _offset(topology: Topology, name: str, engine: Engine, state: DepotState) ->
         versions_waiting=max(0, version - reached.depot_version),
         clock=time_text(int(clocks.max())) if clocks.size else None,
     )
-
-
-def _recorded(primed: LedgerState) -> set[str]:
-    """Return the names of all depots that were ever read."""
-    names = primed.fence.rows["depot"].drop_null().to_pylist()
-    return set(names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import pyarrow as pa
@@ -15,7 +15,6 @@ from windrow.model import tables
 from windrow.model.durations import microseconds
 from windrow.model.tables import DELETED
 from windrow.topology.columns import columns_of, keys_of
-from windrow.topology.depot import Depot
 from windrow.topology.event import Event, Overdue
 from windrow.topology.state import State
 
@@ -27,6 +26,25 @@ NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]*")
 NO_COLUMNS = pa.schema([])
 Form = Literal["arrow", "spark"]
 F = TypeVar("F", bound=Callable[[Any], None])
+
+
+@dataclass(frozen=True, slots=True)
+class Depot:
+    """An append-only Delta table. `location` is a path or catalog name, `start_from` is as in `windrow.toml`.
+
+    A table with the columns of messages is read as messages, after mapping `columns` (as `[depot.columns]`). A raw
+    depot is read by the `[format]` of the settings, the ledger of a batcher as its closed batches, and any other table
+    as its own rows. With `state`, a topology's table of states is read as what each of its microbatches changed in this
+    state.
+
+    If several depots have reached the same time, the one with the smallest `priority` is read first.
+    """
+
+    location: str
+    start_from: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 0
+    state: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +156,7 @@ class Topology:
         states = {
             state.name: {field.name: str(field.type) for field in state.columns} for state in self.states.values()
         }
-        events = {event.name: event.recorded() for event in self.events.values()}
+        events = {one.name: {"every_us": one.every, "overdue": one.overdue} for one in self.events.values()}
         return json.dumps(
             {"topology": self.name, "depots": list(self.depots), "states": states, "events": events}, sort_keys=True
         )
@@ -147,11 +165,11 @@ class Topology:
         """Return the columns of the table of states. Raises TopologyRefused for a name with two types."""
         fields = {field.name.lower(): (field, "Windrow's own table") for field in tables.topology_schema(raw=raw)}
         for state in self.states.values():
-            for field in state.columns:
-                known, where = fields.setdefault(field.name.lower(), (field, f"the state {state.name}"))
-                if (known.name, known.type) != (field.name, field.type):
+            for one in state.columns:
+                known, where = fields.setdefault(one.name.lower(), (one, f"the state {state.name}"))
+                if (known.name, known.type) != (one.name, one.type):
                     raise TopologyRefused(
-                        f"{state.name}: the column {field.name!r} is {field.type} here, in {where} {known.name!r} is "
+                        f"{state.name}: the column {one.name!r} is {one.type} here, in {where} {known.name!r} is "
                         f"{known.type}",
                         "Give columns of different types different names, since all states are in one table.",
                     )

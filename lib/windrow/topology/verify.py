@@ -29,12 +29,11 @@ from windrow.model import canonical, tables
 from windrow.runtime.opening import require_depot
 from windrow.runtime.progress import LedgerState, Reached, prime
 from windrow.settings.settings import Settings
-from windrow.topology.history import Row, counting, history_of
-from windrow.topology.reading import in_columns, rows_of
+from windrow.topology.reading import Row, counting, history_of, in_columns, rows_of
 from windrow.topology.replay import replay_topology
-from windrow.topology.running import settings_of
+from windrow.topology.running import engines_of, settings_of
 from windrow.topology.state import State
-from windrow.topology.status import engines_of, require_run
+from windrow.topology.status import require_run
 from windrow.topology.topology import Topology
 from windrow.verify.report import Conclusion, Difference, differing, unequal
 
@@ -104,8 +103,8 @@ def verify_topology(
     again = _replayed(topology, settings, spark, differences, findings) if replay else {}
     for state in topology.states.values():
         progress(f"the state {state.name}")
-        rows = held.rows(state)
-        differences += [*_check_keys(state, rows), *held.check(state)]
+        rows, found = held.read(state)
+        differences += [*_check_keys(state, rows), *found]
         files, digest = len(held.of(state.name)), digest_of(state, rows)
         states.append(StateBooks(state.name, rows.num_rows, files, digest, again.get(state.name)))
     findings += [f"the state {name}, which is not declared" for name in held.others(topology, primed)]
@@ -226,7 +225,6 @@ class Files:
         added = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
         names = [name for name in (PATH, STATE, RECORDS, "min.id", "max.id") if name in added.column_names]
         self._files: list[dict[str, Any]] = plain(added.select(names)).to_pylist()
-        self._read: dict[str, pa.Table] = {}
 
     def of(self, state: str) -> list[dict[str, Any]]:
         """Return the files of a state."""
@@ -237,33 +235,23 @@ class Files:
         known = {*topology.states, *tables.FINAL, *tables.CONTROL, primed.progress["state"][0].as_py()}
         return sorted({file[STATE] for file in self._files} - known)
 
-    def rows(self, state: State) -> pa.Table:
-        """Return the rows of a state: `id` and its columns."""
-        columns = pa.schema([pa.field("id", pa.string()), *state.columns])
-        return pa.concat_tables(
-            [no_rows(columns), *(in_columns(self._content(file[PATH]), columns) for file in self.of(state.name))]
-        ).combine_chunks()
-
-    def check(self, state: State) -> Iterator[Difference]:
-        """Check that the statistics of each file are true."""
-        wrong = []
+    def read(self, state: State) -> tuple[pa.Table, list[Difference]]:
+        """Return the rows of a state, `id` and its columns, and the files whose statistics in the log are not true."""
+        columns, wrong = pa.schema([pa.field("id", pa.string()), *state.columns]), []
+        parts = [no_rows(columns)]
         for file in self.of(state.name):
-            rows = self._content(file[PATH])
+            with reading(self._location, "ledger"), self._store.open_input_file(file[PATH]) as opened:
+                rows = plain(pq.ParquetFile(opened, coerce_int96_timestamp_unit="us").read())
+            parts.append(in_columns(rows, columns))
             bounds = pc.min_max(rows["id"])
             least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
             below = file.get("min.id") is not None and least < file["min.id"]
             above = file.get("max.id") is not None and greatest > file["max.id"]
             if below or above or file.get(RECORDS) not in (None, rows.num_rows):
                 wrong.append({"file": file[PATH], "rows": rows.num_rows, "first": least, "last": greatest})
-        rows = pa.Table.from_pylist(wrong)
-        yield from differing(f"the log tells which keys a file of {state.name} holds", "rows and ids", rows, "files")
-
-    def _content(self, path: str) -> pa.Table:
-        if path not in self._read:
-            with reading(self._location, "ledger"), self._store.open_input_file(path) as opened:
-                found = pq.ParquetFile(opened, coerce_int96_timestamp_unit="us").read()
-                self._read = {path: plain(found)}
-        return self._read[path]
+        check = f"the log tells which keys a file of {state.name} holds"
+        found = differing(check, "rows and ids", pa.Table.from_pylist(wrong), "files")
+        return pa.concat_tables(parts).combine_chunks(), found
 
 
 def digest_of(state: State, rows: pa.Table) -> str:

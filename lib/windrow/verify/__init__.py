@@ -20,17 +20,12 @@ from windrow.reading.delta import DepotTable, Ledger, accepted_versions, open_de
 from windrow.verify.decisions import MOST, Decided, decide
 from windrow.verify.depot import Depot, read_depot
 from windrow.verify.files import check_end, check_files, unnamed
-from windrow.verify.finals import check_finals
-from windrow.verify.history import check_history, messages_read
-from windrow.verify.ids import check_ids
-from windrow.verify.invariant_checks import UNCHECKED, can_check, check_invariants
-from windrow.verify.log import Log, check_commits, read_log
+from windrow.verify.log import Log, check_commits, check_finals, read_log
 from windrow.verify.messages import Matched, check_messages, check_rejected_from, check_versions, match
+from windrow.verify.quality.embedded import UNCHECKED, can_check, check_invariants
 from windrow.verify.raw.checks import check_raw
-from windrow.verify.rejections import check_rejections
 from windrow.verify.report import Books, Difference, Report, at_version
 from windrow.verify.snapshot import Snapshot, first_version, read_progress, read_snapshot
-from windrow.verify.windows import check_batches
 
 Progress = Callable[[str, int, int], None]
 
@@ -77,7 +72,7 @@ def verify(
         if can_check():
             found += check_invariants(open_ledger(ledger, version))
         if before is not None and logs is not None:
-            found += check_finals(book.table, before, snapshot)
+            found += check_finals(logs[0], before, snapshot)
         decided = decide(snapshot, read, most, _message_progress(progress, version, len(books) + 1, len(wanted) + 1))
         differences += at_version(version, [*found, *decided.differences])
         findings += decided.findings
@@ -113,25 +108,18 @@ def _check_on_disk(
     return found, findings, logs
 
 
-def _recorded(ledger: Ledger) -> dict[int, str | None]:
-    """Return the mapping with which each depot version was read."""
-    history = ledger.rows("microbatch", "versions, columns", "kind = 'data'").to_pylist()
-    return {part["version"]: row["columns"] for row in history for part in row["versions"] or []}
-
-
 def _depot(log: DepotTable, first: int, last: int, columns: Mapping[str, str], ledger: Ledger) -> Depot:
     """Read the depot; if only Spark can map its columns, it is not checked and the report says so."""
     try:
         if ledger.raw:
-            from windrow.verify.raw.depot import (
-                read_raw_depot,
-            )  # it alone imports the settings, and with them the rules
+            # It alone imports the settings, and with them the rules.
+            from windrow.verify.raw.depot import read_raw_depot
 
             return read_raw_depot(log, first, last, ledger)
+        history = ledger.rows("microbatch", "versions, columns", "kind = 'data'").to_pylist()
+        recorded = {part["version"]: row["columns"] for row in history for part in row["versions"] or []}
         if not isinstance(log, DeltaTable):
-            log, columns, recorded = log.mapped_as(_recorded(ledger)), {}, {}
-        else:
-            recorded = _recorded(ledger)
+            log, columns, recorded = log.mapped_as(recorded), {}, {}
         return read_depot(log, first, last, dict(columns), recorded, ledger.payload, accepted_versions(ledger))
     except ExpressionError as error:
         return Depot.unread(first, last, f"cannot be mapped without Spark (--engine spark): {error.message}")
@@ -139,10 +127,6 @@ def _depot(log: DepotTable, first: int, last: int, columns: Mapping[str, str], l
 
 def _differences(snapshot: Snapshot, depot: Depot, matched: Matched) -> list[Difference]:
     return [
-        *check_ids(snapshot),
-        *check_history(snapshot),
-        *check_batches(snapshot),
-        *check_rejections(snapshot),
         *check_versions(snapshot, depot),
         *check_messages(snapshot, depot, matched),
         *check_rejected_from(snapshot, depot),
@@ -163,7 +147,7 @@ def _books(snapshot: Snapshot, depot: Depot, matched: Matched, decided: Decided)
         ledger_version=snapshot.version,
         depot_version=snapshot.progress.depot_version,
         microbatches=snapshot.history.num_rows,
-        messages_read=messages_read(snapshot),
+        messages_read=snapshot.messages_read,
         in_open_batches=in_open,
         in_closed_batches=snapshot.messages.num_rows - in_open,
         rejected=snapshot.rejections.num_rows,

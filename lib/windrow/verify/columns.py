@@ -39,16 +39,6 @@ def flags(column: pa.ChunkedArray) -> Bools:
     return pc.fill_null(column, False).to_numpy()
 
 
-def times(values: Ints, missing: Bools | None = None) -> pa.Array:
-    """Return microseconds as times, NULL where they are missing."""
-    return pa.array(values, pa.int64(), mask=missing).cast(TIME)
-
-
-def differ(left: pa.ChunkedArray, right: pa.ChunkedArray) -> Bools:
-    """Tell where two columns are not equal, or one of them is NULL."""
-    return ~flags(pc.equal(left, right))
-
-
 def kept(table: pa.Table, mask: Bools, names: Sequence[str] | None = None) -> pa.Table:
     """Return the rows where the mask holds, of the named columns only."""
     return (table.select(list(names)) if names else table).filter(pa.array(mask))
@@ -102,46 +92,32 @@ def dense(values: Ints) -> tuple[Ints, Ints]:
     return different, at.astype(np.int64)
 
 
-def paired(left: Sequence[Ints], right: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """Pair rows with equal keys one to one; -1 where a row has no partner.
-
-    The keys of a side are columns, the most important last, as for np.lexsort. Every row of either side appears once.
-    """
-    sizes = left[0].size, right[0].size
-    side = np.repeat([0, 1], sizes)
-    keys = [np.concatenate(both) for both in zip(left, right, strict=True)]
-    order = np.lexsort((side, *keys))
-    same = np.ones(max(order.size - 1, 0), np.bool_)
-    for key in keys:
-        same &= key[order[1:]] == key[order[:-1]]
-    meets = np.flatnonzero(same & (side[order[1:]] > side[order[:-1]]))
-    row = np.concatenate([np.arange(size, dtype=np.int64) for size in sizes])[order]
-    alone = np.ones(order.size, np.bool_)
-    alone[meets] = alone[meets + 1] = False
-    lefts, rights = (np.flatnonzero(alone & (side[order] == number)) for number in (0, 1))
-    missing = np.full(max(lefts.size, rights.size), -1)
-    return (
-        np.concatenate([row[meets], row[lefts], missing[: rights.size]]),
-        np.concatenate([row[meets + 1], missing[: lefts.size], row[rights]]),
-    )
-
-
-def repeated(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Return the values of some columns that occur more than once, with `times`."""
-    counted = table.group_by(list(names), use_threads=False).aggregate([([], "count_all")])
-    found = counted.filter(pc.greater(counted["count_all"], 1))
-    return found.rename_columns(["times" if name == "count_all" else name for name in found.column_names])
-
-
-def fewer(before: pa.Table, after: pa.Table) -> pa.Table:
-    """Return the rows that `after` holds less often than `before`; NULL equals NULL."""
-    names = before.column_names
+def surplus(one: pa.Table, other: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return the rows that each of two tables holds more often than the other; NULL equals NULL."""
+    names = one.column_names
     sides = [
-        side.append_column("before", pa.array(np.full(side.num_rows, sign)))
-        for side, sign in ((before, 1), (after.select(names), -1))
+        side.append_column("sign", pa.array(np.full(side.num_rows, sign)))
+        for side, sign in ((one, 1), (other.select(names), -1))
     ]
-    counted = wide(pa.concat_tables(sides)).group_by(names, use_threads=False).aggregate([("before", "sum")])
-    return counted.filter(pc.greater(counted["before_sum"], 0)).select(names)
+    counted = wide(pa.concat_tables(sides)).group_by(names, use_threads=False).aggregate([("sign", "sum")])
+    more, fewer = pc.greater(counted["sign_sum"], 0), pc.less(counted["sign_sum"], 0)
+    return counted.filter(more).select(names), counted.filter(fewer).select(names)
+
+
+def apart(one: pa.Table, other: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """Return the keys whose rows are not the same in two tables, and such a row from each of them.
+
+    With the keys are the row numbers `one` and `other`. Where a table has no row, they and all its columns are NULL.
+    """
+    sides, names = surplus(one, other), ("one", "other")
+    parts = [
+        pa.table({name: side[name] for name in keys} | {own: np.arange(side.num_rows)})
+        for side, own in zip(sides, names, strict=True)
+    ]
+    both = pa.concat_tables(parts, promote_options="default")
+    found = both.group_by(list(keys), use_threads=False).aggregate([(name, "max") for name in names])
+    found = found.rename_columns([*keys, *names])
+    return found, sides[0].take(found["one"]), sides[1].take(found["other"])
 
 
 def wide(table: pa.Table) -> pa.Table:
@@ -150,3 +126,21 @@ def wide(table: pa.Table) -> pa.Table:
         if name in table.column_names and table[name].nbytes > PLAIN_BYTES:
             table = table.set_column(table.column_names.index(name), name, table[name].cast(pa.large_binary()))
     return table
+
+
+def identifier(kind: str, *components: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Join components as ids do: `%`, `/` and NUL are encoded, NULL is `%N`."""
+    return pc.binary_join_element_wise(pa.scalar(kind), *(_encoded(component) for component in components), "/")
+
+
+def version_in_id(rejected: pa.Table) -> pa.ChunkedArray:
+    """Return the depot version in the id of each rejection, which is not a column; NULL for any other id."""
+    parts = pc.extract_regex(rejected["id"], r"(?s)^rejected/(?P<version>\d{1,18})/.*/\d+$")
+    return pc.struct_field(parts, "version").cast(pa.int64())
+
+
+def _encoded(component: pa.ChunkedArray) -> pa.ChunkedArray:
+    text = component.cast(pa.string())
+    for special, code in (("%", "%25"), ("/", "%2F"), ("\0", "%00")):
+        text = pc.replace_substring(text, special, code)
+    return pc.fill_null(text, "%N")

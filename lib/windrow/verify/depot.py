@@ -48,12 +48,12 @@ class Depot:
 
     def counted(self, version: int) -> pa.Table:
         """Return `version, messages` for each version up to `version` with messages; refused records count."""
-        one = [self.messages.select(["version"]).append_column("messages", _ones(self.messages))]
+        parts = [(self.messages, 1)]
         if self.formatted:
-            rejected, byte_count = self.formatted.rejected, self.formatted.byte_count
-            one.append(rejected.select(["version"]).append_column("messages", _ones(rejected)))
-            one.append(byte_count.select(["version"]).append_column("messages", pc.multiply(_ones(byte_count), 0)))
-        rows = pa.concat_tables(one)
+            parts += [(self.formatted.rejected, 1), (self.formatted.byte_count, 0)]
+        rows = pa.concat_tables(
+            [rows.select(["version"]).append_column("messages", pa.repeat(each, rows.num_rows)) for rows, each in parts]
+        )
         rows = rows.filter(pc.less_equal(rows["version"], version))
         counted = rows.group_by("version", use_threads=False).aggregate([("messages", "sum")])
         return counted.rename_columns(["version", "messages"])
@@ -86,11 +86,10 @@ def read_depot(
     present = None if any(ways.values()) else [name for name in MESSAGE if name in names]
     readable = first
     try:
-        feed = feed_of(table, first, last, present, without)
+        added = added_by(table, first, last, present, without)
     except UNREADABLE:
         readable = _readable_from(table, first, last, without)
-        feed = feed_of(table, readable, last, present, without)
-    added = feed.filter(pc.equal(feed[CHANGE], "insert"))
+        added = added_by(table, readable, last, present, without)
     versions = added[VERSION].unique().to_pylist()
     alike: dict[str | None, list[int]] = {text: [] for text in ways}
     for version in versions:
@@ -105,7 +104,7 @@ def _readable_from(table: DepotTable, first: int, last: int, without: Collection
     while low < high:
         middle = (low + high) // 2
         try:
-            feed_of(table, middle, last, [], without)
+            added_by(table, middle, last, [], without)
         except UNREADABLE:
             low = middle + 1
         else:
@@ -136,19 +135,20 @@ def _part(added: pa.Table, versions: list[int], way: Mapping | None, payload: pa
         ) from error
 
 
-def feed_of(
+def added_by(
     table: DepotTable, first: int, last: int, names: list[str] | None, without: Collection[int] = ()
 ) -> pa.Table:
-    """Return columns of the feed; None: all, because delta-rs cannot select a column whose name has a dot.
+    """Return columns of the rows that versions added, except those in `without`.
 
-    Versions in `without` are not read.
+    None are all columns, because delta-rs cannot select one whose name has a dot.
     """
     wanted = None if names is None else [*names, CHANGE, VERSION]
     ends = pairwise([first - 1, *sorted(version for version in without if first <= version <= last), last + 1])
     parts = [changes_of(table, a + 1, b - 1, wanted).read_all() for a, b in ends if a + 1 < b]
     if not parts:
         return _nothing(table, names)
-    return pa.concat_tables(map(_with_version, parts), promote_options="default")
+    feed = pa.concat_tables(map(_with_version, parts), promote_options="default")
+    return feed.filter(pc.equal(feed[CHANGE], "insert"))
 
 
 def _with_version(feed: pa.Table) -> pa.Table:
@@ -159,10 +159,6 @@ def _with_version(feed: pa.Table) -> pa.Table:
 def _nothing(table: DepotTable, names: list[str] | None) -> pa.Table:
     fields = [field for field in pa.schema(table.schema().to_arrow()) if names is None or field.name in names]
     return pa.schema([*fields, pa.field(CHANGE, pa.string()), pa.field(VERSION, pa.int64())]).empty_table()
-
-
-def _ones(rows: pa.Table) -> pa.Array:
-    return pa.repeat(1, rows.num_rows)
 
 
 def _messages(added: pa.Table, payload: pa.DataType) -> pa.Table:

@@ -64,16 +64,13 @@ def unnamed(table: DeltaTable, location: str, log: Log, begin: str, microbatch: 
     """
     store = table_files(location, table)
     found = {info.path: info for info in store.get_file_info(FileSelector(begin, recursive=True, allow_not_found=True))}
-    named = log.rows.keys() | {unquote(path) for path in _paths(table)}
+    live = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()["path"].to_pylist()
+    named = log.rows.keys() | {unquote(path) for path in live}
     last = store.get_file_info(f"_delta_log/{table.version():020}.json").mtime_ns or 0
     others = [path for path in found if path.endswith(".parquet") and not path.startswith("_") and path not in named]
     if microbatch is None:
         return sorted(path for path in others if (found[path].mtime_ns or 0) >= last)
     return sorted(path for path in others if _reaches(store, path, microbatch))
-
-
-def _paths(table: DeltaTable) -> list[str]:
-    return list(pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()["path"].to_pylist())
 
 
 def _reaches(store: FileSystem, path: str, microbatch: int) -> bool:

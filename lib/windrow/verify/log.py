@@ -1,7 +1,8 @@
 """Check history and progress against the Delta logs, which record every commit independently.
 
 Windrow adds a note to each commit of a ledger: the number of the microbatch and its token. A commit without a note,
-such as an UPDATE by hand, must leave history and progress as they were in the version before it.
+such as an UPDATE by hand, must leave history and progress as they were in the version before it. Final rows are the
+same in every later version.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from windrow.columnar.arrow import plain
 from windrow.delta.table import history, reading
 from windrow.errors import NotFound, TableUnreadable
 from windrow.model import tables
-from windrow.model.commits import WITHOUT_ROWS, fingerprint
+from windrow.model.commits import WITHOUT_ROWS, fingerprint, note_of
 from windrow.reading.delta import open_ledger
-from windrow.verify.columns import fewer
+from windrow.verify.columns import MESSAGE, surplus
 from windrow.verify.report import Difference, differing
 from windrow.verify.snapshot import Snapshot
 
@@ -61,8 +62,8 @@ def read_log(table: DeltaTable, location: str, role: str) -> Log:
             version, operation = int(commit["version"]), commit.get("operation")
             log.rows.update({unquote(add["path"]): _records(add) for add in commit.pop("added")})
             log.marks[version] = fingerprint(commit)
-            note = _note(commit)
-            if note is not None:
+            note = note_of(commit)
+            if "windrow" in note:
                 log.notes[version] = note
             elif operation == RESTORED:
                 to = str((commit.get("operationParameters") or {}).get("version"))
@@ -86,6 +87,34 @@ def check_commits(location: str, snapshot: Snapshot, log: Log, depot: Log) -> tu
     return differences, found
 
 
+def check_finals(log: Log, before: Snapshot, after: Snapshot) -> Iterator[Difference]:
+    """Compare the final rows of two versions, which never change, unless the ledger was restored between them."""
+    if any(before.version < version <= after.version for version in log.restored):
+        return
+    finals, later_finals = _finals(before), _finals(after)
+    for name, earlier in finals.items():
+        later = later_finals[name]
+        expected = f"final rows as in version {before.version}"
+        yield from differing(f"final rows ({name})", expected, surplus(earlier, later)[0], "rows that changed")
+
+
+def _finals(snapshot: Snapshot) -> dict[str, pa.Table]:
+    """Return closed batches, their messages, rejections and history, without columns that are lists."""
+    batches = snapshot.batches
+    messages = snapshot.messages.select(list(MESSAGE))
+    for name in ("id", "state"):
+        messages = messages.append_column(name, batches[name].take(snapshot.messages["row"]))
+    history = snapshot.history.drop_columns(["versions", "clocks"])
+    finals = {
+        "closed": batches.filter(pc.equal(batches["state"], "closed")),
+        "messages": messages.filter(pc.equal(messages["state"], "closed")),
+        "rejected": snapshot.rejected,
+        "microbatch": history,
+    }
+    raw = snapshot.raw
+    return finals if raw is None else finals | {"rejected by the format": raw.rejected, "bytes": raw.byte_count}
+
+
 def _noted(snapshot: Snapshot, log: Log) -> Iterator[Difference]:
     """Check that each row of the history agrees with the note of its commit, if the log still has it."""
     rows = snapshot.history.select(list(NOTED))
@@ -93,7 +122,7 @@ def _noted(snapshot: Snapshot, log: Log) -> Iterator[Difference]:
     noted = pa.Table.from_pylist([{name: note.get(key) for name, key in NOTED.items()} for note in notes], rows.schema)
     known = rows.filter(pc.is_in(rows["microbatch"], noted["microbatch"].combine_chunks()))
     expected = "the history as the log noted it beside each commit"
-    yield from differing("notes", expected, fewer(known, noted), "microbatches")
+    yield from differing("notes", expected, surplus(known, noted)[0], "microbatches")
 
 
 def _progress(snapshot: Snapshot, depot: Log) -> Iterator[Difference]:
@@ -128,7 +157,7 @@ def _changed_by(location: str, version: int) -> Iterator[Difference]:
         return
     expected = f"history and progress as in version {version - 1}, before a commit that is no microbatch"
     for earlier, later in zip(before, after, strict=True):
-        yield from differing("by hand", expected, fewer(earlier, later), f"rows that version {version} changed")
+        yield from differing("by hand", expected, surplus(earlier, later)[0], f"rows that version {version} changed")
 
 
 def _controls(location: str, version: int) -> tuple[pa.Table, pa.Table]:
@@ -138,14 +167,6 @@ def _controls(location: str, version: int) -> tuple[pa.Table, pa.Table]:
     kept = {"id", *(name for name, type_ in fields if not pa.types.is_nested(type_))}
     names = ", ".join(f'"{field.name}"' for field in ledger.table.schema().fields if field.name in kept)
     return plain(ledger.rows("microbatch", names)), plain(ledger.rows("progress", names))
-
-
-def _note(commit: Mapping[str, Any]) -> dict[str, Any] | None:
-    try:
-        found = json.loads(commit["userMetadata"])
-    except (KeyError, TypeError, ValueError):
-        return None
-    return found if isinstance(found, dict) and "windrow" in found else None
 
 
 def _records(add: Mapping[str, Any]) -> int | None:

@@ -10,10 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.reading.values import records
-from windrow.verify.columns import MESSAGE, Ints, fewer, kept, numbers, wide
+from windrow.verify.columns import MESSAGE, Ints, kept, numbers, surplus, version_in_id, wide
 from windrow.verify.depot import Depot
-from windrow.verify.history import versions_read
-from windrow.verify.ids import named_by_id
 from windrow.verify.report import EXAMPLES, Difference, differing, unequal
 from windrow.verify.snapshot import Snapshot
 
@@ -54,25 +52,31 @@ class Matched:
 
 def match(snapshot: Snapshot, depot: Depot) -> Matched:
     """Count each distinct message on both sides."""
-    read = depot.upto(snapshot.progress.depot_version)
-    held = pa.concat_tables([part.select(list(MESSAGE)) for part in (snapshot.messages, snapshot.rejected)])
-    sides = [
-        _counted(read.select(list(MESSAGE)), read=1, held=0, version=read["version"], place=None),
-        _counted(held, read=0, held=1, version=None, place=np.arange(held.num_rows)),
-    ]
-    both = wide(pa.concat_tables(sides))
+    names = list(MESSAGE)
+    read = depot.upto(snapshot.progress.depot_version).select([*names, "version"])
+    held = pa.concat_tables([part.select(names) for part in (snapshot.messages, snapshot.rejected)])
+    read = read.append_column("read", pa.repeat(1, read.num_rows))
+    held = held.append_column("held", pa.repeat(1, held.num_rows)).append_column(
+        "place", pa.array(np.arange(held.num_rows))
+    )
+    both = wide(pa.concat_tables([read, held], promote_options="default"))
     wanted = [("read", "sum"), ("held", "sum"), ("version", "min"), ("place", "min"), ("place", "max")]
-    counted = both.group_by(list(MESSAGE), use_threads=False).aggregate(wanted)
-    return Matched(counted, numbers(counted["read_sum"]), numbers(counted["held_sum"]))
+    counted = both.group_by(names, use_threads=False).aggregate(wanted)
+    return Matched(counted, *(pc.fill_null(counted[name], 0).to_numpy() for name in ("read_sum", "held_sum")))
 
 
 def check_messages(snapshot: Snapshot, depot: Depot, matched: Matched) -> Iterator[Difference]:
-    """Say which messages are lost, duplicated or unexpected.
+    """Say whether the books balance, and which messages are lost, duplicated or unexpected.
 
     Where depot versions can no longer be read, the ledger must hold as many additional messages as the history
     recorded for those versions.
     """
-    gone = unreadable(snapshot, depot)
+    held = snapshot.messages.num_rows + snapshot.rejections.num_rows
+    yield from unequal("balance", snapshot.messages_read, held, "messages in batches and rejections")
+    listed = snapshot.versions_read
+    version = numbers(listed["version"])
+    unreadable = kept(listed, (version >= depot.first) & (version < depot.readable))
+    gone = int(pc.sum(unreadable["messages"]).as_py() or 0)
     gone -= snapshot.raw.rejected.num_rows if snapshot.raw else 0  # a raw depot is read completely or not at all
     latest = max(snapshot.progress.depot_version - depot.last, 0) if depot.first <= depot.last else 0
     yield from unequal("depot", 0, latest, "versions read beyond the depot's latest")
@@ -90,7 +94,7 @@ def check_versions(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
 
     Of a raw depot it lists the versions with chunks; a refused record or chunk counts as a message.
     """
-    listed = versions_read(snapshot)
+    listed = snapshot.versions_read
     version = numbers(listed["version"])
     gone = (version >= depot.first) & (version < depot.readable)
     readable = kept(listed, ~gone, ["version", "messages"])
@@ -104,33 +108,12 @@ def check_versions(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
 
 def check_rejected_from(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
     """Check that the depot version in the id of a rejection has its message."""
-    version = named_by_id(snapshot.rejected)["version"].cast(pa.int64())
+    version = version_in_id(snapshot.rejected)
     rejected = snapshot.rejected.select(list(MESSAGE)).append_column("version", version)
     gone = (numbers(version) >= depot.first) & (numbers(version) < depot.readable)
-    rows = fewer(kept(rejected, ~gone), depot.upto(snapshot.progress.depot_version))
+    rows, _ = surplus(kept(rejected, ~gone), depot.upto(snapshot.progress.depot_version))
     expected = "the depot version that the id names"
     yield from differing("rejected from", expected, rows, "messages of another version")
-
-
-def unreadable(snapshot: Snapshot, depot: Depot) -> int:
-    """Return how many messages the history says it read from versions that can no longer be read."""
-    listed = versions_read(snapshot)
-    version = numbers(listed["version"])
-    gone = kept(listed, (version >= depot.first) & (version < depot.readable))
-    return int(pc.sum(gone["messages"]).as_py() or 0)
-
-
-def _counted(messages: pa.Table, read: int, held: int, version: pa.ChunkedArray | None, place: Ints | None) -> pa.Table:
-    size = messages.num_rows
-    columns = {
-        "read": np.full(size, read),
-        "held": np.full(size, held),
-        "version": pa.nulls(size, pa.int64()) if version is None else version,
-        "place": pa.nulls(size, pa.int64()) if place is None else place,
-    }
-    for name, values in columns.items():
-        messages = messages.append_column(name, values if isinstance(values, pa.ChunkedArray) else pa.array(values))
-    return messages
 
 
 def _located(check: str, expected: str, matched: Matched, times: Ints, snapshot: Snapshot) -> Iterator[Difference]:

@@ -7,15 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
 from windrow.errors import NotFound, TableUnreadable, WindrowError, first_line
 from windrow.model.tables import RAW_REJECTED
-from windrow.reading.delta import Ledger, Progress, open_ledger, recorded_rules
-from windrow.verify.columns import MESSAGE, Ints, as_messages, exploded, numbers
+from windrow.reading.delta import Ledger, Progress, open_ledger
+from windrow.verify.columns import MESSAGE, as_messages, exploded
 from windrow.verify.raw.held import RawRows, of_messages, read_raw
 
 BATCH = (
@@ -24,7 +23,6 @@ BATCH = (
 )
 REJECTED = "id, reason, detail, missed_by_us, clock_lead_us, processing_time, microbatch, " + ", ".join(MESSAGE)
 PROGRESS = ", ".join([*Progress.__dataclass_fields__, "token", "commit_fingerprint"])
-SOURCES = "id, source, clock, floor, open_batches, open_messages, open_bytes, next_window_end"
 HISTORY = (
     "id, microbatch, kind, versions, messages_read, accepted, rejected, opened, closed, depot_version, clocks, rules, "
     "started_at, token"
@@ -40,10 +38,8 @@ class Snapshot:
 
     version: int
     progress: Progress
-    progress_rows: int
     token: str
     commit_fingerprint: str | None
-    sources: pa.Table
     history: pa.Table
     batches: pa.Table
     messages: pa.Table
@@ -57,27 +53,16 @@ class Snapshot:
             return self.rejected
         return pa.concat_tables([self.rejected, self.raw.rejected], promote_options="default")
 
-    def rules(self, name: str) -> Ints:
-        """Return a rule as the history recorded it, one value for each microbatch."""
-        recorded = pc.fill_null(self.history["rules"], "").combine_chunks().dictionary_encode()
-        values = [int(recorded_rules(text)[name]) for text in recorded.dictionary.to_pylist()]
-        return np.array(values, np.int64)[recorded.indices.to_numpy()]
-
-    def in_force(self, name: str) -> int:
-        """Return a rule that is in force."""
-        return int(recorded_rules(self.progress.rules)[name])
+    @property
+    def messages_read(self) -> int:
+        """Return how many messages the history says were read."""
+        return int(pc.sum(self.history["messages_read"]).as_py() or 0)
 
     @property
-    def repeats_kept_from(self) -> int:
-        """Return the first microbatch whose rules keep repeated types, or a number that no microbatch has."""
-        keeps = [recorded_rules(text or "").get("repeats") == "keep" for text in self.history["rules"].to_pylist()]
-        return int(numbers(self.history["microbatch"])[keeps].min(initial=np.iinfo(np.int64).max))
-
-    def of_microbatch(self, values: Ints, microbatch: Ints) -> Ints:
-        """Return the history's values for some microbatches, 0 for unknown ones."""
-        number = numbers(self.history["microbatch"])
-        at = np.minimum(np.searchsorted(number, microbatch), max(number.size - 1, 0))
-        return np.where(number[at] == microbatch, values[at], 0) if number.size else np.zeros_like(microbatch)
+    def versions_read(self) -> pa.Table:
+        """Return `version, messages` of each depot version that a microbatch read, with the `microbatch`."""
+        lists = exploded(self.history, "versions")
+        return lists.append_column("microbatch", self.history["microbatch"].take(lists["row"]))
 
 
 def read_snapshot(location: str, version: int) -> Snapshot:
@@ -89,7 +74,6 @@ def read_snapshot(location: str, version: int) -> Snapshot:
     with _readable(ledger):
         controls = _controls(ledger)
         progress = _progress(controls, ledger)
-        sources = ledger.rows("progress", SOURCES, "id <> 'progress'")
         history = ledger.rows("microbatch", HISTORY, rest="ORDER BY microbatch")
         batches = ledger.rows(("open", "closed"), BATCH + ", messages")
         names = ", ".join([REJECTED, *(f'"{name}"' for name in RAW_REJECTED)]) if ledger.raw else REJECTED
@@ -99,10 +83,8 @@ def read_snapshot(location: str, version: int) -> Snapshot:
     return Snapshot(
         version=version,
         progress=progress,
-        progress_rows=len(controls),
         token=controls[0]["token"],
         commit_fingerprint=controls[0]["commit_fingerprint"],
-        sources=plain(sources),
         history=plain(history),
         batches=flat,
         messages=_messages(exploded(batches, "messages"), flat),

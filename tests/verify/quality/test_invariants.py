@@ -14,8 +14,8 @@ from tests.verify.quality.damages import DAMAGES, damage
 from windrow import verify as verifying
 from windrow.reading.delta import open_ledger
 from windrow.verify import verify
-from windrow.verify.invariant_checks import UNCHECKED, check_invariants
 from windrow.verify.invariants import INVARIANTS
+from windrow.verify.quality.embedded import UNCHECKED, check_invariants
 
 CRITICAL = {name for name, invariant in INVARIANTS.items() if invariant.severity == "critical"}
 
@@ -86,3 +86,14 @@ def test_without_duckdb(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verifying, "can_check", lambda: False)
     report = verify(world.depot, world.ledger)
     assert (report.ok, report.complete, report.findings) == (True, False, (UNCHECKED,))
+
+
+def test_lost_without_duckdb(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A lost message, and books that do not balance, are found also where DuckDB is not installed.
+    """
+    monkeypatch.setattr(verifying, "can_check", lambda: False)
+    damage(world, DAMAGES["books_balance"])
+    report = verify(world.depot, world.ledger)
+    assert {"balance", "lost"} <= {difference.check for difference in report.differences}
+    assert report.books[0].lost == 1

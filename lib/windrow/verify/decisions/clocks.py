@@ -16,15 +16,6 @@ from windrow.verify.decisions.microbatch_history import MicrobatchHistory
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """The greatest stamp of each source in each depot version, among messages that are valid and not ahead."""
-
-    source: Ints
-    version: Ints
-    stamp: Ints
-
-
-@dataclass(frozen=True, slots=True)
 class Clocks:
     """Each event that moved a clock, by source (a number), microbatch and depot version, and the clock after it.
 
@@ -62,34 +53,35 @@ class Clocks:
         return np.where((at >= 0) & (self.source[at] == source), at, -1)
 
 
-def follow(history: MicrobatchHistory, sent: Sent, recorded: Ints) -> tuple[Clocks, Ints]:
-    """Return the derived clocks, and the floor before each depot version of `sent` (NONE: none yet).
+def follow(history: MicrobatchHistory, source: Ints, version: Ints, stamp: Ints, recorded: Ints) -> tuple[Clocks, Ints]:
+    """Return the derived clocks, and the floor before each depot version in which a source sent (NONE: none yet).
 
-    `recorded` numbers the sources of `history.clocks`. Where versions can no longer be read, the clocks continue from
-    what was recorded after them.
+    `stamp` is the greatest of a source in a depot version, among messages that are valid and not ahead. `recorded`
+    numbers the sources of `history.clocks`. Where versions can no longer be read, the clocks continue from what was
+    recorded after them.
     """
-    read_in = history.read_in[np.searchsorted(history.version, sent.version)]
-    data = [sent.source, read_in, sent.version, sent.stamp]
-    ticked, known = _ticked(history, recorded), _known(history, recorded)
+    sent = source.size
+    data = [source, history.read_in[np.searchsorted(history.version, version)], version, stamp]
+    moved_in, moved, moved_to = ticks(history, recorded, "tick", "flush")
+    ticked, known = (moved, moved_in, np.full(moved.size, NONE), moved_to), _known(history, recorded)
     parts = [np.concatenate(three) for three in zip(data, ticked, known[:4], strict=True)]
     clock = np.concatenate([np.full(parts[0].size - known[4].size, NONE), known[4]])
     order = np.lexsort((parts[2], parts[1], parts[0]))
     source, microbatch, _, floor = (part[order] for part in parts)
-    is_data, raised = order < sent.source.size, history.raised[microbatch]
+    is_data, raised = order < sent, history.raised[microbatch]
     height = _highest(source, floor - raised)
     own = np.where(is_data, height + raised, clock[order])
     found = np.full(order.size, NONE)
     later = np.flatnonzero(pairwise(source, np.equal, first=False))
     found[order[later]] = height[later - 1] + raised[later]
-    return Clocks(history, source, microbatch, height, is_data, _carried(source, own)), found[: sent.source.size]
+    return Clocks(history, source, microbatch, height, is_data, _carried(source, own)), found[:sent]
 
 
-def _ticked(history: MicrobatchHistory, source: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return source, microbatch, version (before all) and floor as ticks and flushes recorded them."""
+def ticks(history: MicrobatchHistory, source: Ints, *kinds: str) -> tuple[Ints, Ints, Ints]:
+    """Return microbatch, source and floor as microbatches of some kinds recorded them."""
     microbatch = numbers(history.clocks["microbatch"])
-    kinds = np.array(history.kinds)[microbatch]
-    rows = np.flatnonzero(np.isin(kinds, ["tick", "flush"]) & (microbatch > history.gone))
-    return source[rows], microbatch[rows], np.full(rows.size, NONE), numbers(history.clocks["floor"])[rows]
+    rows = np.flatnonzero(np.isin(np.array(history.kinds)[microbatch], kinds) & (microbatch > history.gone))
+    return microbatch[rows], source[rows], numbers(history.clocks["floor"])[rows]
 
 
 def _known(history: MicrobatchHistory, source: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:

@@ -6,6 +6,7 @@ An example of a difference shows both sides, as far as they differ.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -13,19 +14,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
+from windrow.model.messages import times
 from windrow.model.timestamps import time_text
 from windrow.reading.values import records
-from windrow.verify.columns import MESSAGE, NONE, Bools, Ints, fewer, kept, numbers, paired, times
+from windrow.verify.columns import MESSAGE, NONE, Ints, apart, identifier, kept, numbers, version_in_id
 from windrow.verify.decisions.arrived import Arrived, Held, Streams
-from windrow.verify.decisions.verdicts import ACCEPTED, REASONS, Verdicts
+from windrow.verify.decisions.verdicts import ACCEPTED, INVALID, REASONS, Verdicts
 from windrow.verify.decisions.windows import ChosenStreams, Derived
-from windrow.verify.ids import named_by_id
 from windrow.verify.report import EXAMPLES, Difference
 from windrow.verify.snapshot import Snapshot
 
 RULES, LEDGER = "by the rules", "in the ledger"
 VERDICT = ["reason", "detail", "missed_by_us", "clock_lead_us", "processing_time", "microbatch"]
-WINDOW = ["source", "key", "part", "window_start"]
+WINDOW = ["source", "key", "window_start", "part"]
+IDENTITY = ["stream", "time", "kind"]  # of a message, as numbers
 DECIDED = [
     "window_end", "timeout", "opened_by", "opened_in", "closed_at", "close_reason", "closed_in", "oversize",
 ]  # fmt: skip
@@ -38,28 +40,20 @@ def check_rejected(
     """Check that the ledger rejects exactly the messages that the rules refuse, for the same reason and by as much."""
     whole = streams.whole
     by_rules = _refused(arrived, verdicts, np.flatnonzero((verdicts.verdict != ACCEPTED) & whole[arrived.stream]))
-    rejected = snapshot.rejected.append_column(
-        "depot_version", named_by_id(snapshot.rejected)["version"].cast(pa.int64())
-    )
+    rejected = snapshot.rejected.append_column("depot_version", version_in_id(snapshot.rejected))
     in_ledger = kept(plain(rejected), whole[held.rejected_stream], by_rules.column_names).cast(by_rules.schema)
-    sides = [fewer(by_rules, in_ledger), fewer(in_ledger, by_rules)]
-    both = pa.concat_tables(sides)
-    rows = np.arange(both.num_rows)
-    for name, there in (("by_rules", rows < sides[0].num_rows), ("in_ledger", rows >= sides[0].num_rows)):
-        both = both.append_column(name, pa.array(np.where(there, rows, -1)))
-    wanted = [([], "count_all"), ("by_rules", "max"), ("in_ledger", "max")]
-    content = both.group_by([*MESSAGE, "depot_version"], use_threads=False).aggregate(wanted)
-    if not content.num_rows:
+    found, ours, theirs = apart(by_rules, in_ledger, [*MESSAGE, "depot_version"])
+    if not found.num_rows:
         return
-    shown = content.slice(0, EXAMPLES)
-    examples = records(shown.select([*MESSAGE, "depot_version"]))
-    for name, side, otherwise in ((RULES, "by_rules_max", "accepted"), (LEDGER, "in_ledger_max", "not rejected")):
-        for example, at in zip(examples, shown[side].to_pylist(), strict=True):
-            example[name] = otherwise if at < 0 else records(both.slice(at, 1).select(VERDICT))[0]
+    examples = records(found.slice(0, EXAMPLES).select([*MESSAGE, "depot_version"]))
+    for name, rows, otherwise in ((RULES, ours, "accepted"), (LEDGER, theirs, "not rejected")):
+        verdicts_of = records(rows.slice(0, EXAMPLES).select(VERDICT))
+        for example, verdict in zip(examples, verdicts_of, strict=True):
+            example[name] = otherwise if verdict["reason"] is None else verdict
     yield Difference(
         "decisions",
         "each message accepted or rejected as the log and the rules decide",
-        f"{content.num_rows} messages that the ledger decided otherwise",
+        f"{found.num_rows} messages that the ledger decided otherwise",
         examples=tuple(examples),
     )
 
@@ -69,26 +63,19 @@ def check_windows(
 ) -> Iterator[Difference]:
     """Check that the batches of the chosen streams are those that the rules make, opened and closed alike."""
     rules = _batches_by_rules(streams, derived)
-    rows = np.flatnonzero(chosen.of_stream[held.batch_stream])
-    ledger = snapshot.batches.take(pa.array(rows)).select([*WINDOW, *DECIDED, "id"])
-    left, right = paired(
-        [
-            np.array(values, np.int64)
-            for values in (derived.batches.part, derived.batches.start, derived.batches.stream)
-        ],
-        [numbers(ledger["part"]), numbers(ledger["window_start"]), held.batch_stream[rows]],
-    )
-    wrong = (left < 0) | (right < 0)
-    wrong[~wrong] = _unequal(rules, ledger, left[~wrong], right[~wrong])
-    at = np.flatnonzero(wrong)
-    if not at.size:
+    ledger = kept(snapshot.batches, chosen.of_stream[held.batch_stream], rules.column_names).cast(rules.schema)
+    found, ours, theirs = apart(rules, ledger, WINDOW)
+    if not found.num_rows:
         return
-    at = at[np.lexsort(_by_window(derived, ledger, held.batch_stream[rows], left[at], right[at]))]
+    *stream, start, part = (theirs[name] for name in WINDOW)
+    theirs = theirs.append_column("id", identifier("batch", *stream, start.cast(pa.int64()), part))
+    first = pc.sort_indices(found, [(name, "ascending") for name in WINDOW]).slice(0, EXAMPLES)
+    sides = (records(side.take(first)) for side in (ours, theirs))
     yield Difference(
         "windows by the rules",
         "the batches that the rules make from the accepted messages of each stream",
-        f"{at.size} batches that differ",
-        examples=tuple(_example(rules, ledger, int(left[one]), int(right[one])) for one in at[:EXAMPLES]),
+        f"{found.num_rows} batches that differ",
+        examples=tuple(map(_example, *sides)),
     )
 
 
@@ -98,36 +85,35 @@ def check_members(
     """Check that each message is in the batch in which the rules put it."""
     batch = numbers(snapshot.messages["row"])
     rows = np.flatnonzero(chosen.of_stream[held.batch_stream[batch]])
-    batch = batch[rows]
-    time = numbers(snapshot.messages["event_time"])[rows]
-    batches, order = derived.batches, derived.rows
-    left, right = paired(
-        [arrived.kind[order], arrived.event_time[order], arrived.stream[order]],
-        [held.message_kind[rows], time, held.batch_stream[batch]],
-    )
-    both = (left >= 0) & (right >= 0)
-    left, right = left[both], right[both]
-    expected = np.array(batches.batch_of, np.int64)[left]
-    start, part = (np.array(values, np.int64)[expected] for values in (batches.start, batches.part))
-    window, number = (numbers(snapshot.batches[name])[batch[right]] for name in ("window_start", "part"))
-    at = np.flatnonzero((start != window) | (part != number))
-    if not at.size:
+    batch, order, expected = batch[rows], derived.rows, np.array(derived.batches.batch_of, np.int64)
+    start, part = (np.array(values, np.int64) for values in (derived.batches.start, derived.batches.part))
+    rules = [arrived.stream[order], arrived.event_time[order], arrived.kind[order], start[expected], part[expected]]
+    ledger = [held.batch_stream[batch], numbers(snapshot.messages["event_time"])[rows], held.message_kind[rows]]
+    ledger += [numbers(snapshot.batches[name])[batch] for name in ("window_start", "part")]
+    by_rules, in_ledger = (pa.table(columns, [*IDENTITY, "start", "part"]) for columns in (rules, ledger))
+    found, ours, _ = apart(by_rules, in_ledger, IDENTITY)
+    both = pc.and_(found["one"].is_valid(), found["other"].is_valid())
+    wrong = ours.filter(both)
+    if not wrong.num_rows:
         return
-    examples = records(arrived.messages.take(pa.array(order[left[at[:EXAMPLES]]])).select(list(MESSAGE)))
-    for example, one in zip(examples, at.tolist(), strict=False):
-        example[RULES] = f"window from {time_text(int(start[one]))}, part {part[one]}"
-        example[LEDGER] = snapshot.batches["id"][int(batch[right[one]])].as_py()
+    examples = []
+    for place in wrong.slice(0, EXAMPLES).to_pylist():
+        here, there = (_find(side, place) for side in (by_rules, in_ledger))
+        (example,) = records(arrived.messages.slice(order[here], 1).select(list(MESSAGE)))
+        example[RULES] = f"window from {time_text(place['start'])}, part {place['part']}"
+        example[LEDGER] = snapshot.batches["id"][int(batch[there])].as_py()
+        examples.append(example)
     yield Difference(
         "messages by the rules",
         "each message in the window in which the rules put it",
-        f"{at.size} messages in another one",
+        f"{wrong.num_rows} messages in another one",
         examples=tuple(examples),
     )
 
 
 def _refused(arrived: Arrived, verdicts: Verdicts, rows: Ints) -> pa.Table:
     """Return the rejections that the ledger must have for messages that the rules refuse."""
-    processed, now = verdicts.processed[rows], verdicts.processing_time[rows]
+    processed, now = verdicts.verdict[rows] < INVALID, verdicts.processing_time[rows]
     content = arrived.messages.select(list(MESSAGE)).take(pa.array(rows))
     verdict = {
         "depot_version": pa.array(arrived.version[rows]),
@@ -135,7 +121,7 @@ def _refused(arrived: Arrived, verdicts: Verdicts, rows: Ints) -> pa.Table:
         "detail": verdicts.detail.take(pa.array(rows)),
         "missed_by_us": pa.array(verdicts.off_by[rows]),
         "clock_lead_us": pa.array(now - arrived.received_at[rows], mask=~processed),
-        "processing_time": times(now, ~processed),
+        "processing_time": times(now, processed),
         "microbatch": pa.array(arrived.microbatch[rows]),
     }
     return pa.table({name: content[name] for name in MESSAGE} | verdict)
@@ -156,7 +142,7 @@ def _batches_by_rules(streams: Streams, derived: Derived) -> pa.Table:
             "timeout": times(timeout),
             "opened_by": pa.array(batches.opened_by, pa.string()),
             "opened_in": pa.array(batches.opened_in, pa.int64()),
-            "closed_at": times(closed_at, closed_at == NONE),
+            "closed_at": times(closed_at, closed_at != NONE),
             "close_reason": pa.array(batches.close_reason, pa.string()),
             "closed_in": pa.array(closed_in, mask=closed_in == NONE),
             "oversize": pa.array(batches.oversize, pa.bool_()),
@@ -164,42 +150,18 @@ def _batches_by_rules(streams: Streams, derived: Derived) -> pa.Table:
     )
 
 
-def _unequal(rules: pa.Table, ledger: pa.Table, left: Ints, right: Ints) -> Bools:
-    """Return which pairs of batches differ; NULL equals NULL."""
-    wrong = np.zeros(left.size, np.bool_)
-    for name in DECIDED:
-        one, other = rules[name].take(pa.array(left)), ledger[name].take(pa.array(right))
-        if pa.types.is_string(one.type):
-            pair = [pc.fill_null(column, "").combine_chunks() for column in (one, other)]
-            wrong |= pc.not_equal(*pair).to_numpy(zero_copy_only=False)
-        else:
-            wrong |= numbers(one) != numbers(other)
-    return wrong
+def _find(table: pa.Table, place: Row) -> int:
+    """Return the row of a message."""
+    same = [pc.equal(table[name], place[name]) for name in IDENTITY]
+    return int(pc.index(reduce(pc.and_, same), True).as_py())
 
 
-def _by_window(derived: Derived, ledger: pa.Table, stream: Ints, left: Ints, right: Ints) -> tuple[Ints, Ints]:
-    """Return start and stream of batches, either side of which may be missing, to sort neighbours together."""
-    pairs = ((derived.batches.start, numbers(ledger["window_start"])), (derived.batches.stream, stream))
-    keys = [np.where(left >= 0, _at(np.array(ours), left), _at(recorded, right)) for ours, recorded in pairs]
-    return keys[0], keys[1]
-
-
-def _at(values: Ints, rows: Ints) -> Ints:
-    return values[np.maximum(rows, 0)] if values.size else np.zeros_like(rows)
-
-
-def _example(rules: pa.Table, ledger: pa.Table, left: int, right: int) -> Row:
-    """Return a batch that differs, with the columns that differ from both sides."""
-    one, other = (_record(side, at) for side, at in ((rules, left), (ledger, right)))
-    names = [name for name in DECIDED if not (one and other) or one[name] != other[name]]
+def _example(one: Row, other: Row) -> Row:
+    """Return a batch that differs, with the columns that differ from both sides; a side that has none is all NULL."""
+    there = [side["window_start"] is not None for side in (one, other)]
+    names = [name for name in DECIDED if not all(there) or one[name] != other[name]]
     sides = {
-        name: {column: side[column] for column in names} if side else "no such batch"
-        for name, side in ((RULES, one), (LEDGER, other))
+        name: {column: side[column] for column in names} if is_there else "no such batch"
+        for name, side, is_there in zip((RULES, LEDGER), (one, other), there, strict=True)
     }
-    shown = other or one
-    return {name: shown.get(name) for name in ("id", *WINDOW)} | sides
-
-
-def _record(table: pa.Table, row: int) -> Row:
-    """Return a row as JSON values; {} for -1."""
-    return records(table.slice(row, 1))[0] if row >= 0 else {}
+    return {name: (other if there[1] else one).get(name) for name in ("id", *WINDOW)} | sides

@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 from windrow.reading.delta import recorded_rules
 from windrow.verify.columns import Ints, exploded, numbers
-from windrow.verify.history import versions_read
 from windrow.verify.snapshot import Snapshot
 
 
@@ -79,14 +78,14 @@ class MicrobatchHistory:
 def is_whole(snapshot: Snapshot) -> bool:
     """Tell whether the history is complete: every microbatch and every version once and in order."""
     number = numbers(snapshot.history["microbatch"])
-    version = numbers(versions_read(snapshot)["version"])
+    version = numbers(snapshot.versions_read["version"])
     in_order = np.array_equal(number, np.arange(1, number.size + 1)) and bool(np.all(np.diff(version) > 0))
     return in_order and not snapshot.history["kind"].null_count
 
 
 def read_history(snapshot: Snapshot, readable: int) -> MicrobatchHistory:
     """Return the microbatches of a ledger whose history is complete; `readable` is the first readable depot version."""
-    history, read = snapshot.history, versions_read(snapshot)
+    history, read = snapshot.history, snapshot.versions_read
     kinds = ["", *history["kind"].to_pylist()]
     encoded = pc.fill_null(history["rules"], "").combine_chunks().dictionary_encode()
     known = [Rules.recorded(text) for text in encoded.dictionary.to_pylist()]

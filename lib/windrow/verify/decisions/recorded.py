@@ -8,14 +8,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.verify.columns import NONE, Ints, dense, flags, kept, numbers, paired, times
+from windrow.model.messages import times
+from windrow.verify.columns import NONE, Ints, apart, dense, flags, kept, numbers
 from windrow.verify.decisions.arrived import Held, Streams
-from windrow.verify.decisions.clocks import Clocks
+from windrow.verify.decisions.clocks import Clocks, ticks
 from windrow.verify.decisions.microbatch_history import MicrobatchHistory
 from windrow.verify.decisions.source_history import cuts, flushed
-from windrow.verify.rejections import REASON
 from windrow.verify.report import Difference, differing
 from windrow.verify.snapshot import Snapshot
+
+REJECTION = [
+    "id", "reason", "missed_by_us", "clock_lead_us", "source", "key", "type", "event_time", "received_at",
+    "processing_time", "microbatch",
+]  # fmt: skip
 
 
 def check_clocks(snapshot: Snapshot, streams: Streams, clocks: Clocks, held: Held) -> Iterator[Difference]:
@@ -24,25 +29,19 @@ def check_clocks(snapshot: Snapshot, streams: Streams, clocks: Clocks, held: Hel
     expected = [np.concatenate(parts) for parts in zip(*_expected(snapshot, clocks, held), strict=True)]
     microbatch = numbers(history.clocks["microbatch"])
     rows = np.flatnonzero(microbatch > history.gone)
-    found = [
-        microbatch[rows],
-        held.clock_source[rows],
-        *(numbers(history.clocks[name])[rows] for name in ("clock", "floor")),
-    ]
-    left, right = paired(expected[1::-1], found[1::-1])
-    sides = [[_taken(column, at) for column in side] for side, at in ((expected, left), (found, right))]
-    alike = (left >= 0) & (right >= 0) & (sides[0][2] == sides[1][2]) & (sides[0][3] == sides[1][3])
-    wrong = np.flatnonzero(~alike)
-    at, source = (np.where(left >= 0, sides[0][key], sides[1][key])[wrong] for key in (0, 1))
+    clock, floor = (numbers(history.clocks[name])[rows] for name in ("clock", "floor"))
+    recorded = [microbatch[rows], held.clock_source[rows], clock, floor]
+    names = ["microbatch", "source", "clock", "floor"]
+    wrong, by_log, found = apart(pa.table(expected, names), pa.table(recorded, names), names[:2])
     rows = pa.table(
         {
-            "microbatch": at,
-            "kind": [history.kinds[one] for one in at.tolist()],
-            "source": streams.sources.take(pa.array(source)),
-            "clock by the log": _time(sides[0][2][wrong]),
-            "floor by the log": _time(sides[0][3][wrong]),
-            "recorded clock": _time(sides[1][2][wrong]),
-            "recorded floor": _time(sides[1][3][wrong]),
+            "microbatch": wrong["microbatch"],
+            "kind": [history.kinds[one] for one in wrong["microbatch"].to_pylist()],
+            "source": streams.sources.take(wrong["source"]),
+            "clock by the log": _time(by_log["clock"]),
+            "floor by the log": _time(by_log["floor"]),
+            "recorded clock": _time(found["clock"]),
+            "recorded floor": _time(found["floor"]),
         }
     ).sort_by("microbatch")
     expects = "clock and floor of each source that a microbatch moves, as the log and the rules move them"
@@ -52,7 +51,7 @@ def check_clocks(snapshot: Snapshot, streams: Streams, clocks: Clocks, held: Hel
 def check_ticks(snapshot: Snapshot, clocks: Clocks, held: Held) -> Iterator[Difference]:
     """Check that a tick raises the floor of a source to the greatest timeout it closes, or all floors to one time."""
     history = clocks.history
-    number, source, floor = _of_kind(clocks, held, "tick")
+    number, source, floor = ticks(history, held.clock_source, "tick")
     closed_in, timeout = (numbers(snapshot.batches[name]) for name in ("closed_in", "timeout"))
     last = history.last + 1
     places, row = dense(
@@ -63,8 +62,8 @@ def check_ticks(snapshot: Snapshot, clocks: Clocks, held: Held) -> Iterator[Diff
     idle = np.zeros(last, np.bool_)
     idle[number] = True
     idle[number[greatest[row[closed_in.size :]] != floor]] = False
-    ticks = [at for at, kind in enumerate(history.kinds) if kind == "tick" and at > history.gone and not idle[at]]
-    wrong = [at for at in ticks if not _to_one_time(clocks, at, floor[number == at])]
+    raising = [at for at, kind in enumerate(history.kinds) if kind == "tick" and at > history.gone and not idle[at]]
+    wrong = [at for at in raising if not _to_one_time(clocks, at, floor[number == at])]
     rows = kept(snapshot.history, np.isin(numbers(snapshot.history["microbatch"]), wrong), ["microbatch", "kind"])
     expects = "floors at the greatest timeout that a source closed, or all at one time"
     yield from differing("ticks", expects, rows, "ticks that raised floors otherwise")
@@ -88,7 +87,7 @@ def check_ahead(snapshot: Snapshot, history: MicrobatchHistory, ahead_from: Ints
     rejected = kept(snapshot.rejected, flags(pc.equal(snapshot.rejected["reason"], "clock_ahead")))
     bound = numbers(rejected["received_at"]) - numbers(rejected["missed_by_us"])
     microbatch = np.clip(numbers(rejected["microbatch"]), 0, history.last)
-    rows = kept(rejected, bound != ahead_from[microbatch], REASON)
+    rows = kept(rejected, bound != ahead_from[microbatch], REJECTION)
     expects = "ahead of one time in a microbatch"
     yield from differing("clock_ahead", expects, rows, "rejections")
 
@@ -128,18 +127,10 @@ def _by_rules(clocks: Clocks, number: int) -> Moved:
 
 def _by_ticks(clocks: Clocks, held: Held) -> Moved:
     """Return the clocks that ticks moved, as they recorded it: the source must be known and its floor lower before."""
-    number, source, floor = _of_kind(clocks, held, "tick")
+    number, source, floor = ticks(clocks.history, held.clock_source, "tick")
     clock = clocks.clock_after(source, number - 1)
     right = (clock != NONE) & (floor > clocks.floor_after(source, number - 1))
     return number[right], source[right], clock[right], floor[right]
-
-
-def _of_kind(clocks: Clocks, held: Held, kind: str) -> tuple[Ints, Ints, Ints]:
-    """Return microbatch, source and floor as recorded by microbatches of a kind."""
-    history = clocks.history
-    microbatch = numbers(history.clocks["microbatch"])
-    rows = np.flatnonzero((np.array(history.kinds)[microbatch] == kind) & (microbatch > history.gone))
-    return microbatch[rows], held.clock_source[rows], numbers(history.clocks["floor"])[rows]
 
 
 def _by_flushes(snapshot: Snapshot, clocks: Clocks, held: Held) -> Moved:
@@ -168,10 +159,6 @@ def _to_one_time(clocks: Clocks, number: int, floor: Ints) -> bool:
     return bool(np.all((after == NONE) | (after >= floor[0])))
 
 
-def _taken(column: Ints, rows: Ints) -> Ints:
-    """Return the values of some rows, NONE where there is no row."""
-    return np.append(column, NONE)[rows]
-
-
-def _time(values: Ints) -> pa.Array:
-    return times(values, values == NONE)
+def _time(column: pa.ChunkedArray) -> pa.Array:
+    values = numbers(column)
+    return times(values, values != NONE)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from windrow.model.messages import EARLIEST, LATEST
 from windrow.verify.columns import NONE, Bools, Ints, dense
 from windrow.verify.decisions.arrived import Arrived
-from windrow.verify.decisions.clocks import Clocks, Sent, follow
+from windrow.verify.decisions.clocks import Clocks, follow
 from windrow.verify.decisions.microbatch_history import MicrobatchHistory
 
 ACCEPTED, TOO_OLD, TOO_FUTURISTIC, DUPLICATE, INVALID, CLOCK_AHEAD = range(6)
@@ -30,11 +30,6 @@ class Verdicts:
     off_by: Ints
     processing_time: Ints
     detail: pa.Array
-
-    @property
-    def processed(self) -> Bools:
-        """Tell which messages have a processing time: those that the rules saw."""
-        return self.verdict < INVALID
 
 
 def judge(arrived: Arrived, history: MicrobatchHistory, ahead_from: Ints, recorded: Ints) -> tuple[Verdicts, Clocks]:
@@ -68,7 +63,7 @@ def _processing_times(arrived: Arrived, history: MicrobatchHistory, good: Bools,
     stamp = np.full(pairs.size, NONE)
     np.maximum.at(stamp, pair, arrived.received_at[rows])
     source, version = pairs // max(versions.size, 1), versions[pairs % max(versions.size, 1)]
-    clocks, floor = follow(history, Sent(source, version, stamp), recorded)
+    clocks, floor = follow(history, source, version, stamp, recorded)
     now = np.full(good.size, NONE)
     now[rows] = np.maximum(floor[pair], arrived.received_at[rows])
     return clocks, now

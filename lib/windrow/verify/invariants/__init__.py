@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from windrow.verify.invariants.batches import BATCHES
 from windrow.verify.invariants.books import BOOKS
-from windrow.verify.invariants.invariant import Invariant, Relation, Severity, counting
+from windrow.verify.invariants.invariant import Invariant, Relation, Severity, counting, for_duckdb
 from windrow.verify.invariants.rejections import REJECTIONS
 from windrow.verify.invariants.relations import payload_bytes, views
-from windrow.verify.invariants.translation import for_duckdb
 
 __all__ = [
     "INVARIANTS", "SUITES", "Invariant", "Relation", "Severity", "counting", "for_duckdb", "payload_bytes", "views",

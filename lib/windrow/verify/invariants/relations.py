@@ -24,7 +24,7 @@ IN_FORCE = """
     FROM {progress}"""
 
 EVER = f"""
-    SELECT max(longest) AS longest_ever, min(delay) AS least_delay, max(delay) AS greatest_delay
+    SELECT max(longest) AS longest_ever, collect_set(delay) AS delays
     FROM ({RULES})"""
 
 INSIDE = """
@@ -42,8 +42,7 @@ BATCH = Relation(
         unix_micros(b.timeout) - unix_micros(b.window_end) AS delay_us,
         found, content_bytes, first_inside, last_inside, outside, incomplete, unsorted,
         r.microbatch AS closing_microbatch, delay, most_bytes, reached, delay_now, source_floor,
-        greatest(longest_now, longest_ever) AS longest, least(delay_now, least_delay) AS least_delay,
-        greatest(delay_now, greatest_delay) AS greatest_delay,
+        greatest(longest_now, longest_ever) AS longest, delays,
         lag(b.window_start) OVER (PARTITION BY b.source, b.key ORDER BY b.window_start, b.part) AS previous_start,
         lag(b.window_end) OVER (PARTITION BY b.source, b.key ORDER BY b.window_start, b.part) AS previous_end,
         lag(b.part) OVER (PARTITION BY b.source, b.key ORDER BY b.window_start, b.part) AS previous_part
@@ -55,15 +54,20 @@ BATCH = Relation(
     CROSS JOIN ({IN_FORCE}) AS n
     CROSS JOIN ({EVER}) AS e
     """,
+    prefix="batch_",
 )
 
 WINDOW_TYPE = Relation(
     "window_type",
     f"""
-    SELECT m.*, kept FROM (
+    SELECT m.*, coalesce(coalesce(closed_in, reached) >= kept_from, false) AS kept
+    FROM (
         SELECT source, key, window_start, type, count(*) AS times, min(batch) AS batch
         FROM {{messages}} GROUP BY source, key, window_start, type
-    ) AS m CROSS JOIN (SELECT coalesce(max(keeps), 0) > 0 AS kept FROM ({RULES})) AS r
+    ) AS m
+    LEFT JOIN (SELECT id AS of_id, max(closed_in) AS closed_in FROM {{batches}} GROUP BY id) AS b ON b.of_id = m.batch
+    CROSS JOIN ({IN_FORCE}) AS n
+    CROSS JOIN (SELECT min(CASE WHEN keeps = 1 THEN microbatch END) AS kept_from FROM ({RULES})) AS r
     """,
 )
 
@@ -96,6 +100,7 @@ REJECTION = Relation(
     ) AS m ON m.of_id = j.id
     WHERE NOT {OF_FORMAT}
     """,
+    prefix="rejected_",
 )
 
 FORMAT_REJECTION = Relation(
@@ -107,12 +112,14 @@ FORMAT_REJECTION = Relation(
     LEFT JOIN ({RULES}) AS r ON r.microbatch = j.microbatch
     WHERE {OF_FORMAT}
     """,
+    prefix="format_",
 )
 
 MICROBATCH = Relation(
     "microbatch",
     """
     SELECT h.*, coalesce(listed, 0) AS listed, first_version, last_version,
+        transform(h.versions, one -> one.version) AS versions_read,
         coalesce(closed_rows, 0) AS closed_rows, coalesce(rejected_rows, 0) AS rejected_rows,
         lag(h.microbatch) OVER (ORDER BY h.microbatch, h.id) AS previous_microbatch,
         lag(h.depot_version) OVER (ORDER BY h.microbatch, h.id) AS previous_version
@@ -162,33 +169,21 @@ SOURCE = Relation(
 
 ROW = Relation("row", "SELECT id, count(*) AS times, min(state) AS state FROM {rows} GROUP BY id")
 
-STANDING = Relation(
-    "standing",
-    """
-    SELECT *
-    FROM (
-        SELECT coalesce(sum(opened), 0) AS opened, coalesce(sum(closed), 0) AS closed,
-            coalesce(sum(rejected), 0) AS rejected
-        FROM {microbatches}
-    ) AS h
-    CROSS JOIN (
-        SELECT count(CASE WHEN state = 'open' THEN 1 END) AS open_rows,
-            count(CASE WHEN state = 'closed' THEN 1 END) AS closed_rows
-        FROM {batches}
-    ) AS b
-    CROSS JOIN (SELECT count(*) AS rejected_rows FROM {rejected}) AS j
-    """,
-)
-
 TOTAL = Relation(
     "total",
     """
     SELECT *, in_open + in_closed AS in_batches, in_open + in_closed + rejected_rows AS accounted
     FROM (
         SELECT coalesce(sum(messages_read), 0) AS messages_read, coalesce(sum(accepted), 0) AS accepted,
-            count(*) AS microbatches
+            coalesce(sum(rejected), 0) AS rejected, coalesce(sum(opened), 0) AS opened,
+            coalesce(sum(closed), 0) AS closed, count(*) AS microbatches
         FROM {microbatches}
     ) AS h
+    CROSS JOIN (
+        SELECT count(CASE WHEN state = 'open' THEN 1 END) AS open_rows,
+            count(CASE WHEN state = 'closed' THEN 1 END) AS closed_rows
+        FROM {batches}
+    ) AS s
     CROSS JOIN (
         SELECT count(CASE WHEN state = 'open' THEN 1 END) AS in_open,
             count(CASE WHEN state = 'closed' THEN 1 END) AS in_closed

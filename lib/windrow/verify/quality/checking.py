@@ -11,12 +11,15 @@ from windrow.errors import EngineUnavailable, OutputRefused
 from windrow.model.warn import WarnPart
 from windrow.verify.quality.library import SITE, fresh_context, library, quiet
 from windrow.verify.quality.outcome import Checked, outcome_of
-from windrow.verify.quality.rows import Rows, counted
 from windrow.verify.quality.suites import MAX_REJECTED, books, closed_batches, rejected_messages
 
 if TYPE_CHECKING:
     from great_expectations import ExpectationSuite
     from pyspark.sql import SparkSession
+
+    from windrow.verify.quality.expectation import Rows
+
+STATES = ("progress", "microbatch", "open", "closed", "rejected")
 
 
 def check(
@@ -38,14 +41,15 @@ def check(
     for an expectation that did not run.
     """
     library()
-    _require_directory(docs)
+    if docs is not None and Path(docs).exists() and not Path(docs).is_dir():
+        raise OutputRefused(f"{docs} is a file", "Name a directory for the Data Docs.")
     ours = (closed_batches(limits=limits), rejected_messages(max_rejected=max_rejected, limits=limits), books())
     wanted = list(ours if suites is None else suites)
     if spark is None:
         _require_ours(wanted)
     steps = len(wanted) + 1
     with quiet(), _opened(spark, ledger) as (version, rows):
-        counts = counted(rows)
+        counts = _counted(rows)
         progress("rows", 1, steps)
         context = fresh_context()
         outcomes = []
@@ -65,6 +69,12 @@ def _opened(spark: SparkSession | None, ledger: str) -> AbstractContextManager[t
     from windrow.verify.quality.spark import spark_rows
 
     return spark_rows(spark, ledger)
+
+
+def _counted(rows: Rows) -> dict[str, int]:
+    """Return how many rows of each state there are."""
+    found = rows.ask("SELECT state, count(*) AS rows FROM {batch} GROUP BY state").to_pylist()
+    return dict.fromkeys(STATES, 0) | {row["state"]: row["rows"] for row in found}
 
 
 def _require_ours(suites: Sequence[ExpectationSuite]) -> None:
@@ -90,11 +100,6 @@ def _validated(context: Any, suite: ExpectationSuite, rows: Rows) -> list[Any]:
     results = definition.run(batch_parameters={"dataframe": frame}, result_format="COMPLETE").results
     place = {one.id: number for number, one in enumerate(known.expectations)}
     return sorted(results, key=lambda result: place.get(result.expectation_config.id, len(place)))
-
-
-def _require_directory(docs: str | Path | None) -> None:
-    if docs is not None and Path(docs).exists() and not Path(docs).is_dir():
-        raise OutputRefused(f"{docs} is a file", "Name a directory for the Data Docs.")
 
 
 def _documented(context: Any, directory: Path) -> str:

@@ -11,23 +11,25 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
 from windrow.delta.table import beyond_files, reading, unreadable
 from windrow.errors import MissingExtra, TableRefused
 from windrow.reading.delta import Ledger, open_ledger
-from windrow.verify.invariants import for_duckdb, payload_bytes, views
+from windrow.verify.invariants import INVARIANTS, counting, for_duckdb, payload_bytes, views
 from windrow.verify.quality.library import SITE
+from windrow.verify.report import Difference, differing
 
 if TYPE_CHECKING:
     import pandas as pd
     from duckdb import DuckDBPyConnection
 
+UNCHECKED = "the invariants were not checked: that needs duckdb, pip install 'windrow-delta[embedded]'"
+CRITICAL = tuple(one for one in INVARIANTS.values() if one.severity == "critical")
 MEMORY = "2GB"  # the same as Spark's driver
 LEDGER = "ledger"
-NAMES = {name: name for name in views(LEDGER)}
 ROWS = "rows"  # the attribute of a pandas frame that refers to the rows
 
 # The checks need only the length of a payload, so `content_bytes` is kept in its place.
@@ -50,16 +52,12 @@ CREATE VIEW messages AS SELECT batch, state, source, key, window_start, window_e
 class EmbeddedRows:
     """The rows of a ledger as a table of DuckDB."""
 
+    views: ClassVar[Mapping[str, str]] = {name: name for name in views(LEDGER)}
     connection: DuckDBPyConnection
 
     def __deepcopy__(self, memo: Any) -> EmbeddedRows:
         """Return the same rows: pandas copies a frame's attributes whenever it selects a column."""
         return self
-
-    @property
-    def views(self) -> Mapping[str, str]:
-        """Return the names of the views in DuckDB."""
-        return NAMES
 
     def ask(self, statement: str) -> pa.Table:
         """Return the answer to a statement, in which `{batch}` is the ledger."""
@@ -82,9 +80,25 @@ def rows_of(frame: pd.DataFrame) -> EmbeddedRows:
     return rows
 
 
+def can_check() -> bool:
+    """Tell whether DuckDB is installed."""
+    return find_spec("duckdb") is not None
+
+
+def check_invariants(ledger: Ledger) -> Iterator[Difference]:
+    """Check the critical invariants: one pass over each relation counts failures, a query then fetches failing rows."""
+    with held_rows(ledger) as rows:
+        counts = [rows.ask(statement).to_pylist()[0] for statement in counting(CRITICAL, rows.views)]
+        failed = {name for found in counts for name, count in found.items() if count}
+        for invariant in CRITICAL:
+            if invariant.name in failed:
+                found = rows.ask(invariant.statement(rows.views))
+                yield from differing(invariant.name, invariant.about, found, "rows")
+
+
 def can_hold(location: str) -> bool:
     """Tell whether a ledger at a path can be checked without Spark. Raises TableMissing, TableRefused."""
-    return find_spec("duckdb") is not None and not beyond_files(open_ledger(location).table)
+    return can_check() and not beyond_files(open_ledger(location).table)
 
 
 @contextmanager

@@ -19,11 +19,11 @@ from great_expectations.expectations.metrics.table_metric_provider import TableM
 
 from windrow.reading.values import records
 from windrow.verify.invariants import INVARIANTS, Invariant, counting
-from windrow.verify.quality.embedded import rows_of
-from windrow.verify.quality.rows import Rows
+from windrow.verify.quality.embedded import EmbeddedRows, rows_of
 from windrow.verify.quality.spark import OVER, SparkRows
 
 EXAMPLES = 20
+Rows = EmbeddedRows | SparkRows
 Named = dict[str, Any]
 Found = tuple[int, list[Named]]
 
@@ -37,24 +37,12 @@ class LedgerMetric(TableMetricProvider):
         raise NotImplementedError
 
     @metric_value(engine=SparkDFExecutionEngine)
-    def _spark(
-        cls,  # noqa: N805 - the decorator makes a class method of it
-        execution_engine: SparkDFExecutionEngine,
-        metric_domain_kwargs: Named,
-        metric_value_kwargs: Named,
-        **rest: Any,
-    ) -> Any:
-        return cls.found(metric_value_kwargs, SparkRows(_frame(execution_engine, metric_domain_kwargs)))
+    def _spark(cls, **given: Any) -> Any:  # noqa: N805 - the decorator makes a class method of it
+        return cls.found(given["metric_value_kwargs"], SparkRows(_frame(given)))
 
     @metric_value(engine=PandasExecutionEngine)
-    def _pandas(
-        cls,  # noqa: N805 - the same
-        execution_engine: PandasExecutionEngine,
-        metric_domain_kwargs: Named,
-        metric_value_kwargs: Named,
-        **rest: Any,
-    ) -> Any:
-        return cls.found(metric_value_kwargs, rows_of(_frame(execution_engine, metric_domain_kwargs)))
+    def _pandas(cls, **given: Any) -> Any:  # noqa: N805 - the same
+        return cls.found(given["metric_value_kwargs"], rows_of(_frame(given)))
 
 
 class FailingRows(LedgerMetric):
@@ -90,9 +78,7 @@ class ExpectNoRow(UnexpectedRowsExpectation):
 
     metric_dependencies: ClassVar[tuple[str, ...]] = ("windrow.selected_rows",)
 
-    def _validate(
-        self, metrics: Named, runtime_configuration: Any = None, execution_engine: Any = None
-    ) -> dict[str, Any]:
+    def _validate(self, metrics: Named, *_: Any, **__: Any) -> dict[str, Any]:
         return _result(metrics["windrow.selected_rows"])
 
 
@@ -105,9 +91,7 @@ class ExpectInvariant(UnexpectedRowsExpectation):
     metric_dependencies: ClassVar[tuple[str, ...]] = ("windrow.failing_rows",)
     success_keys: ClassVar[tuple[str, ...]] = ("invariant", "relation", "unexpected_rows_query")
 
-    def _validate(
-        self, metrics: Named, runtime_configuration: Any = None, execution_engine: Any = None
-    ) -> dict[str, Any]:
+    def _validate(self, metrics: Named, *_: Any, **__: Any) -> dict[str, Any]:
         return _result(metrics["windrow.failing_rows"][self.invariant])
 
 
@@ -130,9 +114,9 @@ def _first(invariant: Invariant, rows: Rows) -> list[Named]:
     return records(rows.ask(f"{invariant.statement(rows.views)}\nLIMIT {EXAMPLES}"))
 
 
-def _frame(engine: Any, domain: Named) -> Any:
-    frame, _, _ = engine.get_compute_domain(domain, domain_type=MetricDomainTypes.TABLE)
-    return frame
+def _frame(given: Named) -> Any:
+    engine, domain = given["execution_engine"], given["metric_domain_kwargs"]
+    return engine.get_compute_domain(domain, domain_type=MetricDomainTypes.TABLE)[0]
 
 
 def _result(found: Found) -> dict[str, Any]:

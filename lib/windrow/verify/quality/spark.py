@@ -48,10 +48,20 @@ class SparkRows:
 
 @contextmanager
 def spark_rows(spark: SparkSession, ledger: str) -> Iterator[tuple[int, SparkRows]]:
-    """Yield the latest version of a ledger and the rows of that version."""
+    """Yield the latest version of a ledger and the rows of that version.
+
+    They are cached for all queries if Spark can; serverless compute cannot, and reads them again.
+    """
+    from pyspark.errors import PySparkException
+
     version, frame = _pinned(spark, ledger)
-    with _held(frame):
+    with suppress(PySparkException):
+        frame.persist()
+    try:
         yield version, SparkRows(frame)
+    finally:
+        with suppress(PySparkException):
+            frame.unpersist()
 
 
 def _pinned(spark: SparkSession, ledger: str) -> tuple[int, DataFrame]:
@@ -67,17 +77,3 @@ def _pinned(spark: SparkSession, ledger: str) -> tuple[int, DataFrame]:
     if not set(frame.columns) >= LEDGER_COLUMNS:
         raise TableRefused(f"{ledger} is a Delta table, but not a ledger", "Give the path of a ledger.")
     return int(version), frame
-
-
-@contextmanager
-def _held(frame: DataFrame) -> Iterator[None]:
-    """Cache the table for all queries if Spark can; serverless compute cannot, and reads it again."""
-    from pyspark.errors import PySparkException
-
-    with suppress(PySparkException):
-        frame.persist()
-    try:
-        yield
-    finally:
-        with suppress(PySparkException):
-            frame.unpersist()

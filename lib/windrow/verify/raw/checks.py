@@ -7,17 +7,13 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.model.chunks import REASONS
-from windrow.verify.columns import MESSAGE, fewer, flags, kept, numbers
+from windrow.verify.columns import flags, identifier, kept, numbers, surplus
 from windrow.verify.depot import Depot
-from windrow.verify.history import versions_read
-from windrow.verify.ids import as_expected, identifier
 from windrow.verify.raw.held import BYTES, RawRows, bytes_of
 from windrow.verify.report import Difference, differing, unequal
 from windrow.verify.snapshot import Snapshot
 
 PLACE = ["id", "reason", "raw_source", "chunk", "offset", "received_at"]
-PROCESSED = ("processing_time", "clock_lead_us")
 
 
 def check_raw(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
@@ -26,7 +22,6 @@ def check_raw(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
     if raw is None:
         return
     yield from _balance(raw)
-    yield from _rejections(raw)
     yield from _ids(raw)
     if depot.formatted is None:
         return
@@ -44,17 +39,6 @@ def _balance(raw: RawRows) -> Iterator[Difference]:
     yield from unequal("rejected bytes", rejected, bytes_of(raw.rejected), "bytes in rejections")
 
 
-def _rejections(raw: RawRows) -> Iterator[Difference]:
-    """Check that a rejection of the format has a known reason, a detail, and no columns of a message."""
-    rows = raw.rejected
-    right = flags(pc.is_in(rows["reason"], pa.array(REASONS))) & rows["detail"].is_valid().to_numpy()
-    right &= numbers(rows["missed_by_us"]) == 0
-    for name in (*MESSAGE, *PROCESSED):
-        right &= rows[name].is_null().to_numpy() | (name == "received_at")
-    expected = "a known reason, a detail, and no column of a message"
-    yield from differing("rejections of the format", expected, _shown(kept(rows, ~right)), "rejections")
-
-
 def _ids(raw: RawRows) -> Iterator[Difference]:
     """Check ids: a record's is its place; a chunk's has its version and its number among equal chunks."""
     rows = raw.rejected
@@ -62,17 +46,24 @@ def _ids(raw: RawRows) -> Iterator[Difference]:
     parts = pc.extract_regex(rows["id"], r"(?s)^chunk/(?P<version>\d{1,18})/.*/(?P<ordinal>\d{1,18})/[^/]*$")
     named, ordinal = (pc.struct_field(parts, name) for name in ("version", "ordinal"))
     chunk = identifier("chunk", named, rows["raw_source"], rows["chunk"], ordinal, rows["reason"])
-    yield from as_expected(rows, pc.if_else(pc.is_valid(rows["offset"]), record, chunk))
+    yield from _as_named(rows, pc.if_else(pc.is_valid(rows["offset"]), record, chunk))
     partial = raw.partial
     source = identifier("raw", partial["raw_source"])
     held = identifier("raw", partial["raw_source"], partial["chunk"])
     is_source = pc.is_valid(partial["digests"])
-    yield from as_expected(partial, pc.if_else(is_source, source, held))
+    yield from _as_named(partial, pc.if_else(is_source, source, held))
+
+
+def _as_named(rows: pa.Table, expected: pa.ChunkedArray) -> Iterator[Difference]:
+    """Compare the ids of rows with the expected ones."""
+    wrong = ~flags(pc.equal(rows["id"], expected))
+    examples = kept(rows.select(["id"]).append_column("by its columns", expected), wrong)
+    yield from differing("ids", "the id that the columns make", examples, "rows with another id")
 
 
 def _bytes(snapshot: Snapshot, raw: RawRows, formatted: RawRows) -> Iterator[Difference]:
     """Check that each microbatch read as many bytes as its versions have in the depot, unless a codec decodes them."""
-    read = versions_read(snapshot).select(["version", "microbatch"]).join(formatted.byte_count, "version")
+    read = snapshot.versions_read.select(["version", "microbatch"]).join(formatted.byte_count, "version")
     there = read.group_by("microbatch", use_threads=False).aggregate(
         [("bytes", "sum"), ("bytes", "count"), ([], "count_all")]
     )
@@ -89,26 +80,21 @@ def _refused(snapshot: Snapshot, raw: RawRows, formatted: RawRows) -> Iterator[D
     """Check that exactly what the format refuses is rejected, complete and by the microbatch that read it."""
     there = formatted.rejected
     there = there.filter(pc.less_equal(there["version"], snapshot.progress.depot_version))
-    there = there.join(versions_read(snapshot).select(["version", "microbatch"]), "version")
+    there = there.join(snapshot.versions_read.select(["version", "microbatch"]), "version")
     names = [*PLACE, "content", "microbatch"]
     there, held = there.select(names), raw.rejected.select(names)
     expected = "what the format refuses of the depot, each once"
-    yield from differing(
-        "refused by the format", expected, _shown(fewer(there, held)), "missing or different in the ledger"
-    )
-    yield from differing(
-        "refused by the format", expected, _shown(fewer(held, there)), "in the ledger, not in the depot"
-    )
+    missing, other = map(_shown, surplus(there, held))
+    yield from differing("refused by the format", expected, missing, "missing or different in the ledger")
+    yield from differing("refused by the format", expected, other, "in the ledger, not in the depot")
 
 
 def _unfinished(raw: RawRows, formatted: RawRows) -> Iterator[Difference]:
     """Check that the partial rows hold what is unfinished in the depot."""
     expected = "what is unfinished in each raw source"
-    for one, other, noun in (
-        (formatted.partial, raw.partial, "partial rows missing or different in the ledger"),
-        (raw.partial, formatted.partial, "partial rows that the depot does not give"),
-    ):
-        yield from differing("unfinished", expected, _shown(fewer(one, other)), noun)
+    missing, other = map(_shown, surplus(formatted.partial, raw.partial))
+    yield from differing("unfinished", expected, missing, "partial rows missing or different in the ledger")
+    yield from differing("unfinished", expected, other, "partial rows that the depot does not give")
 
 
 def _shown(rows: pa.Table) -> pa.Table:

@@ -24,13 +24,12 @@ from windrow.formats.raw.spans import columns_of
 from windrow.formats.raw.stage import stage
 from windrow.model import tables
 from windrow.model.chunks import RAW
-from windrow.model.commits import CHANGE, VERSION
+from windrow.model.commits import VERSION
 from windrow.model.messages import COLUMNS, conform
 from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.delta import DepotTable, Ledger, accepted_versions
-from windrow.verify.columns import as_messages
-from windrow.verify.depot import Depot, feed_of, way_of
-from windrow.verify.ids import identifier
+from windrow.verify.columns import as_messages, identifier
+from windrow.verify.depot import Depot, added_by, way_of
 from windrow.verify.raw.held import PARTIAL, RawRows
 
 REJECTED = pa.schema(
@@ -77,8 +76,7 @@ def read_raw_depot(table: DepotTable, first: int, last: int, ledger: Ledger) -> 
 
 def _chunks(table: DepotTable, first: int, last: int, without: Collection[int]) -> pa.Table:
     """Return the rows that versions added, without some versions, with `version`."""
-    feed = feed_of(table, first, last, list(RAW.names), without)
-    added = feed.filter(pc.equal(feed[CHANGE], "insert"))
+    added = added_by(table, first, last, list(RAW.names), without)
     columns = {field.name: added[field.name].cast(field.type) for field in RAW}
     return pa.table(columns | {"version": added[VERSION].cast(pa.int64())})
 
