@@ -21,10 +21,10 @@ import pyarrow.json
 from benchmarks.conditions import Conditions
 from benchmarks.row import Row, at_least, at_most, speeds
 from benchmarks.turns import in_turns, timed
+from windrow.formats.format import format_of
 from windrow.formats.part import FormatPart
-from windrow.formats.raw.partial import SCHEMA
+from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.stage import stage
-from windrow.formats.settings import format_of
 from windrow.model.chunks import CHUNK_BYTES, Chunk, cut, rows
 
 SMALL_BYTES = 64

@@ -11,10 +11,9 @@ if TYPE_CHECKING:
     from windrow.batching.batched import Batched, State, batch
     from windrow.batching.rules import Rules
     from windrow.producer import Producer, RawProducer
-    from windrow.reading.closed import Closed, read_closed
+    from windrow.reading.closed import Closed, read_closed, stream_closed
     from windrow.reading.digests import digests
-    from windrow.reading.pivot_view import create_pivot_view
-    from windrow.reading.stream_closed import stream_closed
+    from windrow.reading.pivot import create_pivot_view
     from windrow.reading.tuning import tune
     from windrow.replaying import replay
     from windrow.runtime.api import run
@@ -34,14 +33,14 @@ _HOMES = {
     "State": "batching.batched",
     "Topology": "topology",
     "batch": "batching.batched",
-    "create_pivot_view": "reading.pivot_view",
+    "create_pivot_view": "reading.pivot",
     "digests": "reading.digests",
     "foreach_batch": "runtime.foreach_batch",
     "read_closed": "reading.closed",
     "replay": "replaying",
     "run": "runtime.api",
     "run_topology": "topology",
-    "stream_closed": "reading.stream_closed",
+    "stream_closed": "reading.closed",
     "tune": "reading.tuning",
 }
 __all__ = [

@@ -17,6 +17,6 @@ class TestStopping:
 
         monkeypatch.setattr(watching.log, "info", reentrant)
         clock = WallClock()
-        with watching.stopping(clock):
+        with watching.stopping(clock.stop):
             signal.raise_signal(signal.SIGTERM)
         assert clock.wait(0)

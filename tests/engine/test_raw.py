@@ -16,8 +16,8 @@ from tests.engine.world import World
 from windrow.delta.creation import create_depot
 from windrow.engine.conversion import Conversion
 from windrow.errors import MicrobatchFailed, SettingsError
+from windrow.formats.format import format_of
 from windrow.formats.part import FormatPart
-from windrow.formats.settings import format_of
 from windrow.model import messages
 from windrow.model.chunks import RAW
 from windrow.model.timestamps import time_text

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.clocks import NOW
 from tests.conftest import EngineFactory
 from tests.engine.test_raw import Raw, world  # noqa: F401 a fixture
+from windrow.formats.format import format_of
 from windrow.formats.part import FormatPart
-from windrow.formats.settings import format_of
 from windrow.model.timestamps import time_text
 from windrow.testing.formats import RawLedger
 

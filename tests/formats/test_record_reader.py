@@ -14,7 +14,7 @@ import pytest
 
 from windrow.errors import FormatFailed, SettingsError
 from windrow.formats import Automaton, Field, Format, FormatPart, Parsed, Records, per_record
-from windrow.formats.settings import format_of
+from windrow.formats.format import format_of
 from windrow.testing import check_format
 from windrow.testing.formats import RawLedger, chunks
 

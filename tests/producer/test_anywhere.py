@@ -8,8 +8,8 @@ import pytest
 from tests.producer.conftest import empty, messages
 from windrow import Producer
 from windrow.errors import TableRefused
-from windrow.producer import batch
-from windrow.producer.batch import Batch
+from windrow.producer import delivery as batch
+from windrow.producer.delivery import Batch
 
 SENDERS, EACH = 4, 60
 

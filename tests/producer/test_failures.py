@@ -31,7 +31,7 @@ from windrow.errors import (
 )
 from windrow.model.messages import schema
 from windrow.producer import Ack, Producer, State, writer
-from windrow.producer.batch import Batch
+from windrow.producer.delivery import Batch
 
 NEVER = 3_600_000
 

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from tests.producer.conftest import empty, messages
 from windrow.errors import MessageRefused, MessagesError, ProducerClosed, ProducerInUse, SettingsError, TableRefused
 from windrow.producer import Ack, Position, Producer, State
-from windrow.producer.batch import Batch
+from windrow.producer.delivery import Batch
 
 NEVER = 3_600_000  # milliseconds
 MOMENT = datetime(2026, 1, 31, 12, tzinfo=UTC)

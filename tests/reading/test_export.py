@@ -22,8 +22,7 @@ from tests.messages import SECOND, TIME, Row, log, message
 from windrow.errors import LedgerRestored, OutputRefused, TableMissing
 from windrow.model import tables
 from windrow.reading import closed
-from windrow.reading.export import Choice, export, format_of
-from windrow.reading.export.text import csv_text, json_lines, json_text
+from windrow.reading.export import Choice, csv_text, export, format_of, json_lines, json_text
 
 HOSTILE = ["", " ", 'quo"te', "it's", "new\nline\r\n", "nul\0", "a,b;c\t", "\\", "😀", "null", "%2F/", "\x1f\x7f\u2028"]
 MESSAGE = ("type", "event_time", "received_at", "sequence", "payload")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from windrow.settings.origins import effective
+from windrow.settings.template import effective
 
 
 @pytest.fixture

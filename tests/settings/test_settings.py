@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from windrow.errors import RulesError, SettingsError
-from windrow.formats.settings import format_of
+from windrow.formats.format import format_of
 from windrow.settings.settings import FormatPart, Settings
 from windrow.settings.template import settings_file
 

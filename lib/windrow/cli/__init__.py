@@ -12,40 +12,13 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
-from windrow.cli import (
-    bridge,
-    check,
-    demo,
-    doctor,
-    export,
-    flush,
-    history,
-    ingest,
-    init,
-    maintain,
-    offsets,
-    option,
-    options,
-    pause,
-    plot,
-    produce,
-    recover,
-    replay,
-    resume,
-    rollback,
-    run,
-    settings,
-    show,
-    status,
-    tick,
-    tune,
-    verify,
-)
 from windrow.cli import format as format_
+from windrow.cli import options
 from windrow.errors import UsageError, WindrowError, first_line
 
 # Arrow's own allocator gives memory back that it does not need for a moment, and gets it again in pages of 2 MiB, which
@@ -62,13 +35,16 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-COMMANDS = {
-    "Set up": (demo.demo, init.init, settings.settings, doctor.doctor),
-    "Send": (produce.produce, ingest.ingest, bridge.bridge),
-    "Run": (run.run, tick.tick, flush.flush, pause.pause, resume.resume, maintain.maintain, recover.recover),
-    "Look": (status.status, show.show, history.history, offsets.offsets, plot.plot, tune.tune, export.export),
-    "Check": (verify.verify, check.check, replay.replay),
-    "Topologies": (rollback.rollback, option.option),
+PANELS = {
+    "Set up": ("demo", "init", "settings", "doctor"),
+    "Send": ("produce", "ingest", "bridge"),
+    "Run": ("run", "tick", "flush", "pause", "resume", "maintain", "recover"),
+    "Look": ("status", "show", "history", "offsets", "plot", "tune", "export"),
+    "Check": ("verify", "check", "replay"),
+    "Topologies": ("rollback", "option"),
+}
+COMMANDS: dict[str, list[options.Command]] = {
+    panel: [getattr(import_module(f"windrow.cli.{name}"), name) for name in names] for panel, names in PANELS.items()
 }
 for panel, commands in COMMANDS.items():
     for one in commands:
@@ -101,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault(*ARROW_MEMORY)
     with suppress(OSError, AttributeError):  # another C library than glibc has no such arenas
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
-    warnings.showwarning = _one_line  # type: ignore[assignment]
+    warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
     try:
         status: Any = asked(given)(args=given, standalone_mode=False)
     except typer.Exit as end:
@@ -149,7 +125,3 @@ def _failed(error: Exception) -> int:
 def _say(text: str, status: int) -> int:
     print(text, file=sys.stderr)
     return status
-
-
-def _one_line(message: Warning | str, *_: Any) -> None:
-    print(f"warning: {message}", file=sys.stderr)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from windrow.cli import options
-from windrow.cli.options import Call, aside, command, say
+from windrow.cli.options import Call, aside, command, count
+from windrow.cli.progress import counter
 from windrow.errors import SettingsError
+from windrow.model.durations import SECOND, microseconds
 
 if TYPE_CHECKING:
     from windrow.producer.bridge.bridge import Bridge
     from windrow.producer.bridge.kafka import KafkaBridge
-    from windrow.producer.bridge.summary import Counts, KafkaCounts, KafkaSummary, Summary
+    from windrow.producer.bridge.summary import KafkaSummary, Summary
     from windrow.settings.settings import Settings
 
 KINDS = ("mqtt", "kafka")
@@ -54,7 +54,7 @@ def bridge(
     """
     if kind not in KINDS:
         raise SettingsError(f"{kind!r} cannot be bridged", f"Say {', '.join(KINDS)}.")
-    seconds = None if for_ is None else _seconds(for_)
+    seconds = None if for_ is None else microseconds(for_, "--for") / SECOND
     given: dict[str, Any] = {"topics": topic or None, "group": group}
     given |= {"brokers": broker} if kind == "kafka" else {"client_id": client_id, **_split_address(broker)}
     part = {name: value for name, value in given.items() if value is not None} or None
@@ -67,19 +67,16 @@ def bridge(
 
     with (
         logging_to(aside, chosen.log.format, chosen.log.level),
-        _counting(call.json) as progress,
-        _opened(kind, chosen, progress, until_end) as opened,
-        stopping(opened, "stopping when what came is in the depot"),
+        counter("bridge", quiet=call.json) as progress,
+        _opened(kind, chosen, lambda counts: progress("bridge", counts.committed), until_end) as opened,
+        stopping(opened.stop, "stopping when what came is in the depot"),
     ):
         done = opened.run(seconds)
-    if call.json:
-        options.print_json(done)
-    else:
-        say(sentence(done), markup=False)
+    call.answer(done, sentence(done))
 
 
 def _opened(
-    kind: str, chosen: Settings, progress: Callable[[Counts | KafkaCounts], None], until_end: bool
+    kind: str, chosen: Settings, progress: Callable[[Summary | KafkaSummary], None], until_end: bool
 ) -> Bridge | KafkaBridge:
     """Return a bridge from one kind of broker; each needs an extra of its own."""
     if kind == "kafka":
@@ -95,23 +92,11 @@ def sentence(done: Summary | KafkaSummary) -> str:
     """Say in one line what a bridge did."""
     from windrow.producer.bridge.summary import KafkaSummary
 
-    counted = options.count
     invalid = f", {done.invalid:,} of them invalid" if done.invalid else ""
-    said = f"{counted(done.committed, 'message')} from {done.broker} in {done.depot}{invalid}"
+    said = f"{count(done.committed, 'message')} from {done.broker} in {done.depot}{invalid}"
     if isinstance(done, KafkaSummary):
-        return f"{said}; {counted(done.partitions, 'partition')} at the end, lag {done.lag:,}."
-    return f"{said}; {counted(done.acknowledged, 'acknowledgement')}, {counted(done.connections, 'connection')}."
-
-
-@contextmanager
-def _counting(quiet: bool) -> Iterator[Callable[[Counts | KafkaCounts], None]]:
-    """Show on a terminal how many messages are in the depot, unless `quiet`."""
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.completed:,} messages"), TimeElapsedColumn())
-    with Progress(*columns, console=aside, disable=quiet or not aside.is_terminal, transient=True) as bar:
-        task = bar.add_task("bridge", total=None)
-        yield lambda counts: bar.update(task, completed=counts.committed)
+        return f"{said}; {count(done.partitions, 'partition')} at the end, lag {done.lag:,}."
+    return f"{said}; {count(done.acknowledged, 'acknowledgement')}, {count(done.connections, 'connection')}."
 
 
 def _split_address(broker: str | None) -> dict[str, Any]:
@@ -124,9 +109,3 @@ def _split_address(broker: str | None) -> dict[str, Any]:
     if broker.count(":") < 2:  # noqa: PLR2004 - with two colons it is an address
         raise SettingsError(f"--broker {broker!r} is no place", "Say HOST or HOST:PORT.")
     return {"host": broker}
-
-
-def _seconds(duration: str) -> float:
-    from windrow.model.durations import SECOND, microseconds
-
-    return microseconds(duration, "--for") / SECOND

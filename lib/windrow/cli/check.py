@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json as json_text
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
 
-from windrow.cli import options
-from windrow.cli.options import Call, aside, command, count, people, say
+from windrow.cli.options import Call, aside, command, count, grid, people, say
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -50,10 +47,7 @@ def check(
         _print_sql(chosen.ledger, chosen.payload_type)
         return 0
     checked = _checked(call.engine_settings(), max_rejected, docs)
-    if call.json:
-        options.print_json(checked.to_dict())
-    else:
-        _print(checked)
+    call.answer(checked.to_dict(), tell=lambda: _print(checked))
     return 1 if checked.failures(fail_on) else 0
 
 
@@ -65,8 +59,12 @@ def _checked(chosen: Settings, max_rejected: float | None, docs: str | None) -> 
     library()  # says what is missing before Spark starts
     share = quality.MAX_REJECTED if max_rejected is None else max_rejected
     embedded = _is_embedded(chosen)
-    with _progress("reading the ledger" if embedded else "starting Spark") as progress:
+    with aside.status("reading the ledger" if embedded else "starting Spark") as spinner:
         spark = None if embedded else _session(chosen.ledger)
+
+        def progress(what: str, done: int, total: int) -> None:
+            spinner.update(f"checked {what}, step {done} of {total}")
+
         return quality.check(spark, chosen.ledger, None, share, docs, progress, chosen.warn)
 
 
@@ -93,13 +91,6 @@ def _session(ledger: str) -> Any:
     return find_session(ledger)
 
 
-@contextmanager
-def _progress(first: str) -> Iterator[Callable[[str, int, int], None]]:
-    """Say on a terminal what is done first, and then what was done."""
-    with aside.status(first) as spinner:
-        yield lambda what, done, total: spinner.update(f"checked {what}, step {done} of {total}")
-
-
 def _print_sql(ledger: str, payload_type: str) -> None:
     """Print each invariant as a statement that selects the rows that fail."""
     from pathlib import Path
@@ -119,17 +110,14 @@ def _print_sql(ledger: str, payload_type: str) -> None:
 
 def _print(checked: Checked) -> None:
     """Print a table of the expectations, the rows that fail, and what there was to look at."""
-    from rich import box
-    from rich.table import Table
-
-    title = f"{checked.ledger}, version {checked.ledger_version}"
-    table = Table("expectation", "severity", "result", "rows", title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    rows = []
     for one in checked.outcomes:
         colour = "green" if one.holds else COLOURS[one.severity]
         result = f"[{colour}]{'holds' if one.holds else 'fails'}[/{colour}]"
         failed = "" if one.holds or one.failed is None else f"{one.failed:,}"
-        table.add_row(escape(one.name), one.severity, result, failed)
-    people.print(table)
+        rows.append((escape(one.name), one.severity, result, failed))
+    title = f"{checked.ledger}, version {checked.ledger_version}"
+    people.print(grid(("expectation", "severity", "result", "rows"), rows, title=title))
     for one in checked.failures("info"):
         _print_failure(one)
     for line in _lines(checked):

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from windrow.cli import options
+from windrow.cli import options, running
+from windrow.cli.ingest import ingest_files
 from windrow.cli.options import Call, aside, command, say
 from windrow.errors import MissingExtra
+from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from windrow.settings.settings import Settings
@@ -33,6 +35,8 @@ def demo(
 
     A second run in the same directory finds nothing new, because each message is in its batch already.
     """
+    from windrow.ingest import sample
+
     settings = _settings(into, call.flags)
 
     def step(text: str) -> None:
@@ -42,7 +46,7 @@ def demo(
     step("This demo groups five minutes of real measurements into batches, in three steps.")
     step("The first run on a machine takes longest: Spark downloads Delta, or the embedded engine compiles.")
     step("[bold]1 of 3, ingest[/bold]: copies a recorded file into the depot, a Delta table that only grows")
-    _ingest(into, settings, call.json)
+    ingest_files(settings, [str(sample.copy_into(into))], "parquet", call.json)
     step("[bold]2 of 3, run[/bold]: groups the messages into batches; each microbatch is one commit to the ledger")
     ran_on = _run(settings, call.json)
     step(f"[bold]3 of 3, results[/bold], on the {ran_on} engine")
@@ -50,10 +54,8 @@ def demo(
     picture = _picture(settings, into, found["stalls"]["source"])
     found |= {"picture": picture and str(picture)}
     query = QUERY.format(ledger=Path(settings.ledger).resolve())
-    if call.json:
-        options.print_json({"into": str(into), "engine": ran_on, **found, "query": query})
-    else:
-        _tell(found, into, query)
+    document = {"into": into, "engine": ran_on, **found, "query": query}
+    call.answer(document, tell=lambda: _tell(found, into, query))
 
 
 def _settings(into: Path, flags: dict[str, str]) -> Settings:
@@ -73,29 +75,20 @@ def _settings(into: Path, flags: dict[str, str]) -> Settings:
     return chosen
 
 
-def _ingest(into: Path, settings: Settings, quiet: bool) -> None:
-    from windrow.cli.ingest import ingest_files
-    from windrow.ingest import sample
-
-    ingest_files(settings, [str(sample.copy_into(into))], "parquet", quiet)
-
-
 def _run(settings: Settings, quiet: bool) -> str:
     """Run the main job once; return the engine it ran on. Of the log only warnings are shown, for people."""
-    from windrow.cli import microbatches
     from windrow.settings.settings import LogPart
 
     shown = settings.model_copy(update={"log": LogPart(format="pretty", level="warning")})
-    summary = microbatches.run(shown, lambda runner: runner.once(), quiet)
+    summary = running.run(shown, lambda runner: runner.once(), quiet)
     if not quiet:
-        say(microbatches.sentence(summary))
+        say(running.sentence(summary))
     return summary.engine
 
 
 def _found(settings: Settings) -> dict[str, Any]:
     """Read from the ledger what came of it."""
     from windrow import reading
-    from windrow.runtime.wall_clock import WallClock
 
     status = reading.status(settings.depot, settings.ledger, WallClock().now())
     closed = status.closed
@@ -112,25 +105,15 @@ def _found(settings: Settings) -> dict[str, Any]:
 
 def _picture(settings: Settings, into: Path, host: str) -> Path | None:
     """Draw the stretch in which most messages of the host were rejected; None without the packages that draw."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    from deltalake import DeltaTable
-
-    from windrow.columnar.arrow import plain
+    from windrow import reading
     from windrow.reading import plot
 
-    table = DeltaTable(settings.ledger)
-    closed, still_open, rejected = (
-        plain(table.to_pyarrow_table(filters=[("state", "=", state)])).filter(pc.field("key") == host)
-        for state in ("closed", "open", "rejected")
-    )
-    *_, begin, end = plot.busiest_rejections(rejected)
+    found = reading.time_range(settings.ledger, key=host)
+    *_, begin, end = plot.busiest_rejections(found.rejected)
     title = f"{host}: from event time to arrival"
     picture = into / "timeline.html"
     try:
-        plot.save(
-            plot.timeline(pa.concat_tables([closed, still_open]), rejected, title=title, begin=begin, end=end), picture
-        )
+        plot.save(plot.timeline(found.batches, found.rejected, title=title, begin=begin, end=end), picture)
     except MissingExtra as error:
         aside.print(f"no picture: {error.message}. {error.hint}", markup=False)
         return None

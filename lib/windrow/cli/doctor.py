@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from windrow.cli import options
-from windrow.cli.options import Call, aside, command, count, people, say
-from windrow.cli.topologies import Named, light
+from windrow.cli.options import Call, Named, aside, command, count, people, say
 from windrow.errors import TableMissing
+from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from windrow.operate.doctor import Finding
@@ -38,30 +37,22 @@ def doctor(
     with aside.status("examining"):
         findings = _findings(call, topology, network)
     errors, warnings = (sum(finding.level == level for finding in findings) for level in ("error", "warning"))
-    if call.json:
-        found = [{"about": finding.about} | asdict(finding) for finding in findings]
-        options.print_json({"ok": not errors, "errors": errors, "warnings": warnings, "findings": found})
-    else:
-        _print(findings)
-        say(f"{count(errors, 'error')}, {count(warnings, 'warning')}" if errors + warnings else "nothing is wrong")
+    found = [{"about": finding.about} | asdict(finding) for finding in findings]
+    document = {"ok": not errors, "errors": errors, "warnings": warnings, "findings": found}
+    call.answer(document, tell=lambda: _print(findings, errors, warnings))
     return 1 if errors else 0
 
 
 def _findings(call: Call, topology: str | None, network: bool) -> list[Finding]:
     """Examine the tables of the settings, or those of a topology."""
-    from windrow.runtime.wall_clock import WallClock
-
     now = WallClock().now()
     if topology is None:
         from windrow.operate.doctor import examine
 
         return examine(lambda: _settings(call), now, network)
     from windrow.topology.doctor import examine_topology
-    from windrow.topology.finding import find
 
-    call.refuse_tables()
-    found = find(topology)
-    return examine_topology(found, light(found, call.settings()), now, network)
+    return examine_topology(*call.topology(topology), now, network)
 
 
 def _settings(call: Call) -> Settings:
@@ -72,8 +63,8 @@ def _settings(call: Call) -> Settings:
         return call.settings()
 
 
-def _print(findings: Sequence[Finding]) -> None:
-    """Print a table for each thing that was examined."""
+def _print(findings: Sequence[Finding], errors: int, warnings: int) -> None:
+    """Print a table for each thing that was examined, and how much is wrong."""
     from rich.table import Table
 
     for about, group in groupby(findings, lambda finding: finding.about):
@@ -88,3 +79,4 @@ def _print(findings: Sequence[Finding]) -> None:
             todo = f"\n[dim]{escape(finding.todo)}[/dim]" if finding.todo else ""
             table.add_row(f"[{colour}]{finding.level}[/{colour}]", finding.code, escape(finding.what) + todo)
         people.print(table)
+    say(f"{count(errors, 'error')}, {count(warnings, 'warning')}" if errors + warnings else "nothing is wrong")

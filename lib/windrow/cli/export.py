@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windrow.cli import options
-from windrow.cli.options import Call, aside, command, count, say
+from windrow.cli.options import Call, Key, aside, command, count, say
 from windrow.cli.progress import steps
 from windrow.errors import OutputRefused
 from windrow.model import timestamps as moments
@@ -35,7 +34,7 @@ def export(
         list[str] | None, typer.Option("--type", help="With --pivot: a column for this type; repeatable. Default: all.")
     ] = None,
     rejected: Annotated[bool, typer.Option("--rejected", help="The rejected messages.")] = False,
-    key: Annotated[str | None, typer.Option("--key", help="Only this key.")] = None,
+    key: Key = None,
     from_: Annotated[str | None, typer.Option("--from", help="Windows that begin at this time or later.")] = None,
     to: Annotated[str | None, typer.Option("--to", help="Windows that begin before this time, ISO 8601.")] = None,
     since: Since = None,
@@ -68,10 +67,7 @@ def export(
     except BrokenPipeError:  # who read standard output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
-    if call.json:
-        options.print_json(done)
-    else:
-        _tell(done)
+    call.answer(done, tell=lambda: _tell(done))
 
 
 def _tell(done: Exported) -> None:

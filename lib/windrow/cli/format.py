@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from windrow.cli import options
-from windrow.cli.options import Call, command, count, people, say
+from windrow.cli.options import Call, command, count, grid, people, say
 from windrow.cli.progress import byte_count
+from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from windrow.ingest.format_check import Checked
@@ -35,15 +35,11 @@ def check(
     source, read in pieces, whatever its size.
     """
     from windrow.ingest.format_check import Check
-    from windrow.runtime.wall_clock import WallClock
 
     trial = Check(call.settings())
     with byte_count("check", quiet=call.json) as progress:
         checked = trial.files(files, WallClock().now(), rejects, sample, progress)
-    if call.json:
-        options.print_json(checked)
-    else:
-        _print(checked, rejects)
+    call.answer(checked, tell=lambda: _print(checked, rejects))
     return 1 if checked.rejected else 0
 
 
@@ -83,13 +79,7 @@ def _print_rejects(checked: Checked) -> None:
 
 
 def _print_table(title: str, names: list[str], rows: list[dict[str, Any]]) -> None:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(*map(escape, names), title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row.values()))
-    people.print(table)
+    people.print(grid(map(escape, names), ([_cell(value) for value in row.values()] for row in rows), title=title))
 
 
 def _cell(value: Any) -> str:

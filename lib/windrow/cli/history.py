@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from windrow.cli import options
-from windrow.cli.options import Call, command
-from windrow.cli.topologies import Named, light
+from windrow.cli.options import Call, Named, command, grid, people
 
 if TYPE_CHECKING:
     from windrow.settings.settings import Settings
+    from windrow.topology.topology import Topology
 
 HEADS = {
     "microbatch": "no",
@@ -40,45 +39,29 @@ def history(
     """Show the last microbatches: kind, messages, time of each phase."""
     if topology is None:
         with call.readable_settings(messages=False) as chosen:
-            rows = _of_batcher(chosen.ledger, last)
+            from windrow.reading.history import history as of_ledger
+
+            found = of_ledger(chosen.ledger)
+            rows = found.slice(max(0, found.num_rows - last)).to_pylist()
     else:
-        call.refuse_tables()
-        rows = _of_topology(topology, call.settings(), last)
-    if call.json:
-        options.print_json({"microbatches": rows})
-        return
-    _print(rows)
+        rows = _of_topology(*call.topology(topology), last)
+    call.answer({"microbatches": rows}, tell=lambda: _print(rows))
 
 
-def _of_batcher(ledger: str, last: int) -> list[dict[str, Any]]:
-    from windrow.reading.history import history as of_ledger
-
-    found = of_ledger(ledger)
-    rows: list[dict[str, Any]] = found.slice(max(0, found.num_rows - last)).to_pylist()
-    return rows
-
-
-def _of_topology(topology: str, chosen: Settings, last: int) -> list[dict[str, Any]]:
-    from windrow.topology.finding import find
+def _of_topology(topology: Topology, chosen: Settings, last: int) -> list[dict[str, Any]]:
     from windrow.topology.status import engines_of, microbatches
 
-    found = find(topology)
-    rows = microbatches(found, next(iter(engines_of(found, light(found, chosen)).values())), last)
+    rows = microbatches(topology, next(iter(engines_of(topology, chosen).values())), last)
     return [
         {"messages": row.pop("messages_read"), "depot_versions": len(row.pop("versions") or ()), **row} for row in rows
     ]
 
 
 def _print(rows: Sequence[Mapping[str, Any]]) -> None:
-    from rich import box
-    from rich.table import Table
-
     said = {name for row in rows for name, value in row.items() if value is not None}
     heads = [name for name in HEADS if name in said]
-    table = Table(*(HEADS[name] for name in heads), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for row in rows:
-        table.add_row(*(_cell(row.get(name)) for name in heads))
-    options.people.print(table)
+    cells = ([_cell(row.get(name)) for name in heads] for row in rows)
+    people.print(grid((HEADS[name] for name in heads), cells, padding=(0, 1, 0, 0)))
 
 
 def _cell(value: object) -> str:

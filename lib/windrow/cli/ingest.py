@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windrow.cli import options
-from windrow.cli.options import Call, command, say
+from windrow.cli.options import Call, command, count, say
 from windrow.cli.progress import byte_count, counter
 from windrow.errors import SettingsError
 from windrow.formats.installed import names
+from windrow.runtime.wall_clock import WallClock
 from windrow.settings.catalog_paths import PathBook
 
 if TYPE_CHECKING:
@@ -49,17 +48,14 @@ def ingest(
                 "Make them the same, or leave out --format.",
             )
         read = ingest_raw(place, PathBook.beside(call.config).path(place.depot), files, raw_source, quiet=call.json)
-        if call.json:
-            size, chunks = (sum(getattr(one, name) for one in read) for name in ("bytes", "chunks"))
-            options.print_json({"bytes": size, "chunks": chunks, "files": [asdict(one) for one in read]})
+        size, chunks = (sum(getattr(one, name) for one in read) for name in ("bytes", "chunks"))
+        call.answer({"bytes": size, "chunks": chunks, "files": read})
         return
     if raw_source is not None:
         raise SettingsError(f"--raw-source is for raw files, not for --format {format_}", "Leave it out.")
     chosen = call.engine_settings()
     done = ingest_files(chosen, files, format_, quiet=call.json)
-    if call.json:
-        added = sum(file.messages for file in done)
-        options.print_json({"messages": added, "files": [asdict(file) for file in done]})
+    call.answer({"messages": sum(file.messages for file in done), "files": done})
 
 
 def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool) -> list[Ingested]:
@@ -88,7 +84,6 @@ def ingest_raw(
     """Ingest raw files with a progress bar on a terminal, and say what became of each unless `quiet`."""
     from windrow.ingest.raw_files import Coded
     from windrow.ingest.raw_files import ingest as ingest_into
-    from windrow.runtime.wall_clock import WallClock
 
     done, chosen = [], settings.format
     with byte_count("ingest", quiet) as progress:
@@ -113,9 +108,9 @@ def ingest_raw(
 def _raw_sentence(ingested: RawIngested) -> str:
     if ingested.known:
         return f"{ingested.file}: nothing new, the depot has it already."
-    size, chunks = options.count(ingested.bytes, "byte"), options.count(ingested.chunks, "chunk")
+    size, chunks = count(ingested.bytes, "byte"), count(ingested.chunks, "chunk")
     several = f"{ingested.versions} versions of the depot, the last one" if ingested.versions > 1 else "depot version"
-    behind = f", behind {options.count(ingested.before, 'byte')} that were there" if ingested.before else ""
+    behind = f", behind {count(ingested.before, 'byte')} that were there" if ingested.before else ""
     return f"{ingested.file}: {size} as {chunks} in {several} {ingested.depot_version}{behind}."
 
 
@@ -124,4 +119,4 @@ def _sentence(ingested: Ingested) -> str:
         return f"{ingested.file}: nothing new, the depot has it already."
     note = " No arrival times: received_at = event_time." if ingested.stamped_by_event_time else ""
     version = ingested.depot_version
-    return f"{ingested.file}: {options.count(ingested.messages, 'message')} in depot version {version}.{note}"
+    return f"{ingested.file}: {count(ingested.messages, 'message')} in depot version {version}.{note}"

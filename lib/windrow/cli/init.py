@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from windrow.cli import options
-from windrow.cli.options import Call, command, say
+from windrow.cli.options import Call, command
 from windrow.errors import SettingsError
+from windrow.runtime.wall_clock import WallClock
 
 
 @command("config depot ledger engine", example="windrow init --depot data/depot --ledger data/ledger")
@@ -33,7 +34,6 @@ def init(
     from windrow.model.payload import name, parse, text_or_bytes
     from windrow.runtime.api import batcher_of
     from windrow.runtime.opening import DepotReader, open_ledger
-    from windrow.runtime.wall_clock import WallClock
     from windrow.settings.template import settings_file
 
     type_ = parse(payload or "string")
@@ -54,23 +54,11 @@ def init(
         open_ledger([DepotReader(None, opened, chosen)], batcher_of(chosen), WallClock().now())
         views = opened.create_views()
     options.note_paths(call.config, chosen, opened)
-    if call.json:
-        options.print_json(
-            {
-                "settings": str(file),
-                "written": written,
-                "depot": chosen.depot,
-                "raw": raw,
-                "ledger": chosen.ledger,
-                "views": views,
-            }
-        )
-        return
+    document = {"settings": file, "written": written, "depot": chosen.depot, "raw": raw, "ledger": chosen.ledger}
+    lines = [f"Depot {chosen.depot} and ledger {chosen.ledger} are there."]
+    lines += [f"Views: {', '.join(view.replace('`', '') for view in views)}."] if views else []
+    lines += ["Next: windrow ingest FILE..., windrow run, windrow status."]
     if raw:
-        say(f"{'Wrote' if written else 'Kept'} {file}. Raw depot {chosen.depot} is there.")
-        say("Next: windrow ingest FILE... --format csv.")
-        return
-    say(f"{'Wrote' if written else 'Kept'} {file}. Depot {chosen.depot} and ledger {chosen.ledger} are there.")
-    if views:
-        say(f"Views: {', '.join(view.replace('`', '') for view in views)}.", markup=False)
-    say("Next: windrow ingest FILE..., windrow run, windrow status.")
+        lines = [f"Raw depot {chosen.depot} is there.", "Next: windrow ingest FILE... --format csv."]
+    first, *others = lines
+    call.answer(document | {"views": views}, f"{'Wrote' if written else 'Kept'} {file}. {first}", *others)

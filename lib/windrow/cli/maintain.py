@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
-from windrow.cli import options
-from windrow.cli.options import Call, aside, command, count, people
-from windrow.cli.topologies import Named, light
+from windrow.cli.options import Call, Named, aside, command, count, say
 from windrow.errors import SettingsError
+from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from windrow.model.results import Maintained, Role
@@ -38,21 +36,13 @@ def maintain(
         raise SettingsError(f"--only {only!r} is no table", "Say ledger or depot.")
     with aside.status("opening") as status:
         done = _maintain(call, topology, role, dry_run, lambda table, step: status.update(f"{table}: {step}"))
-    if call.json:
-        options.print_json({"dry_run": dry_run, "tables": [asdict(table) for table in done]})
-        return
-    for table in done:
-        people.print(
-            f"[bold]{table.table}[/bold] {escape(table.location)}: {escape(_describe(table, dry_run))}.", soft_wrap=True
-        )
+    call.answer({"dry_run": dry_run, "tables": done}, tell=lambda: _print(done, dry_run))
 
 
 def _maintain(
     call: Call, topology: str | None, role: Role | None, dry_run: bool, progress: Progress
 ) -> list[Maintained]:
     """Maintain the tables of the settings, or those of a topology."""
-    from windrow.runtime.wall_clock import WallClock
-
     now = WallClock().now()
     if topology is None:
         from windrow.engine import open_engine
@@ -60,12 +50,14 @@ def _maintain(
 
         chosen = call.switch_settings()
         return maintain(open_engine(chosen), chosen, now, role, dry_run, progress)
-    from windrow.topology.finding import find
     from windrow.topology.running import maintain_topology
 
-    call.refuse_tables()
-    found = find(topology)
-    return maintain_topology(found, light(found, call.settings()), now, role, dry_run, progress)
+    return maintain_topology(*call.topology(topology), now, role, dry_run, progress)
+
+
+def _print(done: list[Maintained], dry_run: bool) -> None:
+    for table in done:
+        say(f"[bold]{table.table}[/bold] {escape(table.location)}: {escape(_describe(table, dry_run))}.")
 
 
 def _describe(table: Maintained, dry_run: bool) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windrow.cli import options
-from windrow.cli.options import Call, command, people
-from windrow.cli.topologies import Named, offsets_table, standing_of
+from windrow.cli.options import Call, Named, command, grid, people
+from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from windrow.settings.settings import Settings
     from windrow.topology.status import DepotOffset
 
@@ -20,18 +21,25 @@ def offsets(call: Call, topology: Named = None) -> None:
         with call.readable_settings(messages=False) as chosen:
             found = [_offset(chosen)]
     else:
-        call.refuse_tables()
-        found = standing_of(topology, call.settings()).depots
-    if call.json:
-        options.print_json({"depots": [options.plain(one) for one in found]})
-        return
-    people.print(offsets_table(found))
+        from windrow.topology.status import standing
+
+        found = standing(*call.topology(topology)).depots
+    call.answer({"depots": found}, tell=lambda: people.print(offsets_table(found)))
+
+
+def offsets_table(depots: list[DepotOffset]) -> Table:
+    """Return a table of how far depots are read."""
+    heads = ("depot", "read up to", "version", "versions waiting", "began", "clock")
+    figures = ("read_version", "version", "versions_waiting")
+    return grid(
+        heads,
+        ((one.name, *(str(getattr(one, name)) for name in figures), one.start_from, one.clock or "") for one in depots),
+    )
 
 
 def _offset(chosen: Settings) -> DepotOffset:
     """Return how far the batcher has read its depot."""
     from windrow import reading
-    from windrow.runtime.wall_clock import WallClock
     from windrow.topology.status import DepotOffset
 
     found = reading.status(chosen.depot, chosen.ledger, WallClock().now())

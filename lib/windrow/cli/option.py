@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windrow.cli.options import Call, command
-from windrow.cli.topologies import Required, light, print_summary, run
+from windrow.cli.options import Call, Required, command
+from windrow.cli.running import run_topology
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ def option(
     the time between two looks at the depots, idle_sleep the time after a look that found nothing, and phase_timeout the
     time of a phase, after which it is tried again.
     """
-    from windrow.topology.finding import find
     from windrow.topology.running import set_option
 
     pairs = [assignment.partition("=") for assignment in assignments]
@@ -39,6 +38,4 @@ def option(
             set_option(runner, name, value)
         return runner.summary
 
-    found = find(topology)
-    summary = run(found, light(found, call.settings()), work)
-    print_summary(summary, call.json, f"Set: {', '.join(assignments)}.")
+    run_topology(call, *call.topology(topology), work, f"Set: {', '.join(assignments)}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import wraps
@@ -22,7 +22,10 @@ from windrow.settings import catalog_paths as paths
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from windrow.engine import Engine as AnyEngine
+    from windrow.topology.topology import Topology
 
 Config = Annotated[
     str | None, typer.Option("--config", help="Settings file. Default: windrow.toml here, if there is one.")
@@ -40,6 +43,13 @@ LogFormat = Annotated[
 LogLevel = Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show a traceback when something fails.")]
+# What several commands have, but not in the same place among their own.
+Named = Annotated[
+    str | None, typer.Argument(metavar="[MODULE:NAME]", help="A topology of yours. Default: the batcher.")
+]
+Required = Annotated[str, typer.Argument(metavar="MODULE:NAME", help="The topology.")]
+Key = Annotated[str | None, typer.Option("--key", help="Only this key.")]
+Source = Annotated[str | None, typer.Option("--source", help="Only this source.")]
 SHARED: dict[str, Any] = {
     "config": Config,
     "depot": Depot,
@@ -118,13 +128,32 @@ class Call:
         here = found.engine == "auto" and all(local_path(place) for place in (found.depot, found.ledger))
         return found.model_copy(update={"engine": "embedded"}) if here and not _needs_spark(found.ledger) else found
 
-    def refuse_tables(self) -> None:
-        """Raise SettingsError for flags that name tables, as a topology names its own."""
+    def find_topology(self, place: str) -> Topology:
+        """Return the topology `module:name`. Raises SettingsError for flags that name tables: it names its own."""
+        from windrow.topology.finding import find
+
         given = [f"--{name}" for name in ("depot", "ledger", "views") if name in self.flags]
         if given:
             raise SettingsError(
                 f"{given[0]} does not apply to a topology", "A topology names its own depots and table of states."
             )
+        return find(place)
+
+    def topology(self, place: str) -> tuple[Topology, Settings]:
+        """Return the topology, and the settings of what runs no function: tables on this disk need no Spark for it."""
+        found, chosen = self.find_topology(place), self.settings()
+        places = [found.location, *(depot.location for depot in found.depots.values())]
+        here = chosen.engine == "auto" and all(map(local_path, places))
+        return found, chosen.model_copy(update={"engine": "embedded"}) if here else chosen
+
+    def answer(self, document: Any, *lines: str, tell: Callable[[], None] = lambda: None) -> None:
+        """Print the document with `--json`, else the lines for people, and then what `tell` prints."""
+        if self.json:
+            print_json(document)
+            return
+        for line in lines:
+            say(line, markup=False)
+        tell()
 
 
 class Command(NamedTuple):
@@ -191,16 +220,29 @@ def table(**flags: str | None) -> dict[str, str] | None:
     return {name: value for name, value in flags.items() if value is not None} or None
 
 
-def plain(document: Any) -> Any:
-    """Return a dataclass as what JSON knows, anything else as it is."""
-    return asdict(document) if is_dataclass(document) and not isinstance(document, type) else document
-
-
 def print_json(document: Any) -> None:
     """Print one JSON document on standard output."""
-    value = plain(document)
-    json.dump(value, sys.stdout, indent=2, default=str, ensure_ascii=False)
-    sys.stdout.write("\n")
+    sys.stdout.write(f"{json_text(document, indent=2)}\n")
+
+
+def json_text(document: Any, indent: int | None = None) -> str:
+    """Return a document as JSON: dataclasses as objects, and what JSON does not know as text."""
+
+    def known(value: Any) -> Any:
+        return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
+
+    return json.dumps(document, indent=indent, default=known, ensure_ascii=False)
+
+
+def grid(heads: Iterable[str], rows: Iterable[Sequence[str]], **look: Any) -> Table:
+    """Return a table for people with a line below its head; `look` are options of Rich."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(*heads, title_justify="left", box=box.SIMPLE_HEAD, **look)
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def count(number: int, noun: str) -> str:

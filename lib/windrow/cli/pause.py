@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from windrow.cli.microbatches import run_and_print
-from windrow.cli.options import Call, command
-from windrow.cli.topologies import Named, switch_topology
+from windrow.cli.options import Call, Named, command
+from windrow.cli.running import run_and_print, run_topology
 
 
 @command("config depot ledger engine", example="windrow pause --ledger data/ledger")
@@ -14,7 +13,6 @@ def pause(call: Call, topology: Named = None) -> None:
     Every run of it does nothing meanwhile. The history records the pause.
     """
     if topology is not None:
-        call.refuse_tables()
-        switch_topology(topology, call.settings(), lambda runner: runner.pause(), call.json)
+        run_topology(call, *call.topology(topology), lambda runner: runner.pause(), "The topology is paused.")
         return
     run_and_print(call, call.switch_settings(), lambda runner: runner.pause())

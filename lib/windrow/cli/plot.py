@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from windrow.cli import options
-from windrow.cli.options import Call, aside, command, count, say
+from windrow.cli.options import Call, Source, aside, command, count
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
 
@@ -21,15 +19,8 @@ if TYPE_CHECKING:
 FEW_NAMES = 4
 EXAMPLE = "Example: windrow plot --key pump-1 --from 2026-01-31T12:00 --to 2026-01-31T12:05 --out pump-1.html"
 Document = dict[str, Any]
+What = Literal["timeline", "batches", "microbatches"]
 Drawn = tuple["alt.TopLevelMixin", Document, list[str]]
-
-
-class What(StrEnum):
-    """What a picture shows."""
-
-    TIMELINE = "timeline"
-    BATCHES = "batches"
-    MICROBATCHES = "microbatches"
 
 
 @command("config ledger engine", example=EXAMPLE)
@@ -43,11 +34,11 @@ def plot(
             help="timeline: messages and windows in time. batches: sizes, delays and waits. "
             "microbatches: messages, phases and lag of each.",
         ),
-    ] = What.TIMELINE,
+    ] = "timeline",
     key: Annotated[
         str | None, typer.Option("--key", help="Draw this key. Default: the streams with the most messages.")
     ] = None,
-    source: Annotated[str | None, typer.Option("--source", help="Only this source.")] = None,
+    source: Source = None,
     from_: Annotated[str | None, typer.Option("--from", help="Begin of the range, ISO 8601. Default: all.")] = None,
     to: Annotated[str | None, typer.Option("--to", help="End of the range, ISO 8601. Default: all.")] = None,
     streams: Annotated[
@@ -66,29 +57,25 @@ def plot(
     begin, end = moments.event_range(from_, to)
     picture.require_picture(out)
     _refuse(what, {"--key": key, "--source": source, "--streams": streams})
-    with call.readable_settings() as chosen:
-        if what is What.TIMELINE:
+    with call.readable_settings() as chosen, aside.status("reading"):
+        if what == "timeline":
             chart, document, lines = _timeline(chosen.ledger, key, source, begin, end, streams or 6)
-        elif what is What.BATCHES:
+        elif what == "batches":
             chart, document, lines = _batches(chosen.ledger, key, source, begin, end)
         else:
             chart, document, lines = _microbatches(chosen.ledger, begin, end)
     with aside.status("drawing"):
         picture.save(chart, out)
-    if call.json:
-        options.print_json({"file": str(out), "what": what.value, **document})
-        return
-    say(f"Wrote {out}: {lines[0]}", markup=False)
-    for line in lines[1:]:
-        say(line)
+    first, *others = lines
+    call.answer({"file": out, "what": what, **document}, f"Wrote {out}: {first}", *others)
 
 
 def _refuse(what: What, given: dict[str, object]) -> None:
     """Refuse flags that say nothing about the picture asked for."""
-    known = {What.TIMELINE: set(given), What.BATCHES: {"--key", "--source"}, What.MICROBATCHES: set()}
+    known = {"timeline": set(given), "batches": {"--key", "--source"}, "microbatches": set()}
     wrong = [flag for flag, value in given.items() if value is not None and flag not in known[what]]
     if wrong:
-        raise SettingsError(f"{' and '.join(wrong)} cannot narrow --what {what.value}", "Leave it out.")
+        raise SettingsError(f"{' and '.join(wrong)} cannot narrow --what {what}", "Leave it out.")
 
 
 def _timeline(
@@ -97,8 +84,7 @@ def _timeline(
     from windrow import reading
     from windrow.reading import plot as picture
 
-    with aside.status("reading"):
-        found = reading.time_range(ledger, key, source, begin, end, streams)
+    found = reading.time_range(ledger, key, source, begin, end, streams)
     chart = picture.timeline(
         found.batches, found.rejected, title=_title(found), begin=begin, end=end, max_streams=streams
     )
@@ -125,8 +111,7 @@ def _batches(ledger: str, key: str | None, source: str | None, begin: int | None
     from windrow import reading
     from windrow.reading import plot as picture
 
-    with aside.status("reading"):
-        found = reading.distribution(ledger, key, source, begin, end)
+    found = reading.distribution(ledger, key, source, begin, end)
     of = " of ".join(name for name in (key, source) if name is not None)
     chart = picture.batches(
         found.sizes,
@@ -147,8 +132,7 @@ def _microbatches(ledger: str, begin: int | None, end: int | None) -> Drawn:
     from windrow import reading
     from windrow.reading import plot as picture
 
-    with aside.status("reading"):
-        found = reading.history(ledger, begin, end)
+    found = reading.history(ledger, begin, end)
     chart = picture.microbatches(found)
     first, last = (found["microbatch"][place].as_py() for place in (0, -1))
     document = {"microbatches": found.num_rows, "first": first, "last": last}

@@ -5,22 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from windrow.cli import options
-from windrow.cli.options import Call, aside, command, count, say
+from windrow.cli.options import Call, command, count
 from windrow.cli.progress import counter
 from windrow.errors import FileRefused, SettingsError
 from windrow.settings.catalog_paths import PathBook
 
 if TYPE_CHECKING:
-    from windrow.producer import Producer
     from windrow.producer.produce import Produced
     from windrow.producer.sender import Sender
-    from windrow.settings.settings import Settings
 
 P = TypeVar("P", bound="Sender")
 File = Annotated[str, typer.Argument(help="File of lines, each a JSON object; - is standard input.")]
@@ -70,9 +67,9 @@ def produce(
         raise typer.BadParameter("a producer has a name: say --id NAME for lines, or --raw-source NAME for bytes.")
     if last:
         raise SettingsError("--last is for --raw-source, not for lines", "Leave it out.")
-    from windrow.cli.watching import stopping
+    from windrow.cli.watching import watched
     from windrow.model.payload import text_or_bytes
-    from windrow.operate.log import logging_to
+    from windrow.producer import Producer
     from windrow.producer.input import Input, Stop
     from windrow.producer.lines import TEXTUAL, Fields, Reader
     from windrow.producer.produce import Production
@@ -80,11 +77,11 @@ def produce(
     fields = Fields.of(column or ())
     chosen = call.settings()
     part, stop = chosen.producer, Stop()
+    place = PathBook.beside(call.config).path(chosen.depot)
     with (
-        logging_to(aside, chosen.log.format, chosen.log.level),
-        stopping(stop, "stopping after the lines that were read"),
+        watched(chosen.log, stop.stop, "stopping after the lines that were read"),
         _opened(file) as descriptor,
-        _producing(chosen, PathBook.beside(call.config).path(chosen.depot), id_) as producer,
+        _closing(Producer(place, id_, keep=chosen.keep, **part.model_dump())) as producer,
         counter("produce", quiet=call.json) as progress,
     ):
         textual = text_or_bytes(producer.payload) == producer.payload
@@ -92,26 +89,20 @@ def produce(
         lines = Input(descriptor, stop, part.max_message_bytes)
         production = Production(producer, lines, reader, part, lambda sent: progress("messages", sent))
         done = production.run(resume=not no_resume, strict=strict)
-    if call.json:
-        options.print_json(done)
-    else:
-        say(_sentence(done))
+    call.answer(done, _sentence(done))
 
 
 def _produce_raw(call: Call, file: str, source: str, last: bool) -> None:
     """Send bytes, with a progress bar on a terminal."""
-    from windrow.cli.watching import stopping
-    from windrow.operate.log import logging_to
+    from windrow.cli.watching import watched
     from windrow.producer import RawProducer
-    from windrow.producer.bytes_input import BytesInput, send_bytes
-    from windrow.producer.input import Stop
+    from windrow.producer.input import BytesInput, Stop, send_bytes
 
     chosen = call.settings()
     part, stop = chosen.producer, Stop()
     place = PathBook.beside(call.config).path(chosen.depot)
     with (
-        logging_to(aside, chosen.log.format, chosen.log.level),
-        stopping(stop, "stopping after the bytes that were read"),
+        watched(chosen.log, stop.stop, "stopping after the bytes that were read"),
         _opened(file) as descriptor,
         _closing(RawProducer(place, source, keep=chosen.keep, **part.model_dump())) as producer,
         counter("produce", quiet=call.json) as progress,
@@ -120,13 +111,10 @@ def _produce_raw(call: Call, file: str, source: str, last: bool) -> None:
             descriptor, stop, min(part.max_message_bytes, chosen.ingest.chunk_bytes), part.linger_ms / 1_000
         )
         done = send_bytes(producer, input_, last, lambda size: progress("bytes", size))
-    if call.json:
-        options.print_json(done)
-        return
     ended = f"{source} ends with it." if done.ended else f"{source} continues with chunk {done.sequence + 1:,}."
     stopped = " Stopped before the end of the input." if done.stopped else ""
     sent = f"{count(done.bytes, 'byte')} sent as {count(done.chunks, 'chunk')}"
-    say(f"{sent}. {ended if done.chunks else 'Nothing came.'}{stopped}", markup=False)
+    call.answer(done, f"{sent}. {ended if done.chunks else 'Nothing came.'}{stopped}")
 
 
 def _require_raw_alone(id_: str | None, column: list[str] | None, no_resume: bool, strict: bool) -> None:
@@ -152,12 +140,6 @@ def _opened(file: str) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _producing(settings: Settings, depot: str, name: str) -> AbstractContextManager[Producer]:
-    from windrow.producer import Producer
-
-    return _closing(Producer(depot, name, keep=settings.keep, **settings.producer.model_dump()))
 
 
 @contextmanager

@@ -6,10 +6,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
-from windrow.cli import options
-from windrow.cli.options import Call, aside, command, count, people
+from windrow.cli.options import Call, aside, command, count
 
 if TYPE_CHECKING:
     from windrow.runtime.recover import Recovered
@@ -30,10 +28,7 @@ def recover(
     chosen = call.switch_settings()
     with aside.status("looking at the ledger") as status:
         done = recovered(chosen, dry_run, lambda version: status.update(f"looking at version {version}"))
-    if call.json:
-        options.print_json({"dry_run": dry_run, **asdict(done)})
-        return
-    people.print(escape(_describe(done, dry_run)), soft_wrap=True)
+    call.answer({"dry_run": dry_run, **asdict(done)}, _describe(done, dry_run))
 
 
 def _describe(done: Recovered, dry_run: bool) -> str:

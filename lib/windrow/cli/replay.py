@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json as json_text
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
 
-from windrow.cli import options
-from windrow.cli.options import Call, command, count, say
+from windrow.batching.rules import in_words
+from windrow.cli.options import Call, Named, command, count, say
 from windrow.cli.progress import steps
-from windrow.cli.topologies import Named, light
 from windrow.errors import SettingsError
+from windrow.model.durations import microseconds
+from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
     from windrow.batching.rules import Rules
     from windrow.replaying import Change, Comparison, Move, Replay
+    from windrow.topology.replay import Replayed
+    from windrow.topology.topology import Topology
 
 SHOWN = 20
 COLOURS = {"changed": "yellow", "other window": "cyan", "disappears": "red", "appears": "green"}
@@ -67,12 +71,11 @@ def replay(
     and where their messages would go. The functions of a topology see the recorded rows, times and events again.
     """
     if topology is not None:
-        call.refuse_tables()
         if (rules, window, max_delay, from_, to, key, source) != (None,) * 7:
             raise SettingsError("a topology is replayed whole", "Only --into, --ticks and --live apply to it.")
         if live and into is None:
             raise SettingsError("--live needs --into", "Name a directory for the new tables: --into DIRECTORY.")
-        return _replay_topology(topology, call.settings(), into, ticks, live, call.json)
+        return _replay_topology(call, *call.topology(topology), into, ticks, live)
     if live or ticks == "merged":
         raise SettingsError(
             "--live and --ticks merged need a topology", "To go on from a new ledger, use `windrow run`."
@@ -85,25 +88,24 @@ def replay(
     portion = Portion(from_, to, key or (), source or ())
     with steps("messages", quiet=call.json) as progress:
         found = play(chosen, into, others, ticks, portion, limit, progress=progress)
-    if call.json:
-        options.print_json(found.to_dict())
-    else:
-        _tell(found)
+    call.answer(found.to_dict(), tell=lambda: _tell(found))
     return 0 if found.ok else 1
 
 
-def _replay_topology(place: str, chosen: Settings, into: str | None, ticks: Ticks, live: bool, json: bool) -> int:
-    from windrow.runtime.wall_clock import WallClock
-    from windrow.topology.finding import find
+def _replay_topology(
+    call: Call, topology: Topology, chosen: Settings, into: str | None, ticks: Ticks, live: bool
+) -> int:
     from windrow.topology.replay import replay_topology
 
-    topology = find(place)
-    with steps("microbatches", quiet=json) as progress:
+    with steps("microbatches", quiet=call.json) as progress:
         clock = WallClock() if live else None
-        found = replay_topology(topology, light(topology, chosen), into, ticks, clock, progress=progress)
-    if json:
-        options.print_json({"ok": found.ok} | options.plain(found))
-        return 0 if found.ok else 1
+        found = replay_topology(topology, chosen, into, ticks, clock, progress=progress)
+    call.answer({"ok": found.ok} | asdict(found), tell=lambda: _tell_topology(found, live))
+    return 0 if found.ok else 1
+
+
+def _tell_topology(found: Replayed, live: bool) -> None:
+    """Print what differs in the states of a topology, and what was replayed."""
     for one in found.differences:
         say(f"[yellow]{escape(one.state)}[/yellow]  {count(one.keys, 'key')} with other rows")
         for example in one.examples:
@@ -113,13 +115,11 @@ def _replay_topology(place: str, chosen: Settings, into: str | None, ticks: Tick
     say(f"{count(found.microbatches, 'microbatch')} of {found.topology} again: {outcome} ({states}).", markup=False)
     if live:
         say(f"Then {count(found.live, 'microbatch')} of what came since.")
-    return 0 if found.ok else 1
 
 
 def _rules(file: str | None, chosen: Settings, flags: dict[str, str | None]) -> Rules | None:
     """Return the rules of a file with the flags over them; without a file the flags go over the settings' rules."""
     from windrow.batching.rules import Rules
-    from windrow.model.durations import microseconds
 
     given = {name: value for name, value in flags.items() if value is not None}
     if file is None and not given:
@@ -151,21 +151,13 @@ def _tell(found: Replay) -> None:
 
 
 def _how(found: Replay) -> str:
-    rules = "under the recorded rules" if found.rules is None else f"under {_short(found.rules)}"
-    streams = [f"only {name} {', '.join(map(repr, values))}" for name, values in _streams(found).items() if values]
+    rules = "the recorded rules"
+    if found.rules is not None:
+        rules = ", ".join(f"{name} {value}" for name, value in in_words(found.rules).items())
+    named = {"key": found.keys, "source": found.sources}
+    streams = [f"only {name} {', '.join(map(repr, values))}" for name, values in named.items() if values]
     ticks = f"{'with' if found.ticks == 'reuse' else 'without'} the recorded ticks and flushes"
-    return escape(", ".join([rules, ticks, *streams]))
-
-
-def _streams(found: Replay) -> dict[str, tuple[str, ...]]:
-    return {"key": found.keys, "source": found.sources}
-
-
-def _short(rules: Any) -> str:
-    from windrow.model.durations import text
-
-    durations = {name: text(rules[name]) for name in ("window", "max_delay", "max_leap")}
-    return ", ".join(f"{name} {value}" for name, value in {**rules, **durations}.items())
+    return escape(", ".join([f"under {rules}", ticks, *streams]))
 
 
 def _differ(found: Replay, comparison: Comparison) -> None:

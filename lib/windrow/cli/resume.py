@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from windrow.cli.microbatches import run_and_print
-from windrow.cli.options import Call, command
-from windrow.cli.topologies import Named, switch_topology
+from windrow.cli.options import Call, Named, command
+from windrow.cli.running import run_and_print, run_topology
 
 
 @command("config depot ledger engine", example="windrow resume --ledger data/ledger")
@@ -14,7 +13,6 @@ def resume(call: Call, topology: Named = None) -> None:
     The history records it.
     """
     if topology is not None:
-        call.refuse_tables()
-        switch_topology(topology, call.settings(), lambda runner: runner.resume(), call.json)
+        run_topology(call, *call.topology(topology), lambda runner: runner.resume(), "The topology continues.")
         return
     run_and_print(call, call.switch_settings(), lambda runner: runner.resume(), nothing="The ledger was not paused.")

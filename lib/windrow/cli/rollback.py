@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from windrow.cli.options import Call, command
-from windrow.cli.topologies import Required, light, print_summary, run
+from windrow.cli.options import Call, Required, command
+from windrow.cli.running import run_topology
 
 
 @command("config engine", example="windrow rollback words:topology --to-microbatch 12")
@@ -23,11 +23,7 @@ def rollback(
     Its depots go back too, and the next run reads again what came since. The history records the rollback. You cannot
     roll the batcher back, because closed batches never change; `windrow replay` makes a new ledger instead.
     """
-    from windrow.topology.finding import find
     from windrow.topology.running import rollback as roll_back
 
-    found = find(topology)
-    summary = run(found, light(found, call.settings()), lambda runner: roll_back(runner, to_microbatch))
-    print_summary(
-        summary, call.json, f"Rolled back to microbatch {to_microbatch}; `windrow run` reads what came since."
-    )
+    done = f"Rolled back to microbatch {to_microbatch}; `windrow run` reads what came since."
+    run_topology(call, *call.topology(topology), lambda runner: roll_back(runner, to_microbatch), done)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windrow.cli import options
-from windrow.cli.microbatches import run_and_print
-from windrow.cli.options import Call, command
-from windrow.cli.topologies import Named, run_topology
+from windrow.cli.options import Call, Named, command
+from windrow.cli.running import run_and_print, run_topology
 from windrow.errors import SettingsError, TableMissing
+from windrow.model.durations import microseconds
 
 if TYPE_CHECKING:
     from windrow.runtime.runner import Runner, Summary
@@ -52,7 +52,7 @@ def run(
     """
     _require_fitting(once, every, maintain_every, dry_run)
     chosen = call.engine_settings(run=options.table(maintain_every=maintain_every))
-    pause = chosen.run.every if every is None else _microseconds(every)
+    pause = chosen.run.every if every is None else microseconds(every, "--every")
 
     def work(runner: Runner) -> Summary:
         if accept is not None:
@@ -65,9 +65,10 @@ def run(
         except TableMissing as error:
             if not wait_for_depot:
                 raise
-            say_waiting(call, error)
+            what = error.args[0]  # somebody has yet to create the depot
+            call.answer({"microbatches": [], "waiting": what}, f"Nothing to do yet: {what}.")
         return
-    call.refuse_tables()
+    found = call.find_topology(topology)
     if accept is not None:
         raise SettingsError(
             "--accept does not apply to a topology",
@@ -75,7 +76,7 @@ def run(
         )
     if dry_run:
         raise SettingsError("a topology has no --dry-run", "Try it in a test with windrow.testing.Harness.")
-    run_topology(topology, chosen, work, call.json, "Nothing new, nothing due.")
+    run_topology(call, found, chosen, work, nothing="Nothing new, nothing due.")
 
 
 def _require_fitting(once: bool, every: str | None, maintain_every: str | None, dry_run: bool) -> None:
@@ -86,17 +87,3 @@ def _require_fitting(once: bool, every: str | None, maintain_every: str | None, 
         raise SettingsError("--dry-run and --every exclude each other", "A dry run looks once.")
     if maintain_every is not None and every is None:
         raise SettingsError("--maintain-every needs --every", "Without it, schedule `windrow maintain`.")
-
-
-def say_waiting(call: Call, error: TableMissing) -> None:
-    """Say that there is nothing to do until somebody creates the depot."""
-    if call.json:
-        options.print_json({"microbatches": [], "waiting": error.args[0]})
-    else:
-        options.say(f"Nothing to do yet: {error.args[0]}.")
-
-
-def _microseconds(duration: str) -> int:
-    from windrow.model.durations import microseconds
-
-    return microseconds(duration, "--every")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
-from windrow.cli import options
-from windrow.cli.options import Call, command, people
+from windrow.cli.options import Call, command, grid, people
 
 
 @command("config depot ledger engine", example="windrow settings --config windrow.toml")
@@ -14,17 +11,10 @@ def settings(call: Call) -> None:
 
     That is a flag, the environment, the file or the default.
     """
-    from rich import box
-    from rich.table import Table
-
-    from windrow.settings.origins import effective
+    from windrow.settings.template import effective
 
     found = effective(call.config, **call.flags)
-    if call.json:
-        options.print_json([asdict(one) for one in found])
-        return
-    table = Table("setting", "value", "from", box=box.SIMPLE_HEAD)
+    table = grid(("setting", "value", "from"), ())
     for one in found:
-        style = "dim" if one.origin == "default" else None
-        table.add_row(one.name, one.value, one.origin, style=style)
-    people.print(table)
+        table.add_row(one.name, one.value, one.origin, style="dim" if one.origin == "default" else None)
+    call.answer(found, tell=lambda: people.print(table))

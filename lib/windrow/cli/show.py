@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json as json_text
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
 
-from windrow.cli import options
-from windrow.cli.options import Call, command, count, say
+from windrow.cli.options import Call, Key, Source, command, count, say
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
 
@@ -34,12 +32,12 @@ def show(
     open_: Annotated[bool, typer.Option("--open", help="Open batches, the oldest first.")] = False,
     closed: Annotated[bool, typer.Option("--closed", help="Closed batches, the latest first (default).")] = False,
     rejected: Annotated[bool, typer.Option("--rejected", help="Rejected messages, the latest first.")] = False,
-    key: Annotated[str | None, typer.Option("--key", help="Only this key.")] = None,
+    key: Key = None,
     at: Annotated[
         str | None, typer.Option("--at", help="With --key: what became of the messages of this event time, ISO 8601.")
     ] = None,
     type_: Annotated[str | None, typer.Option("--type", help="With --at: only this type.")] = None,
-    source: Annotated[str | None, typer.Option("--source", help="Only this source.")] = None,
+    source: Source = None,
     state: Annotated[
         str | None,
         typer.Option("--state", help="With MODULE:NAME: rows of this state; --key is the key, or all of it as JSON."),
@@ -71,13 +69,13 @@ def show(
         raise SettingsError("--at needs --key", "Give the message's key: --key K --type T --at TIME.")
     with call.readable_settings() as chosen:
         if at is not None and key is not None:
-            _show_message(chosen, key, at, type_, source, limit, call.json)
+            _show_message(call, chosen, key, at, type_, source, limit)
             return
         state = "open" if open_ else "rejected" if rejected else "closed"
         asked = {"key": key, "source": source, "limit": limit, "begin": begin, "end": end}
         rows = _find_rows(chosen, id, state, asked)
         if call.json:
-            options.print_json(rows if id is None else rows[0])
+            call.answer(rows if id is None else rows[0])
             return
         if key is not None and not (open_ or closed or rejected):
             rows += _find_rows(chosen, None, "rejected", asked)
@@ -100,13 +98,8 @@ def _show_state(call: Call, place: str | None, state: str, key: str | None, at: 
     topology = find(place)
     keys = None if key is None else [_key(topology, state, key)]
     rows = topology.read(state, keys, None if at is None else int(at)).slice(0, limit).to_pylist()
-    if call.json:
-        options.print_json([options.plain(row) for row in rows])
-        return
-    if not rows:
-        say("The state has no such row.")
-    for row in rows:
-        say("  ".join(f"{name}={value}" for name, value in row.items()), markup=False)
+    lines = ["  ".join(f"{name}={value}" for name, value in row.items()) for row in rows]
+    call.answer(rows, *lines or ["The state has no such row."])
 
 
 def _key(topology: Topology, state: str, given: str) -> dict[str, Any]:
@@ -134,15 +127,16 @@ def _refuse_contradictions(ways: list[bool], id_: str | None, key: str | None, s
 
 
 def _show_message(
-    chosen: Settings, key: str, at: str, type_: str | None, source: str | None, limit: int, json: bool
+    call: Call, chosen: Settings, key: str, at: str, type_: str | None, source: str | None, limit: int
 ) -> None:
     from windrow import reading
 
     moment = moments.microseconds(at, "--at")
     arrivals = reading.trace(chosen.depot, chosen.ledger, key, moment, type_, source, chosen.depot_columns)
-    if json:
-        options.print_json([asdict(arrival) for arrival in arrivals])
-        return
+    call.answer(arrivals, tell=lambda: _print_arrivals(arrivals, limit))
+
+
+def _print_arrivals(arrivals: list[Arrival], limit: int) -> None:
     for number, arrival in enumerate(arrivals[:limit], 1):
         _print_arrival(number, arrival)
     if len(arrivals) > limit:
@@ -174,13 +168,10 @@ def _print_arrival(number: int, arrival: Arrival) -> None:
 def _find_rows(chosen: Settings, id_: str | None, state: str, asked: dict[str, Any]) -> list[dict[str, Any]]:
     from windrow import reading
 
+    if id_ is not None and id_.startswith("batch/"):
+        return [reading.batch(chosen.ledger, id_, chosen.idle_timeout)]
     if id_ is not None:
-        is_batch = id_.startswith("batch/")
-        return [
-            reading.batch(chosen.ledger, id_, chosen.idle_timeout)
-            if is_batch
-            else reading.rejection(chosen.ledger, id_)
-        ]
+        return [reading.rejection(chosen.ledger, id_)]
     if state == "rejected":
         return reading.rejections(chosen.ledger, **asked)
     found: Literal["open", "closed"] = "open" if state == "open" else "closed"

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json as json_text
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
 from rich.markup import escape
 from rich.text import Text
 
-from windrow.cli import options
-from windrow.cli.options import Call, aside, command, count, people, say
-from windrow.cli.topologies import Named, offsets_table, standing_of
+from windrow.cli.offsets import offsets_table
+from windrow.cli.options import Call, Named, aside, command, count, grid, json_text, people, say
 from windrow.errors import SettingsError
+from windrow.model.durations import microseconds, span
+from windrow.model.timestamps import time_text
+from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from windrow.reading import NeededDelay, Status
     from windrow.reading.conditions import Condition
     from windrow.settings.settings import Settings
-    from windrow.topology.status import Standing
+    from windrow.topology.topology import Topology
 
 EVERY = "2s"
 TENTH = 100_000  # of a second
@@ -67,182 +68,151 @@ def status(
     """
     from windrow.reading import conditions
 
-    if topology is not None:
-        call.refuse_tables()
-        if fail_if or sources or kafka:
-            raise SettingsError("--fail-if, --sources and --kafka do not apply to a topology", "Use --json.")
+    if topology is not None and (fail_if or sources or kafka):
+        raise SettingsError("--fail-if, --sources and --kafka do not apply to a topology", "Use --json.")
     if every is not None and not watch:
         raise SettingsError("--every goes with --watch", "Give both, or none.")
     alarms = [conditions.parse(text) for text in fail_if or ()]
-    take: Callable[[], Look]
-    if topology is None:
-        take = partial(_look, call, alarms, sources, kafka)
-    else:
-        take = partial(_look_at_topology, topology, call.settings())
+    take = partial(_look, call, alarms, sources, kafka)
+    if topology is not None:
+        take = partial(_look_at_topology, *call.topology(topology))
     if watch:
-        return _watch(take, _pause(every or EVERY), call.json)
+        pause = microseconds(every or EVERY, "--every")
+        if pause == 0:
+            raise SettingsError("--every is 0", "Leave the tables some time, for example 2s.")
+        return _watch(take, pause, call.json)
     look = take()
-    if call.json:
-        options.print_json(look.document())
-    else:
-        for line in look.lines():
-            say(line)
-        for table in look.tables():
-            people.print(table)
-        for line in look.remarks():
-            say(line, markup=False)
+    call.answer(look.document, tell=look.print)
     return _alarmed(look)
 
 
 @dataclass(frozen=True, slots=True)
-class TopologyLook:
-    """One look at a topology."""
+class Look:
+    """One look at depot and ledger, or at a topology: what --json prints, and what people see.
+
+    `lines` stand above the tables and `remarks` below them, `line` is all of it in one. `holding` are the conditions
+    that hold.
+    """
 
     at: str
-    standing: Standing
-    holding: None = None
+    document: dict[str, Any]
+    lines: list[str]
+    tables: list[Table]
+    remarks: list[str]
+    line: str
+    holding: Sequence[str] = ()
 
-    def document(self) -> dict[str, Any]:
-        """Return what --json prints."""
-        return asdict(self.standing)
+    def print(self) -> None:
+        """Print it, one part after the other."""
+        for line in self.lines:
+            say(line)
+        for table in self.tables:
+            people.print(table)
+        for line in self.remarks:
+            say(line, markup=False)
 
-    def lines(self) -> list[str]:
-        """Return the lines above the table of depots."""
-        found = self.standing
-        lines = [
-            f"topology  {found.topology}, states in {found.path}, microbatch {found.microbatch}",
-            *(["paused    nothing is read until `windrow resume`"] if found.paused else []),
-            f"states    {_rows_of(found)}",
-            *(f"event     {name} is due at {due}" for name, due in found.events.items()),
-            *(f"option    {name} = {value}" for name, value in found.options.items()),
-        ]
-        return [escape(line) for line in lines]
-
-    def tables(self) -> list[Table]:
-        """Return the table of depots."""
-        return [offsets_table(self.standing.depots)]
-
-    def remarks(self) -> list[str]:
-        """Return the lines about depots that were read before."""
-        return [
-            f"depot {name} was read before and is no longer one of the topology; its place is kept"
-            for name in self.standing.other_depots
-        ]
-
-    def line(self) -> str:
-        """Return all of it in one line."""
-        found = self.standing
-        waiting = sum(depot.versions_waiting for depot in found.depots)
-        paused = "; paused" if found.paused else ""
-        return f"{self.at}  microbatch {found.microbatch}; {count(waiting, 'version')} wait; {_rows_of(found)}{paused}"
+    def view(self) -> Group:
+        """Return what a terminal shows that looks again and again."""
+        lines = [Text.from_markup(line) for line in self.lines]
+        return Group(*lines, *self.tables, *map(Text, self.remarks), Text(f"{self.at}; Ctrl-C ends", style="dim"))
 
 
-@dataclass(frozen=True, slots=True)
-class BatcherLook:
-    """One look at depot and ledger: the status, and the conditions that hold."""
+def _look_at_topology(topology: Topology, chosen: Settings) -> Look:
+    from windrow.topology.status import standing
 
-    at: str
-    status: Status
-    holding: list[str] | None
-    most: int | None
-
-    def document(self) -> dict[str, Any]:
-        """Return what --json prints."""
-        alarms = {} if self.holding is None else {"failed": self.holding}
-        return asdict(self.status) | alarms
-
-    def lines(self) -> list[str]:
-        """Return what stands above the tables."""
-        found = self.status
-        return [
-            f"depot   {found.depot.path}, version {found.depot.version}; read up to {found.depot.read_version}",
-            f"ledger  {found.ledger.path}, version {found.ledger.version}; rules {_rules(found)}",
-            *(["paused  nothing is read until `windrow resume`"] if found.ledger.paused else []),
-            f"lag     {_lag(found)}",
-            *_kafka(found),
-            *_next_stop(found),
-            *_accepted(found),
-            f"open    {_open(found)}",
-            f"closed  {count(found.closed.batches, 'batch')} with {count(found.closed.messages, 'message')}",
-            f"read    {count(found.totals.messages, 'message')} in {count(found.totals.microbatches, 'microbatch')}",
-        ]
-
-    def tables(self) -> list[Table]:
-        """Return the tables that have rows."""
-        return [table for table in _tables(self.status, self.most) if table.row_count]
-
-    def remarks(self) -> list[str]:
-        """Return what stands below the tables."""
-        reach = self.status.reach
-        reaches = f"verify and replay reach back to ledger version {reach.ledger_version}"
-        too_old = _too_old(self.status.needed_delay, self.most)
-        sources = len(self.status.clocks)
-        behind = f"clocks: the {self.most} sources of {sources:,} that are furthest behind; --sources shows all"
-        return [
-            *([behind] if self.most is not None and sources > self.most else []),
-            *([too_old] if too_old else []),
-            *_quantiles(self.status.needed_delay),
-            f"{reaches}, depot version {reach.depot_version}",
-            *(f"hint: {hint}" for hint in self.status.hints),
-        ]
-
-    def line(self) -> str:
-        """Return all of it in one line."""
-        found = self.status
-        number = found.microbatches[0].microbatch if found.microbatches else 0
-        refused = sum(row.messages for row in found.rejected)
-        paused = "; paused" if found.ledger.paused else ""
-        return (
-            f"{self.at}  microbatch {number}; {_lag(found)}; {found.open.batches:,} open, "
-            f"{found.closed.batches:,} closed, {refused:,} rejected{paused}"
-        )
-
-
-Look: TypeAlias = TopologyLook | BatcherLook
-
-
-def _view(look: Look) -> Group:
-    """Return what a terminal shows."""
-    lines = [Text.from_markup(line) for line in look.lines()]
-    return Group(*lines, *look.tables(), *map(Text, look.remarks()), Text(f"{look.at}; Ctrl-C ends", style="dim"))
-
-
-def _rows_of(found: Standing) -> str:
-    return ", ".join(f"{name} {count(rows, 'row')}" for name, rows in found.states.items())
-
-
-def _look_at_topology(place: str, chosen: Settings) -> Look:
-    from windrow.runtime.wall_clock import WallClock
-
-    return TopologyLook(_second(WallClock().now()), standing_of(place, chosen))
-
-
-def _second(now: int) -> str:
-    """Return a time without what is less than a second."""
-    from windrow.model.timestamps import time_text
-
-    return time_text(now // 1_000_000 * 1_000_000)
+    at, found = _second(WallClock().now()), standing(topology, chosen)
+    states = ", ".join(f"{name} {count(rows, 'row')}" for name, rows in found.states.items())
+    lines = [
+        f"topology  {found.topology}, states in {found.path}, microbatch {found.microbatch}",
+        *(["paused    nothing is read until `windrow resume`"] if found.paused else []),
+        f"states    {states}",
+        *(f"event     {name} is due at {due}" for name, due in found.events.items()),
+        *(f"option    {name} = {value}" for name, value in found.options.items()),
+    ]
+    gone = "was read before and is no longer one of the topology; its place is kept"
+    waiting = count(sum(depot.versions_waiting for depot in found.depots), "version")
+    paused = "; paused" if found.paused else ""
+    return Look(
+        at=at,
+        document=asdict(found),
+        lines=[escape(line) for line in lines],
+        tables=[offsets_table(found.depots)],
+        remarks=[f"depot {name} {gone}" for name in found.other_depots],
+        line=f"{at}  microbatch {found.microbatch}; {waiting} wait; {states}{paused}",
+    )
 
 
 def _look(call: Call, alarms: Sequence[Condition], sources: bool, kafka: bool) -> Look:
     from windrow import reading
-    from windrow.runtime.wall_clock import WallClock
 
-    now = WallClock().now()
+    now, most = WallClock().now(), None if sources else WORST
     with call.readable_settings(messages=False) as chosen:
         found = reading.status(chosen.depot, chosen.ledger, now, chosen.warn)
     if kafka:
-        from windrow.producer.bridge.lag import kafka_lag
+        from windrow.producer.bridge.kafka import kafka_lag
 
         found = replace(found, kafka=kafka_lag(chosen, now))
     holding = [said for alarm in alarms if (said := alarm.holds(found))]
-    return BatcherLook(_second(now), found, holding if alarms else None, None if sources else WORST)
+    return Look(
+        at=_second(now),
+        document=asdict(found) | ({"failed": holding} if alarms else {}),
+        lines=_lines(found),
+        tables=[table for table in _tables(found, most) if table.row_count],
+        remarks=_remarks(found, most),
+        line=f"{_second(now)}  {_line(found)}",
+        holding=holding,
+    )
+
+
+def _second(now: int) -> str:
+    """Return a time without what is less than a second."""
+    return time_text(now // 1_000_000 * 1_000_000)
+
+
+def _lines(found: Status) -> list[str]:
+    """Return what stands above the tables."""
+    rules = ", ".join(f"{name} {value}" for name, value in found.rules.items())
+    return [
+        f"depot   {found.depot.path}, version {found.depot.version}; read up to {found.depot.read_version}",
+        f"ledger  {found.ledger.path}, version {found.ledger.version}; rules {rules}",
+        *(["paused  nothing is read until `windrow resume`"] if found.ledger.paused else []),
+        f"lag     {_lag(found)}",
+        *_kafka(found),
+        *_next_stop(found),
+        *_accepted(found),
+        f"open    {_open(found)}",
+        f"closed  {count(found.closed.batches, 'batch')} with {count(found.closed.messages, 'message')}",
+        f"read    {count(found.totals.messages, 'message')} in {count(found.totals.microbatches, 'microbatch')}",
+    ]
+
+
+def _remarks(found: Status, most: int | None) -> list[str]:
+    """Return what stands below the tables."""
+    reaches = f"verify and replay reach back to ledger version {found.reach.ledger_version}"
+    too_old = _too_old(found.needed_delay, most)
+    sources = len(found.clocks)
+    behind = f"clocks: the {most} sources of {sources:,} that are furthest behind; --sources shows all"
+    return [
+        *([behind] if most is not None and sources > most else []),
+        *([too_old] if too_old else []),
+        *_quantiles(found.needed_delay),
+        f"{reaches}, depot version {found.reach.depot_version}",
+        *(f"hint: {hint}" for hint in found.hints),
+    ]
+
+
+def _line(found: Status) -> str:
+    number = found.microbatches[0].microbatch if found.microbatches else 0
+    refused = sum(row.messages for row in found.rejected)
+    paused = "; paused" if found.ledger.paused else ""
+    return (
+        f"microbatch {number}; {_lag(found)}; {found.open.batches:,} open, "
+        f"{found.closed.batches:,} closed, {refused:,} rejected{paused}"
+    )
 
 
 def _watch(take: Callable[[], Look], pause: int, json: bool) -> int:
     """Look until Ctrl-C, which is no failure, or until a condition holds."""
-    from windrow.runtime.wall_clock import WallClock
-
     clock = WallClock()
     try:
         with _shown(json) as show:
@@ -262,15 +232,15 @@ def _shown(json: bool) -> Iterator[Callable[[Look], None]]:
     from rich.live import Live
 
     if json:
-        yield lambda look: _line(json_text.dumps(look.document(), default=str, ensure_ascii=False))
+        yield lambda look: _write(json_text(look.document))
     elif people.is_terminal:
         with Live(console=people, auto_refresh=False, vertical_overflow="visible") as live:
-            yield lambda look: live.update(_view(look), refresh=True)
+            yield lambda look: live.update(look.view(), refresh=True)
     else:
-        yield lambda look: _line(look.line())
+        yield lambda look: _write(look.line)
 
 
-def _line(text: str) -> None:
+def _write(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -280,19 +250,6 @@ def _alarmed(look: Look) -> int:
     for said in look.holding or ():
         aside.print(said, markup=False, soft_wrap=True)
     return 1 if look.holding else 0
-
-
-def _pause(every: str) -> int:
-    from windrow.model.durations import microseconds
-
-    pause = microseconds(every, "--every")
-    if pause == 0:
-        raise SettingsError("--every is 0", "Leave the tables some time, for example 2s.")
-    return pause
-
-
-def _rules(found: Status) -> str:
-    return ", ".join(f"{name} {value}" for name, value in found.rules.items())
 
 
 def _lag(found: Status) -> str:
@@ -351,20 +308,10 @@ def _tables(found: Status, most: int | None) -> list[Table]:
     heads = ("no", "kind", "read", "rejected", "opened", "closed", "prime", "plan", "process")
     last = [tuple(_figure(getattr(row, name)) for name in names) for row in found.microbatches]
     return [
-        _table("clocks (UTC)", ("source", "clock", "floor", "seen at"), clocks),
-        _table("rejected", ("reason", "messages", "furthest off"), refused),
-        _table("last microbatches (phases in ms)", heads, last),
+        grid(("source", "clock", "floor", "seen at"), clocks, title="clocks (UTC)", title_style="bold"),
+        grid(("reason", "messages", "furthest off"), refused, title="rejected", title_style="bold"),
+        grid(heads, last, title="last microbatches (phases in ms)", title_style="bold"),
     ]
-
-
-def _table(title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(*heads, title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def _short(time: str) -> str:
@@ -372,11 +319,9 @@ def _short(time: str) -> str:
     return time[:19].replace("T", " ")
 
 
-def _off(microseconds: int) -> str:
+def _off(length: int) -> str:
     """Return a length of time to a tenth of a second, never shorter than it is."""
-    from windrow.model.durations import span
-
-    return span(-(-microseconds // TENTH) * TENTH)
+    return span(-(-length // TENTH) * TENTH)
 
 
 def _figure(value: object) -> str:

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from windrow.cli.microbatches import run_and_print
-from windrow.cli.options import Call, command
-from windrow.cli.topologies import Named, run_topology
+from windrow.cli.options import Call, Named, command
+from windrow.cli.running import run_and_print, run_topology
 from windrow.model import timestamps as moments
 
 
@@ -27,7 +26,7 @@ def tick(
     """
     moment = None if to is None else moments.microseconds(to, "--to")
     if topology is not None:
-        call.refuse_tables()
-        run_topology(topology, call.settings(), lambda runner: runner.tick(moment), call.json, "Nothing due.")
+        found = call.find_topology(topology)
+        run_topology(call, found, call.settings(), lambda runner: runner.tick(moment), nothing="Nothing due.")
         return
     run_and_print(call, call.engine_settings(), lambda runner: runner.tick(moment))

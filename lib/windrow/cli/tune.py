@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from windrow.cli import options
-from windrow.cli.options import Call, aside, command, count, people, say
+from windrow.cli.options import Call, Key, Source, aside, command, count, grid, people, say
 from windrow.cli.progress import steps
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
 from windrow.model.durations import SECOND, span
+from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,8 +33,8 @@ def tune(
     keep: Annotated[
         float, typer.Option("--keep", min=0, max=100, help="Percent of messages that should not be too old.")
     ] = 99.0,
-    key: Annotated[str | None, typer.Option("--key", help="Only this key.")] = None,
-    source: Annotated[str | None, typer.Option("--source", help="Only this source.")] = None,
+    key: Key = None,
+    source: Source = None,
     from_: Annotated[str | None, typer.Option("--from", help="Messages received at this time or later.")] = None,
     to: Annotated[str | None, typer.Option("--to", help="Messages received before this time, ISO 8601.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Try the last so many messages.")] = MOST,
@@ -51,7 +50,6 @@ def tune(
     """
     from windrow.reading import plot, tuning
     from windrow.reading.recent import recent
-    from windrow.runtime.wall_clock import WallClock
 
     if out is not None:
         plot.require_picture(out)
@@ -66,12 +64,8 @@ def tune(
     advice = tuning.advise(trial, rules, keep)
     if out is not None:
         plot.save(plot.tuning(tuned, rules, of=key or source), out)
-    if call.json:
-        options.print_json(_document(found, trial, rules, tuned, advice, out))
-        return
-    _tell(found, trial, rules, tuned, advice)
-    if out is not None:
-        say(f"Wrote {out}.", markup=False)
+    document = _document(found, trial, rules, tuned, advice, out)
+    call.answer(document, tell=lambda: _tell(found, trial, rules, tuned, advice, out))
 
 
 def _listed(durations: str | None, flag: str) -> list[str] | None:
@@ -92,27 +86,27 @@ def _document(
         "read": found.messages.num_rows,
         "cut": found.cut,
         "depot_versions": [found.first, found.last],
-        "rules": asdict(rules),
+        "rules": rules,
         "pairs": tuned.to_pylist(),
         "left_out": trial.left_out,
-        "advice": asdict(advice),
-        "file": None if out is None else str(out),
+        "advice": advice,
+        "file": out,
     }
 
 
-def _tell(found: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Advice) -> None:
+def _tell(found: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Advice, out: Path | None) -> None:
     """Print what was tried, a line for each pair, and the advice with its reason."""
-    from rich import box
-    from rich.table import Table
-
-    say(f"{count(trial.messages, 'message')} of depot versions {found.first} to {found.last}.{_cut(found)}")
+    last = f"these are the last {found.messages.num_rows:,} (--limit; --from and --to choose others)"
+    more = f" There are more: {last}." if found.cut else ""
+    say(f"{count(trial.messages, 'message')} of depot versions {found.first} to {found.last}.{more}")
     for reason, number in trial.refused.items():
         say(f"  {number:,} are {reason} under any rules")
     heads = ("window", "max_delay", "rejected", "batches", "in one", "wait", "95 %", "whole %")
-    table = Table(*heads, "", box=box.SIMPLE_HEAD, padding=0)
+    table = grid((*heads, ""), (), padding=0)
     for column in table.columns[:-1]:
         column.justify = "right"
-    best = _best(tuned, advice)
+    delays = tuned["max_delay_us"].to_pylist()
+    best = min((delay for delay in delays if delay >= advice.max_delay_us), default=None)
     for row in tuned.to_pylist():
         now = (row["window_us"], row["max_delay_us"]) == (rules.window, rules.max_delay)
         enough = row["max_delay_us"] == best
@@ -124,7 +118,7 @@ def _tell(found: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Ad
     say("*: a window no longer than max_delay + max_leap; in one: messages in a batch, on average;", markup=False)
     say("wait: how long messages wait at least until their batch closes, half of them and 95 %;")
     say('whole: rounds of measurements in one batch, with split_at = "message", "midpoint", and repeats = "keep".')
-    for line in (*advice.why, *_of_rounds(tuned, rules, best)):
+    for line in (*advice.why, *_of_rounds(tuned, rules, best), *([] if out is None else [f"Wrote {out}."])):
         say(line, markup=False)
 
 
@@ -135,17 +129,6 @@ def _of_rounds(tuned: pa.Table, rules: Rules, best: int | None) -> tuple[str, ..
     rows = tuned.to_pylist()
     now = [row for row in rows if (row["window_us"], row["max_delay_us"]) == (rules.window, rules.max_delay)]
     return advise_repeats([*now, *(row for row in rows if row["max_delay_us"] == best), *rows][0])
-
-
-def _cut(found: Recent) -> str:
-    if not found.cut:
-        return ""
-    return f" There are more: these are the last {found.messages.num_rows:,} (--limit; --from and --to choose others)."
-
-
-def _best(tuned: pa.Table, advice: Advice) -> int | None:
-    """Return the shortest delay of the table that keeps as many messages as the advice is about."""
-    return min((delay for delay in tuned["max_delay_us"].to_pylist() if delay >= advice.max_delay_us), default=None)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windrow.cli import options
-from windrow.cli.options import Call, aside, command, count, say
-from windrow.cli.topologies import Named, light
+from windrow.cli.options import Call, Named, aside, command, count, say
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from windrow.settings.settings import Settings
+    from windrow.topology.topology import Topology
     from windrow.topology.verify import TopologyReport
-    from windrow.verify import Books, Difference, Report
+    from windrow.verify import Difference, Report
 
 
 MOST = 5_000_000
@@ -53,10 +53,9 @@ def verify(
     was taken once, and that the files of its states are sound.
     """
     if topology is not None:
-        call.refuse_tables()
         if at or all_ or most != MOST:
             raise SettingsError("--at, --most and --all do not apply to a topology", "--replay and --strict do.")
-        return _verify_topology(topology, call.settings(), replay, strict, call.json)
+        return _verify_topology(call, *call.topology(topology), replay, strict)
     if replay:
         raise SettingsError("--replay needs a topology", "To replay the ledger of the batcher, use `windrow replay`.")
     from windrow.verify import verify as check
@@ -70,26 +69,16 @@ def verify(
             columns=chosen.depot_columns,
             most=None if all_ else most,
         )
-    if call.json:
-        options.print_json(report.to_dict())
-    else:
-        _print_report(report)
+    call.answer(report.to_dict(), tell=lambda: _print_report(report))
     return 0 if report.ok and (report.complete or not strict) else 1
 
 
-def _verify_topology(place: str, chosen: Settings, replay: bool, strict: bool, json: bool) -> int:
-    from windrow.topology.finding import find
+def _verify_topology(call: Call, topology: Topology, chosen: Settings, replay: bool, strict: bool) -> int:
     from windrow.topology.verify import verify_topology
 
-    topology = find(place)
     with aside.status("verifying") as spinner:
-        report = verify_topology(
-            topology, light(topology, chosen), replay, progress=lambda what: spinner.update(f"verifying {what}")
-        )
-    if json:
-        options.print_json({"ok": report.ok, "complete": report.complete} | options.plain(report))
-    else:
-        _print_books(report)
+        report = verify_topology(topology, chosen, replay, progress=lambda what: spinner.update(f"verifying {what}"))
+    call.answer({"ok": report.ok, "complete": report.complete} | asdict(report), tell=lambda: _print_books(report))
     return 0 if report.ok and (report.complete or not strict) else 1
 
 
@@ -112,11 +101,12 @@ def _print_books(report: TopologyReport) -> None:
 def _print_report(report: Report) -> None:
     """Print the books of each version, what could not be checked, and every difference with its first examples."""
     for books in report.books:
+        by_format = f" ({books.rejected_by_format:,} of them by the format)" if books.rejected_by_format else ""
         say(
             f"ledger version {books.ledger_version} (depot version {books.depot_version}, "
             f"{count(books.microbatches, 'microbatch')}): {count(books.messages_read, 'message')} read = "
             f"{books.in_open_batches:,} in open batches + {books.in_closed_batches:,} in closed batches "
-            f"+ {books.rejected:,} rejected{_by_format(books)}"
+            f"+ {books.rejected:,} rejected{by_format}"
         )
         say(
             f"  against the depot: {books.ok:,} ok, {books.lost:,} lost, {books.duplicated:,} duplicated, "
@@ -140,10 +130,6 @@ def _print_found(findings: Sequence[str], differences: Sequence[Difference]) -> 
         say(f"  expected {difference.expected}, found {difference.found}", markup=False)
         for example in difference.examples[:3]:
             say(f"    {example}", markup=False)
-
-
-def _by_format(books: Books) -> str:
-    return f" ({books.rejected_by_format:,} of them by the format)" if books.rejected_by_format else ""
 
 
 def _verdict(report: Report) -> str:

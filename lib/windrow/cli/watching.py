@@ -1,4 +1,4 @@
-"""The progress bar of a running command, below its log, and its signal handlers."""
+"""The log of a running command, the progress bar below it, and its signal handlers."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Protocol
 
 from windrow.cli.options import aside
+from windrow.cli.progress import steps
 from windrow.model.results import Committed
 from windrow.operate import Observer
-from windrow.operate.log import log
-from windrow.settings.settings import Settings
-
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
-
-class Stoppable(Protocol):
-    """What can be asked for a stop."""
-
-    def stop(self) -> None:
-        """Ask for it."""
+from windrow.operate.log import log, logging_to
+from windrow.settings.settings import LogPart, Settings
 
 
 @contextmanager
-def stopping(what: Stoppable, saying: str = "stopping after this microbatch") -> Iterator[Callable[[], None]]:
+def watched(
+    part: LogPart, ask: Callable[[], None], saying: str = "stopping after this microbatch"
+) -> Iterator[Callable[[], None]]:
+    """Write the log on standard error, and let signals ask for a stop, as `stopping` does."""
+    with logging_to(aside, part.format, part.level), stopping(ask, saying) as install:
+        yield install
+
+
+@contextmanager
+def stopping(ask: Callable[[], None], saying: str = "stopping after this microbatch") -> Iterator[Callable[[], None]]:
     """Let SIGINT and SIGTERM ask for a stop; a second SIGINT interrupts. Gives a function that installs them again.
 
     Only the main thread can handle signals. On a platform that runs a job in another thread, its process handles them.
@@ -36,7 +35,7 @@ def stopping(what: Stoppable, saying: str = "stopping after this microbatch") ->
         return
 
     def stop(number: int, _: object) -> None:
-        what.stop()
+        ask()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         with suppress(RuntimeError):  # it came in the middle of a line that is being written
             log.info(saying, signal=signal.Signals(number).name)
@@ -54,28 +53,27 @@ def stopping(what: Stoppable, saying: str = "stopping after this microbatch") ->
             signal.signal(number, handler)
 
 
-class Bar(Observer):
-    """Moves a progress bar on by the messages of each microbatch."""
-
-    def __init__(self, progress: Progress, task: TaskID) -> None:
-        """Move this task of it."""
-        self._progress, self._task = progress, task
-
-    def committed(self, committed: Committed) -> None:
-        """Move on."""
-        self._progress.advance(self._task, committed.messages)
-
-
 @contextmanager
 def waiting(settings: Settings, quiet: bool) -> Iterator[Observer]:
     """Show on a terminal how many of the messages that wait are read, unless `quiet`; elsewhere do not count."""
     if quiet or not aside.is_terminal:
         yield Observer()
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     from windrow import reading
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=aside, transient=True) as progress:
-        yield Bar(progress, progress.add_task("messages", total=reading.waiting(settings.depot, settings.ledger)))
+    with steps("messages", quiet) as show:
+        yield Bar(show, reading.waiting(settings.depot, settings.ledger))
+
+
+class Bar(Observer):
+    """Moves a progress bar on by the messages of each microbatch."""
+
+    def __init__(self, show: Callable[[int, int | None], None], total: int | None) -> None:
+        """Begin with none of them."""
+        self._show, self._total, self._done = show, total, 0
+        show(0, total)
+
+    def committed(self, committed: Committed) -> None:
+        """Move on."""
+        self._done += committed.messages
+        self._show(self._done, self._total)

@@ -206,7 +206,11 @@ def to_numpy(values: pa.Array | pa.ChunkedArray, null: int | None = None) -> npt
         numbers = pc.fill_null(numbers, from_numpy(np.array([null]))[0])
     require(not numbers.null_count, "a number that must be there is not NULL")
     chunks = numbers.chunks if isinstance(numbers, pa.ChunkedArray) else [numbers]
-    parts = [_memory(chunk) for chunk in chunks if len(chunk)]
+    parts = [
+        np.frombuffer(chunk.buffers()[1], np.int64, len(chunk), chunk.offset * chunk.type.byte_width)
+        for chunk in chunks
+        if len(chunk)
+    ]
     return read_only(parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts]))
 
 
@@ -215,10 +219,6 @@ def read_only(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
     view = values.view()
     view.flags.writeable = False
     return view
-
-
-def _memory(numbers: pa.Array) -> npt.NDArray[np.int64]:
-    return np.frombuffer(numbers.buffers()[1], np.int64, len(numbers), numbers.offset * numbers.type.byte_width)
 
 
 def no_rows(schema: pa.Schema) -> pa.Table:

@@ -8,6 +8,14 @@ from threading import RLock
 from types import FunctionType
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+# The arrays that compiled functions take.
+ByteArray = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
 # The only option of numba here that its manual does not describe; a test fails when a version of numba ignores it.
 UNCOUNTED: dict[str, Any] = {"_nrt": False}
 

@@ -14,12 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.columnar.blocks import eight
-from windrow.columnar.compiled import always_inlined, compiled_in_place
+from windrow.columnar.compiled import Ints, always_inlined, compiled_in_place
 
-Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
-ByteArray = npt.NDArray[np.uint8]
 
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 by the golden ratio
 HALF, ONE, ZERO = np.uint64(32), np.uint64(1), np.uint64(0)

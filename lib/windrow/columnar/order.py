@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.columnar.compiled import compiled, compiled_in_place, inlined
+from windrow.columnar.compiled import Ints, compiled, compiled_in_place, inlined
 
-Ints = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
 
 

@@ -80,8 +80,8 @@ class Conversion:
             raise SettingsError(
                 "the depot is raw, but the format of its chunks is not set", "Set type and fields under [format]."
             )
-        from windrow.formats.raw.columns import columns_of
-        from windrow.formats.settings import format_of
+        from windrow.formats.format import format_of
+        from windrow.formats.raw.spans import columns_of
 
         with settings.locating_errors("format", named="fields"):
             format_ = format_of(settings.format)

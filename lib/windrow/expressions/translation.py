@@ -191,7 +191,8 @@ def _json(node: Any, schema: pa.Schema) -> Value:
                 f"the embedded engine has no JSON of {value.type}, which {column.name} is", "Name the other columns."
             )
         name = quoted(json.dumps(column.name, ensure_ascii=False) + ":")
-        members.append(f"({name} || {JSON[value.kind].format(x=value.sql, text=_spoken(value))})")
+        text = cast(value, "STRING").sql if value.kind in NUMBERS else ""  # others have their own way into JSON
+        members.append(f"({name} || {JSON[value.kind].format(x=value.sql, text=text)})")
     return Value(f"('{{' || concat_ws(',', {', '.join(members)}) || '}}')", "STRING")
 
 
@@ -206,11 +207,6 @@ def _json_member(node: Any, schema: pa.Schema) -> Value:
 
 
 JSON_CALLS = {"to_json": _json, "get_json_object": _json_member}
-
-
-def _spoken(value: Value) -> str:
-    """Return the text of a number or truth; other types have their own way into JSON."""
-    return cast(value, "STRING").sql if value.kind in NUMBERS else ""
 
 
 def _part(sql: str, type_: pa.DataType) -> Value:

@@ -14,14 +14,13 @@ import numpy.typing as npt
 
 from windrow.columnar.arrow import read_only
 from windrow.columnar.blocks import EIGHT, before, eight, equal
-from windrow.columnar.compiled import compiled, inlined
+from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled, inlined
 from windrow.formats.records import Records
-from windrow.formats.texts import ByteArray, Flags, Ints, Texts
+from windrow.formats.texts import Texts
 
 Kinds = npt.NDArray[np.uint8]
 PLAIN, QUOTED, MIXED = 0, 1, 2
 OPEN, EMPTY = -1, 0
-NEWLINE = b"\n"
 RETURN = ord("\r")
 
 
@@ -32,13 +31,6 @@ class Marks(NamedTuple):
     quote: int
     escape: int
     stripped: bool
-
-    @classmethod
-    def of(cls, record: bytes, field: bytes, quote: bytes, escape: bytes) -> Marks:
-        """Return the marks of a format. If records end with a newline, a carriage return before it belongs to it."""
-        once = escape if escape != quote else b""  # to escape a quote with a quote is to double it
-        delimiter = read_only(np.frombuffer(field, np.uint8))
-        return cls(delimiter, quote[0] if quote else -1, once[0] if quote and once else -1, record == NEWLINE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

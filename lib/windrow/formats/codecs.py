@@ -10,7 +10,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, Protocol
+from typing import Literal
 
 import pyarrow as pa
 
@@ -22,28 +22,22 @@ RLE, RESERVED = 1, 3
 FASTEST = 1
 
 
-class Reader(Protocol):
-    """A file or another source of bytes."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return at most `size` bytes, none at the end."""
-
-
 class CodecError(Exception):
     """Bytes are not whole frames of the codec, or decode to more than allowed; the message is one line."""
 
 
 def decode(buffer: bytes, codec: Codec, most_bytes: int) -> bytes:
     """Return the content of one or more whole frames. Raises CodecError, also for a frame above `most_bytes`."""
-    return b"".join(stream(io.BytesIO(buffer), codec, most_bytes))
+    return b"".join(stream([buffer], codec, most_bytes))
 
 
-def stream(reader: Reader, codec: Codec, most_bytes: int) -> Iterator[bytes]:
+def stream(pieces: Iterable[bytes], codec: Codec, most_bytes: int) -> Iterator[bytes]:
     """Yield the content of a file's frames, piece by piece. Raises CodecError for anything that is not a frame.
 
-    Pieces may belong to a frame that turns out to be bad: the content is good only once the stream has ended.
+    The file is given in pieces of any size. Pieces of the content may belong to a frame that turns out to be bad: the
+    content is good only once the stream has ended.
     """
-    source = _Source(reader)
+    source = _Source(pieces)
     number = 0
     while source.more() or not number:
         _require_frame(source, codec, number)
@@ -56,11 +50,6 @@ def stream(reader: Reader, codec: Codec, most_bytes: int) -> Iterator[bytes]:
         number += 1
 
 
-def decoded(pieces: Iterable[bytes], codec: Codec, most_bytes: int) -> Iterator[bytes]:
-    """Yield the content of the frames of a file that is given in pieces. Raises as `stream` does."""
-    return stream(_Pieces(iter(pieces)), codec, most_bytes)
-
-
 def encode(buffer: bytes, codec: Codec) -> bytes:
     """Compress bytes into one frame."""
     if codec == "gzip":
@@ -69,15 +58,15 @@ def encode(buffer: bytes, codec: Codec) -> bytes:
 
 
 class _Source:
-    """A reader to which bytes can be put back."""
+    """The bytes of a file, which can be put back."""
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = (piece[at : at + PIECE_BYTES] for piece in pieces for at in range(0, len(piece), PIECE_BYTES))
         self._rest = b""
 
     def some(self) -> bytes:
         """Return the next bytes, none at the end."""
-        found, self._rest = self._rest or self._reader.read(PIECE_BYTES), b""
+        found, self._rest = self._rest or next(self._pieces, b""), b""
         return found
 
     def back(self, buffer: bytes) -> None:
@@ -99,7 +88,7 @@ class _Source:
 
     def ahead(self, count: int) -> bytes:
         """Return the next `count` bytes without taking them, fewer at the end."""
-        while len(self._rest) < count and (found := self._reader.read(PIECE_BYTES)):
+        while len(self._rest) < count and (found := next(self._pieces, b"")):
             self._rest += found
         return self._rest[:count]
 

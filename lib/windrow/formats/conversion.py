@@ -29,10 +29,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.columnar.compiled import ByteArray, Flags, Ints
 from windrow.errors import MissingExtra
 from windrow.formats import numerals, times
 from windrow.formats.fields import RAW_JSON, Field, type_text
-from windrow.formats.texts import ByteArray, Flags, Ints, Texts, are_utf8, bitmap
+from windrow.formats.texts import Texts, are_utf8, bitmap
 
 CAST, ENCODING = "format_cast", "format_encoding"
 LONGEST_QUOTED = 40
@@ -68,7 +69,10 @@ def read(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     """Return texts as values of a field's type, NULL where that fails, and which texts are good; NULL is not good."""
     if field.pattern == RAW_JSON:
         return _nested(texts, field)
-    return _strings(texts) if pa.types.is_string(field.type) else _reader(field.type)(texts, field)
+    if pa.types.is_string(field.type):
+        return _strings(texts)
+    reader = next(reader for holds, reader in READERS.items() if holds(field.type))
+    return reader(texts, field)
 
 
 def details(texts: Texts, what: str) -> pa.Array:
@@ -94,13 +98,6 @@ def quoted(text: bytes) -> str:
 
 
 Reader = Callable[[Texts, Field], tuple[pa.Array, Flags]]
-
-
-def _reader(type_: pa.DataType) -> Reader:
-    for holds, reader in READERS.items():
-        if holds(type_):
-            return reader
-    raise NotImplementedError(f"a text cannot become {type_}")
 
 
 def _strings(texts: Texts) -> tuple[pa.Array, Flags]:
@@ -155,25 +152,15 @@ def _decimals(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     return _array(field.type, values, good), good
 
 
-def _moments(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
-    pattern = times.Pattern.of(field.pattern) if field.pattern else times.ISO_MOMENT
-    values = np.empty(texts.count, np.int64)
-    good = times.moments(*_places(texts), pattern.steps, not field.pattern, times.DIGITS[field.type.unit], values)
-    return _array(field.type, values, good), good
-
-
-def _dates(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
-    pattern = times.Pattern.of(field.pattern) if field.pattern else times.ISO_DATE
-    values = np.empty(texts.count, np.int64)
-    good = times.moments(*_places(texts), pattern.steps, False, 0, values)
-    return _array(field.type, (values // times.DAY_SECONDS).astype(np.int32), good), good
-
-
-def _times(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
-    pattern = times.Pattern.of(field.pattern, of_day=True) if field.pattern else times.ISO_TIME
-    values = np.empty(texts.count, np.int64)
-    good = times.moments(*_places(texts), pattern.steps, False, times.DIGITS[field.type.unit], values)
-    return _array(field.type, values.astype(f"i{field.type.bit_width // 8}"), good), good
+def _temporal(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
+    """Read timestamps, dates (numbers of days) and times of day."""
+    is_date, of_day = pa.types.is_date(field.type), pa.types.is_time(field.type)
+    iso = times.ISO_DATE if is_date else times.ISO_TIME if of_day else times.ISO_MOMENT
+    pattern = times.Pattern.of(field.pattern, of_day=of_day) if field.pattern else iso
+    digits, values = 0 if is_date else times.DIGITS[field.type.unit], np.empty(texts.count, np.int64)
+    good = times.moments(*_places(texts), pattern.steps, pattern is times.ISO_MOMENT, digits, values)
+    counts = values // times.DAY_SECONDS if is_date else values
+    return _array(field.type, counts.astype(f"i{field.type.bit_width // 8}", copy=False), good), good
 
 
 def _nested(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
@@ -198,9 +185,7 @@ READERS: dict[Callable[[pa.DataType], bool], Reader] = {
     pa.types.is_floating: _fractions,
     pa.types.is_decimal: _decimals,
     pa.types.is_boolean: _truths,
-    pa.types.is_timestamp: _moments,
-    pa.types.is_date: _dates,
+    pa.types.is_temporal: _temporal,
     pa.types.is_binary: _bytes,
-    pa.types.is_time: _times,
     pa.types.is_nested: _nested,
 }

@@ -11,12 +11,11 @@ from typing import Literal
 
 import numpy as np
 
-from windrow.columnar.compiled import compiled
+from windrow.columnar.compiled import ByteArray, Ints, compiled
 from windrow.formats.fields import Field
 from windrow.formats.format import Format
-from windrow.formats.framing import GAP, LOST, OPEN, OVERSIZE, Framed, Spans
+from windrow.formats.framing import GAP, LOST, OPEN, OVERSIZE, RECORD, Framed, Spans
 from windrow.formats.part import FormatPart
-from windrow.formats.records import ByteArray, Ints
 
 ByteOrder = Literal["little", "big"]
 LONGEST = 2**62  # stands for any length above it
@@ -32,7 +31,7 @@ def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
         from windrow.formats.json import Json
 
         return Format(framing, Json(fields), text=False)
-    from windrow.formats.msgpack import MessagePack
+    from windrow.formats.members import MessagePack
 
     return Format(framing, MessagePack(fields), text=False)
 
@@ -47,15 +46,8 @@ class FixedFraming:
     def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> Framed:  # noqa: ARG002
         """Frame bytes; see `Framing`. A rest at the end of a source that is too short becomes a bad record."""
         if state == LOST:
-            return _lost(buffer, self.max_record_bytes, last)
-        spans = Spans()
-        whole = len(buffer) // self.width * self.width
-        spans.add(np.arange(self.width, whole + 1, self.width), 0)
-        if last and whole < len(buffer):
-            spans.known = len(buffer) + 1
-            spans.add(np.array([len(buffer)]), whole)
-            whole = len(buffer)
-        return spans.framed(whole, 0)
+            return _pieces(buffer, self.max_record_bytes, last, GAP, LOST)
+        return _pieces(buffer, self.width, last, RECORD, 0)
 
     def content(self, buffer: ByteArray, begin: Ints, end: Ints) -> tuple[Ints, Ints]:  # noqa: ARG002
         """Return each record in full."""
@@ -79,7 +71,7 @@ class LengthFraming:
     def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> Framed:  # noqa: ARG002
         """Frame bytes; see `Framing`."""
         if state == LOST:
-            return _lost(buffer, self.max_record_bytes, last)
+            return _pieces(buffer, self.max_record_bytes, last, GAP, LOST)
         spans = Spans()
         form = (self.width, self.order == "big", self.width * self.counts_itself, self.max_record_bytes)
         room = np.empty(16 + len(buffer) // (self.width + 16), np.int64)
@@ -121,16 +113,16 @@ class LengthFraming:
         return begin, left
 
 
-def _lost(buffer: ByteArray, size: int, last: bool) -> Framed:
-    """Cut off all bytes in pieces."""
+def _pieces(buffer: ByteArray, size: int, last: bool, what: int, state: int) -> Framed:
+    """Cut all bytes in pieces of a size; only the last piece of a source may be shorter."""
     spans = Spans()
     whole = len(buffer) // size * size
-    spans.add(np.arange(size, whole + 1, size), 0, GAP)
+    spans.add(np.arange(size, whole + 1, size), 0, what)
     if last and whole < len(buffer):
         spans.known = len(buffer) + 1
-        spans.add(np.array([len(buffer)]), whole, GAP)
+        spans.add(np.array([len(buffer)]), whole, what)
         whole = len(buffer)
-    return spans.framed(whole, LOST)
+    return spans.framed(whole, state)
 
 
 @compiled

@@ -11,18 +11,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from windrow.columnar.arrow import read_only
+from windrow.columnar.compiled import Ints
 from windrow.errors import SettingsError
-from windrow.formats import columns, grammar
+from windrow.formats import grammar
 from windrow.formats.automaton import Automaton
 from windrow.formats.cells import EMPTY, OPEN, Cells, Marks
-from windrow.formats.conversion import ENCODING, quoted
+from windrow.formats.conversion import ENCODING, convert, quoted
 from windrow.formats.fields import Field, require_unsized
 from windrow.formats.format import Format
 from windrow.formats.framing import DelimitedFraming
 from windrow.formats.part import FormatPart
-from windrow.formats.records import HeaderRefused, Ints, Parsed, Records, uniform_rejects
+from windrow.formats.records import SYNTAX, HeaderRefused, OfFields, Parsed, Records, uniform_rejects
 
-COLUMNS, SYNTAX = "format_columns", "format_syntax"
+COLUMNS = "format_columns"
 UNCLOSED = "a quote is not closed"
 IGNORED = -1
 
@@ -42,7 +44,7 @@ def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
 
 
 @dataclass(frozen=True, slots=True)
-class Csv:
+class Csv(OfFields):
     """The parser of delimited records.
 
     Texts in `nulls` are NULL unless they are quoted. `order` names the columns if they are not the fields in order. An
@@ -69,11 +71,6 @@ class Csv:
     def automaton(self) -> Automaton:
         """Return the automaton that cuts bytes into records."""
         return grammar.delimited(self.record, self.delimiter, self.quote, self.escape)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Return the names and types of the fields."""
-        return columns.schema(self.fields)
 
     def header(self, record: bytes) -> Csv:
         """Return the parser for the records after this header; columns that are not fields are ignored.
@@ -103,11 +100,15 @@ class Csv:
         wanted = len(order)
         texts = (cells.texts(number, self.nulls) for number in row.values())
         chosen, skipped = np.flatnonzero(cells.count == wanted), np.flatnonzero(cells.count == EMPTY)
-        return columns.parsed(self.fields, texts, chosen, _refused(cells.count, wanted), skipped)
+        return self.joined(map(convert, texts, self.fields), chosen, _refused(cells.count, wanted), skipped)
 
     @property
     def _marks(self) -> Marks:
-        return Marks.of(self.record, self.delimiter, self.quote, self.escape)
+        """If records end with a newline, a carriage return before it belongs to it."""
+        escapes = self.quote and self.escape and self.escape != self.quote  # with a quote it is doubled
+        delimiter = read_only(np.frombuffer(self.delimiter, np.uint8))
+        quote, escape = self.quote[0] if self.quote else -1, self.escape[0] if escapes else -1
+        return Marks(delimiter, quote, escape, self.record == b"\n")
 
 
 def _refused(count: Ints, wanted: int) -> Iterator[pa.Table]:

@@ -68,11 +68,6 @@ class Field:
     pattern: str | None = None
     width: int | None = None
 
-    @property
-    def nested(self) -> bool:
-        """Tell whether it is written as JSON: a list, a map, a struct, or the text of any value."""
-        return self.pattern == RAW_JSON or bool(pa.types.is_nested(self.type))
-
 
 def parse(types: Mapping[str, str]) -> tuple[Field, ...]:
     """Read the types of fields. Raises SettingsError, which names the field and the most similar type."""
@@ -97,14 +92,6 @@ def type_text(field: Field) -> str:
     return _text(field.type) if field.width is None else f"{_text(field.type)}({field.width})"
 
 
-class _Wrong(Exception):
-    """A type is wrong, and why; the catcher adds the name of the field."""
-
-    def __init__(self, problem: str, hint: str) -> None:
-        super().__init__(problem)
-        self.problem, self.hint = problem, hint
-
-
 def _field(name: str, text: str) -> Field:
     try:
         if timed := TIMED.fullmatch(text):
@@ -114,61 +101,65 @@ def _field(name: str, text: str) -> Field:
         if fixed := FIXED.fullmatch(text):
             return Field(name, PLAIN[fixed[1]], width=_width(text, int(fixed[2])))
         return Field(name, _type(text))
-    except _Wrong as wrong:
-        raise SettingsError(f"field {name!r}: {wrong.problem}", wrong.hint) from None
+    except SettingsError as wrong:
+        raise SettingsError(f"field {name!r}: {wrong.message}", wrong.hint) from None
 
 
 def _width(text: str, width: int) -> int:
     if not width:
-        raise _Wrong(f"{text!r} has no bytes", "Use a size of at least 1.")
+        raise SettingsError(f"{text!r} has no bytes", "Use a size of at least 1.")
     return width
 
 
 def _type(text: str, depth: int = 0) -> pa.DataType:
     if depth > DEEPEST:
-        raise _Wrong("the type nests too deeply", f"Nest at most {DEEPEST} levels.")
+        raise SettingsError("the type nests too deeply", f"Nest at most {DEEPEST} levels.")
     if text in PLAIN:
         return PLAIN[text]
     if decimal := DECIMAL.fullmatch(text):
         digits, scale = int(decimal[1]), int(decimal[2])
         if not scale <= digits or not 1 <= digits <= MOST_DIGITS:
-            raise _Wrong(f"{text} is impossible", f"Use 1 to {MOST_DIGITS} digits, and a scale that is not above them.")
+            raise SettingsError(
+                f"{text} is impossible", f"Use 1 to {MOST_DIGITS} digits, and a scale that is not above them."
+            )
         return pa.decimal128(digits, scale)
     head, bracket, inside = text.partition("<")
     if bracket and text.endswith(">") and head in NESTED:
         return NESTED[head](inside[:-1].strip(), depth)
     if FIXED.fullmatch(text) or TIMED.fullmatch(text):
-        raise _Wrong(f"{text!r} is inside another type", "Leave out sizes and patterns inside lists and structs.")
-    raise _Wrong(f"unknown type {text!r}", _nearest(text))
+        raise SettingsError(
+            f"{text!r} is inside another type", "Leave out sizes and patterns inside lists and structs."
+        )
+    raise SettingsError(f"unknown type {text!r}", _nearest(text))
 
 
 def _list(text: str, depth: int) -> pa.DataType:
     if not (sized := SIZED.fullmatch(text)):
         return pa.list_(_type(text, depth + 1))
     if not int(sized[2]):
-        raise _Wrong(f"a list of {sized[2]} values", "Use a length of at least 1, or none.")
+        raise SettingsError(f"a list of {sized[2]} values", "Use a length of at least 1, or none.")
     return pa.list_(_type(sized[1].strip(), depth + 1), int(sized[2]))
 
 
 def _map(text: str, depth: int) -> pa.DataType:
     key, _, value = text.partition(",")
     if key.strip() != "string" or not value:
-        raise _Wrong(f"{text!r} in a map is no 'string, type'", "Write map<string, int64>: names are texts.")
+        raise SettingsError(f"{text!r} in a map is no 'string, type'", "Write map<string, int64>: names are texts.")
     return pa.map_(pa.string(), _type(value.strip(), depth + 1))
 
 
 def _struct(text: str, depth: int) -> pa.DataType:
-    return pa.struct([_member(member, depth) for member in _members(text)])
+    fields = []
+    for member in _members(text):
+        name, colon, type_ = member.partition(":")
+        if not colon or not name.strip():
+            wrong = f"{member.strip()!r} in a struct is no 'name: type'"
+            raise SettingsError(wrong, "Write struct<a: int64, b: string>.")
+        fields.append((name.strip(), _type(type_.strip(), depth + 1)))
+    return pa.struct(fields)
 
 
 NESTED = {"list": _list, "map": _map, "struct": _struct}
-
-
-def _member(member: str, depth: int) -> tuple[str, pa.DataType]:
-    name, colon, text = member.partition(":")
-    if not colon or not name.strip():
-        raise _Wrong(f"{member.strip()!r} in a struct is no 'name: type'", "Write struct<a: int64, b: string>.")
-    return name.strip(), _type(text.strip(), depth + 1)
 
 
 def _members(text: str) -> list[str]:
@@ -182,7 +173,7 @@ def _members(text: str) -> list[str]:
             members[-1] += letter
     names = [member.partition(":")[0].strip() for member in members]
     for name in _twice(names):
-        raise _Wrong(f"a struct has {name!r} twice", "Rename one; names are not case-sensitive.")
+        raise SettingsError(f"a struct has {name!r} twice", "Rename one; names are not case-sensitive.")
     return members
 
 
@@ -190,9 +181,11 @@ def _pattern(type_: str, text: str) -> str:
     try:
         pattern = Pattern.of(text, of_day=type_.startswith("time["))
     except ValueError as error:
-        raise _Wrong(f"the pattern {text!r}: {error}", "Write it as for strptime, such as %d/%m/%Y %H:%M:%S.") from None
+        raise SettingsError(
+            f"the pattern {text!r}: {error}", "Write it as for strptime, such as %d/%m/%Y %H:%M:%S."
+        ) from None
     if type_ == "date" and not pattern.date:
-        raise _Wrong(f"the pattern {text!r} has more than a date", "Use timestamp[us].")
+        raise SettingsError(f"the pattern {text!r} has more than a date", "Use timestamp[us].")
     return text
 
 

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from windrow.columnar.arrow import read_only
 from windrow.columnar.blocks import EIGHT, before, below, eight, equal
-from windrow.columnar.compiled import always_inlined, compiled, inlined
+from windrow.columnar.compiled import ByteArray, Flags, Ints, always_inlined, compiled, inlined
 from windrow.formats.conversion import read
 from windrow.formats.fields import RAW_JSON, Field
-from windrow.formats.records import Ints, Records
-from windrow.formats.texts import ByteArray, Flags, Texts
+from windrow.formats.records import OfFields, Records
+from windrow.formats.texts import Texts
 
 # The kind of a member, and the kinds that a field takes. The full decoder judges ODD members.
 ODD, NULL, TEXT, WHOLE, FRACTION, POWER, TRUTH, SHORT, RAW = 0, 1, 2, 4, 8, 16, 32, 64, 128
@@ -35,7 +35,7 @@ REMEMBERED = 64  # names, by their position in a record
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Flat:
+class Flat(OfFields):
     """The fields of plain records: their names concatenated, the `bounds` between them, and what each field `takes`."""
 
     fields: tuple[Field, ...]
@@ -69,7 +69,7 @@ class Flat:
             values, fine = _values(texts, field)
             columns.append(values)
             good &= fine | ~texts.valid
-        table = pa.Table.from_arrays(columns, schema=pa.schema([(field.name, field.type) for field in self.fields]))
+        table = pa.Table.from_arrays(columns, schema=self.schema)
         found = chosen if plain.all() else chosen[plain]
         return (table, found) if good.all() else (table.filter(pa.array(good)), found[good])
 

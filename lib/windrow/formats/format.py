@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
-from windrow.errors import WindrowError
-from windrow.formats.failure import failed
+from windrow.errors import FormatFailed, MissingExtra, SettingsError, WindrowError
+from windrow.formats import codecs, fields
 from windrow.formats.fields import Field
 from windrow.formats.framing import DelimitedFraming, Framing
+from windrow.formats.installed import HINT, OWN, builder, failed
 from windrow.formats.part import FormatPart
 from windrow.formats.records import HeaderRefused, Parser
 
@@ -52,3 +54,28 @@ class Format:
 
 # What a package registers in the entry point group `windrow.formats`: the settings and the fields make a format.
 Build = Callable[[FormatPart, tuple[Field, ...]], Format]
+
+
+def format_of(section: FormatPart) -> Format:
+    """Return the format that the settings describe; its libraries are imported only now.
+
+    Raises SettingsError, FormatFailed and MissingExtra.
+    """
+    if section.type is None:
+        raise SettingsError("[format] has no type", f"Set type to one of {', '.join(OWN)}.")
+    try:
+        built = builder(section.type)(section, fields.parse(section.fields))
+    except SettingsError as error:
+        raise SettingsError(f"[format] {error.message}", error.hint) from None
+    except WindrowError:
+        raise
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "msgspec":
+            hint = "pip install 'windrow-delta[formats]'"
+            raise MissingExtra("JSON and MessagePack records need msgspec", hint) from error
+        raise failed(section.type, "be built", error) from error
+    if not isinstance(built, Format):
+        raise FormatFailed(f"the format {section.type!r} returns {type(built).__name__}, not a Format", HINT)
+    codec, most = section.codec, section.max_decoded_bytes
+    decode = None if codec == "none" else partial(codecs.decode, codec=codec, most_bytes=most)
+    return replace(built, fingerprint=section.recorded() or "", limits=section, decode=decode)

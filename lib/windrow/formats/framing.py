@@ -11,20 +11,26 @@ unfinished record and the state after the bytes seen so far are all that is need
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from windrow.columnar.arrow import read_only
-from windrow.formats.automaton import Followed
-from windrow.formats.kernel import without
-from windrow.formats.records import ByteArray, Ints
+from windrow.columnar.compiled import ByteArray, Ints, compiled
+from windrow.errors import FormatFailed
+from windrow.formats.automaton import Automaton, Followed
+from windrow.formats.installed import HINT, failed
 
 # What a span is: a record, or cut off because it is too long, open at the end of the source, or next to bytes that
 # never came.
 RECORD, OVERSIZE, OPEN, GAP = range(4)
+RETURN = ord("\r")
+End = Callable[[bytes, int], int | None]
+WINDOW = 2**20  # bytes that are given to the function at once, if a record may not be longer
 SKIPPING, LOST = -1, -2  # states that look for a delimiter: in a record that is too long, or after a gap
 
 
@@ -39,7 +45,7 @@ class Framed:
     begin: Ints
     end: Ints
     known: Ints
-    what: npt.NDArray[np.int8]
+    what: Ints
     rest: int
     state: int
 
@@ -57,15 +63,45 @@ class Framing(Protocol):
         """Return where the content of records begins and ends, without delimiters and lengths."""
 
 
-class Finder(Protocol):
-    """Finds where records end: an `Automaton`, or a function (see `ends`)."""
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Finds the ends of records with a function of another package, whose results are checked.
 
-    @property
-    def open(self) -> npt.NDArray[np.bool_]:
-        """Return for each state whether a source that ends in it ends within a record."""
+    `end(data, begin)` returns where the record that begins at `begin` ends, None if its last byte is not there. The
+    last byte of a record ends it, whatever follows. What is left at the end of a source is a record too. Because of the
+    checks, an error in the function can neither lose bytes nor make a run hang.
+    """
 
-    def follow(self, buffer: ByteArray, at: int, state: int, begin: int, most: int) -> Followed:
-        """Find where records end; see `Automaton.follow`."""
+    name: str
+    end: End
+    open: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(1, np.bool_))
+
+    def follow(self, buffer: ByteArray, at: int, state: int, begin: int, most: int) -> Followed:  # noqa: ARG002
+        """Find where records end from `begin` on; see `Automaton.follow`. Raises FormatFailed."""
+        ends: list[int] = []
+        while True:
+            data = buffer[begin : begin + max(WINDOW, most)].tobytes()
+            found, here = [], 0
+            while here < len(data) and (end := self._checked(data, here)) is not None and end - here <= most:
+                found.append(begin + end)
+                here = end
+            ends += found
+            begin += here
+            if not found:
+                return Followed(np.array(ends, np.int64), min(len(buffer), begin + most), 0, begin)
+
+    def _checked(self, data: bytes, begin: int) -> int | None:
+        """Return where a record ends."""
+        try:
+            found = self.end(data, begin)
+            end = None if found is None else operator.index(found)
+        except Exception as error:
+            raise failed(self.name, "find the end of a record", error) from error
+        if end is not None and not begin < end <= len(data):
+            where = "beyond the bytes that it was given" if end > begin else "where it begins, or before"
+            place = f"from {begin} to {end} of {len(data)} bytes"
+            raise FormatFailed(f"the format {self.name!r} ended a record {where}: {place}", HINT)
+        return end
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +111,7 @@ class DelimitedFraming:
     With `own` the delimiter is not part of the content. JSON records need no delimiter and keep all of their bytes.
     """
 
-    automaton: Finder
+    automaton: Automaton | Ends
     delimiter: bytes
     max_record_bytes: int
     own: bool = True
@@ -115,17 +151,17 @@ class DelimitedFraming:
         if not self.own:
             return begin, end
         delimiter = np.frombuffer(self.delimiter, np.uint8)
-        return begin, without(read_only(buffer), begin, end, delimiter, self.delimiter == b"\n")
+        return begin, _without(read_only(buffer), begin, end, delimiter, self.delimiter == b"\n")
 
     def _cut(self, spans: Spans, buffer: ByteArray, begin: int, why: int, skipping: int = SKIPPING) -> tuple[int, int]:
         """Cut off a record after its first delimiter or at the largest size; return the next position and the state."""
         behind = self._behind_delimiter(buffer, begin)
         if behind is not None:
-            spans.cut_off(begin, behind, why)
+            spans.add(np.array([behind]), begin, why)
             return behind, 0
         end = min(len(buffer), begin + self.max_record_bytes)
         end -= self._begun(buffer[begin:end].tobytes()) if end < len(buffer) else 0
-        spans.cut_off(begin, end, why)
+        spans.add(np.array([end]), begin, why)
         return end, skipping
 
     def _skip(self, spans: Spans, buffer: ByteArray, begin: int, state: int, last: bool) -> tuple[int, int]:
@@ -158,28 +194,30 @@ class Spans:
 
     def __init__(self) -> None:
         self.known = 0
-        self._begin: list[Ints] = []
-        self._end: list[Ints] = []
-        self._known: list[Ints] = []
-        self._what: list[npt.NDArray[np.int8]] = []
+        self._found = [np.empty((4, 0), np.int64)]  # the columns of `Framed`
 
     def add(self, ends: Ints, begin: int, what: int = RECORD) -> None:
         """Add adjacent spans by their ends; the first one begins at `begin`."""
-        if not ends.size:
-            return
-        self._begin.append(np.concatenate([[begin], ends[:-1]]))
-        self._end.append(ends)
-        self._known.append(np.maximum(ends, self.known))
-        self._what.append(np.full(ends.size, what, np.int8))
-
-    def cut_off(self, begin: int, end: int, why: int) -> None:
-        """Add one span that is not a record."""
-        self.add(np.array([end]), begin, why)
+        if ends.size:
+            begins, known = np.append(begin, ends[:-1]), np.maximum(ends, self.known)
+            self._found.append(np.array([begins, ends, known, np.full(ends.size, what)]))
 
     def framed(self, rest: int, state: int) -> Framed:
         """Return all spans."""
-        begin, end, known = (
-            np.concatenate([np.empty(0, np.int64), *arrays]) for arrays in (self._begin, self._end, self._known)
-        )
-        what = np.concatenate([np.empty(0, np.int8), *self._what])
+        begin, end, known, what = np.concatenate(self._found, axis=1)
         return Framed(begin, end, known, what, rest, state)
+
+
+@compiled
+def _without(buffer: ByteArray, begin: Ints, end: Ints, delimiter: ByteArray, returns: bool) -> Ints:
+    """Return where records end without their delimiters, if they have one, and without a return before it."""
+    found = np.empty(len(begin), np.int64)
+    for number in range(len(begin)):
+        stop = end[number] - len(delimiter)
+        ended = stop >= begin[number]
+        for place in range(len(delimiter) if ended else 0):
+            ended = ended and buffer[stop + place] == delimiter[place]
+        if ended and returns and stop > begin[number] and buffer[stop - 1] == RETURN:
+            stop -= 1
+        found[number] = stop if ended else end[number]
+    return found

@@ -1,16 +1,20 @@
-"""The formats that are installed: Windrow's own, and those that other packages register as entry points."""
+"""The formats that are installed: Windrow's own, and those that other packages register as entry points.
+
+If the code of one fails, the error names it.
+"""
 
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
-from windrow.errors import FormatFailed, SettingsError
-from windrow.formats.failure import failed
+from windrow.errors import FormatFailed, SettingsError, first_line
 
 if TYPE_CHECKING:
     from windrow.formats.format import Build
 
+TRANSIENT = (OSError, MemoryError)  # the next try may succeed, so no record is to blame
+HINT = "Nothing was written. Fix its package, and run again."
 GROUP = "windrow.formats"
 OWN = {
     "csv": EntryPoint("csv", "windrow.formats.csv:build", GROUP),
@@ -21,10 +25,16 @@ OWN = {
 }
 
 
-def require_installed(name: str) -> None:
-    """Raise ValueError, which names the installed formats, for a format that is not one of them."""
-    if name not in OWN and name not in names():
-        raise ValueError(f"no such format is installed; installed: {', '.join(names())}")
+class FormatInterrupted(FormatFailed):
+    """The format failed for a reason that may pass, so the microbatch is tried again."""
+
+    retryable = True
+
+
+def failed(name: str | None, what: str, error: Exception) -> FormatFailed:
+    """Return the error for a format that could not do something."""
+    kind = FormatInterrupted if isinstance(error, TRANSIENT) else FormatFailed
+    return kind(f"the format {name!r} cannot {what}: {type(error).__name__}: {first_line(error)}", HINT)
 
 
 def names() -> list[str]:

@@ -21,14 +21,16 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from windrow.columnar.compiled import Ints
 from windrow.formats import grammar
+from windrow.formats.conversion import ENCODING
 from windrow.formats.fields import Field, require_unsized
 from windrow.formats.flat import Flat
 from windrow.formats.format import Format
 from windrow.formats.framing import DelimitedFraming
 from windrow.formats.members import TOO_DEEP, Members, ill_formed
 from windrow.formats.part import FormatPart
-from windrow.formats.records import ENCODING, SYNTAX, Bad, Ints, Parsed, Records, misencoded
+from windrow.formats.records import SYNTAX, Bad, Parsed, Records
 from windrow.formats.shapes import NEGATIVE_ZERO, Number, checked, has_floats, sign_zeros, structure
 
 DEEPEST = 200
@@ -48,7 +50,7 @@ def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
     return Format(DelimitedFraming(grammar.objects(section.max_depth), b"\n", most, own=False), Json(fields))
 
 
-class Json:
+class Json(Members):
     """The parser of JSON objects. Raises SettingsError for fields that JSON cannot have."""
 
     def __init__(self, fields: Sequence[Field]) -> None:
@@ -56,12 +58,7 @@ class Json:
         self._decoder = msgspec.json.Decoder(structure(fields), dec_hook=checked, float_hook=Number)
         self._flat = Flat.of(fields)
         decode = self._signed if has_floats(field.type for field in fields) else self._decoder.decode
-        self._members = Members(tuple(fields), decode, UNTYPED.decode, self._explain)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Return the fields and their types."""
-        return self._members.schema
+        super().__init__(fields, decode, UNTYPED.decode)
 
     def parse(self, records: Records) -> Parsed:
         """Return the values of the good records, and the reasons of the bad ones."""
@@ -69,7 +66,7 @@ class Json:
         plain, record = self._flat.read(records, np.delete(np.arange(records.count), list(bad)))
         others = np.delete(np.arange(records.count), record)
         bad = _too_deep(records, others) | bad
-        judged = self._members.parse(records, np.setdiff1d(others, list(bad), assume_unique=True), bad)
+        judged = self.parse_chosen(records, np.setdiff1d(others, list(bad), assume_unique=True), bad)
         if not judged.record.size:
             return replace(judged, fields=plain, record=record)
         together = np.concatenate([record, judged.record])
@@ -81,14 +78,15 @@ class Json:
         """Decode a record, and keep the sign of `-0` in floats."""
         record = self._decoder.decode(buffer)
         if NEGATIVE_ZERO.search(buffer):
-            sign_zeros(record, json.loads(buffer.decode(), parse_int=str, parse_float=str), self._members.fields)
+            sign_zeros(record, json.loads(buffer.decode(), parse_int=str, parse_float=str), self.fields)
         return record
 
-    def _explain(self, buffer: bytes, error: Exception) -> Bad | None:
+    def explain(self, buffer: bytes, error: Exception) -> Bad | None:
+        """Say why a record cannot be decoded; None if it is blank."""
         if not buffer.strip(BLANKS):
             return None
         bad = ill_formed(WELL_FORMED, buffer, "ends within a value, or has half of a surrogate pair")
-        return bad or self._members.misfit(buffer, error)
+        return bad or self.misfit(buffer, error)
 
 
 def _misencoded(records: Records) -> dict[int, Bad]:
@@ -108,8 +106,13 @@ def _misencoded(records: Records) -> dict[int, Bad]:
         if not np.any((inside >= SECOND) & (inside < FIRST)):
             return {}
     beyond_ascii = np.searchsorted(records.begin, np.flatnonzero(buffer >= SECOND), "right") - 1
-    found = ((int(number), misencoded(records.of(number))) for number in np.unique(beyond_ascii) if number >= 0)
-    return {number: Bad(ENCODING, None, detail) for number, detail in found if detail is not None}
+    bad = {}
+    for number in np.unique(beyond_ascii[beyond_ascii >= 0]).tolist():
+        try:
+            records.of(number).decode()
+        except UnicodeDecodeError as error:
+            bad[number] = Bad(ENCODING, None, f"not UTF-8 at byte {error.start}: {error.reason}")
+    return bad
 
 
 def _too_deep(records: Records, chosen: Ints) -> dict[int, Bad]:

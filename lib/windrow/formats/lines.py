@@ -11,18 +11,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import texts as array_of
+from windrow.columnar.compiled import Flags, Ints
 from windrow.errors import SettingsError, first_line
-from windrow.formats import columns, grammar
+from windrow.formats import grammar
 from windrow.formats.automaton import Automaton
 from windrow.formats.conversion import convert, details
 from windrow.formats.fields import Field, require_unsized
 from windrow.formats.format import Format
 from windrow.formats.framing import DelimitedFraming
 from windrow.formats.part import FormatPart
-from windrow.formats.records import Ints, Parsed, Records, uniform_rejects
-from windrow.formats.texts import Flags, Texts
+from windrow.formats.records import SYNTAX, OfFields, Parsed, Records, uniform_rejects
+from windrow.formats.texts import Texts
 
-SYNTAX = "format_syntax"
 NEWLINE, RETURN = b"\n", ord("\r")
 
 
@@ -33,7 +33,7 @@ def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(OfFields):
     """The parser of lines: each field is a group of `regex`, which must match the whole line.
 
     The expression is in RE2 syntax and works on UTF-8; a line that is not UTF-8 is bad. A group's text is NULL if it is
@@ -57,11 +57,6 @@ class Lines:
         """Return the automaton that cuts bytes into records."""
         return grammar.delimited(self.record)
 
-    @property
-    def schema(self) -> pa.Schema:
-        """Return the names and types of the fields."""
-        return columns.schema(self.fields)
-
     def parse(self, records: Records) -> Parsed:
         """Return the values of the good records, and the reasons of the bad ones."""
         lines = Texts(records.buffer, records.begin, self._ends(records), np.ones(records.count, np.bool_))
@@ -77,8 +72,8 @@ class Lines:
             uniform_rejects(unmatched, SYNTAX, None, detail),
         ]
         groups = found.filter(found.is_valid())
-        values = (self._texts(groups.field(field.name)) for field in self.fields)
-        return columns.parsed(self.fields, values, np.flatnonzero(matched), refused, np.flatnonzero(~matched & empty))
+        values = (convert(self._texts(groups.field(field.name)), field) for field in self.fields)
+        return self.joined(values, np.flatnonzero(matched), refused, np.flatnonzero(~matched & empty))
 
     @property
     def _whole(self) -> str:

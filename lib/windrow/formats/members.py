@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -18,36 +17,36 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from windrow.formats.fields import Field, type_text
-from windrow.formats.records import CAST, SYNTAX, Bad, Ints, Parsed, Records, rejects
-from windrow.formats.shapes import FAILURES, Node, column, good, nodes
+from windrow.columnar.compiled import Ints
+from windrow.errors import SettingsError
+from windrow.formats.conversion import CAST, ENCODING
+from windrow.formats.fields import Field, require_unsized, type_text
+from windrow.formats.records import SYNTAX, Bad, OfFields, Parsed, Records, rejects
+from windrow.formats.shapes import FAILURES, Node, checked, column, good, is_raw, nodes, structure
 
 SLICE_RECORDS = 4096
 SLICE_BYTES = 2**26
 LONGEST_VALUE = 60
+MSGPACK = msgspec.msgpack.Decoder(msgspec.Raw)
 TOO_DEEP = "nests too deeply"
 PLACED = re.compile(r"(?:.* is malformed: )?(?P<message>.*?) \(byte (?P<place>\d+)\)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Members:
-    """Decodes records with these fields.
+class Members(OfFields):
+    """The parser of records that are objects with these fields."""
 
-    `decode` is the method of a msgspec decoder of `shapes.structure`, `untyped` that of one without types. `explain`
-    says why a record cannot be decoded, or None if the record is empty and to be skipped.
-    """
+    def __init__(
+        self, fields: Sequence[Field], decode: Callable[[bytes], Any], untyped: Callable[[bytes], Any]
+    ) -> None:
+        """Decode by the method of a msgspec decoder of `shapes.structure`; `untyped` is that of one without types."""
+        self.fields = tuple(fields)
+        self._decode, self._untyped = decode, untyped
 
-    fields: tuple[Field, ...]
-    decode: Callable[[bytes], Any]
-    untyped: Callable[[bytes], Any]
-    explain: Callable[[bytes, Exception], Bad | None]
+    def explain(self, buffer: bytes, error: Exception) -> Bad | None:
+        """Say why a record cannot be decoded; None if it is empty and to be skipped."""
+        raise NotImplementedError
 
-    @property
-    def schema(self) -> pa.Schema:
-        """Return the names and types of the fields."""
-        return pa.schema([(field.name, field.type) for field in self.fields])
-
-    def parse(self, records: Records, chosen: Ints, known: dict[int, Bad]) -> Parsed:
+    def parse_chosen(self, records: Records, chosen: Ints, known: dict[int, Bad]) -> Parsed:
         """Return the values of the chosen records, and the reasons of the bad ones; `known` are bad already."""
         bad: dict[int, Bad | None] = dict(known)
         batches, kept = [], []
@@ -75,7 +74,7 @@ class Members:
         pieces = _pieces(records, numbers)
         rows: list[Any] = []
         failed: list[int] = []
-        decoded = map(self.decode, pieces)
+        decoded = map(self._decode, pieces)
         while True:
             try:
                 rows.extend(decoded)  # keeps what was decoded before a failure; the next round continues after it
@@ -108,7 +107,7 @@ class Members:
 
     def _nodes(self, buffer: bytes) -> Iterator[Node]:
         try:
-            record = self.untyped(buffer)
+            record = self._untyped(buffer)
         except FAILURES:
             return
         yield from nodes(record, self.fields)
@@ -116,6 +115,35 @@ class Members:
     def _field(self, path: str) -> str | None:
         names = [field.name for field in self.fields if path.startswith(f"$.{field.name}")]
         return max(names, key=len, default=None)
+
+
+class MessagePack(Members):
+    """The parser of MessagePack: each record is one map. Raises SettingsError for fields that MessagePack cannot have.
+
+    Fields and reject reasons are the same as in JSON, with these differences: binary values are binary, texts without a
+    field need not be UTF-8, and there are no `json` fields. Times are texts.
+    """
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        for field in fields:
+            if is_raw(field):
+                raise SettingsError(f"field {field.name!r}: msgpack has no json fields", "Use another type.")
+        require_unsized(fields, "msgpack")
+        decoder = msgspec.msgpack.Decoder(structure(fields), dec_hook=checked)
+        super().__init__(fields, decoder.decode, msgspec.msgpack.decode)
+
+    def parse(self, records: Records) -> Parsed:
+        """Return the values of the good records, and the reasons of the bad ones."""
+        return self.parse_chosen(records, np.arange(records.count), {})
+
+    def explain(self, buffer: bytes, error: Exception) -> Bad:
+        """Say why a record cannot be decoded."""
+        bad = ill_formed(MSGPACK, buffer, "ends too early")
+        if bad is not None:
+            return bad
+        if isinstance(error, UnicodeDecodeError):
+            return Bad(ENCODING, None, f"a text is not UTF-8: {error.reason}")
+        return self.misfit(buffer, error)
 
 
 def ill_formed(decoder: Any, buffer: bytes, unplaced: str) -> Bad | None:

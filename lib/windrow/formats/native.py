@@ -17,15 +17,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.columnar.arrow import read_only
+from windrow.columnar.compiled import ByteArray, Flags, Ints
 from windrow.errors import SettingsError
-from windrow.formats import columns
-from windrow.formats.conversion import Converted, convert
+from windrow.formats.conversion import CAST, Converted, convert
 from windrow.formats.counted import ByteOrder, FixedFraming
 from windrow.formats.fields import Field, type_text
 from windrow.formats.format import Format
 from windrow.formats.part import FormatPart
-from windrow.formats.records import CAST, SYNTAX, ByteArray, Ints, Parsed, Records, uniform_rejects
-from windrow.formats.texts import Flags, Texts
+from windrow.formats.records import SYNTAX, OfFields, Parsed, Records, uniform_rejects
+from windrow.formats.texts import Texts
 
 FIRST_DAY, LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
 DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
@@ -41,24 +41,19 @@ def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
     return Format(FixedFraming(parser.width, most), parser, text=False)
 
 
-class Native:
+class Native(OfFields):
     """The parser of fixed-width records. Raises SettingsError for fields without a width."""
 
     def __init__(self, fields: Sequence[Field], order: ByteOrder = "little") -> None:
         if not fields:
             raise SettingsError("a native record without fields has no width", "List its fields in order.")
-        self._fields = tuple(fields)
+        self.fields = tuple(fields)
         self._kinds = [_kind(field).newbyteorder("<" if order == "little" else ">") for field in fields]
 
     @property
     def width(self) -> int:
         """Return the number of bytes in a record."""
         return sum(kind.itemsize for kind in self._kinds)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Return the names and types of the fields."""
-        return columns.schema(self._fields)
 
     def parse(self, records: Records) -> Parsed:
         """Return the values of the good records, and the reasons of the bad ones."""
@@ -68,8 +63,8 @@ class Native:
             uniform_rejects(other[lengths[other] == size], SYNTAX, None, f"{size} bytes instead of {self.width}")
             for size in np.unique(lengths[other]).tolist()
         ]
-        values = map(_column, self._fields, self._cut(self._rows(records, records.begin[whole])))
-        return columns.joined(self._fields, values, whole, refused, np.empty(0, np.int64))
+        values = map(_column, self.fields, self._cut(self._rows(records, records.begin[whole])))
+        return self.joined(values, whole, refused, np.empty(0, np.int64))
 
     def _rows(self, records: Records, begin: Ints) -> ByteArray:
         """Return a row of bytes for each record, without copying if the records are adjacent."""

@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from windrow.columnar.compiled import compiled, inlined
-from windrow.formats.texts import ByteArray, Flags, Ints
+from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled, inlined
 
 Naturals = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]
@@ -22,7 +21,7 @@ SURE = 18  # digits that always fit into 64 bits
 POWERS = 10.0 ** np.arange(LARGEST_POWER + 1)
 ZERO, NINE, PLUS, MINUS, POINT, SMALL = (ord(letter) for letter in "09+-. ")
 E, ONE, FAR = ord("e"), ord("1"), 1_000_000  # an exponent this large cannot be cancelled by digits
-TRUE, FALSE = tuple(b"true"), tuple(b"false")
+WORDS, SHORTEST_WORD = np.array([list(b"true "), list(b"false")], np.uint8), 4
 NAMES = np.array([list(name.ljust(8)) for name in (b"nan", b"inf", b"infinity")], np.uint8)
 LENGTHS = np.array([3, 3, 8])
 NAMED = np.array([np.nan, np.inf, np.inf])
@@ -81,16 +80,12 @@ def truths(buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, values: Flag
         if length == 1:
             good[number] = buffer[at] == ZERO or buffer[at] == ONE
             values[number] = buffer[at] == ONE
-        elif length == len(TRUE):
+        elif SHORTEST_WORD <= length < SHORTEST_WORD + len(WORDS):
+            truth = length == SHORTEST_WORD
             same = True
-            for place in range(len(TRUE)):
-                same &= buffer[at + np.uint64(place)] | SMALL == TRUE[place]
-            good[number], values[number] = same, same
-        elif length == len(FALSE):
-            same = True
-            for place in range(len(FALSE)):
-                same &= buffer[at + np.uint64(place)] | SMALL == FALSE[place]
-            good[number] = same
+            for place in range(length):
+                same &= buffer[at + np.uint64(place)] | SMALL == WORDS[length - SHORTEST_WORD, place]
+            good[number], values[number] = same, same and truth
     return good
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from windrow.formats.installed import require_installed
+from windrow.formats.installed import OWN, names
 from windrow.model.section import ByteSize, Count, Part
 
 
@@ -47,8 +47,8 @@ class FormatPart(Part):
     @field_validator("type")
     @classmethod
     def _installed(cls, name: str | None) -> str | None:
-        if name is not None:
-            require_installed(name)
+        if name is not None and name not in OWN and name not in names():
+            raise ValueError(f"no such format is installed; installed: {', '.join(names())}")
         return name
 
     def recorded(self) -> str | None:

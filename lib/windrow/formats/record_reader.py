@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, time
 from decimal import Decimal
 from numbers import Integral
@@ -19,16 +19,15 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.errors import first_line
-from windrow.formats import columns, grammar
+from windrow.formats import grammar
 from windrow.formats.automaton import Automaton
-from windrow.formats.ends import End, Ends
-from windrow.formats.failure import TRANSIENT, failed
+from windrow.formats.conversion import ENCODING, convert
 from windrow.formats.fields import Field, require_unsized
 from windrow.formats.format import Format
-from windrow.formats.framing import DelimitedFraming
+from windrow.formats.framing import DelimitedFraming, End, Ends
+from windrow.formats.installed import TRANSIENT, failed
 from windrow.formats.part import FormatPart
-from windrow.formats.records import ENCODING, SYNTAX, Bad, Parsed, Records, rejects
-from windrow.formats.texts import Texts
+from windrow.formats.records import SYNTAX, Bad, OfFields, Parsed, Records, rejects
 
 Read = Callable[[bytes], Mapping[str, Any] | None]
 
@@ -59,7 +58,7 @@ def per_record(
 
 
 @dataclass(frozen=True, slots=True)
-class PerRecord:
+class PerRecord(OfFields):
     """The parser of records that a function reads. A record for which it raises is bad; its texts may be `nulls`."""
 
     name: str
@@ -67,18 +66,14 @@ class PerRecord:
     read: Read
     nulls: tuple[str, ...] = ("",)
 
-    @property
-    def schema(self) -> pa.Schema:
-        """Return the names and types of the fields."""
-        return columns.schema(self.fields)
-
     def parse(self, records: Records) -> Parsed:
         """Return the values of the good records, and the reasons of the bad ones. Raises FormatFailed."""
-        rows = Rows(self.schema, frozenset(text.encode() for text in self.nulls))
+        nulls = frozenset(text.encode() for text in self.nulls)
+        rows: dict[int, list[bytes | None] | None] = {}
         bad: dict[int, Bad] = {}
         for number in range(records.count):
             try:
-                rows.add(number, self.read(records.of(number)))
+                rows[number] = self._texts(self.read(records.of(number)), nulls)
             except UnicodeError as error:
                 bad[number] = Bad(ENCODING, None, f"not UTF-8: {first_line(error)}")
             except TRANSIENT as error:
@@ -87,36 +82,20 @@ class PerRecord:
                 bad[number] = Bad(SYNTAX, None, first_line(error))
             except Exception as error:  # noqa: BLE001 a record that a package cannot read must not stop the others
                 bad[number] = Bad(SYNTAX, None, f"{self.name}: {type(error).__name__}: {first_line(error)}")
-        texts = (Texts.of(pa.array(values, pa.binary())) for values in rows.values)
-        numbers, skipped = np.array(rows.numbers, np.int64), np.array(rows.skipped, np.int64)
-        return columns.parsed(self.fields, texts, numbers, [rejects(bad)], skipped)
+        skipped = np.array([number for number, row in rows.items() if row is None], np.int64)
+        kept = {number: row for number, row in rows.items() if row is not None}
+        texts = (pa.array([row[at] for row in kept.values()], pa.binary()) for at in range(len(self.fields)))
+        numbers = np.array(list(kept), np.int64)
+        return self.joined(map(convert, texts, self.fields), numbers, [rejects(bad)], skipped)
 
-
-@dataclass(slots=True)
-class Rows:
-    """The texts of records, field by field, and the numbers of the records."""
-
-    schema: pa.Schema
-    nulls: frozenset[bytes]
-    numbers: list[int] = field(default_factory=list)
-    skipped: list[int] = field(default_factory=list)
-    values: list[list[bytes | None]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Make a column for each field."""
-        self.values = [[] for _ in self.schema]
-
-    def add(self, number: int, found: Mapping[str, Any] | None) -> None:
-        """Add a record. Raises ValueError and TypeError for one without texts, and then adds nothing."""
+    def _texts(self, found: Mapping[str, Any] | None, nulls: frozenset[bytes]) -> list[bytes | None] | None:
+        """Return a record's texts by field, None for one to skip. Raises ValueError and TypeError."""
         if found is None:
-            self.skipped.append(number)
-            return
+            return None
         if not isinstance(found, Mapping):
             raise TypeError(f"it returned {type(found).__name__}, not a mapping")
-        texts = [_text(found.get(field.name), field.type) for field in self.schema]
-        for column, text in zip(self.values, texts, strict=True):
-            column.append(None if text in self.nulls else text)
-        self.numbers.append(number)
+        texts = [_text(found.get(field.name), field.type) for field in self.fields]
+        return [None if text in nulls else text for text in texts]
 
 
 def _text(value: Any, type_: pa.DataType | None = None) -> bytes | None:  # noqa: PLR0911 one line for each type

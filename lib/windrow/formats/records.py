@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.columnar.arrow import no_rows
+from windrow.columnar.compiled import ByteArray, Ints
+from windrow.formats.conversion import Converted
+from windrow.formats.fields import Field
 
-Ints = npt.NDArray[np.int64]
-ByteArray = npt.NDArray[np.uint8]
-CAST, ENCODING, SYNTAX = "format_cast", "format_encoding", "format_syntax"
+SYNTAX = "format_syntax"
 REJECTS = pa.schema([("record", pa.int64()), ("reason", pa.string()), ("column", pa.string()), ("detail", pa.string())])
 
 
@@ -47,7 +48,7 @@ class Parsed:
     fields: pa.Table
     record: Ints
     rejects: pa.Table
-    skipped: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    skipped: Ints = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
 
 
 class Bad(NamedTuple):
@@ -72,19 +73,35 @@ def uniform_rejects(record: Ints, reason: str, column: str | None, detail: pa.Ar
     return pa.Table.from_arrays([pa.array(record, pa.int64()), *rest, explained], schema=REJECTS)
 
 
-def merged_rejects(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return several tables of bad records as one, in ascending order."""
-    held = [table for table in tables if table.num_rows]
-    return pa.concat_tables(held).sort_by("record").combine_chunks() if held else no_rows(REJECTS)
+class OfFields:
+    """A parser whose values are those of its fields."""
 
+    __slots__ = ()
+    fields: tuple[Field, ...]
 
-def misencoded(content: bytes) -> str | None:
-    """Explain where bytes are not UTF-8, None if they are."""
-    try:
-        content.decode()
-    except UnicodeDecodeError as error:
-        return f"not UTF-8 at byte {error.start}: {error.reason}"
-    return None
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the names and types of the fields."""
+        return pa.schema([(field.name, field.type) for field in self.fields])
+
+    def joined(self, columns: Iterable[Converted], record: Ints, refused: Iterable[pa.Table], skipped: Ints) -> Parsed:
+        """Join the values of the fields, one for each number in `record`; add to the records that are `refused`.
+
+        The first bad field gives a record's reason.
+        """
+        good, values, reasons = np.ones(record.size, np.bool_), [], [no_rows(REJECTS), *refused]
+        for field, converted in zip(self.fields, columns, strict=True):
+            values.append(converted.values)
+            first = good[converted.bad]
+            if first.any():
+                detail = converted.detail.filter(pa.array(first))
+                reasons.append(uniform_rejects(record[converted.bad[first]], converted.reason, field.name, detail))
+            good[converted.bad] = False
+        if not good.all():
+            kept = pa.array(good)
+            values, record = [column.filter(kept) for column in values], record[good]
+        rejects = pa.concat_tables(reasons).sort_by("record").combine_chunks()
+        return Parsed(pa.Table.from_arrays(values, schema=self.schema), record, rejects, skipped)
 
 
 class HeaderRefused(ValueError):

@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from windrow.columnar.compiled import Flags
 from windrow.errors import SettingsError
 from windrow.formats.conversion import convert
 from windrow.formats.fields import RAW_JSON, Field
-from windrow.formats.texts import Flags, Texts, are_utf8
+from windrow.formats.texts import Texts, are_utf8
 
 FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 NEGATIVE_ZERO = re.compile(rb"-0(?![.\deE])")
@@ -43,19 +44,8 @@ class Number(str):
     __slots__ = ()
 
 
-class Checked:
-    """A value that msgspec leaves to `checked`. Each such type has its own subclass."""
-
-    __slots__ = ()
-
-    @classmethod
-    def of(cls, value: Any) -> Any:
-        """Return the value as an instance of the class. Raises ValueError if it does not fit."""
-        raise NotImplementedError
-
-
-def checked(kind: type[Checked], value: Any) -> Any:
-    """Convert a value; this is the `dec_hook` of msgspec."""
+def checked(kind: Any, value: Any) -> Any:
+    """Convert a value to a type that msgspec does not know: `of` raises ValueError; this is its `dec_hook`."""
     return kind.of(value)
 
 
@@ -76,14 +66,15 @@ def structure(fields: Sequence[Field]) -> type[msgspec.Struct]:
 def column(values: list[Any], field: Field) -> tuple[pa.Array, Flags]:
     """Return the values of a field as an Arrow array, and which of them are bad."""
     if is_raw(field):
-        return pa.array([None if value is None else bytes(value) for value in values], field.type), _none(len(values))
+        return pa.array([None if value is None else bytes(value) for value in values], field.type), np.zeros(
+            len(values), np.bool_
+        )
     return _typed(pa.array(values, _written(field.type)), field.type, field.pattern)
 
 
 def read_json(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     """Return texts as JSON values of the type of a field, and which texts are good; NULL is not good."""
-    kind = msgspec.Raw if is_raw(field) else _optional(field.type, field.name)
-    decoder = msgspec.json.Decoder(kind, dec_hook=checked, float_hook=Number)
+    decoder = msgspec.json.Decoder(_annotation(field), dec_hook=checked, float_hook=Number)
     good = are_utf8(texts.buffer, texts.begin, texts.end, texts.valid)
     values: list[Any] = [None] * texts.count
     chosen = np.flatnonzero(good)
@@ -213,7 +204,7 @@ def _unsupported(type_: pa.DataType, name: str) -> SettingsError:
     return SettingsError(f"field {name!r} cannot have the type {type_} in this format", "Use another type.")
 
 
-class Single(str, Checked):
+class Single(str):
     """The text of a float32. It is rounded once, from the text, because a float64 between them may be half way."""
 
     __slots__ = ()
@@ -243,7 +234,7 @@ def _whole(type_: pa.DataType) -> Any:
     if bits < 64:  # noqa: PLR2004 msgspec cannot compare with larger numbers
         return Annotated[int, msgspec.Meta(ge=0, le=2**bits - 1)]
 
-    class Natural(int, Checked):
+    class Natural(int):
         @classmethod
         def of(cls, value: Any) -> Natural:
             if type(value) is not int or not 0 <= value < 2**bits:
@@ -254,7 +245,7 @@ def _whole(type_: pa.DataType) -> Any:
 
 
 def _decimal(type_: pa.DataType) -> Any:
-    class Exact(Decimal, Checked):
+    class Exact(Decimal):
         @classmethod
         def of(cls, value: Any) -> Exact:
             if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -290,7 +281,7 @@ def _written(type_: pa.DataType) -> pa.DataType:
 
 def _typed(array: pa.Array, type_: pa.DataType, pattern: str | None) -> tuple[pa.Array, Flags]:
     if array.type == type_:
-        return array, _none(len(array))
+        return array, np.zeros(len(array), np.bool_)
     if pa.types.is_list(type_):
         values, wrong = _typed(array.values, type_.value_type, pattern)
         whole = pa.ListArray.from_arrays(array.offsets, values, type=type_, mask=array.is_null())
@@ -307,7 +298,7 @@ def _typed(array: pa.Array, type_: pa.DataType, pattern: str | None) -> tuple[pa
         members = [_typed(array.field(number), field.type, pattern) for number, field in enumerate(type_)]
         whole = pa.StructArray.from_arrays([member for member, _ in members], fields=list(type_), mask=array.is_null())
         return whole, np.logical_or.reduce([wrong for _, wrong in members])
-    wrong = _none(len(array))
+    wrong = np.zeros(len(array), np.bool_)
     read = convert(array, Field("", type_, pattern))
     wrong[read.bad] = True
     return read.values, wrong
@@ -320,7 +311,3 @@ def _is_list(type_: pa.DataType) -> bool:
 def _any(wrong: Flags, offsets: npt.NDArray[np.int32]) -> Flags:
     before = np.concatenate([[0], np.cumsum(wrong)])
     return before[offsets[1:]] > before[offsets[:-1]]
-
-
-def _none(count: int) -> Flags:
-    return np.zeros(count, np.bool_)

@@ -12,12 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.columnar.arrow import read_only
-from windrow.columnar.compiled import compiled
+from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled
 from windrow.errors import require
 
-Ints = npt.NDArray[np.int64]
-ByteArray = npt.NDArray[np.uint8]
-Flags = npt.NDArray[np.bool_]
 MOST_BYTES = 2**31 - 1
 PIECE = 32  # bytes that are copied together
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from windrow.columnar.blocks import eight
-from windrow.columnar.compiled import always_inlined, compiled, inlined
-from windrow.formats.texts import ByteArray, Flags, Ints
+from windrow.columnar.compiled import ByteArray, Flags, Ints, always_inlined, compiled, inlined
 
 # The fields of a time; UNSAID marks optional ones that were not given. Then the other kinds of steps.
 YEAR, SHORT_YEAR, MONTH, DAY, HOUR, HALF_HOUR, MINUTE, SECOND, FRACTION, ZONE, HALF = range(11)
@@ -111,31 +110,18 @@ def _iso(*steps: tuple[int, int, int]) -> Pattern:
     return Pattern(np.array([(YEAR, 4, 4), dash, (MONTH, 2, 2), dash, (DAY, 2, 2), *steps], np.int64))
 
 
+def _after_hour(end: int) -> list[tuple[int, int, int]]:
+    """Return the steps after the hour; a time may end before the seconds and before the fraction."""
+    colon = (LITERAL, COLON, 0)
+    whole = [colon, (MINUTE, 2, 2), (end, 0, 0), colon, (SECOND, 2, 2), (end, 0, 0)]
+    return [*whole, (LITERAL, POINT, 0), (FRACTION, 1, 2**31)]
+
+
+HOURS, END_OR_ZONE = (HOUR, 2, 2), (MAY_END_OR_ZONE, 0, 0)
 ISO_DATE = _iso()
-ISO_TIME = Pattern(
-    np.array(
-        [
-            (HOUR, 2, 2), (LITERAL, COLON, 0), (MINUTE, 2, 2), (MAY_END, 0, 0), (LITERAL, COLON, 0), (SECOND, 2, 2),
-            (MAY_END, 0, 0), (LITERAL, POINT, 0), (FRACTION, 1, 2**31),
-        ],
-        np.int64,
-    )
-)  # fmt: skip
+ISO_TIME = Pattern(np.array([HOURS, *_after_hour(MAY_END)], np.int64))
 ISO_MOMENT = _iso(
-    (MAY_END, 0, 0),
-    (PARTED, 0, 0),
-    (HOUR, 2, 2),
-    (MAY_END_OR_ZONE, 0, 0),
-    (LITERAL, COLON, 0),
-    (MINUTE, 2, 2),
-    (MAY_END_OR_ZONE, 0, 0),
-    (LITERAL, COLON, 0),
-    (SECOND, 2, 2),
-    (MAY_END_OR_ZONE, 0, 0),
-    (LITERAL, POINT, 0),
-    (FRACTION, 1, 2**31),
-    (MAY_END_OR_ZONE, 0, 0),
-    (ZONE, 0, 0),
+    (MAY_END, 0, 0), (PARTED, 0, 0), HOURS, END_OR_ZONE, *_after_hour(MAY_END_OR_ZONE), END_OR_ZONE, (ZONE, 0, 0)
 )
 
 

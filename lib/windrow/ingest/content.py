@@ -7,14 +7,14 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock
 from typing import BinaryIO
 
 from windrow.errors import FileRefused, FileUnreadable
-from windrow.formats.codecs import Codec, CodecError, decoded
+from windrow.formats.codecs import Codec, CodecError, stream
 
 STANDARD_INPUT = "-"
 PIECE_BYTES = 1_048_576
@@ -66,7 +66,8 @@ class Content:
     def pieces(self) -> Iterator[bytes]:
         """Yield the bytes of the file. Raises `refused` if it cannot be read to its end."""
         try:
-            with _opened(self._file) as stream:
+            standard = self._file == STANDARD_INPUT
+            with nullcontext(sys.stdin.buffer) if standard else Path(self._file).open("rb") as stream:
                 yield from self._read(stream)
         except OSError as error:
             raise self.refused(f"{self._file} cannot be read to its end: {error.strerror}", self.hint) from error
@@ -77,7 +78,7 @@ class Content:
             yield from self.pieces()
             return
         try:
-            yield from decoded(self.pieces(), codec.name, codec.most_bytes)
+            yield from stream(self.pieces(), codec.name, codec.most_bytes)
         except CodecError as error:
             self.broken = error
 
@@ -136,10 +137,6 @@ def size_of(file: str, refused: type[FileRefused | FileUnreadable]) -> int | Non
     if not os.access(file, os.R_OK):
         raise refused(f"{file} cannot be read: permission denied", "Change its permissions, or copy the file.")
     return found.st_size if stat.S_ISREG(found.st_mode) else None
-
-
-def _opened(file: str) -> AbstractContextManager[BinaryIO]:
-    return nullcontext(sys.stdin.buffer) if file == STANDARD_INPUT else Path(file).open("rb")
 
 
 def _state(stream: BinaryIO) -> tuple[int, int] | None:

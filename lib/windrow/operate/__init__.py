@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from windrow.operate.log_lines import Lines
-from windrow.operate.observer import Observer, Observers, Run, observed
+from windrow.operate.observer import Lines, Observer, Observers, Run, observed
 from windrow.settings.settings import MetricsPart
 
 __all__ = ["Lines", "Observer", "Observers", "Run", "chosen", "observed"]

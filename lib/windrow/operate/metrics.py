@@ -77,16 +77,13 @@ class Metrics(Observer):
         if committed.depot_version is not None:
             self._version.labels(ledger).set(committed.depot_version)
         self._committed_at.labels(ledger).set(self._clock.now() / 1_000_000)
-        self._measured(committed)
-
-    def _measured(self, committed: Committed) -> None:
-        """Record the measurements that are known; a microbatch of another process, or without messages, lacks some."""
+        # A microbatch of another process, or without messages, lacks some measurements.
         if committed.open_batches is not None:
-            self._open.labels(self._ledger).set(committed.open_batches)
+            self._open.labels(ledger).set(committed.open_batches)
         if committed.lag_ms is not None:
-            self._lag.labels(self._ledger).set(committed.lag_ms / 1_000)
+            self._lag.labels(ledger).set(committed.lag_ms / 1_000)
         for phase, took in committed.phases().items():
-            self._phases.labels(self._ledger, phase).observe(took / 1_000)
+            self._phases.labels(ledger, phase).observe(took / 1_000)
 
     def retrying(self, error: Exception, attempt: int) -> None:
         """Count a failed attempt."""

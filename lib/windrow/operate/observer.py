@@ -1,17 +1,28 @@
-"""Observers: callbacks for the start of a run, commits, retries, maintenance and the end."""
+"""Observers: callbacks for the start of a run, commits, retries, maintenance and the end; and the log, which is one."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 
-from windrow.errors import first_line
+from windrow.batching.rules import in_words
+from windrow.errors import WindrowError, first_line
 from windrow.model.clock import Clock
 from windrow.model.results import Committed, Maintained, Role
 from windrow.operate.log import log
 from windrow.settings.settings import Settings
+from windrow.version import VERSION
+
+COUNTS = ("messages", "accepted", "rejected", "opened", "closed")
+# What the line of a microbatch says of it, before and after the engine.
+FIRST = (
+    "kind", "attempt", "depot_version", "messages", "accepted", "rejected", "reasons", "opened", "closed",
+    "open_batches", "path",
+)  # fmt: skip
+LAST = ("prime_ms", "plan_ms", "process_ms", "commit_ms", "lag_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +85,48 @@ def observed(run: Run, observers: Iterable[Observer]) -> Iterator[Observers]:
         together.ended(error)
         raise
     together.ended(None)
+
+
+class Lines(Observer):
+    """Writes the log of a run; each microbatch is one line."""
+
+    def started(self, run: Run) -> None:
+        """Log the engine and the tables."""
+        self._run, self._begun, self._totals = run, run.clock.elapsed(), Counter[str]()
+        tables = {"depot": run.settings.depot, "ledger": run.settings.ledger}
+        log.info("run started", engine=run.engine, **tables, windrow=VERSION)
+
+    def committed(self, committed: Committed) -> None:
+        """Log the counts of a microbatch and the durations of its phases (milliseconds)."""
+        self._totals.update({name: getattr(committed, name) for name in COUNTS})
+        self._totals["microbatches"] += 1
+        if committed.kind == "rules":
+            rules = in_words(self._run.settings.rules.model_dump())
+            log.info("rules changed", number=committed.microbatch, **rules)
+        first, last = ({name: getattr(committed, name) for name in names} for names in (FIRST, LAST))
+        log.info("microbatch", number=committed.microbatch, **first, engine=self._run.engine, **last)
+
+    def retrying(self, error: Exception, attempt: int) -> None:
+        """Log why an attempt failed."""
+        log.warning("retry", attempt=attempt, code=_code(error), error=first_line(error))
+
+    def maintained(self, maintained: Maintained, took_ms: float) -> None:
+        """Log the maintenance of a table, and how long microbatches waited for it (milliseconds)."""
+        log.info("maintenance", **asdict(maintained), took_ms=took_ms)
+
+    def maintenance_failed(self, table: Role, error: Exception) -> None:
+        """Log why the maintenance of a table failed."""
+        log.warning("maintenance failed", table=table, code=_code(error), error=first_line(error))
+
+    def ended(self, error: BaseException | None) -> None:
+        """Log the totals; the command prints the error itself."""
+        seconds = round(self._run.clock.elapsed() - self._begun, 3)
+        done = {name: self._totals[name] for name in ("microbatches", *COUNTS)} | {"seconds": seconds}
+        if error is None:
+            log.info("run ended", **done)
+        else:
+            log.error("run failed", code=_code(error), **done)
+
+
+def _code(error: BaseException) -> str:
+    return error.code if isinstance(error, WindrowError) else type(error).__name__

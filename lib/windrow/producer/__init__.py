@@ -12,8 +12,7 @@ was, and a commit whose reply was lost is recognised. If two processes use the s
 
 from windrow.producer.delivery import Ack, Position
 from windrow.producer.metrics import Metrics
-from windrow.producer.producer import Producer
+from windrow.producer.producer import Producer, RawProducer
 from windrow.producer.queue import State
-from windrow.producer.raw import RawProducer
 
 __all__ = ["Ack", "Metrics", "Position", "Producer", "RawProducer", "State"]

@@ -1,40 +1,43 @@
-"""The committer: one thread per depot in a process, which commits the batches of all its queues one after the other.
+"""The committers of this process: one thread per depot commits the batches of all its queues one after the other.
 
 More writers would be slower, since commits to a table wait for each other. A second thread watches the deadlines,
-because a hanging disk blocks the first one.
+because a hanging disk blocks the first one. A forked process starts without committers; at exit all are closed.
 """
 
 from __future__ import annotations
 
+import atexit
+import concurrent.futures.thread  # noqa: F401 - a commit at exit could no longer import it
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
 
 import pyarrow as pa
 
+from windrow.delta.creation import require_kind
+from windrow.delta.locations import absolute
 from windrow.delta.lock import keep_recent
 from windrow.errors import DeliveryTimeout, ProducerFenced, ProducerInUse, WindrowError, first_line
+from windrow.model import chunks
 from windrow.model.durations import SECOND
-from windrow.producer.batch import Batch
-from windrow.producer.delivery import Position
+from windrow.producer.delivery import Batch, Position
 from windrow.producer.queue import Bell, ProducerQueue, State, not_known
 from windrow.producer.writer import DepotWriter, Entry
 from windrow.settings.settings import ProducerPart
 
 LOG = logging.getLogger("windrow.producer")
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts
+EXIT_SECONDS = 120.0
 
 
 class Committer:
     """The queues of one depot and the threads that serve them."""
 
-    def __init__(self, location: str, schema: pa.Schema, keep: str, unused: Callable[[Committer], None]) -> None:
-        """Open the depot or create it, for messages or chunks, depending on the schema.
-
-        `unused` is called when a commit ends and no queue is left.
-        """
-        self.location, self._unused = location, unused
+    def __init__(self, location: str, schema: pa.Schema, keep: str) -> None:
+        """Open the depot or create it, for messages or chunks, depending on the schema."""
+        self.location = location
         self._writer = DepotWriter.made(location, schema, keep)
         self.schema = self._writer.schema  # of messages, in the depot's payload type, or of chunks
         self._opening = threading.Lock()
@@ -138,7 +141,7 @@ class Committer:
                 self._delivering = False
                 left = bool(self._queues)
             if not left:
-                self._unused(self)
+                REGISTRY.stop(self)
 
     def _next(self) -> tuple[ProducerQueue, Batch] | None:
         """Wait for the first batch that is due; return None at the end."""
@@ -232,3 +235,58 @@ class Committer:
                 expired = [queue.expire() for queue in self._queues.values()]
             for fail in expired:
                 fail()
+
+
+class Registry:
+    """The committers by depot location."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._committers: dict[str, Committer] = {}
+        self._guests: Counter[str] = Counter()  # who is joining, without the lock
+
+    def join(
+        self, location: str, name: str, chosen: ProducerPart, schema: pa.Schema, keep: str
+    ) -> tuple[Committer, ProducerQueue]:
+        """Return the committer of a depot and the queue of an id. Raises TableRefused for the wrong kind of depot."""
+        place = absolute(location)
+        with self._lock:
+            committer = self._committers.get(place)
+            if committer is None:
+                committer = self._committers[place] = Committer(place, schema, keep)
+            self._guests[place] += 1
+        try:
+            require_kind(committer.schema, place, raw=schema == chunks.RAW)
+            return committer, committer.join(name, chosen)
+        finally:
+            with self._lock:
+                self._guests[place] -= 1
+                self.stop(committer)
+
+    def leave(self, committer: Committer, queue: ProducerQueue, timeout: float) -> None:
+        """Remove a producer, and its committer if it has no other."""
+        committer.leave(queue, timeout)
+        self.stop(committer)
+
+    def stop(self, committer: Committer) -> None:
+        """Stop a committer without producers."""
+        with self._lock:
+            if self._guests[committer.location] or not committer.stop_unless_used():
+                return
+            del self._guests[committer.location]
+            if self._committers.get(committer.location) is committer:
+                del self._committers[committer.location]
+
+    def close(self) -> None:
+        """Commit held messages, and fail the rest, because the process ends."""
+        for committer in list(self._committers.values()):
+            committer.close(EXIT_SECONDS)
+
+    def forget(self) -> None:
+        """Start empty in a forked process: the copies have no threads, and their locks may never be released."""
+        self.__init__()  # type: ignore[misc]
+
+
+REGISTRY = Registry()
+atexit.register(REGISTRY.close)
+os.register_at_fork(after_in_child=REGISTRY.forget)

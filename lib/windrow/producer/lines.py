@@ -124,8 +124,9 @@ class Reader:
 
     def read(self, lines: Sequence[Any], first: int, now: int) -> Portion:
         """Return lines as messages that arrived at `now` (microseconds); the first one has the number `first`."""
-        reasons: dict[int, str] = {}
-        objects = self._objects(lines, reasons)
+        found = [self._object(line) for line in lines]
+        objects = [object_ for object_, _ in found]
+        reasons = {at: reason for at, (_, reason) in enumerate(found) if reason}
         instead = {"source": self._source, "received_at": now} | self._fields.texts
         columns = {name: self._column(name, instead.get(name), objects, reasons) for name in messages.COLUMNS}
         if self._fields.whole:
@@ -134,16 +135,6 @@ class Reader:
             self._reject(columns, at, {"reason": reason} | self._kept(lines[at]), now)
         faults = [Fault(first + at, reasons[at]) for at in sorted(reasons)]
         return Portion(first, table_of(columns.values(), messages.schema(self._payload)), faults)
-
-    def _objects(self, lines: Sequence[Any], reasons: dict[int, str]) -> list[dict[str, Any]]:
-        """Return the object in each line, an empty one if there is none."""
-        objects: list[dict[str, Any]] = []
-        for at, line in enumerate(lines):
-            found, reason = self._object(line)
-            if reason:
-                reasons[at] = reason
-            objects.append(found)
-        return objects
 
     def _object(self, line: Any) -> tuple[dict[str, Any], str]:
         """Return the object in a line, and why the line is not a message; empty if it is one."""
@@ -232,10 +223,6 @@ def _converted(name: str, field: str, value: Any, instead: Any) -> Any:
     return instead
 
 
-def _quick_texts(values: list[str]) -> list[str] | None:
-    return values if "".join(values).isascii() else None
-
-
 def _quick_times(values: list[str]) -> list[int] | None:
     try:
         return [(datetime.fromisoformat(value) - EPOCH) // MICROSECOND for value in values]
@@ -302,7 +289,7 @@ CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
     "payload": _payload,
 }
 QUICK: dict[str, Callable[[list[str]], list[Any] | None]] = {
-    **dict.fromkeys(("source", "key", "type", "payload"), _quick_texts),
+    **dict.fromkeys(TEXTS, lambda values: values if "".join(values).isascii() else None),
     **dict.fromkeys(messages.TIMES, _quick_times),
     "sequence": lambda values: None,
 }

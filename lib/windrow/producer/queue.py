@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from windrow.errors import DeliveryTimeout, ProducerClosed, ProducerFull, WindrowError
 from windrow.model.durations import SECOND
-from windrow.producer.batch import Batch
-from windrow.producer.delivery import Delivery
+from windrow.producer.delivery import Batch, Delivery
 from windrow.producer.metrics import Counters, Metrics, Request
 from windrow.producer.row import ChunkRow, Sent
 from windrow.settings.settings import ProducerPart
@@ -79,10 +78,20 @@ class ProducerQueue:
 
         An oversize message counts as `max_message_bytes`.
         """
-        byte_count = self._room_of(row)
+        byte_count = min(row.byte_count, self.chosen.max_message_bytes)
         with self._bell.lock:
             self._await_room(byte_count, may_wait)
-            return self._hold(row, byte_count)
+            now = time.monotonic()
+            batch = self._batches[-1] if self._batches and not self._batches[-1].sealed else self._new(now, None)
+            delivery = batch.reserve(byte_count, now, self._awaited)
+            batch.sent.append(row)
+            self._took(batch, byte_count)
+            if isinstance(row, ChunkRow) and row.last:
+                batch.mark, batch.sealed, self._ended = ENDED, True, True
+            if batch.messages >= self.chosen.batch_rows or batch.reserved >= self.chosen.batch_bytes:
+                batch.sealed = True
+            self._tell(batch)
+            return delivery
 
     def send_many(self, table: pa.Table, mark: int | None = None, may_wait: bool = True) -> Delivery:
         """Add a table as a separate batch, after everything that was sent before. Raises as `send`.
@@ -251,22 +260,6 @@ class ProducerQueue:
 
     # Parts.
 
-    def _room_of(self, row: Sent) -> int:
-        return min(row.byte_count, self.chosen.max_message_bytes)
-
-    def _hold(self, row: Sent, byte_count: int) -> Delivery:
-        now = time.monotonic()
-        batch = self._open(now)
-        delivery = batch.reserve(byte_count, now, self._awaited)
-        batch.sent.append(row)
-        self._took(batch, byte_count)
-        if isinstance(row, ChunkRow) and row.last:
-            batch.mark, batch.sealed, self._ended = ENDED, True, True
-        if batch.messages >= self.chosen.batch_rows or batch.reserved >= self.chosen.batch_bytes:
-            batch.sealed = True
-        self._tell(batch)
-        return delivery
-
     def _become(self, state: State) -> None:
         """Pass to a state, unless the current one does not lead there, and wake all who wait."""
         if state in TRANSITIONS.get(self.state, ()):
@@ -319,12 +312,6 @@ class ProducerQueue:
             raise ProducerClosed(
                 f"raw source {self.name!r} has ended: its last chunk was sent", "Send more as another raw source."
             )
-
-    def _open(self, now: float) -> Batch:
-        """Return the batch for the next message."""
-        if self._batches and not self._batches[-1].sealed:
-            return self._batches[-1]
-        return self._new(now, None)
 
     def _new(self, now: float, table: pa.Table | None) -> Batch:
         return Batch(now, now + self.chosen.delivery_timeout / SECOND, table)

@@ -37,8 +37,7 @@ class Row(NamedTuple):
     @property
     def byte_count(self) -> int:
         """Return how many bytes of the buffer it takes."""
-        texts = size(self.source) + size(self.key) + size(self.type)
-        return ROW_BYTES + texts + size(self.payload)
+        return ROW_BYTES + sum(map(size, (self.source, self.key, self.type, self.payload)))
 
 
 class ChunkRow(NamedTuple):

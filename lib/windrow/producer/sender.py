@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from windrow.errors import MessageRefused, ProducerClosed, ProducerFull, ProducerInUse
 from windrow.model.durations import SECOND
+from windrow.producer.committer import REGISTRY
 from windrow.producer.delivery import Ack, Delivery, Position
 from windrow.producer.metrics import Metrics
 from windrow.producer.queue import State
-from windrow.producer.registry import REGISTRY
 from windrow.producer.row import Sent
 from windrow.settings.settings import ProducerPart, part
 

@@ -180,7 +180,10 @@ class DepotWriter:
                 if commit.get(NOTE) == entry.note:
                     return int(commit["version"])
         # guard: producer-sees-others
-        raise _fenced(entry.name)
+        raise ProducerFenced(
+            f"another process writes as producer {entry.name!r}",
+            "Give each process its own id. The messages that failed were not written by this one.",
+        )
 
     def _reload(self) -> DeltaTable:
         """Open the latest version of the depot. Raises TableRefused if it is another table now."""
@@ -243,10 +246,3 @@ def marks(name: str) -> str:
 
 def _sequence(table: DeltaTable, name: str) -> int:
     return int(table.transaction_version(application(name)) or 0)
-
-
-def _fenced(name: str) -> ProducerFenced:
-    return ProducerFenced(
-        f"another process writes as producer {name!r}",
-        "Give each process its own id. The messages that failed were not written by this one.",
-    )

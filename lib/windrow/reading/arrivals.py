@@ -16,7 +16,7 @@ from windrow.model.commits import CHANGE, VERSION
 from windrow.model.messages import DEFAULTS, converted
 from windrow.model.timestamps import time_text
 from windrow.reading import feed
-from windrow.reading.delta import DepotTable, quoted
+from windrow.reading.delta import DepotTable, equal
 from windrow.reading.log import earliest_readable
 from windrow.reading.values import records
 
@@ -60,11 +60,6 @@ def not_found(log: DepotTable, asked: Asked, at: int, mapped: bool, batch: str) 
     if not near:
         return NotFound(what, "It has none at any other time, either.")
     return NotFound(what, f"The nearest are at {', '.join(dict.fromkeys(near))}. {batch}")
-
-
-def equal(columns: Asked) -> str:
-    """Return the SQL condition that columns have the given values; None: any value."""
-    return " AND ".join(f"{name} = {quoted(value)}" for name, value in columns.items() if value is not None)
 
 
 def _feed(

@@ -10,9 +10,9 @@ from typing import Literal
 
 from windrow.errors import SettingsError
 from windrow.model import durations
+from windrow.model.durations import SECOND
 from windrow.reading.figures import Status
 
-SECOND = 1_000_000
 SHAPE = re.compile(r"\s*([a-z_]+)\s*(?:(>=|<=|==|>|<)\s*(\S.*?)\s*)?")
 COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     ">=": operator.ge,
@@ -34,7 +34,7 @@ class Figure:
 
 
 FIGURES = {
-    "lag": Figure("time", "how long the oldest message waits", lambda now: _microseconds(now.lag.seconds)),
+    "lag": Figure("time", "how long the oldest message waits", lambda now: round(now.lag.seconds * SECOND)),
     "lag_messages": Figure("count", "messages that wait", lambda now: now.lag.messages),
     "lag_versions": Figure("count", "depot versions that wait", lambda now: now.depot.versions_waiting),
     "open": Figure("count", "open batches", lambda now: now.open.batches),
@@ -42,7 +42,7 @@ FIGURES = {
     "oldest_open": Figure(
         "time",
         "how long ago the window that is open longest began, by its source's clock",
-        lambda now: _microseconds(now.open.oldest_seconds),
+        lambda now: round(now.open.oldest_seconds * SECOND),
     ),
     "rejected": Figure("count", "rejected messages", lambda now: sum(row.messages for row in now.rejected)),
     "rejected_lately": Figure(
@@ -115,10 +115,6 @@ def _bound(text: str, name: str, bound: str | None) -> int:
 
 def _known() -> str:
     return "Known are " + "; ".join(f"{name} ({figure.meaning})" for name, figure in FIGURES.items()) + "."
-
-
-def _microseconds(seconds: float) -> int:
-    return round(seconds * SECOND)
 
 
 def _text(figure: Figure, value: int) -> str:

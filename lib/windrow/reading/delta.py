@@ -103,7 +103,7 @@ class Progress:
     @property
     def max_delay_us(self) -> int:
         """Return the `max_delay` in force, in microseconds."""
-        return rule(self.rules, "max_delay")
+        return int(recorded_rules(self.rules)["max_delay"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +134,11 @@ class Ledger:
     def ask(self, statement: str) -> pa.Table:
         """Return the answer to a statement over the table `ledger`."""
         with reading(self.location, "ledger"):
-            stream = QueryBuilder().register("ledger", self.table).execute(statement)
-            return pa.RecordBatchReader.from_stream(stream).read_all()
+            return self._execute(statement).read_all()
 
     def everything(self, without: str) -> pa.RecordBatchReader:
         """Return a reader over the rows of all states, without one column; it reads piece by piece on demand."""
-        statement = f"SELECT * EXCEPT ({without}) FROM ledger"  # noqa: S608 - a column that we name
-        return pa.RecordBatchReader.from_stream(QueryBuilder().register("ledger", self.table).execute(statement))
+        return self._execute(f"SELECT * EXCEPT ({without}) FROM ledger")  # noqa: S608 - a column that we name
 
     def _stream(
         self, states: str | tuple[str, ...], columns: str, where: str, rest: str = "", then: str = "true"
@@ -150,8 +148,10 @@ class Ledger:
         statement = ["SELECT", columns, "FROM ledger WHERE state IN (", among, ") AND (", where, ")", rest]
         if then != "true":
             statement = ["SELECT * FROM (", *statement, ") WHERE", then]
-        stream = QueryBuilder().register("ledger", self.table).execute(" ".join(statement))
-        return pa.RecordBatchReader.from_stream(stream)
+        return self._execute(" ".join(statement))
+
+    def _execute(self, statement: str) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_stream(QueryBuilder().register("ledger", self.table).execute(statement))
 
     @property
     def raw(self) -> bool:
@@ -244,11 +244,6 @@ def accepted_versions(ledger: Ledger) -> tuple[int, ...]:
     return tuple(rows["depot_version"].to_pylist())
 
 
-def rule(rules: str | None, name: str) -> int:
-    """Return one of the rules that a ledger recorded. Raises TableRefused if they are not valid."""
-    return int(recorded_rules(rules)[name])
-
-
 def recorded_rules(rules: str | None) -> dict[str, Any]:
     """Return the rules that a ledger recorded, durations in microseconds. Raises TableRefused if they are not valid."""
     try:
@@ -264,6 +259,11 @@ def within(first: str, last: str, begin: int | None, end: int | None) -> str:
     bounds = ((first, "<", end), (last, ">=", begin))
     conditions = [f"CAST({name} AS BIGINT) {compare} {bound:d}" for name, compare, bound in bounds if bound is not None]
     return f"({' AND '.join(conditions) or 'true'})"
+
+
+def equal(columns: Mapping[str, str | None]) -> str:
+    """Return the SQL condition that columns have the given values; None: any value."""
+    return " AND ".join(f"{name} = {quoted(value)}" for name, value in columns.items() if value is not None) or "true"
 
 
 def quoted(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from windrow.errors import NotFound
 from windrow.model import durations, tables
 from windrow.model.timestamps import time_text
-from windrow.reading.delta import Ledger, open_ledger, quoted, within
+from windrow.reading.delta import Ledger, equal, open_ledger, quoted, within
 from windrow.reading.values import records
 
 IDLE_TIMEOUT = 10_000_000
@@ -48,7 +48,7 @@ def batches(
     """
     book = open_ledger(ledger)
     begin = None if begin is None else begin + 1  # the end of a window is not inside
-    where = f"{_filter(key=key, source=source)} AND {within('window_start', 'window_end', begin, end)}"
+    where = f"{equal({'key': key, 'source': source})} AND {within('window_start', 'window_end', begin, end)}"
     order = "ORDER BY window_start, id" if state == "open" else "ORDER BY window_start DESC, id"
     chosen = records(book.rows(state, f"id, {START} AS start", where, f"{order} LIMIT {limit:d}"))
     if not chosen:
@@ -87,7 +87,8 @@ def rejections(
     """
     order = f"ORDER BY microbatch DESC, received_at DESC NULLS LAST, id LIMIT {limit:d}"
     book = open_ledger(ledger)
-    where = f"{_filter(key=key, reason=reason, source=source)} AND {within('event_time', 'event_time', begin, end)}"
+    same = equal({"key": key, "reason": reason, "source": source})
+    where = f"{same} AND {within('event_time', 'event_time', begin, end)}"
     return records(book.rows("rejected", _rejected(book), where, order))
 
 
@@ -99,11 +100,6 @@ def _rejected(book: Ledger) -> str:
 
 def _read(book: Ledger, states: str | tuple[str, ...], where: str, order: str = "") -> list[dict[str, Any]]:
     return records(book.rows(states, ", ".join(tables.BATCH), where, order))
-
-
-def _filter(**columns: str | None) -> str:
-    conditions = [f"{name} = {quoted(value)}" for name, value in columns.items() if value is not None]
-    return " AND ".join(conditions) or "true"
 
 
 def nearest_batch(book: Ledger, where: str, at: int) -> str:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
 from windrow.errors import NotFound
-from windrow.reading.delta import Ledger, open_ledger, quoted, recorded_rules, within
+from windrow.reading.delta import Ledger, equal, open_ledger, recorded_rules, within
 
 SIZES = ("source", "state", "opened_by", "close_reason", "message_count", "bytes")
 MESSAGE = (
@@ -58,8 +58,10 @@ def distribution(
     """
     book = open_ledger(ledger)
     rules = recorded_rules(book.progress().rules)
-    asked = [f"{name} = {quoted(value)}" for name, value in (("key", key), ("source", source)) if value is not None]
-    in_batches, refused = (" AND ".join([*asked, within(column, column, begin, end)]) for column in TIMES)
+    asked = equal({"key": key, "source": source})
+    in_batches, refused = (
+        f"{asked} AND {within(column, column, begin, end)}" for column in ("window_start", "event_time")
+    )
     sizes = plain(book.rows(("open", "closed"), ", ".join(SIZES), in_batches))
     refusing = plain(book.rows("rejected", "DISTINCT source", refused))
     if not sizes.num_rows + refusing.num_rows:
@@ -67,9 +69,11 @@ def distribution(
     sources = pa.concat_tables([sizes.select(["source"]), refusing])["source"]
     by = "source" if pc.count_distinct(sources).as_py() > 1 else "type"
     accepted, waits = _accepted(book, in_batches, by)
+    content = "source, type, reason, event_time, received_at"
+    rejected = (_delays(one, by, one["reason"]) for one in _pieces(book, "rejected", content, refused))
     return Distribution(
         sizes=sizes,
-        delays=_sum(pa.concat_tables([*accepted, *_rejected(book, refused, by)])),
+        delays=_sum(pa.concat_tables([*accepted, *rejected])),
         waits=waits,
         by=by,
         max_delay_us=rules["max_delay"],
@@ -77,56 +81,39 @@ def distribution(
     )
 
 
-TIMES = ("window_start", "event_time")
-
-
 def _accepted(book: Ledger, where: str, by: str) -> tuple[list[pa.Table], pa.Table]:
     """Count the messages in batches by delay, and those in closed ones by wait."""
     delays, waits = [DELAYS.empty_table()], [WAITS.empty_table()]
     for messages in _pieces(book, ("open", "closed"), MESSAGE, where):
-        delays.append(_delays(messages, by, pa.scalar("accepted")))
+        delays.append(_delays(messages, by, pa.repeat("accepted", messages.num_rows)))
         closed = messages.filter(pc.is_valid(messages["closed_at"]))
-        wait = {"wait_ms": _milliseconds(closed, "received_at", "closed_at"), "messages": _ones(closed)}
+        wait = {"wait_ms": _milliseconds(closed, "received_at", "closed_at"), "messages": pa.repeat(1, closed.num_rows)}
         waits.append(_sum(pa.table(wait)))
     return delays, _sum(pa.concat_tables(waits))
 
 
-def _rejected(book: Ledger, where: str, by: str) -> Iterator[pa.Table]:
-    """Count the rejected messages by delay."""
-    for messages in _pieces(book, ("rejected",), "source, type, reason, event_time, received_at", where):
-        yield _delays(messages, by, messages["reason"])
-
-
-def _pieces(book: Ledger, states: tuple[str, ...], columns: str, where: str) -> Iterator[pa.Table]:
+def _pieces(book: Ledger, states: str | tuple[str, ...], columns: str, where: str) -> Iterator[pa.Table]:
     for piece in book.pieces(states, columns, where):
         yield plain(pa.Table.from_batches([piece]))
 
 
-def _delays(messages: pa.Table, by: str, outcome: pa.Scalar | pa.ChunkedArray) -> pa.Table:
+def _delays(messages: pa.Table, by: str, outcome: pa.Array | pa.ChunkedArray) -> pa.Table:
     """Count messages by delay; those that lack one of both times are left out."""
     known = pc.and_(pc.is_valid(messages["event_time"]), pc.is_valid(messages["received_at"]))
-    timed = messages.append_column("outcome", _column(outcome, messages.num_rows)).filter(known)
+    timed = messages.append_column("outcome", outcome).filter(known)
     columns = {
         "name": pc.fill_null(timed[by], ""),
         "outcome": timed["outcome"],
         "delay_ms": _milliseconds(timed, "event_time", "received_at"),
-        "messages": _ones(timed),
+        "messages": pa.repeat(1, timed.num_rows),
     }
     return _sum(pa.table(columns))
-
-
-def _column(value: pa.Scalar | pa.ChunkedArray, count: int) -> pa.Array | pa.ChunkedArray:
-    return pa.repeat(value, count) if isinstance(value, pa.Scalar) else value
 
 
 def _milliseconds(table: pa.Table, first: str, last: str) -> pa.Array:
     """Return the whole milliseconds from one time to another, floored."""
     span = pc.subtract(table[last].cast(pa.int64()), table[first].cast(pa.int64()))
     return pa.array(np.floor_divide(span.to_numpy(), 1_000))
-
-
-def _ones(table: pa.Table) -> pa.Array:
-    return pa.array(np.ones(table.num_rows, np.int64))
 
 
 def _sum(counts: pa.Table) -> pa.Table:

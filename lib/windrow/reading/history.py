@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import plain
 from windrow.errors import NotFound
 from windrow.model.messages import microseconds
-from windrow.reading.delta import Ledger, open_ledger
+from windrow.reading.delta import Ledger, open_ledger, within
 
 RECORDED = (
     "microbatch, attempt, kind, messages_read AS messages, accepted, rejected, opened, closed, depot_version, "
@@ -32,9 +32,8 @@ def history(ledger: str, begin: int | None = None, end: int | None = None) -> pa
     microbatch, TableMissing, TableRefused.
     """
     book = open_ledger(ledger)
-    bounds = ((">=", begin), ("<", end))
-    within = [f"CAST(started_at AS BIGINT) {compare} {bound:d}" for compare, bound in bounds if bound is not None]
-    rows = plain(book.rows("microbatch", RECORDED, " AND ".join(within) or "true", "ORDER BY microbatch"))
+    bounded = within("started_at", "started_at", begin, end)
+    rows = plain(book.rows("microbatch", RECORDED, bounded, "ORDER BY microbatch"))
     if not rows.num_rows:
         raise NotFound("the ledger has no microbatch in this range", "Choose an earlier --from, or run `windrow run`.")
     newest, oldest = _lags(rows)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -45,7 +43,10 @@ def waiting_versions(depot: DepotTable, read: int) -> Waiting:
         return Waiting(0, 0, None, None)
     found = history(depot, read + 1) if isinstance(depot, DeltaTable) else depot.history(read + 1)
     commits = {int(commit["version"]): commit for commit in found}
-    counts = {version: _brought(commits.get(version, {})) for version in range(read + 1, depot.version() + 1)}
+    counts = {}  # what each version brought: a deletion nothing, other commits None if they do not say
+    for version in range(read + 1, depot.version() + 1):
+        commit = commits.get(version, {})
+        counts[version] = 0 if commit.get("operation") == "DELETE" else rows_added(commit)
     changed = min((version for version, commit in commits.items() if changes_rows(commit)), default=None)
     filled = {version: count for version, count in counts.items() if count != 0}
     if not filled:
@@ -109,7 +110,3 @@ def kept(table: DeltaTable | TableLog) -> str | None:
 def _files(table: DeltaTable, prefix: str) -> set[str]:
     paths = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()["path"].to_pylist()
     return {path for path in paths if path.startswith(prefix)}
-
-
-def _brought(commit: Mapping[str, Any]) -> int | None:
-    return 0 if commit.get("operation") == "DELETE" else rows_added(commit)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from windrow.batching.rules import in_words
 from windrow.delta.locations import local_path
 from windrow.delta.table import open_table
 from windrow.errors import TableMissing
-from windrow.model import durations
 from windrow.model.timestamps import time_text
 from windrow.model.warn import WarnPart
 from windrow.reading.delta import (
@@ -63,7 +63,7 @@ def status(depot: str, ledger: str, now: int, limits: WarnPart | None = None) ->
         depot=state,
         ledger=LedgerFigures(ledger, book.version, progress.start_from, progress.paused),
         lag=lag,
-        rules=_in_words(progress.rules),
+        rules=in_words(recorded_rules(progress.rules)),
         clocks=clocks,
         open=_open(book, progress.max_delay_us, now),
         closed=ClosedBatches(**_one(book, "closed", BATCHES)),
@@ -93,15 +93,8 @@ def waiting(depot: str, ledger: str) -> int | None:
 
 
 BATCHES = "count(*) AS batches, coalesce(sum(message_count), 0) AS messages"
-TOTALS = "count(*) AS microbatches, " + ", ".join(
-    f"coalesce(sum({column}), 0) AS {name}"
-    for name, column in (
-        ("messages", "messages_read"),
-        ("accepted", "accepted"),
-        ("rejected", "rejected"),
-        ("opened", "opened"),
-        ("closed", "closed"),
-    )
+TOTALS = "count(*) AS microbatches, coalesce(sum(messages_read), 0) AS messages, " + ", ".join(
+    f"coalesce(sum({name}), 0) AS {name}" for name in ("accepted", "rejected", "opened", "closed")
 )
 HISTORY = ", ".join(
     "messages_read AS messages" if name == "messages" else name for name in MicrobatchRow.__dataclass_fields__
@@ -194,14 +187,6 @@ def _needed(book: Ledger, max_delay: int, too_old: tuple[TooOld, ...], limits: W
 def _last(book: Ledger, reached: int) -> tuple[MicrobatchRow, ...]:
     recent = f"microbatch > {reached - LAST_MICROBATCHES}"
     return tuple(MicrobatchRow(**row) for row in records(book.rows("microbatch", HISTORY, recent, "ORDER BY 1 DESC")))
-
-
-def _in_words(rules: str) -> dict[str, Any]:
-    """Return the rules as one writes them in `windrow.toml`."""
-    return {
-        name: durations.text(value) if name in {"window", "max_delay", "max_leap"} else value
-        for name, value in recorded_rules(rules).items()
-    }
 
 
 def _hints(clocks: tuple[SourceClock, ...], too_old: tuple[TooOld, ...]) -> tuple[str, ...]:

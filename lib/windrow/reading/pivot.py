@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import whole
-from windrow.errors import OutputRefused, SettingsError
+from windrow.delta.locations import for_spark, parts, quoted, reference
+from windrow.errors import OutputRefused, SettingsError, TableMissing, TableRefused, first_line
 from windrow.model.payload import name as name_of
+from windrow.model.payload import of_column
 from windrow.model.tables import OF_BATCH, batch_fields
 from windrow.reading.delta import Ledger, recorded_rules
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 OTHERWISE = {"mean": pa.float64(), "count": pa.int64()}  # the others have the type of the numbers
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\z"
@@ -134,6 +140,36 @@ class Pivot:
             return texts.cast(pa.float64())
         except pa.ArrowInvalid:  # one is too large, and infinite
             return pa.array([None if text is None else float(text) for text in texts.to_pylist()], pa.float64())
+
+
+def create_pivot_view(spark: SparkSession, ledger: str, view: str, types: Sequence[str] | None = None) -> None:
+    """Create or replace a view with a row for each closed batch and a column for each type (see `reading.pivot`).
+
+    `ledger` is a path or a name in a catalog. A `view` without a dot is temporary, with one it is in a catalog. The
+    types are those in the closed batches unless given; call the function again for new ones. Raises TableMissing,
+    OutputRefused if payloads are no numbers, TableRefused if Spark refuses the view.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    table = reference(for_spark(ledger))
+    try:
+        frame = spark.table(table)
+        payload = of_column(pa.schema([("payload", to_arrow_type(frame.schema["payload"].dataType))]))
+        kept = frame.where("state = 'microbatch' AND get_json_object(rules, '$.repeats') = 'keep'")
+        repeats = bool(kept.select("id").limit(1).collect())
+        if types is None:
+            found = frame.where("state = 'closed'").selectExpr("explode(messages.type)").distinct().collect()
+            types = sorted((row[0] for row in found), key=str.encode)
+    except (PySparkException, KeyError) as error:
+        raise TableMissing(f"there is no ledger at {ledger}", "Give its path, or its name in a catalog.") from error
+    query = Pivot(once(types), payload, repeats).query(table)
+    try:
+        spark.sql(f"CREATE OR REPLACE {'' if '.' in view else 'TEMPORARY '}VIEW {quoted(*parts(view))} AS {query}")
+    except PySparkException as error:
+        raise TableRefused(
+            f"the view {view} cannot be created: {first_line(error)}", "Give it another name."
+        ) from error
 
 
 FIGURES = {

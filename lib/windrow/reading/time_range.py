@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from windrow.errors import NotFound
 from windrow.model import tables
-from windrow.reading.delta import Ledger, open_ledger, quoted, within
+from windrow.reading.delta import Ledger, equal, open_ledger, within
 
 MESSAGES = "sum(CASE state WHEN 'rejected' THEN 1 ELSE message_count END)"
 
@@ -40,8 +40,8 @@ def time_range(
     in_batches = within("window_start", "timeout", begin, end)
     arrived = "coalesce(processing_time, received_at)"
     refused = within(f"least(event_time, {arrived})", f"greatest(event_time, {arrived})", begin, end)
-    asked = [f"{name} = {quoted(value)}" for name, value in (("key", key), ("source", source)) if value is not None]
-    there = " AND ".join([f"CASE state WHEN 'rejected' THEN {refused} ELSE {in_batches} END", *asked])
+    asked = equal({"key": key, "source": source})
+    there = f"CASE state WHEN 'rejected' THEN {refused} ELSE {in_batches} END AND {asked}"
     busiest = book.rows(
         ("open", "closed", "rejected"),
         f"source, key, {MESSAGES} AS messages, count(*) OVER () AS streams",
@@ -50,7 +50,7 @@ def time_range(
     ).to_pylist()
     if not busiest:
         raise _nothing(key, source, bounded=begin is not None or end is not None)
-    among = " OR ".join(f"source = {quoted(row['source'])} AND key = {quoted(row['key'])}" for row in busiest)
+    among = " OR ".join(equal({name: row[name] for name in ("source", "key")}) for row in busiest)
     batches, rejected = (pa.schema(fields(book.payload)) for fields in (tables.batch_fields, tables.rejected_fields))
     return TimeRange(
         batches=_read(book, ("open", "closed"), batches, f"({among}) AND {in_batches}"),

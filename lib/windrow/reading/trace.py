@@ -15,8 +15,8 @@ from typing import Any, Literal
 from windrow.errors import UsageError
 from windrow.model import tables
 from windrow.model.timestamps import time_text
-from windrow.reading.arrivals import CONTENT, arrivals, equal, not_found
-from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger, quoted
+from windrow.reading.arrivals import CONTENT, arrivals, not_found
+from windrow.reading.delta import Ledger, Progress, equal, open_depot, open_ledger, quoted
 from windrow.reading.details import nearest_batch
 from windrow.reading.reasons import Refused, Why, explain
 from windrow.reading.values import records

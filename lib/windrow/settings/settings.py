@@ -13,13 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import (
-    Field,
-    PrivateAttr,
-    SecretStr,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, PrivateAttr, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as SourceError
 
@@ -351,6 +345,10 @@ def _require_places(depot: str, ledger: str) -> None:
         raise SettingsError(f"depot {depot!r} and ledger {ledger!r} overlap", "Give each a separate directory.")
 
 
+def _known_names() -> set[str]:
+    return {".".join(variable.removeprefix(PREFIX).lower().split("__")) for variable in _known_variables()}
+
+
 def _known_variables() -> set[str]:
     names = set()
     for name, field in Settings.model_fields.items():
@@ -364,8 +362,7 @@ def _known_variables() -> set[str]:
 def _refuse_unknown_names(content: Mapping[str, Any]) -> None:
     for name in content:
         if name not in Settings.model_fields:
-            known = {".".join(variable.removeprefix(PREFIX).lower().split("__")) for variable in _known_variables()}
-            error = SettingsError(f"unknown setting {name!r}", _nearest(name, known))
+            error = SettingsError(f"unknown setting {name!r}", _nearest(name, _known_names()))
             error.setting = (name,)
             raise error
 
@@ -389,16 +386,12 @@ def _settings_error(error: ValidationError, among: Iterable[str] | None = None) 
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        known = {".".join(variable.removeprefix(PREFIX).lower().split("__")) for variable in _known_variables()}
-        found = SettingsError(f"unknown setting {name!r}", _nearest(name, set(among or known)))
+        found = SettingsError(f"unknown setting {name!r}", _nearest(name, set(among or _known_names())))
     else:
         message = first["msg"].removeprefix("Value error, ")
         place = first["loc"] or ("",)
-        secret = {"storage", "properties"} & set(place) or place[-1] in {
-            "password",
-            "mqtt",
-            "kafka",
-        }  # the message must not show one
+        # The message must not show a secret.
+        secret = {"storage", "properties"} & set(place) or place[-1] in {"password", "mqtt", "kafka"}
         value = "" if secret or isinstance(first["input"], Mapping) else f" = {first['input']!r}"
         text = f"{name}{value}: {message}" if name else message
         found = SettingsError(text, "See `windrow init` for an example with all settings.")

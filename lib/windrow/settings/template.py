@@ -1,17 +1,20 @@
-"""Write the commented `windrow.toml` of `windrow init`, from the definitions of the settings."""
+"""Write settings as in `windrow.toml`: the commented file of `windrow init`, and each value with its origin."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from textwrap import indent
 from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
 from windrow.formats.part import FormatPart
-from windrow.settings.settings import Settings
+from windrow.settings.file import holds, read_file, variable_of
+from windrow.settings.settings import FILE, Settings
 
 DEPOT = """\
 # A depot of your own, with other columns: write this instead of depot = "..." above.
@@ -26,34 +29,34 @@ DEPOT = """\
 # payload = "to_json(struct(*))"    # the whole row
 """
 
-COLUMNS = """\
+# What stands there instead of a table without values.
+EXAMPLES = {
+    "ingest.columns": """\
 # Files: expressions (Spark SQL) over their columns; a column left out maps to its own name.
 # [ingest.columns]
 # source = "split_part(topic, '/', 2)"
 # key = "split_part(topic, '/', 2)"
 # type = "topic"
-"""
-
-STORAGE = """\
+""",
+    "storage": """\
 # Object stores: options that the environment lacks; see docs/howto/storage.md.
 # [storage]
 # AWS_ENDPOINT_URL = "https://s3.example.com"
 # AWS_REGION = "eu-central-1"
-"""
-
-TABLE_PROPERTIES = """\
+""",
+    "table_properties": """\
 # Delta properties of tables that Spark creates; they override Windrow's own. See docs/platforms.md.
 # [table_properties]
 # "delta.enableDeletionVectors" = "true"
-"""
-
-PROPERTIES = """\
+""",
+    "kafka.properties": """\
 # Kafka: properties of librdkafka, for TLS and passwords; see docs/howto/kafka.md.
 # [kafka.properties]
 # "security.protocol" = "SASL_SSL"
 # "sasl.mechanism" = "SCRAM-SHA-512"
 # "sasl.username" = "windrow"
-"""
+""",
+}
 
 FIELDS = {"ts": "timestamp[us]", "device": "string", "value": "float64"}
 
@@ -65,23 +68,18 @@ def settings_file(settings: Settings) -> str:
         value = getattr(settings, name)
         if name == "depot_columns":
             tables.append(_depot(settings))
-        elif name == "ingest":
-            tables.append("\n".join(["[ingest]", _line(value, "chunk_bytes"), _line(value, "commit_bytes")]) + "\n")
-            tables.append(_columns("ingest.columns", value.columns) or COLUMNS)
-        elif name == "storage":
-            tables.append(_columns("storage", dict.fromkeys(value, "***")) or STORAGE)
-        elif name == "table_properties":
-            tables.append(_columns(name, value) or TABLE_PROPERTIES)
-        elif name == "kafka":
-            plain = [inner for inner in type(value).model_fields if inner != "properties"]
-            tables.append("\n".join(["[kafka]", *(_line(value, inner) for inner in plain)]) + "\n")
-            tables.append(_columns("kafka.properties", dict.fromkeys(value.properties, "***")) or PROPERTIES)
         elif name == "format":
             tables.append(_format(value))
         elif name == "depot" and settings.depot_columns:
             continue
         elif isinstance(value, BaseModel):
-            tables.append("\n".join([f"[{name}]", *(_line(value, inner) for inner in type(value).model_fields)]) + "\n")
+            fields = {inner: getattr(value, inner) for inner in type(value).model_fields}
+            plain = [_line(value, inner) for inner, given in fields.items() if not isinstance(given, Mapping)]
+            tables.append("\n".join([f"[{name}]", *plain]) + "\n")
+            inside = {f"{name}.{inner}": given for inner, given in fields.items() if isinstance(given, Mapping)}
+            tables += [_columns(section, given) or EXAMPLES[section] for section, given in inside.items()]
+        elif isinstance(value, Mapping):
+            tables.append(_columns(name, value) or EXAMPLES[name])
         else:
             top.append(_line(settings, name))
     return "\n".join(["# Windrow's settings. Environment: WINDROW_RULES__WINDOW=10s. Flags win.", *top, ""]) + (
@@ -128,3 +126,37 @@ def _depot(settings: Settings) -> str:
 def _columns(section: str, columns: Mapping[str, Any]) -> str:
     lines = [f"{_key(name)} = {literal(value)}" for name, value in columns.items()]
     return "\n".join([f"[{section}]", *lines]) + "\n" if columns else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """The effective value of a setting, written as in `windrow.toml`, and where it came from."""
+
+    name: str
+    value: str
+    origin: str
+
+
+def effective(file: str | Path | None = None, **flags: Any) -> list[Effective]:
+    """Return every setting. Raises the errors of `Settings.load`."""
+    values = Settings.load(file, **flags).model_dump()
+    path = Path(file or FILE)
+    content = read_file(path) if file is not None or path.exists() else {}
+    return [Effective(".".join(name), text, _origin(name, flags, content, path)) for name, text in _values(values)]
+
+
+def _origin(name: tuple[str, ...], flags: Mapping[str, Any], content: Mapping[str, Any], path: Path) -> str:
+    if holds(flags, name):
+        return f"flag --{'-'.join(name)}".replace("_", "-")
+    if (variable := variable_of(name)) is not None:
+        return f"variable {variable}"
+    return str(path) if holds(content, name) else "default"
+
+
+def _values(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the name of each setting, part by part, and its value."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _values(value, (*above, name))
+        else:
+            yield (*above, name), literal(value)

@@ -17,15 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import TIME
-from windrow.formats.format import Format
+from windrow.formats.format import Format, format_of
 from windrow.formats.part import FormatPart
 from windrow.formats.raw.byte_counts import Volume
-from windrow.formats.raw.columns import placed
-from windrow.formats.raw.partial import SCHEMA
-from windrow.formats.raw.passes import Rests, parse_bodies
+from windrow.formats.raw.source import SCHEMA
+from windrow.formats.raw.spans import with_places
 from windrow.formats.raw.stage import Staged, stage
-from windrow.formats.raw.two_passes import Plan, can_spread, summarise
-from windrow.formats.settings import format_of
+from windrow.formats.raw.two_passes import Plan, Rests, can_spread, parse_bodies, summarise
 from windrow.model import tables
 from windrow.model.chunks import RAW
 from windrow.model.commits import VERSION
@@ -216,7 +214,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 def in_two_passes(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
     """Stage rows as executors and the driver do it together, each row by itself."""
     apart = [rows.slice(at, 1) for at in range(max(1, rows.num_rows))]
-    columns = placed(format_.parser.schema)
+    columns = with_places(format_.parser.schema)
     summaries = pa.concat_tables([summarise(row, format_) for row in apart])
     plan = Plan.of(summaries, partial, format_)
     parsed, rests = parsed_by(plan, apart, format_)
@@ -239,7 +237,7 @@ def in_two_passes(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
 
 def parsed_by(plan: Plan, apart: list[pa.Table], format_: Format) -> tuple[pa.Table, Rests]:
     """Return what the second pass gives, and the rests among it."""
-    columns = placed(format_.parser.schema)
+    columns = with_places(format_.parser.schema)
     parsed = pa.concat_tables([parse_bodies(row, plan.bodies, format_, columns) for row in apart])
     return parsed, Rests.of(pa.Table.from_struct_array(parsed["rest"].drop_null()))
 

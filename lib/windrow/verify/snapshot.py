@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import plain
 from windrow.errors import NotFound, TableUnreadable, WindrowError, first_line
 from windrow.model.tables import RAW_REJECTED
-from windrow.reading.delta import Ledger, Progress, open_ledger, recorded_rules, rule
+from windrow.reading.delta import Ledger, Progress, open_ledger, recorded_rules
 from windrow.verify.columns import MESSAGE, Ints, as_messages, exploded, numbers
 from windrow.verify.raw.held import RawRows, of_messages, read_raw
 
@@ -60,12 +60,12 @@ class Snapshot:
     def rules(self, name: str) -> Ints:
         """Return a rule as the history recorded it, one value for each microbatch."""
         recorded = pc.fill_null(self.history["rules"], "").combine_chunks().dictionary_encode()
-        values = [rule(text, name) for text in recorded.dictionary.to_pylist()]
+        values = [int(recorded_rules(text)[name]) for text in recorded.dictionary.to_pylist()]
         return np.array(values, np.int64)[recorded.indices.to_numpy()]
 
     def in_force(self, name: str) -> int:
         """Return a rule that is in force."""
-        return rule(self.progress.rules, name)
+        return int(recorded_rules(self.progress.rules)[name])
 
     @property
     def repeats_kept_from(self) -> int:

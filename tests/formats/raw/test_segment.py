@@ -2,9 +2,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windrow.formats.format import format_of
 from windrow.formats.part import FormatPart
 from windrow.formats.raw.source import located
-from windrow.formats.settings import format_of
 
 FORMAT = format_of(FormatPart(type="csv", fields={"a": "string"}, header=False))
 

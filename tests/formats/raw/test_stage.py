@@ -14,14 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.formats.format import Format, Header
+from windrow.formats.format import Format, Header, format_of
 from windrow.formats.framing import DelimitedFraming
 from windrow.formats.grammar import delimited
 from windrow.formats.part import FormatPart
-from windrow.formats.raw.partial import SCHEMA
+from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.stage import stage
 from windrow.formats.records import REJECTS, HeaderRefused, Parsed, Records
-from windrow.formats.settings import format_of
 from windrow.testing.formats import RawLedger, chunks, cut
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.formats.raw.test_stage import TEXT, csv, with_header
 from windrow.errors import BrokenPromise
-from windrow.formats.raw.partial import SCHEMA
+from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.stage import stage
 from windrow.formats.raw.two_passes import Plan, cut_chunks, summarise
 from windrow.testing.formats import RawLedger, chunks, comparable, cut, in_two_passes, parsed_by
@@ -55,7 +55,7 @@ def test_plain_way():
     rows = chunks([data[at : at + 1_000] for at in range(0, len(data), 1_000)])
     plan = Plan.of(summarise(rows, csv()), SCHEMA.empty_table(), csv())
     assert plan.others == frozenset()
-    rests = [rest for part in cut_chunks(rows, plan.bodies, csv()) for _, rest in part.rests]
+    rests = [rest["content"] for _, outside in cut_chunks(rows, plan.bodies, csv()) for rest in outside]
     assert sum(map(len, rests)) < 30 * rows.num_rows
 
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from tests.clocks import NOW
 from windrow.errors import ExpressionError, FileUnreadable, OutputRefused, SettingsError
-from windrow.formats.raw.partial import SCHEMA
+from windrow.formats.format import format_of
+from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.stage import stage
-from windrow.formats.settings import format_of
-from windrow.ingest.format_check import Check, Checked, shown, source
+from windrow.ingest.format_check import Check, Checked, shown
 from windrow.ingest.format_check import trial as trial_module
 from windrow.model.chunks import Chunk, rows
 from windrow.settings.settings import Settings
@@ -67,7 +67,6 @@ def test_as_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: bytes,
     staged = stage(whole, SCHEMA.empty_table(), format_of(chosen(max_record_bytes=30).format))
     bad = staged.rejects.sort_by("offset").to_pylist()
     with monkeypatch.context() as patched:
-        patched.setattr(source, "PIECE_BYTES", size)
         patched.setattr(trial_module, "PIECE_BYTES", size)
         checked = check(file, rejects=output, max_record_bytes=30)
     assert checked.sample == staged.fields.select(list(FIELDS)).to_pylist()
@@ -85,7 +84,6 @@ def test_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     """
     A file that is five times as large takes no more memory.
     """
-    monkeypatch.setattr(source, "PIECE_BYTES", 16_384)
     monkeypatch.setattr(trial_module, "PIECE_BYTES", 16_384)
 
     def most(lines: int) -> int:
@@ -106,7 +104,6 @@ class TestCodec:
         """
         A file of whole frames is read as what they hold, wherever its pieces end; bytes are counted behind the codec.
         """
-        monkeypatch.setattr(source, "PIECE_BYTES", 7)
         content = HEADER + b"a,1\nb,x\n"
         file = written(tmp_path / "file", gzip.compress(content[:20]) + gzip.compress(content[20:]))
         checked = check(file, codec="gzip")

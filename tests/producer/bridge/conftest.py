@@ -15,7 +15,7 @@ from tests.cli.conftest import windrow
 from tests.producer.bridge.broker import PATIENCE_SECONDS, Broker, Publisher, until
 from tests.producer.conftest import Faults, Gate, faults, gate, messages
 from windrow.producer.bridge.bridge import Bridge
-from windrow.producer.bridge.summary import Counts, Summary
+from windrow.producer.bridge.summary import Summary
 from windrow.settings.settings import Settings
 
 __all__ = ["Faults", "Gate", "faults", "gate", "messages", "windrow"]
@@ -26,14 +26,14 @@ class Running:
     """A bridge in a thread of its own."""
 
     def __init__(self, settings: Settings) -> None:
-        self.counts = Counts()
+        self.counts = Summary("", "", "")
         self.error: BaseException | None = None
         self.summary: Summary | None = None
         self._bridge = Bridge(settings, self._note)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
-    def until(self, condition: Callable[[Counts], bool], what: str) -> None:
+    def until(self, condition: Callable[[Summary], bool], what: str) -> None:
         """Wait until the figures are so."""
         until(lambda: condition(self.counts) or not self._thread.is_alive(), what)
         assert self.error is None, self.error
@@ -57,7 +57,7 @@ class Running:
         self._bridge.stop()
         self._thread.join(PATIENCE_SECONDS)
 
-    def _note(self, counts: Counts) -> None:
+    def _note(self, counts: Summary) -> None:
         self.counts = counts
 
     def _run(self) -> None:

@@ -28,7 +28,7 @@ from tests.producer.conftest import messages
 from windrow.errors import BrokerRefused, OffsetsLost, ProducerFenced, SettingsError
 from windrow.producer.bridge.kafka import KafkaBridge
 from windrow.producer.bridge.partition import Partition
-from windrow.producer.bridge.summary import KafkaCounts, KafkaSummary
+from windrow.producer.bridge.summary import KafkaSummary
 from windrow.settings.settings import Settings
 
 pytestmark = pytest.mark.kafka
@@ -322,7 +322,7 @@ class TestRefusals:
         for number in numbers(9):
             kafka.publish(topic, number * 2_000)
 
-        def remove(counts: KafkaCounts) -> None:
+        def remove(counts: KafkaSummary) -> None:
             if counts.committed == 2:
                 kafka.admin.delete_records([TopicPartition(topic, 0, 8)])[TopicPartition(topic, 0)].result(10)
 
@@ -412,8 +412,8 @@ class TestFence:
         reader.close()
         first = Partition(chosen, topic, 0)
         first.held = records[:2]
-        first.send(KafkaCounts())
-        first.settle(KafkaCounts())
+        first.send(KafkaSummary("", "", ""))
+        first.settle(KafkaSummary("", "", ""))
         other = """if True:
             import sys, pyarrow
             from windrow import Producer
@@ -422,9 +422,9 @@ class TestFence:
         """
         subprocess.run([sys.executable, "-c", other, depot, f"kafka:windrow-bridge:{topic}/0"], check=True)
         first.held = records[2:]
-        first.send(KafkaCounts())
+        first.send(KafkaSummary("", "", ""))
         with pytest.raises(ProducerFenced):
-            first.settle(KafkaCounts())
+            first.settle(KafkaSummary("", "", ""))
         assert payloads(depot) == ["0", "1", "2"]
 
 

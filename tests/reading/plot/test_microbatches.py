@@ -189,6 +189,6 @@ class TestPicture:
         """
         Without altair the error names what to install.
         """
-        monkeypatch.setattr(plot.files, "find_spec", lambda _: None)
+        monkeypatch.setattr(plot.theme, "find_spec", lambda _: None)
         with pytest.raises(MissingExtra, match=r"pip install 'windrow-delta\[plot\]'"):
             drawn(history(1))

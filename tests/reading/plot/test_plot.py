@@ -326,7 +326,7 @@ class TestSave:
         """
         Without altair the error names what to install.
         """
-        monkeypatch.setattr(plot.files, "find_spec", lambda _: None)
+        monkeypatch.setattr(plot.theme, "find_spec", lambda _: None)
         with pytest.raises(MissingExtra, match=r"pip install 'windrow-delta\[plot\]'"):
             plot.timeline(result.batches, result.rejected)
 

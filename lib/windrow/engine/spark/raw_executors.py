@@ -23,14 +23,21 @@ from windrow.engine.raw_slices import FormattedSlice, RawSlice, refused_rows, st
 from windrow.engine.spark.executors import Batches, ExecutorsSlice, with_source
 from windrow.engine.spark.frames import Kept, frame_of
 from windrow.engine.spark.session_settings import configured, knows
-from windrow.formats.format import Format
+from windrow.formats.format import Format, format_of
 from windrow.formats.part import FormatPart
 from windrow.formats.raw.arrived import REQUIRED
 from windrow.formats.raw.byte_counts import Volume
-from windrow.formats.raw.passes import Bodies, Rests, number_name, parse_bodies, parsed_schema
 from windrow.formats.raw.stage import REJECTS, Staged, stage
-from windrow.formats.raw.two_passes import SUMMARIES, Plan, summarise
-from windrow.formats.settings import format_of
+from windrow.formats.raw.two_passes import (
+    SUMMARIES,
+    Bodies,
+    Plan,
+    Rests,
+    number_name,
+    parse_bodies,
+    parsed_schema,
+    summarise,
+)
 from windrow.model.chunks import FIRST, RAW
 from windrow.model.commits import VERSION
 

@@ -13,14 +13,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import read_only, to_numpy, whole
+from windrow.columnar.arrow import counted, read_only, to_numpy, whole
+from windrow.columnar.compiled import ByteArray, Flags, Ints
 from windrow.formats.codecs import CodecError
 from windrow.formats.raw.checksum import checksums
 from windrow.formats.raw.queue import Chunk, Queue
 from windrow.formats.raw.segment import Run
 from windrow.formats.raw.source import BEGIN, CHUNK, RECEIVED_AT, VERSION
-from windrow.formats.texts import ByteArray, Flags, Ints, Texts, gathered
-from windrow.model.chunks import FIRST, RAW
+from windrow.formats.texts import Texts, gathered
+from windrow.model.chunks import FIRST
 
 INVALID = "format_invalid"
 GREATEST = 2**63 - 2  # so that the number of the next chunk is a BIGINT, too
@@ -159,35 +160,24 @@ def invalid_of(rows: pa.Table) -> list[dict[str, Any]]:
     faults = rows.append_column("fault", _faults(rows))
     bad = faults.filter(pc.is_valid(faults["fault"])).sort_by(by)
     found: list[dict[str, Any]] = []
-    details = bad["fault"].to_pylist()
-    for (name, number, content, _, received_at, version), detail in zip(_values(bad), details, strict=True):
-        follows = bool(found) and found[-1]["version"] == version
+    for row in counted(bad).to_pylist():
+        follows = bool(found) and found[-1]["version"] == row["version"]
+        content = row["bytes"] or b""
         found.append(
             {
-                "raw_source": name,
-                "chunk": number,
-                "received_at": received_at,
-                "version": version,
-                "arrived_in": version,
+                "raw_source": row["raw_source"],
+                "chunk": row["sequence"],
+                "received_at": row["received_at"],
+                "version": row["version"],
+                "arrived_in": row["version"],
                 "ordinal": found[-1]["ordinal"] + 1 if follows else 0,
                 "reason": INVALID,
-                "detail": detail,
-                "bytes": len(content or b""),
-                "content": content or b"",
+                "detail": row["fault"],
+                "bytes": len(content),
+                "content": content,
             }
         )
     return found
-
-
-def _values(rows: pa.Table) -> zip[tuple[Any, ...]]:
-    columns = [rows[name] for name in RAW.names] + [rows["version"]]
-    return zip(
-        *(
-            (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
-            for column in columns
-        ),
-        strict=True,
-    )
 
 
 def _faults(rows: pa.Table) -> pa.ChunkedArray:

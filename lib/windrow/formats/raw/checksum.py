@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from windrow.columnar.arrow import read_only
 from windrow.columnar.blocks import eight
-from windrow.columnar.compiled import compiled, inlined
-from windrow.formats.records import ByteArray, Ints
+from windrow.columnar.compiled import ByteArray, Ints, compiled, inlined
 
 PRIME_1, PRIME_2, PRIME_3, PRIME_4, PRIME_5 = (
     np.uint64(prime)

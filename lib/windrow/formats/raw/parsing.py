@@ -16,12 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.columnar.compiled import Ints
 from windrow.errors import FormatFailed, WindrowError
-from windrow.formats.failure import HINT, failed
 from windrow.formats.format import Format
 from windrow.formats.framing import GAP, OPEN, OVERSIZE, DelimitedFraming
+from windrow.formats.installed import HINT, failed
 from windrow.formats.raw.spans import Spans
-from windrow.formats.records import REJECTS, HeaderRefused, Ints, Parsed, Parser, Records
+from windrow.formats.records import REJECTS, HeaderRefused, Parsed, Parser, Records, uniform_rejects
 
 CUT = {
     OVERSIZE: ("format_oversize", "more bytes than max_record_bytes"),
@@ -31,13 +32,9 @@ CUT = {
 MISFRAMED = pa.array(["format_columns", "format_syntax"])  # reasons of a record that may be several
 
 
-# Spans that are not records, and why; `field` is the bad one (NULL: the whole record).
-BAD = pa.schema([("span", pa.int64()), ("reason", pa.string()), ("detail", pa.string()), ("field", pa.string())])
-
-
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The final spans, the fields of the good ones (`span` says which these are), and the bad ones."""
+    """The final spans, the fields of the good ones (`span` says which these are), and the bad ones (`REJECTS`)."""
 
     spans: Spans
     fields: pa.Table
@@ -47,7 +44,9 @@ class Values:
 
 def parse(spans: Spans, format_: Format) -> Values:
     """Parse the spans that are records."""
-    bad = [_uniform(np.flatnonzero(spans.what == what), *why) for what, why in CUT.items()]
+    bad = [
+        uniform_rejects(np.flatnonzero(spans.what == what), reason, None, why) for what, (reason, why) in CUT.items()
+    ]
     tables: list[pa.Table] = [format_.parser.schema.empty_table()]
     rows: list[Ints] = []
     todo = spans.records()
@@ -60,10 +59,10 @@ def parse(spans: Spans, format_: Format) -> Values:
             rows.append(row)
             found.append(refused)
         framing = format_.delimited
-        before = spans.count
+        before = spans.begin.size
         spans = spans if framing is None else _repaired(spans, pa.concat_tables(found), framing)
         bad += found
-        todo = np.arange(before, spans.count)
+        todo = np.arange(before, spans.begin.size)
     span = np.concatenate([np.empty(0, np.int64), *rows])
     order = np.argsort(spans.begin[span], kind="stable")
     fields = pa.concat_tables(tables)
@@ -86,7 +85,7 @@ def _parsed(spans: Spans, chosen: Ints, header: bytes | None, format_: Format) -
     try:
         parser = format_.parser_of(header)
     except HeaderRefused as error:
-        refused = _uniform(chosen, error.reason, f"the header of its source: {error}")
+        refused = uniform_rejects(chosen, error.reason, None, f"the header of its source: {error}")
         return format_.parser.schema.empty_table(), np.empty(0, np.int64), refused
     begin, end = format_.framing.content(spans.buffer, spans.begin[chosen], spans.end[chosen])
     parsed = _whole(parser, Records(spans.buffer, begin, end), format_.limits.type)
@@ -120,13 +119,7 @@ def _refused(rejects: pa.Table, chosen: Ints) -> pa.Table:
     span = pa.array(chosen[rejects["record"].to_numpy()], pa.int64())
     column, detail = rejects["column"], rejects["detail"]
     within = pc.if_else(column.is_valid(), pc.binary_join_element_wise(column, detail, ": "), detail)
-    return pa.table([span, rejects["reason"], within, column], schema=BAD)
-
-
-def _uniform(span: Ints, reason: str, detail: str) -> pa.Table:
-    """Return spans that are bad as a whole, all for one reason."""
-    values = [pa.repeat(pa.scalar(value, pa.string()), span.size) for value in (reason, detail, None)]
-    return pa.Table.from_arrays([pa.array(span, pa.int64()), *values], schema=BAD)
+    return pa.table([span, rejects["reason"], column, within], schema=REJECTS)
 
 
 def _bad_headers(spans: Spans, format_: Format) -> Iterator[pa.Table]:
@@ -134,7 +127,7 @@ def _bad_headers(spans: Spans, format_: Format) -> Iterator[pa.Table]:
         try:
             format_.parser_of(spans.segments[int(spans.segment[span])].columns)
         except HeaderRefused as error:
-            yield _uniform(np.array([span]), error.reason, str(error))
+            yield uniform_rejects(np.array([span]), error.reason, None, str(error))
 
 
 def _repaired(spans: Spans, bad: pa.Table, framing: DelimitedFraming) -> Spans:
@@ -152,13 +145,12 @@ def _repaired(spans: Spans, bad: pa.Table, framing: DelimitedFraming) -> Spans:
         stops += found[1:]
     if not cut:
         return spans
-    shorter = spans.shortened(np.array(cut, np.int64), np.array(ends, np.int64))
-    return shorter.split(np.array(parents, np.int64), np.array(begins, np.int64), np.array(stops, np.int64))
+    return spans.split(np.array(cut), np.array(ends), np.array(parents, np.int64), np.array(begins), np.array(stops))
 
 
 def _of_several_lines(spans: Spans, bad: pa.Table, delimiter: bytes) -> Ints:
     """Return bad spans that may be several records: those with the first byte of a delimiter before their end."""
-    span = bad["span"].filter(pc.is_in(bad["reason"], value_set=MISFRAMED)).to_numpy()
+    span = bad["record"].filter(pc.is_in(bad["reason"], value_set=MISFRAMED)).to_numpy()
     if not span.size:
         return span
     ends = np.append(np.flatnonzero(spans.buffer == delimiter[0]), len(spans.buffer))

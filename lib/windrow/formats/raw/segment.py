@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from windrow.columnar.compiled import ByteArray, Ints
 from windrow.formats.format import Format
 from windrow.formats.framing import GAP, LOST, RECORD, Framed
 from windrow.formats.raw.queue import Missing, Taken
 from windrow.formats.raw.source import BEGIN, OFFSET, VERSION, Pieces, Source, located
-from windrow.formats.records import ByteArray, Ints
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 NO_HEADER = b""  # the header of a source whose first chunk was given up
@@ -103,7 +103,7 @@ def segment(source: Source, run: Run, format_: Format, gap: int | None = None) -
         pieces=pieces,
         begin=framed.begin,
         end=framed.end,
-        what=framed.what.astype(np.int64),
+        what=framed.what,
         version=version,
         header=header,
         columns=source.header,
@@ -160,7 +160,7 @@ def _cut_rest(framed: Framed, length: int) -> Framed:
     if framed.rest == length:
         return framed
     begin, end = np.append(framed.begin, framed.rest), np.append(framed.end, length)
-    return Framed(begin, end, np.append(framed.known, length + 1), np.append(framed.what, np.int8(GAP)), length, LOST)
+    return Framed(begin, end, np.append(framed.known, length + 1), np.append(framed.what, GAP), length, LOST)
 
 
 def _behind(pieces: Pieces, at: int) -> Pieces:

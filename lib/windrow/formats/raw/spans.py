@@ -12,14 +12,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import TIME, read_only
+from windrow.columnar.compiled import ByteArray, Ints
 from windrow.formats.framing import RECORD
 from windrow.formats.raw.segment import Segment
 from windrow.formats.raw.source import BEGIN, Pieces, placed
-from windrow.formats.records import ByteArray, Ints
 from windrow.formats.texts import Texts
 
 CONTENT_BYTES = 1_073_741_824  # of one array; a last span may add as much again
 PLACE = [("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64()), ("received_at", TIME)]
+SIGNED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+}
 
 Number = TypeVar("Number", np.uint8, np.int64)
 
@@ -65,33 +71,24 @@ class Spans:
             headers=np.array(headers, np.int64),
         )
 
-    @property
-    def count(self) -> int:
-        """Return the number of spans."""
-        return int(self.begin.size)
-
     def records(self) -> Ints:
         """Return which spans are records with values, so no headers."""
         held = self.what == RECORD
         held[self.headers] = False
         return np.flatnonzero(held)
 
-    def split(self, parents: Ints, begin: Ints, end: Ints) -> Spans:
-        """Append records, each of which inherits version and segment from its parent span."""
+    def split(self, shortened: Ints, ends: Ints, parents: Ints, begin: Ints, end: Ints) -> Spans:
+        """Move the ends of some spans forward, and append records, each with version and segment of its parent span."""
+        former = self.end.copy()
+        former[shortened] = ends
         return replace(
             self,
             begin=np.append(self.begin, begin),
-            end=np.append(self.end, end),
+            end=np.append(former, end),
             what=np.append(self.what, np.full(begin.size, RECORD)),
             version=np.append(self.version, self.version[parents]),
             segment=np.append(self.segment, self.segment[parents]),
         )
-
-    def shortened(self, spans: Ints, end: Ints) -> Spans:
-        """Move the ends of some spans forward."""
-        ends = self.end.copy()
-        ends[spans] = end
-        return replace(self, end=ends)
 
     def places(self, spans: Ints) -> dict[str, pa.Array]:
         """Return the columns of `PLACE`: where spans begin, and when the chunk that completed each was received."""
@@ -118,6 +115,33 @@ class Spans:
         behind = np.append(np.flatnonzero(segment[1:] != segment[:-1]) + 1, segment.size)[: segment.size]
         names = pa.array([self.segments[number].source for number in segment[behind - 1].tolist()], pa.string())
         return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(pa.array(behind), names))
+
+
+def with_places(fields: pa.Schema) -> pa.Schema:
+    """Return the fields and the position of a record (`PLACE`); a field hides a position column of the same name."""
+    return pa.schema([*fields, *(pa.field(name, type_) for name, type_ in PLACE if name not in fields.names)])
+
+
+def columns_of(fields: pa.Schema) -> pa.Schema:
+    """Return the same columns with types that both engines support.
+
+    Integers are signed, timestamps are in microseconds, times of day are texts, and no list has a fixed length.
+    """
+    return pa.schema([pa.field(field.name, _common(field.type)) for field in with_places(fields)])
+
+
+def _common(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type_):
+        return TIME
+    if pa.types.is_time(type_):
+        return pa.string()
+    if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
+        return pa.list_(_common(type_.value_type))
+    if pa.types.is_map(type_):
+        return pa.map_(pa.string(), _common(type_.item_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(field.name, _common(field.type)) for field in type_])
+    return SIGNED.get(type_, type_)
 
 
 def _concatenate(arrays: Sequence[npt.NDArray[Number]], kind: type[Number]) -> npt.NDArray[Number]:

@@ -7,7 +7,7 @@ chunks nor on microbatches.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,9 @@ from windrow.formats.format import Format
 from windrow.formats.raw.arrived import arrived_of, invalid_of
 from windrow.formats.raw.byte_counts import Volume
 from windrow.formats.raw.parsing import Values, parse
-from windrow.formats.raw.partial import changes, sources_of, table_of
-from windrow.formats.raw.queue import Chunk, Refused, Step, Taken
+from windrow.formats.raw.queue import Refused, Step, Taken
 from windrow.formats.raw.segment import Segment, segment, segments
-from windrow.formats.raw.source import Source
+from windrow.formats.raw.source import Source, changes, sources_of, table_of
 from windrow.formats.raw.spans import Spans
 from windrow.model.commits import VERSION
 
@@ -74,16 +73,13 @@ def stage(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
         if chunks.taken_by(source.queue, format_.limits.remembered_chunks):
             framed.append(segment(source, chunks.run(), format_))
             continue
-        steps = [step for of_version in chunks.by_version() for step in _take(source, of_version, format_)]
+        limits, steps = format_.limits, list[Step]()
+        for of_version in chunks.by_version():
+            steps += source.queue.take(of_version, limits.max_held_bytes, limits.remembered_chunks)
         refused = [one for step in steps if (one := _refusal(step)) is not None]
         rejects += [_refused(name, one) for one in refused]
         framed += segments(source, [step for step in steps if not isinstance(step, Refused)], format_)
     return staged(framed, rejects, touched.values(), partial, format_, read, kept)
-
-
-def _take(source: Source, chunks: list[Chunk], format_: Format) -> Iterator[Step]:
-    limits = format_.limits
-    return source.queue.take(chunks, limits.max_held_bytes, limits.remembered_chunks)
 
 
 def _refusal(step: Step) -> Refused | None:
@@ -118,7 +114,7 @@ def staged(
 def _framed(values: Values, framed: list[Segment]) -> int:
     """Count the bytes of good records, headers and byte-order marks."""
     size = values.spans.end - values.spans.begin
-    bad = values.bad["span"].to_numpy()
+    bad = values.bad["record"].to_numpy()
     return int(size.sum() - size[bad].sum()) + sum(segment.mark for segment in framed)
 
 
@@ -139,7 +135,7 @@ def fields_of(values: Values) -> pa.Table:
 def rejects_of(values: Values) -> pa.Table:
     """Return the bad records as rows of `REJECTS`."""
     spans = values.spans
-    span = values.bad["span"].to_numpy()
+    span = values.bad["record"].to_numpy()
     places = spans.places(span)
     chunk, offset = (places[name].cast(pa.string()) for name in ("chunk", "offset"))
     why = values.bad["detail"].combine_chunks()
@@ -151,7 +147,7 @@ def rejects_of(values: Values) -> pa.Table:
         "detail": pc.binary_join_element_wise("chunk ", chunk, ", offset ", offset, ": ", why, ""),
         "bytes": spans.end[span] - spans.begin[span],
         "content": spans.contents(span),
-        "field": values.bad["field"],
+        "field": values.bad["column"],
     }
     return pa.table({name: columns[name] for name in REJECTS.names}, REJECTS)
 

@@ -19,23 +19,35 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
+from windrow.columnar.compiled import ByteArray, Ints
 from windrow.errors import require
 from windrow.formats.automaton import Automaton, Summary, scan
 from windrow.formats.format import Format
 from windrow.formats.framing import RECORD, DelimitedFraming
 from windrow.formats.raw.arrived import arrived_of
-from windrow.formats.raw.partial import sources_of
+from windrow.formats.raw.parsing import parse
 from windrow.formats.raw.queue import Chunk, Taken
 from windrow.formats.raw.segment import BYTE_ORDER_MARK, Segment, mark_size, segments
-from windrow.formats.raw.source import Source
-from windrow.formats.raw.stage import Staged, staged
+from windrow.formats.raw.source import Source, sources_of
+from windrow.formats.raw.spans import Spans
+from windrow.formats.raw.stage import REJECTS, Staged, fields_of, rejects_of, staged
+from windrow.model.commits import VERSION
 
 PLAIN = pa.list_(pa.int64())
+Bodies = Mapping[str, Mapping[tuple[int, int], "Body"]]  # by source; by number and the version that brought the chunk
 SUMMARIES = pa.schema(
     [
         ("raw_source", pa.string()), ("sequence", pa.int64()), ("last", pa.bool_()), ("received_at", pa.int64()),
         ("version", pa.int64()), ("digest", pa.binary()), ("mark", pa.int64()), ("after", PLAIN), ("first", PLAIN),
         ("final", PLAIN), ("head", pa.binary()),
+    ]
+)  # fmt: skip
+
+
+RESTS = pa.schema(
+    [
+        ("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64()), ("content", pa.binary()),
+        ("oversize", pa.bool_()),
     ]
 )  # fmt: skip
 
@@ -47,19 +59,6 @@ class Body(NamedTuple):
     end: int
     version: int
     header: bytes | None
-
-
-class CutChunk(NamedTuple):
-    """A chunk cut into the records of its body, and the bytes before and after it with their offsets in the chunk.
-
-    `oversize` says that a record of the body is too long, so that the source must go through the ordinary stage.
-    """
-
-    source: str
-    chunk: Chunk
-    segment: Segment | None
-    rests: list[tuple[int, bytes]]
-    oversize: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,8 @@ def plan_source(source: Source, rows: list[Mapping[str, Any]], format_: Format) 
     header = _header(source, steps, format_)
     if header is None and format_.header is not None:
         return None
-    states = scan([_summary_of(row) for row in steps], source.state)
+    columns = ([np.array(row[name], np.int64) for name in ("after", "first", "final")] for row in steps)
+    states = scan([Summary(*summary) for summary in columns], source.state)
     bodies: dict[tuple[int, int], Body] = {}
     length = len(source.rest)
     for step, row, state in zip(taken, steps, states, strict=False):
@@ -170,32 +170,31 @@ def _header(source: Source, steps: list[Mapping[str, Any]], format_: Format) -> 
     return buffer[begin[0] : end[0]].tobytes()
 
 
-def _summary_of(row: Mapping[str, Any]) -> Summary:
-    after, first, final = (np.array(row[name], np.int64) for name in ("after", "first", "final"))
-    return Summary(after, first, final)
-
-
 def cut_chunks(
-    rows: pa.Table, planned: Mapping[str, Mapping[tuple[int, int], Body]], format_: Format
-) -> Iterator[CutChunk]:
-    """Cut the chunks of the sources whose bodies are planned."""
-    for name, chunks in arrived_of(rows, format_.decode).items():
-        bodies = planned.get(name)
-        if bodies is None:
-            continue
-        for chunk in chunks:
-            yield _cut_chunk(name, chunk, bodies.get((chunk.number, chunk.version)), format_)
+    rows: pa.Table, planned: Bodies, format_: Format
+) -> Iterator[tuple[Segment | None, list[dict[str, Any]]]]:
+    """Cut the chunks of planned sources: yield the records of each body, and the bytes outside it as `RESTS`.
 
-
-def _cut_chunk(name: str, chunk: Chunk, body: Body | None, format_: Format) -> CutChunk:
-    if body is None:
-        return CutChunk(name, chunk, None, [(0, bytes(chunk.content))], oversize=False)
+    `oversize` says that a record of the body is too long, so that the source must go through the ordinary stage.
+    """
     framing = _delimited(format_)
-    buffer = np.frombuffer(chunk.content, np.uint8)[body.begin : body.end]
-    found = framing.automaton.follow(buffer, 0, 0, 0, framing.max_record_bytes)
-    rests = [(0, bytes(chunk.content[: body.begin])), (body.end, bytes(chunk.content[body.end :]))]
-    ends = found.ends
-    segment = Segment(
+    for name, chunks in arrived_of(rows, format_.decode).items():
+        for chunk in chunks if name in planned else ():
+            body = planned[name].get((chunk.number, chunk.version))
+            rest = {"raw_source": name, "chunk": chunk.number, "oversize": False}
+            if body is None:
+                yield None, [rest | {"offset": 0, "content": bytes(chunk.content)}]
+                continue
+            buffer = np.frombuffer(chunk.content, np.uint8)[body.begin : body.end]
+            found = framing.automaton.follow(buffer, 0, 0, 0, framing.max_record_bytes)
+            rest["oversize"] = found.at < len(buffer)
+            outside = ((0, chunk.content[: body.begin]), (body.end, chunk.content[body.end :]))
+            rests = [rest | {"offset": offset, "content": bytes(content)} for offset, content in outside]
+            yield _segment(name, chunk, body, buffer, found.ends), rests
+
+
+def _segment(name: str, chunk: Chunk, body: Body, buffer: ByteArray, ends: Ints) -> Segment:
+    return Segment(
         source=name,
         buffer=buffer,
         pieces=np.array([[0, chunk.number, body.begin, chunk.received_at, body.version]], np.int64),
@@ -207,7 +206,40 @@ def _cut_chunk(name: str, chunk: Chunk, body: Body | None, format_: Format) -> C
         columns=body.header,
         mark=0,
     )
-    return CutChunk(name, chunk, segment, rests, oversize=found.at < len(buffer))
+
+
+def parsed_schema(columns: pa.Schema) -> pa.Schema:
+    """Return the columns of the result of the second pass, for records with these columns.
+
+    Each row is a record, a reject or a rest, because an executor can return only one kind of row. Columns are named by
+    field number, because fields may have any name.
+    """
+    fields = [(number_name(number), type_) for number, type_ in enumerate(columns.types)]
+    return pa.schema(
+        [*fields, ("version", pa.int64()), ("reject", pa.struct(list(REJECTS))), ("rest", pa.struct(list(RESTS)))]
+    )
+
+
+def number_name(number: int) -> str:
+    """Return the column name of a field."""
+    return f"field_{number}"
+
+
+def parse_bodies(rows: pa.Table, bodies: Bodies, format_: Format, columns: pa.Schema) -> pa.Table:
+    """Parse the bodies of chunks, each decoded and framed once; return what `parsed_schema` says."""
+    cut = list(cut_chunks(rows, bodies, format_))
+    values = parse(Spans.of([segment for segment, _ in cut if segment is not None]), format_)
+    fields, rejects = fields_of(values), rejects_of(values)
+    rests = pa.Table.from_pylist([rest for _, outside in cut for rest in outside], RESTS)
+    named = fields.select(columns.names).cast(columns, safe=False)
+    records = named.rename_columns([number_name(number) for number in range(len(columns))])
+    schema = parsed_schema(columns)
+    kinds = [
+        {name: records[name] for name in records.column_names} | {"version": fields[VERSION]},
+        {"version": rejects["version"], "reject": rejects.to_struct_array()},
+        {"rest": rests.to_struct_array()},
+    ]
+    return pa.concat_tables(map(pa.table, kinds), promote_options="default").select(schema.names).cast(schema)
 
 
 def rejoined(taken: list[Taken], rests: Mapping[int, list[tuple[int, bytes]]]) -> list[Taken]:
@@ -221,6 +253,26 @@ def rejoined(taken: list[Taken], rests: Mapping[int, list[tuple[int, bytes]]]) -
             last = step.chunk.last and at == len(parts) - 1
             found.append(step._replace(chunk=step.chunk._replace(content=content, offset=offset, last=last)))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Rests:
+    """The bytes of chunks outside their bodies, by source and number, and the sources with an oversize record."""
+
+    contents: Mapping[str, Mapping[int, list[tuple[int, bytes]]]]
+    oversize: frozenset[str]
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> Rests:
+        """Gather rows of `RESTS`, in any order."""
+        contents: dict[str, dict[int, list[tuple[int, bytes]]]] = defaultdict(lambda: defaultdict(list))
+        oversize = set()
+        for row in rows.to_pylist():
+            contents[row["raw_source"]][row["chunk"]].append((row["offset"], row["content"]))
+            if row["oversize"]:
+                # guard: oversize-body
+                oversize.add(row["raw_source"])
+        return cls(contents, frozenset(oversize))
 
 
 @dataclass(frozen=True, slots=True)

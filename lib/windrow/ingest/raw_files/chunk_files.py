@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from windrow.delta.statistics import statistics
-from windrow.ingest.raw_files.portion import Added
 from windrow.model import chunks
 from windrow.model.chunks import Chunk
 
@@ -21,6 +20,16 @@ FILE_BYTES = 134_217_728  # on disk, about
 GROUP_BYTES = 8_388_608  # in memory: readers hold a row group at a time as well
 GROUP_ROWS = 65_536
 NAMES = ["raw_source", "sequence", "last", "received_at"]  # statistics of the bytes would be useless
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A file that a commit adds: its path in the table, its size in bytes, its rows, and their statistics as JSON."""
+
+    path: str
+    byte_count: int
+    rows: int
+    statistics: str
 
 
 class ChunkFiles:

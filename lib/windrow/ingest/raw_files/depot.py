@@ -2,13 +2,15 @@
 
 The last commit of a file records two application transactions: `ingest:SHA-256`, so that the content is ingested only
 once, and `raw:RAW SOURCE` with the size of the file, because other content would reuse the numbers of its chunks.
-Earlier commits record how far the raw source has come and the digest up to there; the first one records how the file
-begins.
+Earlier commits record how far the raw source has come and the digest up to there, so that a later run can check that it
+continues the same content; the first one records how the file begins. Like a producer, each commit records the number
+of its last chunk and whether the raw source has ended, so that a file and a producer cannot use a number twice.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -21,14 +23,57 @@ from windrow.delta.lock import commit_lock
 from windrow.delta.mending import mend
 from windrow.delta.table import FAULTS, UNTRIMMED, history, open_table, table_files, unwritable
 from windrow.errors import FileRefused, TableRefused
-from windrow.ingest.raw_files import portion as known
-from windrow.ingest.raw_files.chunk_files import discard
-from windrow.ingest.raw_files.portion import Portion
+from windrow.ingest.raw_files.chunk_files import Added, discard
 from windrow.model.commits import BYTES
-from windrow.producer.writer import application
+from windrow.producer.queue import ENDED
+from windrow.producer.writer import application, marks
 
 NOTE = "windrow.ingest"
 ATTEMPTS = 5
+# The applications of files in the log, and their numbers.
+CONTENT = "ingest:{}"  # a file that the depot has completely, by its digest
+RAW_SOURCE = "raw:{}"  # a raw source that the depot has completely: the file's size in bytes
+BEGUN = "begun:{}"  # an incomplete raw source: the bytes that the depot has
+PREFIX = "prefix:{}:{}"  # a raw source that begins with bytes of this digest: their chunks
+BEGINNING = "beginning:{}"  # files whose first bytes have this digest
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """A stretch of a file after its first `start` bytes; the file has `byte_count` bytes and `chunks` up to its end.
+
+    `digest` covers all bytes so far, `begin` the first ones (None while there are too few to distinguish files). `size`
+    is the size of the file on disk in bytes, set in the `last` portion. A portion without files was only hashed,
+    because the depot has its raw source already.
+    """
+
+    name: str
+    file: str
+    raw_source: str
+    start: int
+    byte_count: int
+    chunks: int
+    digest: str
+    begin: str | None
+    last: bool
+    size: int = 0
+    added: tuple[Added, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Return the number of chunks it adds."""
+        return sum(file.rows for file in self.added)
+
+    def numbers(self, begin: str | None) -> dict[str, int]:
+        """Return the application transactions of its commit; `begin` is the digest of the file's first bytes."""
+        if self.last:
+            reached = {CONTENT.format(self.digest): 0, RAW_SOURCE.format(self.raw_source): self.size}
+            reached[marks(self.raw_source)] = ENDED
+        else:
+            reached = {BEGUN.format(self.raw_source): self.byte_count}
+            reached[PREFIX.format(self.digest, self.raw_source)] = self.chunks
+        reached[application(self.raw_source)] = self.chunks
+        return reached if begin is None or self.start else reached | {BEGINNING.format(begin): 0}
 
 
 class RawDepot:
@@ -45,15 +90,15 @@ class RawDepot:
 
     def recorded(self, raw_source: str) -> int | None:
         """Return the size in bytes of a raw source that the depot has completely, else None."""
-        return self._open().transaction_version(known.raw_source(raw_source))
+        return self._open().transaction_version(RAW_SOURCE.format(raw_source))
 
     def begun(self, raw_source: str) -> int:
         """Return how many bytes of an incomplete raw source the depot has."""
-        return self._open().transaction_version(known.begun(raw_source)) or 0
+        return self._open().transaction_version(BEGUN.format(raw_source)) or 0
 
     def chunks_of(self, file: str, raw_source: str, byte_count: int, digest: str) -> int:
         """Return how many chunks of a raw source the depot has. Raises FileRefused unless they have this digest."""
-        chunks = self._open().transaction_version(known.prefix(digest, raw_source))
+        chunks = self._open().transaction_version(PREFIX.format(digest, raw_source))
         # guard: raw-file-goes-on
         if chunks is None:
             raise refused(file, raw_source, f"it does not begin with the {byte_count:,} bytes that the depot has of it")
@@ -149,20 +194,20 @@ def _is_there(table: DeltaTable, given: Portion, latest: Portion) -> bool:
     A file that came in partly under its own name is completed, even if another raw source has its content.
     """
     number = table.transaction_version
-    if number(known.prefix(given.digest, given.raw_source)) is not None and not given.last:
+    if number(PREFIX.format(given.digest, given.raw_source)) is not None and not given.last:
         return True
-    if not latest.last or number(known.content(latest.digest)) is None:
+    if not latest.last or number(CONTENT.format(latest.digest)) is None:
         return False
     # guard: raw-content-once
-    return number(known.raw_source(given.raw_source)) is not None or number(known.begun(given.raw_source)) is None
+    return number(RAW_SOURCE.format(given.raw_source)) is not None or number(BEGUN.format(given.raw_source)) is None
 
 
 def _require_next(table: DeltaTable, given: Portion) -> None:
     """Raise FileRefused for a portion that does not begin where its raw source ends in the depot."""
     # guard: raw-numbers-unique
-    if not given.added or table.transaction_version(known.raw_source(given.raw_source)) is not None:
+    if not given.added or table.transaction_version(RAW_SOURCE.format(given.raw_source)) is not None:
         raise refused(given.file, given.raw_source, "its content differs from the content in the depot")
-    reached = table.transaction_version(known.begun(given.raw_source)) or 0
+    reached = table.transaction_version(BEGUN.format(given.raw_source)) or 0
     # guard: raw-place-taken
     if reached != given.start:
         raise FileRefused(
@@ -183,7 +228,7 @@ def _may_be_another(table: DeltaTable, latest: Portion) -> bool:
     if latest.last:
         return False
     # guard: raw-copy-adds-nothing
-    return latest.begin is None or table.transaction_version(known.beginning(latest.begin)) is not None
+    return latest.begin is None or table.transaction_version(BEGINNING.format(latest.begin)) is not None
 
 
 def _require(table: DeltaTable, location: str) -> None:

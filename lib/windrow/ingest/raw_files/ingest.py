@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from windrow.delta.creation import create_depot
 from windrow.errors import FileRefused
 from windrow.ingest.content import STANDARD_INPUT, Coded, Passed, Progress, size_of
-from windrow.ingest.raw_files.depot import RawDepot
-from windrow.ingest.raw_files.portion import Portion
+from windrow.ingest.raw_files.depot import Portion, RawDepot
 from windrow.ingest.raw_files.reading import Reading, Source
 from windrow.model.chunks import CHUNK_BYTES
 

@@ -16,8 +16,7 @@ from windrow.delta.table import writing
 from windrow.formats.codecs import encode
 from windrow.ingest.content import PIECE_BYTES, Coded, Passed, UnchangedContent
 from windrow.ingest.raw_files.chunk_files import ChunkFiles
-from windrow.ingest.raw_files.depot import RawDepot, refused
-from windrow.ingest.raw_files.portion import Portion
+from windrow.ingest.raw_files.depot import Portion, RawDepot, refused
 from windrow.model.chunks import FIRST, cut
 
 BEGIN_BYTES = 65_536  # different files seldom have so many first bytes in common

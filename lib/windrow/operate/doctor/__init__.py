@@ -13,7 +13,7 @@ from windrow.errors import first_line
 from windrow.operate.doctor import clocks, depot, ledger
 from windrow.operate.doctor.configured import check_settings, load
 from windrow.operate.doctor.features import check_features
-from windrow.operate.doctor.finding import CODES, Finding, error
+from windrow.operate.doctor.finding import ABOUT, CODES, Finding, error
 from windrow.operate.doctor.machine import check_machine
 from windrow.operate.doctor.opened import open_tables
 from windrow.operate.doctor.storage import check_storage
@@ -77,5 +77,4 @@ def safely(check: Callable[..., Iterable[Finding]], *given: object) -> list[Find
 
 def in_order(findings: list[Finding]) -> list[Finding]:
     """Sort findings in the order of `CODES`."""
-    place = {code: number for number, code in enumerate(code for codes in CODES.values() for code in codes)}
-    return sorted(findings, key=lambda finding: place[finding.code])
+    return sorted(findings, key=lambda finding: list(ABOUT).index(finding.code))

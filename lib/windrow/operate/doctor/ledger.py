@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from windrow.batching.rules import in_words
 from windrow.delta.locations import local_path
 from windrow.model import durations
 from windrow.operate.doctor.finding import Finding, error, ok, warning
@@ -12,7 +13,6 @@ from windrow.operate.doctor.opened import OpenLedger
 from windrow.reading.log import kept
 from windrow.reading.warnings import warnings_of
 
-DURATIONS = {"window", "max_delay", "max_leap"}
 MANY_FILES = 1_000  # a microbatch takes 1.4 times as long
 MANY_LIVE = 100_000
 MANY_COMMITS = 10_000  # on a local disk, with the files they removed, a third of a second per microbatch
@@ -94,9 +94,9 @@ def check_retention(ledger: OpenLedger) -> Iterator[Finding]:
 
 def check_rules(ledger: OpenLedger) -> Iterator[Finding]:
     """Compare the rules in the settings with those in force; the next run changes them."""
-    now, then = json.loads(ledger.progress.rules), json.loads(ledger.settings.rules.build().to_json())
-    differ = {name: (now.get(name), value) for name, value in then.items() if now.get(name) != value}
-    changed = [f"{name} from {_rule_text(name, old)} to {_rule_text(name, new)}" for name, (old, new) in differ.items()]
+    recorded = (ledger.progress.rules, ledger.settings.rules.build().to_json())
+    now, then = (in_words(json.loads(rules)) for rules in recorded)
+    changed = [f"{name} from {now.get(name)} to {new}" for name, new in then.items() if now.get(name) != new]
     if changed:
         todo = "Nothing, if that is intended: the change is recorded, and open batches keep their windows."
         yield warning("ledger-rules", f"the next run changes the rules: {', '.join(changed)}", todo)
@@ -112,8 +112,3 @@ def check_warnings(ledger: OpenLedger) -> Iterator[Finding]:
     """Report windows that split early, sources that are rejected, and a `max_delay` that is too short."""
     for one in warnings_of(ledger.book, ledger.settings.warn):
         yield warning(one.code, one.what, one.todo)
-
-
-def _rule_text(name: str, value: object) -> str:
-    """Return a rule as windrow.toml writes it."""
-    return durations.text(value) if name in DURATIONS and isinstance(value, int) else str(value)

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import asdict
 from hashlib import blake2b
 from types import TracebackType
 from typing import Self
@@ -22,24 +21,25 @@ from typing import Self
 from windrow.delta.locations import absolute
 from windrow.errors import first_line
 from windrow.model.durations import SECOND
+from windrow.operate.log import log
 from windrow.producer import Ack, Producer
 from windrow.producer.bridge import times
 from windrow.producer.bridge.connection import TICK, Connection
-from windrow.producer.bridge.lines import Lines
 from windrow.producer.bridge.reader import Reader, Reading
 from windrow.producer.bridge.session import Entry, Session
-from windrow.producer.bridge.summary import Counts, Summary
+from windrow.producer.bridge.summary import Lines, Summary
 from windrow.producer.bridge.topics import Topics
 from windrow.settings.settings import Settings
+from windrow.version import VERSION
 
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
-Progress = Callable[[Counts], None]
+Progress = Callable[[Summary], None]
 
 
 class Bridge:
     """Copies messages from a broker to a depot until it is stopped or fails."""
 
-    def __init__(self, settings: Settings, progress: Progress = lambda counts: None) -> None:
+    def __init__(self, settings: Settings, progress: Progress = lambda summary: None) -> None:
         """Read topics, times and secrets, and open the depot or create it.
 
         Raises SettingsError, TableRefused, TableUnreadable, MissingExtra.
@@ -53,13 +53,12 @@ class Bridge:
         limits = settings.producer
         self._room, self._largest = limits.buffer_bytes, limits.max_message_bytes
         self._reader = Reader(topics, event_time, self._producer.producer_id, self._producer.binary, self._largest)
-        self._depot = settings.depot
         self._session, self._settled = Session(), deque[tuple[Entry, Future[Ack]]]()
         self._pause = mqtt.pause / SECOND
         self._until: float | None = None
         self._stopped = self._draining = self._subscribed = False
         self._begun = time.monotonic()
-        self._counts = Counts()
+        self._counts = Summary(self.broker, mqtt.client_id, settings.depot)
         self._lines = Lines(self._counts, self._begun)
         self._woken, self._bell = socket.socketpair()
         for end in (self._woken, self._bell):
@@ -93,23 +92,25 @@ class Bridge:
         Raises BrokerRefused, and the producer's error for a message that is not committed.
         """
         self._until = None if seconds is None else self._begun + seconds
-        self._lines.started(self.broker, self._depot, self._filters)
+        log.info("bridge started", broker=self.broker, depot=self._counts.depot, topics=self._filters, windrow=VERSION)
         if self._connection.sends_password and not self._mqtt.tls and self._connection.host not in LOOPBACK:
-            self._lines.unprotected(self.broker)
-        error: BaseException | None = None
-        try:
-            while not self._is_over():
-                if self._connection.is_open:
-                    self._turn()
-                else:
-                    self._connect()
-            self._drain()
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            self._end(error)
-        return Summary(self.broker, self._mqtt.client_id, self._depot, **asdict(self._counts), seconds=self._seconds())
+            log.warning("password without TLS", broker=self.broker)
+        with self._lines.until_ended():
+            try:
+                while not self._is_over():
+                    if self._connection.is_open:
+                        self._turn()
+                    else:
+                        self._connect()
+                self._drain()
+            except BaseException:
+                with suppress(Exception):
+                    self._settle()  # acknowledges what was committed before the error
+                raise
+            finally:
+                with suppress(OSError):
+                    self._connection.close()
+        return self._counts
 
     # The loop.
 
@@ -122,7 +123,7 @@ class Bridge:
         if self._connection.is_subscribed and not self._subscribed:
             self._subscribed = True
             self._counts.connections += 1
-            self._lines.connected(self.broker, self._connection.session_kept)
+            log.info("connected", broker=self.broker, session_kept=self._connection.session_kept)
         self._settle()
         if self._session.in_flight >= self._mqtt.receive_maximum:
             self._producer.flush(0)  # the broker sends nothing more until some messages are acknowledged
@@ -142,18 +143,14 @@ class Bridge:
             self._session.settled(entry)
             self._counts.committed += 1
             self._counts.depot_version = future.result().version
-        self._acknowledge()
-        self._progress(self._counts)
-        if failed is not None:
-            raise failed
-
-    def _acknowledge(self) -> None:
         if not self._connection.is_open:
             self._session.lost()
-            return
         for id_ in self._session.due():
             self._connection.acknowledge(id_)
             self._counts.acknowledged += 1
+        self._progress(self._counts)
+        if failed is not None:
+            raise failed
 
     def _has_room(self) -> bool:
         """Tell whether the producer has room for another message of any size."""
@@ -169,15 +166,6 @@ class Bridge:
             else:
                 select.select([self._woken], [], [], TICK)
             self._settle()
-
-    def _end(self, error: BaseException | None) -> None:
-        """Acknowledge what was committed before an error, and disconnect."""
-        with suppress(Exception):
-            if error is not None:
-                self._settle()
-        with suppress(OSError):
-            self._connection.close()
-        self._lines.ended(self._seconds(), error)
 
     # Connections.
 
@@ -199,7 +187,7 @@ class Bridge:
     def _wait(self, why: str) -> None:
         """Wait until the next attempt: longer each time, and randomly, so that bridges do not reconnect together."""
         seconds = self._pause * (0.5 + secrets.randbelow(501) / 1_000)
-        self._lines.lost(self.broker, why, seconds)
+        log.warning("no connection", broker=self.broker, error=why, again_in_s=round(seconds, 1))
         self._pause = min(2 * self._pause, self._mqtt.longest_pause / SECOND)
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and not self._is_over():
@@ -247,9 +235,6 @@ class Bridge:
     def _ring(self) -> None:
         with suppress(OSError):
             self._bell.send(b"\0")
-
-    def _seconds(self) -> float:
-        return round(time.monotonic() - self._begun, 3)
 
 
 def _producer(settings: Settings) -> Producer:

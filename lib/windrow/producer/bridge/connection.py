@@ -12,7 +12,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from windrow.errors import BrokerRefused, MissingExtra, SettingsError, first_line
 from windrow.model.durations import SECOND
@@ -29,6 +29,8 @@ try:
 except ImportError as missing:
     raise MissingExtra("a bridge from MQTT needs paho-mqtt", "pip install 'windrow-delta[mqtt]'") from missing
 
+# Takes a message: its id (0 if the broker awaits no acknowledgement), whether it is repeated, topic, payload.
+Receive = Callable[[int, bool, bytes, bytes], None]
 PORT, TLS_PORT = 1883, 8883
 NEVER = 2**32 - 1  # seconds of a session that does not expire
 PACKETS = 100  # read at most between two rounds of acknowledgements
@@ -37,13 +39,6 @@ ONLY_IF_NEW = 1  # retained messages come only for a new subscription
 # Temporary refusals: unspecified, unavailable, busy, shutting down, message rate, quota, connection rate.
 PASSING = {128, 136, 137, 139, 150, 151, 159}
 TAKEN_OVER = 142
-
-
-class Receive(Protocol):
-    """Takes a message: its id (0 if the broker awaits no acknowledgement), whether it is repeated, topic, payload."""
-
-    def __call__(self, id_: int, again: bool, topic: bytes, payload: bytes) -> None:
-        """Take a message."""
 
 
 class Connection:

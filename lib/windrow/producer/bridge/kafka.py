@@ -7,21 +7,26 @@ tools that show the lag.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import asdict
+from contextlib import closing, suppress
 from types import TracebackType
 from typing import Any, Self
 
+from windrow.delta.locations import absolute
+from windrow.delta.table import latest_table
 from windrow.errors import BrokerRefused, MissingExtra, OffsetsLost, ProducerFenced, SettingsError
-from windrow.model.timestamps import microseconds
-from windrow.producer.bridge.lines import Lines
-from windrow.producer.bridge.partition import Partition, producer_of, record
+from windrow.model.timestamps import microseconds, time_text
+from windrow.operate.log import log
+from windrow.producer.bridge.partition import Partition, producer_id, producer_of, record
 from windrow.producer.bridge.password import password
 from windrow.producer.bridge.records import Records
-from windrow.producer.bridge.summary import KafkaCounts, KafkaSummary
+from windrow.producer.bridge.summary import KafkaSummary, Lines
+from windrow.producer.writer import marks
+from windrow.reading.figures import KafkaLag, PartitionLag
 from windrow.settings.settings import KafkaPart, Settings
+from windrow.version import VERSION
 
 try:
     from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -48,14 +53,14 @@ REFUSED = {
     KafkaError.TOPIC_EXCEPTION,
 }
 ANEW = "Use another group: it begins at `start`, and reads again what the depot has already."
-Progress = Callable[[KafkaCounts], None]
+Progress = Callable[[KafkaSummary], None]
 
 
 class KafkaBridge:
     """Copies messages from the topics of a broker to a depot until it is stopped, at the end, or fails."""
 
     def __init__(
-        self, settings: Settings, progress: Progress = lambda counts: None, *, until_end: bool = False
+        self, settings: Settings, progress: Progress = lambda summary: None, *, until_end: bool = False
     ) -> None:
         """Read the settings; with `until_end`, end when every partition of this worker was read.
 
@@ -67,7 +72,7 @@ class KafkaBridge:
         Records(self._kafka, "", 0)  # refuses wrong columns and times
         self._start = _start(self._kafka.start)
         self._begun = time.monotonic()
-        self._counts = KafkaCounts()
+        self._counts = KafkaSummary(self._kafka.brokers, self._kafka.group, settings.depot)
         self._lines = Lines(self._counts, self._begun)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._failed: BaseException | None = None
@@ -100,24 +105,18 @@ class KafkaBridge:
         """
         until = None if seconds is None else self._begun + seconds
         kafka, depot = self._kafka, self._settings.depot
-        self._lines.started(kafka.brokers, depot, kafka.topics)
+        log.info("bridge started", broker=kafka.brokers, depot=depot, topics=kafka.topics, windrow=VERSION)
         self._consumer.subscribe(kafka.topics, on_assign=self._on_assign, on_revoke=self._on_revoke)
-        error: BaseException | None = None
-        try:
-            while not (self._stopped or self._is_at_end() or (until is not None and time.monotonic() >= until)):
-                self._turn()
-            for one in list(self._partitions.values()):
-                self._settle(one)
-            self._measure()
-        except KafkaException as raised:
-            error = self._named(raised)
-            raise error from raised
-        except BaseException as raised:
-            error = raised
-            raise
-        finally:
-            self._lines.ended(self._seconds(), error)
-        return KafkaSummary(kafka.brokers, kafka.group, depot, **asdict(self._counts), seconds=self._seconds())
+        with self._lines.until_ended():
+            try:
+                while not (self._stopped or self._is_at_end() or (until is not None and time.monotonic() >= until)):
+                    self._turn()
+                for one in list(self._partitions.values()):
+                    self._settle(one)
+                self._measure()
+            except KafkaException as raised:
+                raise self._named(raised) from raised
+        return self._counts
 
     # The loop.
 
@@ -162,7 +161,7 @@ class KafkaBridge:
         try:
             fault = one.send(self._counts)
         except ProducerFenced:
-            self._lines.fenced(one.name)
+            log.warning("another worker was faster", partition=one.name)
             self._reopen(one)
             return
         if fault:
@@ -199,7 +198,7 @@ class KafkaBridge:
             consumer.assign(assigned)
             self._assigned = True
             self._counts.partitions = len(self._partitions)
-            self._lines.assigned(len(assigned))
+            log.info("partitions assigned", partitions=len(assigned))
         except BaseException as error:  # noqa: BLE001 - the loop raises it: the client would lose it
             self._failed = self._failed or self._named(error)
 
@@ -262,7 +261,7 @@ class KafkaBridge:
                 f"To go on without them: kafka-consumer-groups --group {self._kafka.group} --topic {one.topic} "
                 "--reset-offsets --to-earliest --execute.",
             )
-        self._lines.skipped(one.name, one.next, low)
+        log.warning("offsets removed", partition=one.name, depot_has_up_to=one.next, begins_at=low)
 
     def _require_same(self, topic: str) -> None:
         """Compare a topic's identity with the one in the depot, or record it. Raises OffsetsLost."""
@@ -297,14 +296,11 @@ class KafkaBridge:
             self._failed = self._failed or self._named(KafkaException(error))
         else:
             self._trouble = error.str()
-            self._lines.trouble(self._kafka.brokers, error.str(), time.monotonic())
+            self._lines.warn("no connection", time.monotonic(), broker=self._kafka.brokers, error=error.str())
 
     def _named(self, error: BaseException) -> BaseException:
         """Return an error of the client as one of ours."""
         return refusal(error, self._kafka, self._trouble) if isinstance(error, KafkaException) else error
-
-    def _seconds(self) -> float:
-        return round(time.monotonic() - self._begun, 3)
 
 
 def refusal(error: KafkaException, kafka: KafkaPart, trouble: str = "") -> BrokerRefused:
@@ -358,3 +354,38 @@ def connection(kafka: KafkaPart) -> dict[str, Any]:
     given = {name: value.get_secret_value() for name, value in kafka.properties.items()}
     ours = {"bootstrap.servers": kafka.brokers, "log_level": 2}  # `_on_error` tells what is worse than a notice
     return {**ours, **given, **({"sasl.password": secret} if secret else {})}
+
+
+def kafka_lag(settings: Settings, now: int) -> KafkaLag:
+    """Say how far the depot is behind the topics: ask the broker where they end, at wall time `now` (microseconds).
+
+    Of a partition that the depot does not know, everything counts that the broker has. Raises SettingsError without
+    topics, BrokerRefused, TableMissing.
+    """
+    kafka, depot = settings.kafka, latest_table(absolute(settings.depot), "depot")
+    if not kafka.topics:
+        raise SettingsError("there are no topics to ask for", "Set topics in [kafka].")
+    try:
+        offsets = _offsets(kafka)
+    except KafkaException as error:
+        raise refusal(error, kafka) from error
+    partitions = []
+    for (topic, number), (begin, end) in sorted(offsets.items()):
+        reached = depot.transaction_version(marks(producer_id(kafka, f"{topic}/{number}")))
+        lag = max(end - (begin if reached is None else reached), 0)
+        partitions.append(PartitionLag(topic, number, reached, end, lag))
+    total = sum(one.lag for one in partitions)
+    return KafkaLag(kafka.brokers, kafka.group, time_text(now), total, tuple(partitions))
+
+
+def _offsets(kafka: KafkaPart) -> dict[tuple[str, int], tuple[int, int]]:
+    """Return the first offset and the end of each partition, without joining the group. Raises KafkaException."""
+    options = {"group.id": kafka.group, "isolation.level": "read_committed"}
+    with closing(Consumer(connection(kafka) | options, logger=LOG)) as consumer:
+        places = [
+            TopicPartition(topic, number)
+            for topic, described in consumer.list_topics(timeout=ANSWER).topics.items()
+            if any(re.match(one, topic) if one[:1] == "^" else one == topic for one in kafka.topics)
+            for number in described.partitions
+        ]
+        return {(at.topic, at.partition): consumer.get_watermark_offsets(at, ANSWER) for at in places}

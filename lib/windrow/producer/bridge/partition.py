@@ -16,7 +16,7 @@ from windrow.delta.locations import absolute
 from windrow.errors import require
 from windrow.model import messages
 from windrow.producer.bridge.records import Records
-from windrow.producer.bridge.summary import KafkaCounts
+from windrow.producer.bridge.summary import KafkaSummary
 from windrow.producer.delivery import Ack
 from windrow.producer.lines import Portion
 from windrow.producer.producer import Producer
@@ -92,7 +92,7 @@ class Partition:
         require(message.offset() >= after, f"the offsets of {self.name} grow")
         self.held.append(message)
 
-    def send(self, counts: KafkaCounts) -> str:
+    def send(self, counts: KafkaSummary) -> str:
         """Send what is held, once what was sent before is committed; return why the first invalid message is none.
 
         Raises as `settle`.
@@ -107,7 +107,7 @@ class Partition:
         self._flying = self._producer.send_many(portion.table, self.next), portion
         return portion.faults[0].reason if portion.faults else ""
 
-    def settle(self, counts: KafkaCounts) -> None:
+    def settle(self, counts: KafkaSummary) -> None:
         """Wait until nothing is in flight. Raises the producer's errors."""
         if self._flying is None:
             return

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from windrow.producer.bridge.times import Time, TimeUnread
 from windrow.producer.bridge.topics import Columns, Topics
+from windrow.producer.payloads import size
 from windrow.producer.row import ROW_BYTES
 
 BASE64 = "data:;base64,"
@@ -29,8 +30,7 @@ class Reading:
     @property
     def byte_count(self) -> int:
         """Return how many bytes of the producer's buffer it takes."""
-        texts = (self.source, self.key, self.type or "", self.payload)
-        return ROW_BYTES + sum(len(one if isinstance(one, bytes) else one.encode()) for one in texts)
+        return ROW_BYTES + sum(map(size, (self.source, self.key, self.type, self.payload)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,31 +1,26 @@
-"""The figures of a bridge."""
+"""The figures of a bridge, which grow while it runs, and the log lines about them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from windrow.errors import WindrowError
+from windrow.operate.log import log
+
+PLACES = {"broker", "client_id", "group", "depot", "seconds"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Summary:
-    """The final figures: messages received, invalid among these, committed to the depot, acknowledged to the broker."""
+    """Of MQTT: messages received, invalid among these, committed to the depot, acknowledged to the broker."""
 
     broker: str
     client_id: str
     depot: str
-    connections: int
-    received: int
-    again: int
-    committed: int
-    invalid: int
-    acknowledged: int
-    depot_version: int | None
-    seconds: float
-
-
-@dataclass(slots=True)
-class Counts:
-    """The figures so far."""
-
     connections: int = 0
     received: int = 0
     again: int = 0
@@ -33,31 +28,71 @@ class Counts:
     invalid: int = 0
     acknowledged: int = 0
     depot_version: int | None = None
+    seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class KafkaSummary:
-    """The final figures of a worker; `lag` is how many offsets of its partitions the depot does not have."""
+    """Of a worker: `partitions` is how many it has, `lag` is how many offsets of these the depot does not have."""
 
     broker: str
     group: str
     depot: str
-    partitions: int
-    received: int
-    committed: int
-    invalid: int
-    lag: int
-    depot_version: int | None
-    seconds: float
-
-
-@dataclass(slots=True)
-class KafkaCounts:
-    """The figures so far; `partitions` is how many the worker has now."""
-
     partitions: int = 0
     received: int = 0
     committed: int = 0
     invalid: int = 0
     lag: int = 0
     depot_version: int | None = None
+    seconds: float = 0.0
+
+
+def counts(figures: Summary | KafkaSummary) -> dict[str, Any]:
+    """Return what the figures count, as the log lines have it."""
+    return {name: value for name, value in asdict(figures).items() if name not in PLACES}
+
+
+EVERY_SECONDS = 60.0
+
+
+class Lines:
+    """Writes the log lines; of frequent events it writes the first one, and then one a minute."""
+
+    def __init__(self, figures: Summary | KafkaSummary, now: float) -> None:
+        self._figures = figures
+        self._logged = counts(figures)
+        self._begun = self._logged_at = now
+        self._warned_at: float | None = None
+
+    def warn(self, event: str, now: float, **values: Any) -> None:
+        """Warn of a frequent event: of the first one, and then once a minute."""
+        if self._warned_at is None or now - self._warned_at >= EVERY_SECONDS:
+            self._warned_at = now
+            log.warning(event, **values)
+
+    def invalid(self, topic: str, why: str, now: float) -> None:
+        """Warn of an invalid message."""
+        self.warn("no message", now, topic=topic[:200], why=why, invalid=self._figures.invalid)
+
+    def tick(self, now: float) -> None:
+        """Log the counts every minute, if they have changed."""
+        if now - self._logged_at < EVERY_SECONDS:
+            return
+        self._logged_at, before, self._logged = now, self._logged, counts(self._figures)
+        if self._logged != before:
+            log.info("bridged", **self._logged)
+
+    @contextmanager
+    def until_ended(self) -> Iterator[None]:
+        """Log the totals when a run ends; the command prints its error itself."""
+        try:
+            yield
+        except BaseException as error:
+            code = error.code if isinstance(error, WindrowError) else type(error).__name__
+            log.error("bridge failed", code=code, **self._totals())
+            raise
+        log.info("bridge ended", **self._totals())
+
+    def _totals(self) -> dict[str, Any]:
+        self._figures.seconds = round(time.monotonic() - self._begun, 3)
+        return counts(self._figures) | {"seconds": self._figures.seconds}

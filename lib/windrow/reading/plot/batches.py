@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +13,9 @@ import pyarrow.compute as pc
 from windrow.errors import NotFound
 from windrow.reading.plot import bins
 from windrow.reading.plot.bins import SHORT_COUNTS, SHORT_TIMES, Edges, time_text
-from windrow.reading.plot.files import require
 from windrow.reading.plot.theme import (
     ACCEPTED,
     CLOSINGS,
-    CONFIG,
     FAINT,
     INK,
     LIMIT,
@@ -26,8 +24,11 @@ from windrow.reading.plot.theme import (
     WIDTH,
     Spec,
     coloured,
+    drawn,
+    mark,
     outcomes,
     panel,
+    tips,
     titled,
 )
 
@@ -60,9 +61,6 @@ def batches(
 
     Raises MissingExtra, or NotFound when there is neither a batch nor a delay.
     """
-    require("altair")
-    import altair as alt
-
     if not sizes.num_rows + delays.num_rows:
         raise NotFound("there is no batch and no message to draw", "Choose another stream or a longer range.")
     data: Data = {}
@@ -72,12 +70,9 @@ def batches(
         "title": titled(title, *_facts(sizes, delays)),
         "vconcat": [{"hconcat": upper, "spacing": 36}] * bool(upper) + lower,
         "spacing": 26,
-        "config": CONFIG,
         "resolve": {"scale": {"color": "independent", "x": "independent"}},
     }
-    chart = alt.VConcatChart.from_dict(spec, validate=False)  # saving does
-    chart.datasets = data  # afterwards, so that none is copied
-    return chart
+    return drawn(spec, data)
 
 
 def _sizes(sizes: pa.Table, data: Data) -> list[Spec]:
@@ -90,7 +85,7 @@ def _sizes(sizes: pa.Table, data: Data) -> list[Spec]:
     for column, what, text in (("message_count", "messages", "Messages"), ("bytes", "bytes", "Bytes")):
         values = sizes[column].to_numpy()
         edges = bins.counts(values)
-        data[what] = _rows(bins.stacked(values, how, order, np.ones(len(values)), edges))
+        data[what] = bins.stacked(values, how, order, np.ones(len(values)), edges).to_pylist()
         largest = f"median {np.median(values):,.0f}, largest {values.max():,}"
         bars = _bars(what, edges, edges.axis | {"labelExpr": SHORT_COUNTS}, ("batches", what), _closing(order))
         panels.append(bars | {"title": panel(f"{text} in a batch: {largest}"), "width": THIRD, "height": 150})
@@ -103,7 +98,8 @@ def _waits(waits: pa.Table, data: Data) -> list[Spec]:
         return []
     values, weights = (waits[name].to_numpy() for name in ("wait_ms", "messages"))
     edges = bins.even(int(values.min()), int(values.max()))
-    data["waits"] = _rows(bins.stacked(values, np.full(len(values), "accepted"), ["accepted"], weights, edges))
+    accepted = np.full(len(values), "accepted")
+    data["waits"] = bins.stacked(values, accepted, ["accepted"], weights, edges).to_pylist()
     median, most = (time_text(bins.quantile(values, weights, share)) for share in (0.5, 1.0))
     axis = edges.axis | {"labelExpr": SHORT_TIMES}
     bars = _bars("waits", edges, axis, ("messages", "wait in ms"), {"value": ACCEPTED})
@@ -130,7 +126,7 @@ def _delays(delays: pa.Table, data: Data, by: str, rules: dict[str, int | None])
         if mine.any():
             colours = outcomes(outcome[mine])
             stack = bins.stacked(values[mine], outcome[mine], list(colours), weights[mine], edges)
-            data[name] = _rows(stack)
+            data[name] = stack.to_pylist()
             legend: Spec = {"value": ACCEPTED} if name == "accepted" else coloured("name", colours)
             bars = _bars(name, edges, edges.axis, ("messages", "delay in ms"), legend)
             text = f"Delay on arrival of the {weights[mine].sum():,} {name} messages"
@@ -152,14 +148,14 @@ def _names(delays: pa.Table, data: Data, by: str, edges: Edges) -> Spec:
     p50, longest = x | {"field": "p50"}, x | {"field": "longest"}
     red = {"condition": {"test": "datum.rejected > 0", "value": REJECTED}, "value": MUTED}
     marks = [
-        _mark("rule", {"x": p50, "x2": {"field": "longest"}}, color=FAINT, strokeWidth=2),
-        _mark("rule", {"x": p50, "x2": {"field": "p99"}}, color=ACCEPTED, strokeWidth=7),
-        _mark("rule", {"x": x | {"field": "over"}, "x2": {"field": "p99"}}, color=REJECTED, strokeWidth=7),
-        _mark("circle", {"x": p50}, size=70, color=INK, opacity=1),
-        _mark("tick", {"x": longest, "color": red}, thickness=3, size=14),
-        _mark("text", {"x": {"value": WIDTH - MARGIN}, "text": {"field": "words"}, "color": red}, align="left", dx=10),
+        mark("rule", {"x": p50, "x2": {"field": "longest"}}, color=FAINT, strokeWidth=2),
+        mark("rule", {"x": p50, "x2": {"field": "p99"}}, color=ACCEPTED, strokeWidth=7),
+        mark("rule", {"x": x | {"field": "over"}, "x2": {"field": "p99"}}, color=REJECTED, strokeWidth=7),
+        mark("circle", {"x": p50}, size=70, color=INK, opacity=1),
+        mark("tick", {"x": longest, "color": red}, thickness=3, size=14),
+        mark("text", {"x": {"value": WIDTH - MARGIN}, "text": {"field": "words"}, "color": red}, align="left", dx=10),
     ]
-    encoding = {"y": y, "tooltip": _tips("name", "messages", "rejected", *(f"{name}_text" for name in SHARES))}
+    encoding = {"y": y, "tooltip": tips("name", "messages", "rejected", *(f"{name}_text" for name in SHARES))}
     layer = [{"data": {"name": "names"}, "encoding": encoding, "layer": marks}, *_limits(edges, named=False)]
     return {"title": panel(text), "width": WIDTH - MARGIN, "height": 24 * len(data["names"]), "layer": layer}
 
@@ -200,7 +196,7 @@ def _bars(name: str, edges: Edges, axis: Spec, what: tuple[str, str], colour: Sp
         {"field": "count", "type": "quantitative", "title": counted, "format": ","},
     ]
     encoding = {"x": x, "x2": {"field": "high"}, "y": y, "y2": {"field": "top"}, "color": colour, "tooltip": tooltip}
-    return {"data": {"name": name}} | _mark("rect", encoding, stroke="#ffffff", strokeWidth=0.4)
+    return {"data": {"name": name}} | mark("rect", encoding, stroke="#ffffff", strokeWidth=0.4)
 
 
 def _limits(edges: Edges, *, named: bool = True) -> list[Spec]:
@@ -208,28 +204,16 @@ def _limits(edges: Edges, *, named: bool = True) -> list[Spec]:
     x = {"field": "at", "type": "quantitative", "scale": edges.scale}
     word = {"x": x, "y": {"value": 0}, "text": {"field": "label"}}
     marks = [
-        _mark("rule", {"x": x}, color=LIMIT, strokeDash=[4, 3], strokeWidth=1.3),
-        _mark("text", word, align="center", baseline="bottom", dy=-4, color=LIMIT),
+        mark("rule", {"x": x}, color=LIMIT, strokeDash=[4, 3], strokeWidth=1.3),
+        mark("text", word, align="center", baseline="bottom", dy=-4, color=LIMIT),
     ]
-    return [{"data": {"name": "limits"}} | mark for mark in marks[: 1 + named]]
-
-
-def _mark(kind: str, encoding: Spec, **look: Any) -> Spec:
-    return {"mark": {"type": kind, **look}, "encoding": encoding}
-
-
-def _tips(*names: str) -> list[Spec]:
-    return [{"field": name, "type": "nominal", "title": name.removesuffix("_text")} for name in names]
+    return [{"data": {"name": "limits"}} | one for one in marks[: 1 + named]]
 
 
 def _closing(order: list[str]) -> Spec:
     names = {name: name if name == STILL_OPEN else f"closed by {name}" for name in order}
     label = f"({json.dumps(names)})[datum.label]"
     return coloured("name", {name: CLOSINGS[name] for name in order}, labelExpr=label, orient="bottom")
-
-
-def _rows(table: pa.Table) -> list[Spec]:
-    return list(table.to_pylist())
 
 
 def _facts(sizes: pa.Table, delays: pa.Table) -> list[str]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.model.messages import times
-from windrow.reading.plot.theme import CONFIG, GRID, INK, MUTED, WIDTH, WINDOWS, Spec, coloured, outcomes
+from windrow.reading.plot.theme import GRID, INK, MUTED, WIDTH, WINDOWS, Spec, coloured, mark, outcomes, tips
 
 LANES, WINDOW = ("event_time", "processing_time"), ("window_start", "window_end", "timeout", "closed_at")
 MOMENTS = {*LANES, *WINDOW, "moment"}
@@ -57,7 +57,6 @@ def frame(rows: int, begin: int, end: int, batches: str) -> Spec:
         "height": ONLY_ROW_HEIGHT if rows == 1 else ROW_HEIGHT * rows,
         "params": [zoom],
         "layer": [_group("streams", marks, {"batches": "datum.foot + 0.15"}) | separate],
-        "config": CONFIG,
         **separate,
     }
 
@@ -166,7 +165,7 @@ def _calculated(expressions: dict[str, str]) -> list[Spec]:
 
 
 def _mark(kind: str, encoding: Spec, only: str = "true", **look: Any) -> Spec:
-    return {"mark": {"type": kind, "clip": True, **look}, "encoding": encoding, "transform": [{"filter": only}]}
+    return mark(kind, encoding, **{"clip": True} | look) | {"transform": [{"filter": only}]}
 
 
 def _span(x: str, y: str, x2: str | None = None, y2: str | None = None) -> Spec:
@@ -187,8 +186,7 @@ def _colour(messages: pa.Table) -> Spec:
 
 
 def _tips(*names: str) -> list[Spec]:
-    fields = {name: f"{name}_text" if name in MOMENTS else name for name in names}
-    return [{"field": field, "type": "nominal", "title": name.replace("_", " ")} for name, field in fields.items()]
+    return tips(*(f"{name}_text" if name in MOMENTS else name for name in names))
 
 
 def values(table: pa.Table) -> list[Spec]:

@@ -18,10 +18,8 @@ from windrow.errors import NotFound
 from windrow.model.messages import microseconds
 from windrow.reading.plot import bins
 from windrow.reading.plot.bins import SHORT_COUNTS, SHORT_TIMES, time_text
-from windrow.reading.plot.files import require
 from windrow.reading.plot.theme import (
     ACCEPTED,
-    CONFIG,
     FAINT,
     INK,
     KINDS,
@@ -31,7 +29,10 @@ from windrow.reading.plot.theme import (
     WIDTH,
     Spec,
     coloured,
+    drawn,
+    mark,
     panel,
+    tips,
     titled,
 )
 
@@ -56,9 +57,6 @@ NAMED, WORDS = 3, 18  # how many cut bars have a label with their duration; ther
 
 def microbatches(history: pa.Table, *, title: str = "Microbatches") -> alt.VConcatChart:
     """Return the picture of what `reading.history` found. Raises MissingExtra, or NotFound for an empty history."""
-    require("altair")
-    import altair as alt
-
     if not history.num_rows:
         raise NotFound("there is no microbatch to draw", "`windrow run` makes some.")
     each = next(step for step in bins.STEPS if step * MOST_BARS >= history.num_rows)
@@ -72,14 +70,11 @@ def microbatches(history: pa.Table, *, title: str = "Microbatches") -> alt.VConc
         "title": titled(title, *_facts(history, each)),
         "vconcat": [draw(_across(bars, axis)) for draw, axis in zip(panels, axes, strict=True)],
         "spacing": 20,
-        "config": CONFIG,
         "resolve": {"scale": {"color": "independent"}},
     }
-    chart = alt.VConcatChart.from_dict(spec, validate=False)  # saving does
     stacks = {"messages": {name: name for name in MESSAGES}, "phases": {name: f"{name}_ms" for name in PHASES}}
     data = {"bars": bars, "events": events} | {name: _stacked(bars, columns) for name, columns in stacks.items()}
-    chart.datasets = {name: table.to_pylist() for name, table in data.items()}  # afterwards, so that none is copied
-    return chart
+    return drawn(spec, {name: table.to_pylist() for name, table in data.items()})
 
 
 def _bars(history: pa.Table, each: int) -> pa.Table:
@@ -183,7 +178,7 @@ def _others(events: pa.Table, x: Spec) -> Spec:
     colours = {name: colour for name, colour in (KINDS | {AGAIN: REJECTED}).items() if name in there}
     y = {"field": "name", "type": "nominal", "sort": list(colours), "axis": {"title": None, "grid": True}}
     colour = coloured("name", colours) | {"legend": None}
-    encoding = {"x": x | {"field": "middle"}, "y": y, "color": colour, "tooltip": _tips("name", "microbatches")}
+    encoding = {"x": x | {"field": "middle"}, "y": y, "color": colour, "tooltip": tips("name", "microbatches")}
     marks = _mark("events", "point", encoding, shape="diamond", filled=True, size=110, opacity=1)
     return _panel("What else was committed", 22 * len(colours), marks)
 
@@ -197,18 +192,13 @@ def _stack(data: str, x: Spec, y: Spec, colours: dict[str, str]) -> Spec:
     sides = {"x": x | {"field": "left"}, "x2": {"field": "right"}}
     heights = {"y": {"field": "base", "type": "quantitative", **y}, "y2": {"field": "top"}}
     legend = coloured("name", colours, orient="right", direction="vertical")
-    tooltip = _tips("name", "value", "first_number", "last_number", "started_at", *COUNTED)
+    tooltip = tips("name", "value", "first_number", "last_number", "started_at", *COUNTED)
     lookup = {"lookup": "bar", "from": {"data": {"name": "bars"}, "key": "bar", "fields": [*LOOKED_UP]}}
     return _mark(data, "rect", sides | heights | {"color": legend, "tooltip": tooltip}, lookup, clip=True)
 
 
 def _mark(data: str, kind: str, encoding: Spec, *transform: Spec, **look: Any) -> Spec:
-    return {
-        "data": {"name": data},
-        "transform": [*SIDES, *transform],
-        "mark": {"type": kind, **look},
-        "encoding": encoding,
-    }
+    return {"data": {"name": data}, "transform": [*SIDES, *transform]} | mark(kind, encoding, **look)
 
 
 def _across(bars: pa.Table, axis: Spec) -> Spec:
@@ -268,7 +258,3 @@ def _filled(table: pa.Table, column: str) -> Floats:
 
 def _missing(values: Floats) -> pa.Array:
     return pa.array(values, mask=np.isnan(values))
-
-
-def _tips(*names: str) -> list[Spec]:
-    return [{"field": name, "type": "nominal", "title": name.replace("_", " ")} for name in names]

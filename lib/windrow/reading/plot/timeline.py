@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,9 +17,8 @@ from windrow.errors import NotFound
 from windrow.model.messages import EARLIEST, LATEST, microseconds, times
 from windrow.reading.plot import marks
 from windrow.reading.plot.bins import STEPS
-from windrow.reading.plot.files import require
 from windrow.reading.plot.marks import BATCH, LANES
-from windrow.reading.plot.theme import titled
+from windrow.reading.plot.theme import drawn, titled
 
 if TYPE_CHECKING:
     import altair as alt
@@ -32,7 +30,6 @@ BOXES = (
     "Below, each extends, lighter, to its timeout; a mark shows where the batch closed."
 )
 COVERED = "Shaded above: covered by windows. Below: how many batches are open. A shorter time range shows each window."
-Moments = npt.NDArray[np.int64]
 STREAM, BY_STREAM = ["source", "key"], [("source", "ascending"), ("key", "ascending")]
 BINS, MOST_LINES, MOST_LEVELS = 300, 3_000, 6
 STALL_BUCKET, STALL_LONGEST, STALL_MARGIN = 10_000_000, 60_000_000, 5_000_000  # microseconds
@@ -53,9 +50,6 @@ def timeline(
     The `max_streams` streams with the most messages have a row each. Above `max_lines` messages, bands and bars replace
     lines; above as many batches there are no boxes. Raises MissingExtra, or NotFound when there is no message.
     """
-    require("altair")
-    import altair as alt
-
     boxes, messages = _boxes(batches), _messages(batches, rejected)
     shown = (boxes["window_start"], boxes["timeout"], messages["processing_time"])
     moments = np.concatenate([microseconds(column) for column in shown])
@@ -83,9 +77,7 @@ def timeline(
     spec = marks.frame(rows.num_rows, begin, end, "until timeout" if boxed else "open batches")
     spec["layer"] += [marks.windows(boxes.num_rows, end - begin, dense=dense)] if boxed else marks.coverage()
     spec["layer"] += [marks.bands(messages) if dense else marks.lines(messages)]
-    chart = alt.LayerChart.from_dict(spec | {"title": titled(title, *how)}, validate=False)  # saving does
-    chart.datasets = {name: marks.values(table) for name, table in data.items()}  # afterwards, so that none is copied
-    return chart
+    return drawn(spec | {"title": titled(title, *how)}, {name: marks.values(table) for name, table in data.items()})
 
 
 def busiest_rejections(rejected: pa.Table) -> tuple[str, str, int, int]:
@@ -144,15 +136,14 @@ def _open(boxes: pa.Table, begin: int, end: int) -> pa.Table:
     moments = np.linspace(begin, end, BINS, endpoint=False).astype(np.int64)
     foot, begins, ends = (microseconds(boxes[name]) for name in ("foot", "window_start", "timeout"))
     streams = np.unique(foot)
-    counts = np.stack([_reached(begins[foot == stream], ends[foot == stream], moments) for stream in streams])
+    begun, ended = (
+        np.stack([np.searchsorted(np.sort(each[foot == stream]), moments, "right") for stream in streams])
+        for each in (begins, ends)
+    )
+    counts = begun - ended
     columns = {"foot": np.repeat(streams, BINS), "moment": times(np.tile(moments, len(streams)))}
     columns |= {"open": counts.ravel(), "share": (counts / np.maximum(counts.max(axis=1, keepdims=True), 1)).ravel()}
     return pa.table(columns | {"step": np.full(counts.size, (end - begin) / BINS / 1e3)})
-
-
-def _reached(begins: Moments, ends: Moments, moments: Moments) -> Moments:
-    begun, ended = (np.searchsorted(np.sort(each), moments, "right") for each in (begins, ends))
-    return begun - ended
 
 
 def _messages(batches: pa.Table, rejected: pa.Table) -> pa.Table:

@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from windrow.errors import NotFound
 from windrow.model.durations import text
-from windrow.reading.plot.files import require
-from windrow.reading.plot.theme import CONFIG, INK, LIMIT, REJECTED, WIDTH, Spec, panel, titled
+from windrow.reading.plot.theme import INK, LIMIT, REJECTED, WIDTH, Spec, drawn, mark, panel, tips, titled
 
 if TYPE_CHECKING:
     import altair as alt
@@ -46,9 +45,6 @@ def tuning(tuned: pa.Table, rules: Rules | None = None, *, of: str | None = None
     `of` says whose messages were tried, such as a key, for the title.
     Raises MissingExtra, or NotFound when the table has no row.
     """
-    require("altair")
-    import altair as alt
-
     if not tuned.num_rows:
         raise NotFound("there is no pair of rules to draw", "Give windows and delays to try.")
     pairs = [_described(row, rules) for row in tuned.to_pylist()]
@@ -66,11 +62,8 @@ def tuning(tuned: pa.Table, rules: Rules | None = None, *, of: str | None = None
             *(_panel(name, "pairs", delays, windows, labelled=name == names[-1]) for name in names[1:]),
         ],
         "spacing": 26,
-        "config": CONFIG,
     }
-    chart = alt.VConcatChart.from_dict(spec, validate=False)  # saving does
-    chart.datasets = {"pairs": pairs, "delays": alone}
-    return chart
+    return drawn(spec, {"pairs": pairs, "delays": alone})
 
 
 def _described(row: Spec, rules: Rules | None) -> Spec:
@@ -121,14 +114,10 @@ def _panel(name: str, data: str, delays: list[str], windows: list[str] | None, l
     scale = {"domain": [0, 1], "range": colours}
     fill = {"field": shade, "type": "quantitative", "scale": scale, "legend": None}
     ink = {"condition": {"test": f"datum.{shade} > {DARK}", "value": "#ffffff"}, "value": INK}
-    tips = [{"field": field, "type": "nominal", "title": field.replace("_", " ")} for field in FIGURES]
     marks = [
-        {"mark": {"type": "rect", "stroke": "#ffffff"}, "encoding": {"fill": fill, "tooltip": tips}},
-        {"mark": {"type": "text"}, "encoding": {"text": {"field": f"{name}_text"}, "color": ink}},
-        {
-            "mark": {"type": "rect", "filled": False, "stroke": LIMIT, "strokeWidth": 3},
-            "transform": [{"filter": "datum.chosen"}],
-        },
+        mark("rect", {"fill": fill, "tooltip": tips(*FIGURES)}, stroke="#ffffff"),
+        mark("text", {"text": {"field": f"{name}_text"}, "color": ink}),
+        mark("rect", {}, filled=False, stroke=LIMIT, strokeWidth=3) | {"transform": [{"filter": "datum.chosen"}]},
     ]
     return {
         "title": panel(words) | {"anchor": "start"},

@@ -51,7 +51,7 @@ def advise(trial: Trial, rules: Rules | None = None, keep_percent: float = 99.0)
         others = "messages" if counted.size == age.size else "other messages"
         reached = f"{keep_percent:g} % of the {others} were at most {_age(needed)} old when they were processed"
         ages = [f"{reached}, the oldest {_age(int(counted[-1]))}"]
-    too_old, now_too_old = (_count_older(age, delay) for delay in (max_delay, now.max_delay))
+    too_old, now_too_old = (age.size - np.searchsorted(age, [max_delay, now.max_delay], side="right")).tolist()
     costs = f'max_delay = "{text(max_delay)}" rejects {too_old:,} of {age.size:,} as too old'
     why = (
         *_left_out(trial),
@@ -65,10 +65,6 @@ def advise(trial: Trial, rules: Rules | None = None, keep_percent: float = 99.0)
 
 def _age(microseconds: int) -> str:
     return span(-(-microseconds // CENTISECOND) * CENTISECOND)
-
-
-def _count_older(age: np.ndarray, max_delay: int) -> int:
-    return int(age.size - np.searchsorted(age, max_delay, side="right"))
 
 
 def _left_out(trial: Trial) -> list[str]:

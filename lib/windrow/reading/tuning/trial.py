@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 
 from windrow.batching import kernel
 from windrow.batching.batched import by_version
-from windrow.batching.columns import Columns, Ints, Rows, by_stream, columns
+from windrow.batching.columns import Columns, Ints, Numbers, Rows, by_stream, columns
 from windrow.batching.decision import REASONS, decided
 from windrow.batching.rules import Rules
 from windrow.columnar.arrow import without
@@ -23,12 +24,58 @@ from windrow.model.floors import Floors, processing_times
 from windrow.model.messages import LATEST, microseconds
 from windrow.model.payload import of_column
 from windrow.model.warn import WarnPart
-from windrow.reading.tuning.rounds import Rounds
 
 Row = dict[str, int | float | None]
 
 SECOND = 1_000_000
 PERCENT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """The rounds of streams whose types repeat: messages closer in event time than half the time between repeats.
+
+    The time between repeats is that of the stream's most frequent type (the median). A round has two messages or
+    more; a duplicate counts once. `place` is that of each row's message in the order of rounds, `begin` where each
+    round begins, and `several` tells which have more than one message.
+    """
+
+    place: Numbers
+    begin: Ints
+    several: np.ndarray
+
+    @classmethod
+    def of(cls, columns: Columns) -> Rounds:
+        """Find the rounds, in messages prepared for the kernel."""
+        numbers = columns.numbers
+        streams = columns.begin.size - 1
+        stream, list_of = np.empty((2, numbers.position_at.size), np.int64)
+        stream[numbers.place] = np.repeat(np.arange(streams), np.diff(columns.begin))
+        list_of[numbers.place] = numbers.list_of
+        time = numbers.time_at[numbers.position_at]
+        between = _between_repeats(stream, list_of, time, streams)
+        order = np.lexsort((time, stream))
+        stream, time = stream[order], time[order]
+        first = np.append(True, (np.diff(stream) != 0) | (2 * np.diff(time) >= between[stream[1:]]))
+        begin = np.flatnonzero(first)
+        several = (np.diff(np.append(begin, time.size)) > 1) & (between[stream[begin]] > 0)
+        rank = np.empty(order.size, np.int32)
+        rank[order] = np.arange(order.size)
+        place = np.empty(columns.row_of.size, np.int32)
+        place[columns.row_of] = rank[numbers.place]
+        return cls(place, begin, several)
+
+    def whole_percent(self, members: Numbers, sizes: Ints) -> float | None:
+        """Return how many rounds lie in one batch with all their messages, None if there is no round.
+
+        `members` are the accepted rows batch by batch, `sizes` says how many each batch has.
+        """
+        if not self.several.any():
+            return None
+        batch = np.full(self.place.max() + 1, -1)
+        batch[self.place[members]] = np.repeat(np.arange(sizes.size), sizes)
+        first, last = (merge.reduceat(batch, self.begin)[self.several] for merge in (np.minimum, np.maximum))
+        return float(PERCENT * ((first == last) & (first >= 0)).mean())
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +124,8 @@ class Trial:
         left_out = _wrong_clocks(valid, processing_time, rows, rules or Rules(), limits or WarnPart())
         rows = rows[~pc.is_in(valid["source"].take(pa.array(rows)), pa.array(left_out, pa.string())).to_numpy()]
         wanted = valid.take(pa.array(rows))
-        by = by_stream(wanted, processing_time[rows], version[rows], _no_batches(wanted))
+        no_batches = pa.schema(tables.batch_fields(wanted.schema.field("payload").type)).empty_table()
+        by = by_stream(wanted, processing_time[rows], version[rows], no_batches)
         unseen = refused.filter(pa.array(_has(given, asked)[refused["row"].to_numpy()]))
         kernel_columns = columns(by, 0, len(by.source))
         return cls(
@@ -124,7 +172,7 @@ class Trial:
         waited = (closes - self.received_at[share.members])[closes != kernel.NEVER]
         refused = np.bincount(share.refused.fate, minlength=len(REASONS)).tolist()
         by_rule = dict(zip(REASONS.to_pylist()[1:], refused[1:], strict=True))
-        rejected = self.messages - kept
+        rejected, p95 = self.messages - kept, partial(np.percentile, q=95)
         return {
             "messages": self.messages,
             "accepted": kept,
@@ -136,7 +184,7 @@ class Trial:
             "open_batches": int((closed_at == kernel.NEVER).sum()),
             "whole_percent": self.rounds.whole_percent(share.members, sizes),
             **_described("batch_messages", sizes, {"mean": np.mean, "median": np.median, "largest": np.max}),
-            **_described("wait_seconds", waited / SECOND, {"median": np.median, "p95": _p95, "longest": np.max}),
+            **_described("wait_seconds", waited / SECOND, {"median": np.median, "p95": p95, "longest": np.max}),
         }
 
 
@@ -161,14 +209,18 @@ def _wrong_clocks(
     return {} if 2 * wrong.size > len(sources) else {sources[one]: int(counts[one]) for one in wrong.tolist()}
 
 
-def _no_batches(messages: pa.Table) -> pa.Table:
-    return pa.schema(tables.batch_fields(messages.schema.field("payload").type)).empty_table()
-
-
 def _described(name: str, values: npt.NDArray[np.generic], how: dict[str, object]) -> Row:
     """Return figures of values, None where there is no value."""
     return {f"{name}_{what}": float(figure(values)) if values.size else None for what, figure in how.items()}  # type: ignore[operator]
 
 
-def _p95(values: npt.NDArray[np.float64]) -> float:
-    return float(np.percentile(values, 95))
+def _between_repeats(stream: Ints, list_of: Ints, time: Ints, streams: int) -> Ints:
+    """Return for each stream the shortest median time between messages of a type, 0 where no type comes again."""
+    same = np.diff(list_of) == 0
+    gaps, lists = np.diff(time)[same], list_of[1:][same]
+    order = np.lexsort((gaps, lists))
+    begin = np.flatnonzero(np.append(True, np.diff(lists[order]) != 0)[: gaps.size])
+    middle = order[(begin + np.append(begin[1:], gaps.size) - 1) // 2]
+    shortest = np.full(streams, np.iinfo(np.int64).max)
+    np.minimum.at(shortest, stream[1:][same][middle], gaps[middle])
+    return np.where(shortest == np.iinfo(np.int64).max, 0, shortest)

@@ -17,12 +17,11 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import TIME
 from windrow.errors import SettingsError, first_line
-from windrow.formats.format import Format
+from windrow.formats.format import Format, format_of
 from windrow.formats.part import FormatPart
-from windrow.formats.raw.columns import columns_of
-from windrow.formats.raw.partial import SCHEMA
+from windrow.formats.raw.source import SCHEMA
+from windrow.formats.raw.spans import columns_of
 from windrow.formats.raw.stage import stage
-from windrow.formats.settings import format_of
 from windrow.model import tables
 from windrow.model.chunks import RAW
 from windrow.model.commits import CHANGE, VERSION

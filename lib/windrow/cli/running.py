@@ -1,41 +1,39 @@
-"""Run microbatches of the batcher for a command, with its log, signals and progress bar, and print what they did."""
+"""Run microbatches of the batcher or of a topology for a command, with log and signals, and print what they did."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from windrow.cli import options
-from windrow.cli.options import Call, aside, say
+from windrow.cli.options import Call, count
 from windrow.delta.locations import local_path
+from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from windrow.runtime.runner import Runner, Summary
     from windrow.settings.settings import Settings
+    from windrow.topology.topology import Topology
+
+Work = Callable[["Runner"], "Summary"]
+NOTHING = "Nothing new, nothing overdue."
 
 
 def run_and_print(
-    call: Call,
-    settings: Settings,
-    work: Callable[[Runner], Summary],
-    dry_run: bool = False,
-    nothing: str = "Nothing new, nothing overdue.",
-    may_idle: bool = False,
+    call: Call, settings: Settings, work: Work, dry_run: bool = False, nothing: str = NOTHING, may_idle: bool = False
 ) -> None:
     """Run microbatches and print what they did, `nothing` if they did nothing."""
     summary = run(settings, work, quiet=call.json, config=call.config, dry_run=dry_run, may_idle=may_idle)
-    if call.json:
-        options.print_json(_document(summary) | ({"dry_run": True} if dry_run else {}))
-        return
-    say(sentence(summary, nothing))
-    if dry_run:
-        say("This was a dry run: nothing was written.")
+    document = _document(summary, "messages", "accepted", "rejected", "opened", "closed")
+    document |= {"maintained": summary.maintained} | ({"dry_run": True} if dry_run else {})
+    call.answer(
+        document, sentence(summary, nothing), *(["This was a dry run: nothing was written."] if dry_run else [])
+    )
 
 
 def run(
     settings: Settings,
-    work: Callable[[Runner], Summary],
+    work: Work,
     quiet: bool,
     config: str | None = None,
     dry_run: bool = False,
@@ -45,21 +43,15 @@ def run(
 
     A dry run is in no metric: what it would commit is not committed. With `may_idle` no engine is opened for nothing.
     """
-    from windrow.cli.watching import stopping, waiting
+    from windrow.cli.watching import waiting, watched
     from windrow.engine import open_engine
-    from windrow.operate.log import logging_to
     from windrow.runtime.api import idle_summary, opened
-    from windrow.runtime.wall_clock import WallClock
     from windrow.settings.settings import MetricsPart
 
     if dry_run:
         settings = settings.model_copy(update={"metrics": MetricsPart()})
     clock = WallClock()
-    with (
-        logging_to(aside, settings.log.format, settings.log.level),
-        stopping(clock) as install,
-        waiting(settings, quiet) as bar,
-    ):
+    with watched(settings.log, clock.stop) as install, waiting(settings, quiet) as bar:
         if may_idle and (idle := idle_summary(settings, clock, [bar])) is not None:
             return idle
         engine = open_engine(settings)
@@ -74,6 +66,20 @@ def run(
         return summary
 
 
+def run_topology(
+    call: Call, found: Topology, settings: Settings, work: Work, done: str = "", nothing: str = ""
+) -> None:
+    """Do work with the runner of a topology, and print `done`, else what was done, `nothing` if that was nothing."""
+    from windrow.cli.watching import watched
+    from windrow.topology.running import opened
+
+    clock = WallClock()
+    with watched(settings.log, clock.stop) as install, opened(found, settings, clock) as runner:
+        install()
+        summary = work(runner)
+    call.answer(_document(summary, "messages", "rejected"), done or _topology_sentence(summary, nothing))
+
+
 def _warn(settings: Settings) -> None:
     """Log what is off in a local ledger; any other would be read over the network once more."""
     from windrow.operate.log import log
@@ -85,7 +91,7 @@ def _warn(settings: Settings) -> None:
             log.warning(one.code, what=one.what, todo=one.todo)
 
 
-def sentence(summary: Summary, nothing: str = "Nothing new, nothing overdue.") -> str:
+def sentence(summary: Summary, nothing: str = NOTHING) -> str:
     """Say in one line what a run did."""
     if summary.paused:
         return "The ledger is paused; `windrow resume` continues it."
@@ -93,13 +99,22 @@ def sentence(summary: Summary, nothing: str = "Nothing new, nothing overdue.") -
         return "The ledger continues."
     if not summary.microbatches:
         return f"{nothing}{_maintained(summary)}"
-    counted = options.count
     return (
-        f"{counted(len(summary.microbatches), 'microbatch')}: {counted(summary.total('messages'), 'message')} read, "
+        f"{count(len(summary.microbatches), 'microbatch')}: {count(summary.total('messages'), 'message')} read, "
         f"{summary.total('accepted'):,} accepted, {summary.total('rejected'):,} rejected; "
-        f"{counted(summary.total('opened'), 'batch')} opened, {summary.total('closed'):,} closed."
+        f"{count(summary.total('opened'), 'batch')} opened, {summary.total('closed'):,} closed."
         f"{_maintained(summary)}"
     )
+
+
+def _topology_sentence(summary: Summary, nothing: str) -> str:
+    if summary.paused:
+        return "The topology is paused; `windrow resume` continues it."
+    if not summary.microbatches:
+        return nothing
+    rejected = f", {summary.total('rejected'):,} rejected" if summary.total("rejected") else ""
+    read = f"{count(summary.total('messages'), 'message')} read{rejected}"
+    return f"{count(len(summary.microbatches), 'microbatch')}: {read}."
 
 
 def _maintained(summary: Summary) -> str:
@@ -109,14 +124,9 @@ def _maintained(summary: Summary) -> str:
     removed = sum(done.vacuumed_files for done in summary.maintained)
     if not compacted + removed:
         return ""
-    return f" {options.count(compacted, 'small file')} compacted into {into:,}, {removed:,} old ones removed."
+    return f" {count(compacted, 'small file')} compacted into {into:,}, {removed:,} old ones removed."
 
 
-def _document(summary: Summary) -> dict[str, object]:
-    names = ("messages", "accepted", "rejected", "opened", "closed")
-    totals = {name: summary.total(name) for name in names}
-    lists = {
-        "microbatches": [asdict(committed) for committed in summary.microbatches],
-        "maintained": [asdict(done) for done in summary.maintained],
-    }
-    return {"engine": summary.engine, "paused": summary.paused, **totals, **lists}
+def _document(summary: Summary, *totals: str) -> dict[str, object]:
+    counts = {name: summary.total(name) for name in totals}
+    return {"engine": summary.engine, "paused": summary.paused, **counts, "microbatches": summary.microbatches}

@@ -1,0 +1,285 @@
+"""Export closed batches, their messages, or rejections to a file: parquet, csv or json. No JVM, no engine.
+
+With `raw`, the bytes that a format refused are written unchanged, to be corrected and ingested again. The columns are
+those of the views, in plain types. In text, times are ISO 8601 in UTC and bytes are base64.
+
+Rows go from the ledger to the file piece by piece, in no particular order, so a ledger larger than memory can be
+exported. The file appears under its name when it is complete.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, cast
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from windrow.errors import OutputRefused, first_line
+from windrow.model import tables
+from windrow.model.chunks import REFUSED
+from windrow.model.tables import OF_BATCH
+from windrow.reading.closed import Final, Span, span
+from windrow.reading.delta import Ledger, equal, open_ledger, quoted, within
+from windrow.reading.pivot import Pivot
+from windrow.reading.values import finite
+
+Format = Literal["parquet", "csv", "json", "raw"]
+What = Literal["batches", "messages", "pivot", "rejected", "bytes"]
+Shape = Callable[[pa.Table], pa.Table]
+Write = Callable[[pa.RecordBatch], object]
+
+TEXT = pa.large_string()  # a piece may exceed the 2 GiB limit of plain strings
+STANDARD_OUTPUT = "-"
+FORMATS: dict[str, Format] = {"parquet": "parquet", "csv": "csv", "json": "json", "raw": "raw"}
+ENDINGS: dict[str, Format] = {f".{name}": format_ for name, format_ in FORMATS.items() if name != "raw"}
+ENDINGS |= {".jsonl": "json", ".ndjson": "json"}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which rows to export: batches, their messages, rejections, or the bytes of records that a format refused.
+
+    `pivot` is batches as rows of numbers, with a column for each of the `types` (None: those in these batches).
+    They can be limited to one key, to times in [begin, end) (microseconds), and to rows written after the position
+    `since`. The time is the `window_start` of batches and the `event_time` of rejected messages.
+    """
+
+    what: What = "batches"
+    key: str | None = None
+    begin: int | None = None
+    end: int | None = None
+    since: str | int | None = None
+    types: Sequence[str] | None = None
+
+    @property
+    def state(self) -> Final:
+        """Return the state of the ledger rows that hold them."""
+        return "rejected" if self.what in ("rejected", "bytes") else "closed"
+
+    @property
+    def where(self) -> str:
+        """Return the conditions on key and time as SQL."""
+        time = "event_time" if self.what == "rejected" else "window_start"
+        conditions = f"{within(time, time, self.begin, self.end)} AND {equal({'key': self.key})}"
+        refused = f" AND starts_with(reason, {quoted(REFUSED)}) AND content IS NOT NULL"
+        return conditions + refused if self.what == "bytes" else conditions
+
+    @property
+    def order(self) -> str:
+        """Return the order of the rows as SQL: bytes come in the order of their sources, other rows in any order."""
+        by = 'raw_source, chunk, "offset", id'
+        return f"ORDER BY {by}" if self.what == "bytes" else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was exported; `upto` is the `since` of the next export."""
+
+    file: str
+    format: Format
+    what: What
+    rows: int
+    upto: str
+
+
+def export(
+    ledger: str,
+    out: str,
+    choice: Choice | None = None,
+    format_: str | None = None,
+    overwrite: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Exported:
+    """Write the chosen rows of a ledger to a file, or to standard output (`-`, not for parquet).
+
+    Without `format_` the ending of the file decides. `progress` is called with the batches or rejected messages read so
+    far and the most that there can be. Raises OutputRefused, TableMissing, TableRefused, and LedgerRestored as
+    `read_closed` does.
+    """
+    kind = format_of(out, format_)
+    book = open_ledger(ledger)
+    wanted = _refused_bytes(choice or Choice(), book) if kind == "raw" else choice or Choice()
+    written_by = span(book, wanted.state, wanted.since)
+    written_by.require_whole(book.rows(wanted.state, "count(*) AS rows", written_by.where)["rows"][0].as_py())
+    written = 0
+    schema, shape = shape_of(book, wanted, written_by)
+    with _sink(out, overwrite) as sink, open_writer(kind, sink, schema) as write:
+        for read, batch in rows_of(book, wanted, written_by, shape):
+            write(batch)
+            written += batch.num_rows
+            progress(read, written_by.rows)
+    return Exported(out, kind, wanted.what, written, written_by.upto)
+
+
+def _refused_bytes(choice: Choice, book: Ledger) -> Choice:
+    """Return the choice of the bytes that a format refused, in place of their rejections. Raises OutputRefused."""
+    if choice.what not in ("rejected", "bytes"):
+        raise OutputRefused("--format raw exports the bytes that a format refused", "Add --rejected.")
+    if not book.raw:
+        raise OutputRefused("the depot is not a raw depot, so no format refused anything", "Use csv or json.")
+    if (choice.key, choice.begin, choice.end) != (None, None, None):
+        raise OutputRefused("bytes that a format refused have no key and no time", "Leave out --key, --from and --to.")
+    return replace(choice, what="bytes")
+
+
+def format_of(out: str, given: str | None) -> Format:
+    """Return the given format, or the one that the ending of the file names. Raises OutputRefused."""
+    known = f"Known are {', '.join(FORMATS)}."
+    if given is not None and given not in FORMATS:
+        raise OutputRefused(f"there is no format {given!r}", known)
+    found = FORMATS[given] if given else ENDINGS.get(Path(out).suffix.lower())
+    if found is None:
+        raise OutputRefused(f"the ending of {out!r} names no format", f"Add --format. {known}")
+    if found == "parquet" and out == STANDARD_OUTPUT:
+        raise OutputRefused("parquet cannot go to standard output", "Name a file, or use --format csv or json.")
+    return found
+
+
+@contextmanager
+def _sink(out: str, overwrite: bool) -> Iterator[BinaryIO]:
+    """Yield a temporary file and rename it at the end, when it is on disk; a failure leaves no file behind."""
+    if out == STANDARD_OUTPUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    if "://" in out:
+        raise OutputRefused(f"{out} is not a local file", "Export to a local file and copy it, or use Spark.")
+    target = Path(out)
+    _require_place(target, overwrite)
+    partial = target.with_name(f".{target.name}.{uuid4().hex[:8]}.part")
+    try:
+        with partial.open("xb") as file:
+            yield cast("BinaryIO", file)
+            file.flush()
+            os.fsync(file.fileno())
+        _require_place(target, overwrite)
+        partial.replace(target)
+    except OSError as error:
+        raise OutputRefused(
+            f"{out} cannot be written: {first_line(error)}", "Check the free space and the permission to write."
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _require_place(target: Path, overwrite: bool) -> None:
+    if not target.parent.is_dir():
+        raise OutputRefused(f"there is no directory {target.parent}", "Create it first.")
+    if target.is_dir():
+        raise OutputRefused(f"{target} is a directory", "Name a file in it.")
+    if target.exists() and not overwrite:
+        raise OutputRefused(f"{target} exists already", "Name another file, or add --overwrite.")
+
+
+def shape_of(book: Ledger, choice: Choice, written_by: Span) -> tuple[pa.Schema, Shape]:
+    """Return the columns of an export, and the function that makes its rows from those of the ledger."""
+    if choice.what == "messages":
+        return pa.schema([*_batch(book, OF_BATCH), *tables.message_type(book.payload)]), _messages
+    if choice.what == "pivot":
+        pivot = Pivot.of(book, f"{written_by.where} AND {choice.where}", choice.types)
+        return pivot.schema, pivot.rows
+    return _read(book, choice.what), lambda rows: rows
+
+
+def rows_of(book: Ledger, choice: Choice, written_by: Span, shape: Shape) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows piece by piece, each piece with the number of ledger rows read so far."""
+    schema = _read(book, choice.what)
+    read = 0
+    columns = ", ".join(f'"{name}"' for name in schema.names)
+    for piece in book.pieces(choice.state, columns, f"{written_by.where} AND {choice.where}", choice.order):
+        read += piece.num_rows
+        rows = pa.Table.from_batches([piece]).cast(schema)
+        for batch in shape(rows).combine_chunks().to_batches():
+            yield read, batch
+
+
+def _read(book: Ledger, what: What) -> pa.Schema:
+    """Return the columns of the ledger that an export reads."""
+    if what == "bytes":
+        return pa.schema([("content", pa.binary())])
+    if what == "rejected":
+        raw = [field for field in tables.RAW_FIELDS if field[0] in tables.RAW_REJECTED] if book.raw else []
+        return pa.schema([*tables.rejected_fields(book.payload), *raw])
+    return _batch(book, (*OF_BATCH, "messages") if what in ("messages", "pivot") else None)
+
+
+def _batch(book: Ledger, names: tuple[str, ...] | None) -> pa.Schema:
+    whole = pa.schema(tables.batch_fields(book.payload))
+    return pa.schema([whole.field(name) for name in names]) if names else whole
+
+
+def _messages(batches: pa.Table) -> pa.Table:
+    """Return a row for each message, with the columns of its batch."""
+    inside = batches["messages"].combine_chunks()
+    messages = pa.Table.from_struct_array(pc.list_flatten(inside))
+    batch = batches.select(OF_BATCH).take(pc.list_parent_indices(inside))
+    return pa.table({name: batch[name] for name in OF_BATCH} | {name: messages[name] for name in messages.column_names})
+
+
+@contextmanager
+def open_writer(format_: Format, sink: BinaryIO, schema: pa.Schema) -> Iterator[Write]:
+    """Yield what writes rows of a schema; leaving it completes the content, and the file stays open.
+
+    A csv has a header, text is quoted, and NULL is empty and unquoted. A json has one object on each line, `raw` the
+    bytes of all records one after the other, unchanged.
+    """
+    if format_ == "parquet":
+        with pa.parquet.ParquetWriter(sink, schema, compression="zstd") as parquet:
+            yield parquet.write_batch
+    elif format_ == "csv":
+        head = csv_text(pa.RecordBatch.from_pylist([], schema))
+        with pa.csv.CSVWriter(pa.PythonFile(sink, "w"), head.schema) as csv:
+            yield lambda rows: csv.write_batch(csv_text(rows))
+    elif format_ == "json":
+        yield lambda rows: sink.write(json_lines(rows))
+    else:
+        yield lambda rows: sink.writelines(content.as_buffer() for content in rows["content"])
+
+
+def json_lines(rows: pa.RecordBatch) -> bytes:
+    """Return rows as JSON objects, one a line, in UTF-8."""
+    return "".join(f"{json_text(row)}\n" for row in rows.to_pylist()).encode()
+
+
+def csv_text(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows in types that CSV can hold: lists become JSON, times and bytes text."""
+    columns = [_flat(column) for column in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, rows.schema.names)
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON, of which only what JSON demands is escaped."""
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_text, allow_nan=False)
+    except ValueError:
+        return json_text(finite(value))
+
+
+def _text(value: datetime | bytes) -> str:
+    """Return a time with microseconds, so that times sort as text, or bytes as base64."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return f"{value.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+
+
+def _flat(column: pa.Array) -> pa.Array:
+    """Return numbers, booleans and strings as they are, other types as text."""
+    if pa.types.is_nested(column.type):
+        write = json_text
+    elif pa.types.is_timestamp(column.type) or pa.types.is_binary(column.type):
+        write = _text
+    else:
+        return column
+    return pa.array([None if value is None else write(value) for value in column.to_pylist()], TEXT)
