@@ -70,12 +70,12 @@ def batch(
     decision = decide(valid, processing_time, version_of_valid, before.open, rules, floors.of, flush=flush)
     refusals = [unseen, refused(decision, good, processing_time)]
     rejecting = partial(rejected, given, to_numpy(given["version"]), refusals, None)
-    listing, refused_messages = at_once([partial(listed, decision), rejecting], given.num_rows)
+    (batches, _, _), refused_messages = at_once([partial(listed, decision), rejecting], given.num_rows)
     return Batched(
-        batches=listing.batches,
+        batches=batches,
         rejected=refused_messages,
         state=State(
-            open=listing.batches.filter(pc.equal(listing.batches["state"], "open")),
+            open=batches.filter(pc.equal(batches["state"], "open")),
             floors=floors.raised(decision.cuts.source, decision.cuts.floor),
         ),
     )

@@ -204,19 +204,14 @@ def _cut(batches: Batches, source_of_stream: pa.Array, rules: Rules, last: Floor
     return Floors(sources.take(pa.array(had_open)), cut[had_open] + rules.max_delay)
 
 
-class Listing(NamedTuple):
-    """Batches with the ledger's columns, and for each whether it changed and whether it existed before."""
+def listed(decision: Decision, microbatch: int | None = None) -> tuple[pa.Table, Bools, Bools]:
+    """List all batches, also unchanged ones; `microbatch` is the number for newly opened and closed batches.
 
-    batches: pa.Table
-    changed: Bools
-    known: Bools
-
-
-def listed(decision: Decision, microbatch: int | None = None) -> Listing:
-    """List all batches, also unchanged ones; `microbatch` is the number for newly opened and closed batches."""
+    Returns them with the ledger's columns, and for each whether it changed and whether it existed before.
+    """
     batches = decision.batches
     known = (batches.known_as != kernel.NONE) & (batches.part == 0)
-    return Listing(_batches(decision, _messages(decision), microbatch), batches.changed, known)
+    return _batches(decision, _messages(decision), microbatch), batches.changed, known
 
 
 def _messages(decision: Decision) -> pa.ChunkedArray:

@@ -13,7 +13,6 @@ from functools import partial
 from typing import TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
 from windrow.engine.arrivals import GO_ON, Arrivals
 from windrow.engine.result import MicrobatchResult
@@ -37,7 +36,7 @@ from windrow.model.results import Committed, Kind, Maintained, committed_in
 from windrow.runtime.algorithm import Algorithm, Planned
 from windrow.runtime.microbatch import Microbatch, Read
 from windrow.runtime.opening import DepotCursor, DepotReader, open_ledger, require_listed
-from windrow.runtime.progress import DepotState, LedgerState, Reached
+from windrow.runtime.progress import LedgerState, Reached
 from windrow.settings.settings import Settings
 
 FIRST_BACKOFF = 500_000
@@ -268,7 +267,8 @@ class Runner:
             return
         cursor.covered = -1
         microbatch = self._microbatch()
-        latest, state = microbatch.started_at + self._settings.max_clock_skew, self._state(microbatch, cursor)
+        latest = microbatch.started_at + self._settings.max_clock_skew
+        state = microbatch.primed.depots[cursor.reader.name]
         summary = arrived.parse(state.partial).summarise(latest)
         after = FloorsByVersion.plan(summary, state.sources.floors).after
         moved = summary["source"].drop_null().combine_chunks().unique()
@@ -277,12 +277,8 @@ class Runner:
     def _idle_time(self, cursor: DepotCursor) -> int:
         """Return the least idle clock of a depot that is read to its end (microseconds), FAR if it has none."""
         microbatch = self._microbatch()
-        idle = self._state(microbatch, cursor).sources.idle(microbatch.started_at)
+        idle = microbatch.primed.depots[cursor.reader.name].sources.idle(microbatch.started_at)
         return int(np.min(idle.floor, initial=FAR))
-
-    @staticmethod
-    def _state(microbatch: Microbatch, cursor: DepotCursor) -> DepotState:
-        return microbatch.primed.depots[cursor.reader.name]
 
     def _read(self, cursors: Sequence[DepotCursor], found: Sequence[Found] = ()) -> None:
         """Read what the depots added, one inside the other, and process what was `found` in all of them together."""
@@ -301,7 +297,9 @@ class Runner:
                 self._microbatch()  # where another process found it, this one has yet to learn where it stands
                 raise
             if elsewhere is not None:
-                self._record_elsewhere(elsewhere)
+                for committed in committed_in(elsewhere):
+                    self._record(committed)
+                self._microbatch()  # learns whether the ledger was paused meanwhile
         if self._handled == before and (others or found):
             self._read(others, found)
         # guard: cut-short-is-read-again
@@ -314,12 +312,6 @@ class Runner:
         """Read the other depots beside what arrived in one of them."""
         self._handled += 1
         self._read(others, [*found, (cursor, arrivals)])
-
-    def _record_elsewhere(self, elsewhere: pa.Table) -> None:
-        """Record the commits of another process, and check whether the ledger was paused meanwhile."""
-        for committed in committed_in(elsewhere):
-            self._record(committed)
-        self._microbatch()
 
     def _process(self, found: Sequence[Found]) -> None:
         """Run one microbatch for each slice of the arrivals, each from the state in the ledger."""
