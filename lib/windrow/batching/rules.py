@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from windrow.errors import RulesError
 from windrow.model.durations import microseconds, text
@@ -15,7 +14,6 @@ from windrow.model.durations import microseconds, text
 WindowStart = Literal["arrival", "event_time"]
 Repeats = Literal["split", "keep"]
 SplitAt = Literal["message", "midpoint"]
-DURATIONS = ("window", "max_delay", "max_leap")
 CHOICES = {"window_start": get_args(WindowStart), "repeats": get_args(Repeats), "split_at": get_args(SplitAt)}
 
 
@@ -89,10 +87,3 @@ class Rules:
     def from_json(cls, recorded: str) -> Rules:
         """Read what `to_json` wrote."""
         return cls(**json.loads(recorded))
-
-
-def in_words(rules: Mapping[str, Any]) -> dict[str, Any]:
-    """Return rules as one writes them in `windrow.toml`: durations in microseconds become text."""
-    return {
-        name: text(value) if name in DURATIONS and isinstance(value, int) else value for name, value in rules.items()
-    }

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from windrow.batching.rules import in_words
 from windrow.cli.options import Call, Named, command, count, say
 from windrow.cli.progress import steps
 from windrow.errors import SettingsError
-from windrow.model.durations import microseconds
+from windrow.model.durations import in_words, microseconds
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
 

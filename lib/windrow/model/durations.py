@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 from windrow.errors import SettingsError
 
 UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
+OF_RULES = ("window", "max_delay", "max_leap")
 LONGEST = 36_500 * UNITS["d"]
 MILLISECOND, SECOND, LONG = UNITS["ms"], UNITS["s"], 2 * UNITS["m"]
 
@@ -37,6 +40,13 @@ def text(microseconds: int) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return "".join(parts) or "0s"
+
+
+def in_words(rules: Mapping[str, Any]) -> dict[str, Any]:
+    """Return rules as one writes them in `windrow.toml`: durations in microseconds become text."""
+    return {
+        name: text(value) if name in OF_RULES and isinstance(value, int) else value for name, value in rules.items()
+    }
 
 
 def span(microseconds: int) -> str:

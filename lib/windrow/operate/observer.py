@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 
-from windrow.batching.rules import in_words
 from windrow.errors import WindrowError, first_line
 from windrow.model.clock import Clock
+from windrow.model.durations import in_words
 from windrow.model.results import Committed, Maintained, Role
 from windrow.operate.log import log
 from windrow.settings.settings import Settings

@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from windrow.batching.rules import in_words
 from windrow.delta.locations import local_path
 from windrow.delta.table import open_table
 from windrow.errors import TableMissing
+from windrow.model.durations import in_words
 from windrow.model.timestamps import time_text
 from windrow.model.warn import WarnPart
 from windrow.reading.delta import (

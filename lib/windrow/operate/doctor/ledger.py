@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from windrow.batching.rules import in_words
 from windrow.delta.locations import local_path
 from windrow.model import durations
+from windrow.model.durations import in_words
 from windrow.operate.doctor.finding import Finding, error, ok, warning
 from windrow.operate.doctor.opened import OpenLedger
 from windrow.reading.log import kept
