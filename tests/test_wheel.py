@@ -117,15 +117,17 @@ def test_same_again(wheel: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["embedded", pytest.param("spark", marks=[pytest.mark.slow, pytest.mark.spark])])
-def test_runs_the_job(wheel: Path, tmp_path: Path, engine: str) -> None:
+@pytest.mark.parametrize(
+    ("engine", "extra"), [("embedded", ""), pytest.param("spark", "[spark]", marks=pytest.mark.spark)]
+)
+def test_runs_the_job(wheel: Path, tmp_path: Path, engine: str, extra: str) -> None:
     """
-    In a fresh environment with the wheel and the extra of an engine alone, the job batches a depot, and what it wrote
-    is verified there.
+    In a fresh environment with the wheel, and with the extra of Spark where it runs, the job batches a depot, and what
+    it wrote is verified there.
     """
     ran(sys.executable, "-m", "venv", tmp_path / "venv")
     python, windrow = tmp_path / "venv" / "bin" / "python", tmp_path / "venv" / "bin" / "windrow"
-    ran(python, "-m", "pip", "install", *PIP, "-c", ROOT / "constraints.txt", f"{wheel}[{engine}]")
+    ran(python, "-m", "pip", "install", *PIP, "-c", ROOT / "constraints.txt", f"{wheel}{extra}")
     (tmp_path / "windrow.toml").write_text(f'depot = "depot"\nledger = "ledger"\nengine = "{engine}"\n')
     rows = [message("a", second * SECOND, second * SECOND, payload=str(second)) for second in range(100, 160)]
     pq.write_table(table(rows), tmp_path / "messages.parquet")

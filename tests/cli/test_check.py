@@ -24,7 +24,7 @@ class TestCheck:
         """
         A sound ledger ends with 0 although a warning fails, of which the rows are shown.
         """
-        said = filled("check", "--engine", engine)
+        said = filled("check", "--engine", "embedded")
         assert said.status == 0, said.err
         assert "books_balance" in said.out
         assert "warning  rejected_share: The share of rejected messages" in said.out
@@ -49,7 +49,7 @@ class TestCheck:
         A batch that disappeared from the ledger ends with 1, and the books are shown.
         """
         DeltaTable(tmp_path / "data" / "ledger").delete("state = 'closed'")
-        said = filled("check", "--engine", engine)
+        said = filled("check", "--engine", "embedded")
         assert said.status == 1
         assert "critical  closed_batches_there:" in said.out
         assert "nothing to look at: no closed batch" in said.out
@@ -63,7 +63,7 @@ class TestWithoutSpark:
         """
         asked: list[str] = []
         monkeypatch.setattr("windrow.cli.check._session", asked.append)
-        assert filled("check", "--engine", engine).status == 0
+        assert filled("check", "--engine", "embedded").status == 0
         assert bool(asked) == starts
 
     def test_missing(self, windrow: Command) -> None:
@@ -97,23 +97,17 @@ class TestWithoutSpark:
         said = windrow("check", *arguments)
         assert (said.status, says in said.err) == (2, True), said.err
 
-    @pytest.mark.parametrize(
-        ("package", "engine", "extra"),
-        [("great_expectations", "spark", "windrow-delta[quality]"), ("duckdb", "embedded", "windrow-delta[embedded]")],
-    )
-    def test_missing_extra(
-        self, filled: Command, monkeypatch: pytest.MonkeyPatch, package: str, engine: str, extra: str
-    ) -> None:
+    def test_missing_extra(self, filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         """
-        Without Great Expectations, or without DuckDB where it takes the place of Spark, the error names the extra.
+        Without Great Expectations the error names the extra.
         """
         found = builtins.__import__
 
         def without(name: str, *arguments: Any) -> Any:
-            if name.startswith(package):
+            if name.startswith("great_expectations"):
                 raise ImportError(name)
             return found(name, *arguments)
 
         monkeypatch.setattr(builtins, "__import__", without)
-        said = filled("check", "--engine", engine)
-        assert (said.status, extra in said.err) == (2, True), said.err
+        said = filled("check", "--engine", "embedded")
+        assert (said.status, "windrow-delta[quality]" in said.err) == (2, True), said.err

@@ -1,6 +1,5 @@
 import json
 import re
-import sys
 from decimal import Decimal
 from itertools import cycle, islice
 from random import Random
@@ -9,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from windrow.columnar.arrow import TIME
-from windrow.errors import ExpressionError, MissingExtra
+from windrow.errors import ExpressionError
 from windrow.expressions import Mapping
 from windrow.expressions.translation import STRANGE_LETTER
 from windrow.model.payload import parse
@@ -736,14 +735,6 @@ class TestOf:
         """What only Spark can run is accepted, as long as nobody asks for the translation."""
         assert text in Mapping.of({"source": text}, COLUMNS).spark_select()[0]
 
-    def test_missing_extra(self, monkeypatch):
-        """Without sqlglot an expression is refused with the extra to install, and own names need none."""
-        monkeypatch.setitem(sys.modules, "sqlglot", None)
-        with pytest.raises(MissingExtra) as error:
-            Mapping.of({"source": "lower(topic)"}, COLUMNS)
-        assert error.value.hint == "pip install 'windrow-delta[embedded]'"
-        assert Mapping.of({}, COLUMNS).spark_select()[1] == "CAST(`key` AS STRING) AS `key`"
-
 
 class TestStar:
     def test_written_out(self):
@@ -881,12 +872,6 @@ class TestApply:
         column = "event_time" if "TIMESTAMP" in text else "key"
         with pytest.raises(ExpressionError):
             embedded(column, text, pa.table({"x": [value]}))
-
-    def test_missing_extra(self, monkeypatch):
-        """Without DuckDB there is an error that names the extra to install."""
-        monkeypatch.setitem(sys.modules, "duckdb", None)
-        with pytest.raises(MissingExtra, match="duckdb"):
-            Mapping.of(MQTT, MQTT_ROWS.column_names).apply(MQTT_ROWS).read_all()
 
     @pytest.mark.parametrize("type_", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())])
     def test_kinds_of_text(self, type_):

@@ -9,7 +9,6 @@ float is the same from Java 19 on; an older Java writes some with other digits, 
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from windrow.columnar.arrow import plain_type
-from windrow.errors import ExpressionError, MissingExtra
+from windrow.errors import ExpressionError
 from windrow.expressions.casts import OTHERWISE, Refused, cast, nearest, refuse, resolve, spark_type
 from windrow.expressions.translation import counted, struct, translate
 from windrow.model import messages
@@ -144,7 +143,8 @@ class Mapping:
         return pa.RecordBatchReader.from_batches(types, self._batches(reader, select, types))
 
     def _batches(self, reader: pa.RecordBatchReader, select: list[str], types: pa.Schema) -> Iterator[pa.RecordBatch]:
-        duckdb = _require("duckdb")
+        import duckdb
+
         roots = {root for _, text in self.expressions for root in _roots(_parse(text, strict=True))}
         used = {resolve(root, reader.schema.names) for root in roots} or {reader.schema.names[0]}
         given = pa.schema([counted(field) for field in reader.schema if field.name in used])
@@ -190,14 +190,6 @@ def _default(name: str, columns: Sequence[str]) -> str | None:
     return f"`{own[0]}`" if own else DEFAULTS.get(name)
 
 
-def _require(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        package = module.partition(".")[0]
-        raise MissingExtra(f"expressions need {package}", "pip install 'windrow-delta[embedded]'") from error
-
-
 @cache
 def _parser(*, strict: bool) -> Any:
     """Return a parser of Spark SQL that keeps calls as they are written.
@@ -205,15 +197,18 @@ def _parser(*, strict: bool) -> Any:
     sqlglot's own renames functions, and drops arguments, on the way to its common language. A strict one knows no
     special forms of arguments either, but that of CAST.
     """
-    spark = _require("sqlglot.dialects.spark").Spark
-    special = spark.Parser.FUNCTION_PARSERS
+    from sqlglot.dialects.spark import Spark
+
+    special = Spark.Parser.FUNCTION_PARSERS
     kept = {name: special[name] for name in ("CAST", "TRY_CAST")} if strict else special
-    return type("Parser", (spark.Parser,), {"FUNCTIONS": {}, "FUNCTION_PARSERS": kept})(dialect=spark())
+    return type("Parser", (Spark.Parser,), {"FUNCTIONS": {}, "FUNCTION_PARSERS": kept})(dialect=Spark())
 
 
 def _parse(text: str, *, strict: bool) -> Any:
     """Return the tree of an expression; a strict one holds only what is read as Spark reads it."""
-    sqlglot, parser, tokens = _require("sqlglot"), _parser(strict=strict), _tokens(text)
+    import sqlglot
+
+    parser, tokens = _parser(strict=strict), _tokens(text)
     hint = OTHERWISE if strict else "Write one Spark SQL expression."
     try:
         trees = parser.parse(tokens, text)
@@ -229,9 +224,11 @@ def _parse(text: str, *, strict: bool) -> Any:
 
 
 def _tokens(text: str) -> list[Any]:
+    from sqlglot.errors import TokenError
+
     try:
         return list(_parser(strict=False).dialect.tokenize(text))
-    except _require("sqlglot").errors.TokenError as error:
+    except TokenError as error:
         raise Refused("a quote or comment is open at its end", "Close it.") from error
 
 
@@ -251,7 +248,9 @@ def _without_stars(text: str, columns: Sequence[str]) -> str:
 
 def _check(text: str, columns: Sequence[str]) -> None:
     """Refuse, for both engines, unknown functions, non-deterministic ones, and those that need other rows."""
-    tree, exp = _parse(text, strict=False), _require("sqlglot.expressions")
+    from sqlglot import exp
+
+    tree = _parse(text, strict=False)
     for node in tree.walk():
         name = node.sql_name() if isinstance(node, exp.Func) else ""
         name = node.name if isinstance(node, exp.Anonymous) else name
@@ -267,8 +266,9 @@ def _check(text: str, columns: Sequence[str]) -> None:
 
 
 def _roots(tree: Any) -> set[str]:
-    columns = tree.find_all(_require("sqlglot.expressions").Column)
-    return {column.parts[0].name for column in columns} - {"*"}
+    from sqlglot.expressions import Column
+
+    return {column.parts[0].name for column in tree.find_all(Column)} - {"*"}
 
 
 def _check_tokens(text: str, tokens: Sequence[Any]) -> None:

@@ -31,7 +31,7 @@ def arrivals(log: DepotTable, asked: Asked, at: int, columns: dict[str, str], pa
     """Return the content and `version` of each message with the key, type and source in `asked` (None: any).
 
     `at` is the event time in microseconds, `payload` the type of payloads. Versions that can no longer be read are left
-    out. Raises ExpressionError or MissingExtra for a mapping (`columns`) that needs Spark.
+    out. Raises ExpressionError for a mapping (`columns`) that needs Spark.
     """
     try:
         found = _feed(log, 0, asked, at, columns, payload)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def messages(log: DepotTable, first: int, columns: dict[str, str], payload: pa.DataType | None) -> Iterator[pa.Table]:
     """Yield the messages that versions from `first` on added; `columns` maps the columns of a depot with other names.
 
-    Mapped payloads get the type `payload`; None is the one that the mapping gives. Raises ExpressionError or
-    MissingExtra for a mapping that needs Spark.
+    Mapped payloads get the type `payload`; None is the one that the mapping gives. Raises ExpressionError for
+    a mapping that needs Spark.
     """
     from windrow.expressions import Mapping
 

@@ -43,8 +43,7 @@ def recent(
     """Read the last `most` messages of a depot, of those received in [begin, end) (microseconds) if given.
 
     `columns` maps the columns of a depot with other names; `payload_type` is the setting. Raises NotFound when there is
-    no message, TableMissing, TableUnreadable, MessagesError; ExpressionError or MissingExtra for a mapping that needs
-    Spark.
+    no message, TableMissing, TableUnreadable, MessagesError; ExpressionError for a mapping that needs Spark.
     """
     log, payload = depot_table(depot), parse(payload_type) if payload_type else None
     bounded = begin is not None or end is not None

@@ -22,7 +22,7 @@ from windrow.verify.depot import Depot, read_depot
 from windrow.verify.files import check_end, check_files, unnamed
 from windrow.verify.log import Log, check_commits, check_finals, read_log
 from windrow.verify.messages import Matched, check_messages, check_rejected_from, check_versions, match
-from windrow.verify.quality.embedded import UNCHECKED, can_check, check_invariants
+from windrow.verify.quality.embedded import check_invariants
 from windrow.verify.raw.checks import check_raw
 from windrow.verify.report import Books, Difference, Report, at_version
 from windrow.verify.snapshot import Snapshot, first_version, read_progress, read_snapshot
@@ -69,8 +69,7 @@ def verify(
             changed, unknown = check_commits(ledger, snapshot, *logs)
             found += changed
             findings += unknown
-        if can_check():
-            found += check_invariants(open_ledger(ledger, version))
+        found += check_invariants(open_ledger(ledger, version))
         if before is not None and logs is not None:
             found += check_finals(logs[0], before, snapshot)
         decided = decide(snapshot, read, most, _message_progress(progress, version, len(books) + 1, len(wanted) + 1))
@@ -79,7 +78,7 @@ def verify(
         books.append(_books(snapshot, read, matched, decided))
         before = snapshot
         progress(f"ledger version {version}", len(books) + 1, len(wanted) + 1)
-    findings = [*began, *read.findings(), *([] if can_check() else [UNCHECKED]), *findings]
+    findings = [*began, *read.findings(), *findings]
     return Report(depot, ledger, tuple(books), tuple(differences), tuple(findings))
 
 

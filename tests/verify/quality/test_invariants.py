@@ -11,11 +11,10 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import message
 from tests.verify.quality.damages import DAMAGES, damage
-from windrow import verify as verifying
 from windrow.reading.delta import open_ledger
 from windrow.verify import verify
 from windrow.verify.invariants import INVARIANTS
-from windrow.verify.quality.embedded import UNCHECKED, check_invariants
+from windrow.verify.quality.embedded import check_invariants
 
 CRITICAL = {name for name, invariant in INVARIANTS.items() if invariant.severity == "critical"}
 
@@ -77,23 +76,3 @@ def test_verify_reports_them(world: World) -> None:
     (difference,) = [one for one in report.differences if one.check == "batch_message_count"]
     assert (difference.expected, difference.found) == (INVARIANTS["batch_message_count"].about, "1 rows")
     assert (difference.examples[0]["message_count"], report.ok) == (99, False)
-
-
-def test_without_duckdb(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Where DuckDB is not installed the report says that the invariants were not checked, which is no difference.
-    """
-    monkeypatch.setattr(verifying, "can_check", lambda: False)
-    report = verify(world.depot, world.ledger)
-    assert (report.ok, report.complete, report.findings) == (True, False, (UNCHECKED,))
-
-
-def test_lost_without_duckdb(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A lost message, and books that do not balance, are found also where DuckDB is not installed.
-    """
-    monkeypatch.setattr(verifying, "can_check", lambda: False)
-    damage(world, DAMAGES["books_balance"])
-    report = verify(world.depot, world.ledger)
-    assert {"balance", "lost"} <= {difference.check for difference in report.differences}
-    assert report.books[0].lost == 1

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from windrow.engine.arrivals import mapping_of
 from windrow.engine.conversion import Conversion, payload_type_of
-from windrow.errors import ExpressionError, FileUnreadable, MessagesError, MissingExtra, require
+from windrow.errors import ExpressionError, FileUnreadable, MessagesError, require
 from windrow.formats.codecs import CodecError
 from windrow.formats.fields import parse, type_text
 from windrow.formats.format import Format, format_of
@@ -240,8 +240,6 @@ class Check:
         """Return the conversion of records to messages, or None and the reason why there is none."""
         try:
             mapping = mapping_of(settings.depot_columns, self._columns)
-        except MissingExtra as error:
-            return None, error.message
         except ExpressionError as error:
             if settings.depot_columns:
                 raise
@@ -253,7 +251,7 @@ class Check:
             return [], self._note
         try:
             return shown.rows(self._conversion.apply(sample)), None
-        except (ExpressionError, MessagesError, MissingExtra) as error:
+        except (ExpressionError, MessagesError) as error:
             return [], error.message
 
 

@@ -10,13 +10,12 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
 from windrow.delta.table import beyond_files, reading, unreadable
-from windrow.errors import MissingExtra, TableRefused
+from windrow.errors import TableRefused
 from windrow.reading.delta import Ledger, open_ledger
 from windrow.verify.invariants import INVARIANTS, counting, for_duckdb, payload_bytes, views
 from windrow.verify.quality.library import SITE
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from duckdb import DuckDBPyConnection
 
-UNCHECKED = "the invariants were not checked: that needs duckdb, pip install 'windrow-delta[embedded]'"
 CRITICAL = tuple(one for one in INVARIANTS.values() if one.severity == "critical")
 MEMORY = "2GB"  # the same as Spark's driver
 LEDGER = "ledger"
@@ -80,11 +78,6 @@ def rows_of(frame: pd.DataFrame) -> EmbeddedRows:
     return rows
 
 
-def can_check() -> bool:
-    """Tell whether DuckDB is installed."""
-    return find_spec("duckdb") is not None
-
-
 def check_invariants(ledger: Ledger) -> Iterator[Difference]:
     """Check the critical invariants: one pass over each relation counts failures, a query then fetches failing rows."""
     with held_rows(ledger) as rows:
@@ -98,16 +91,15 @@ def check_invariants(ledger: Ledger) -> Iterator[Difference]:
 
 def can_hold(location: str) -> bool:
     """Tell whether a ledger at a path can be checked without Spark. Raises TableMissing, TableRefused."""
-    return can_check() and not beyond_files(open_ledger(location).table)
+    return not beyond_files(open_ledger(location).table)
 
 
 @contextmanager
 def embedded_rows(location: str) -> Iterator[tuple[int, EmbeddedRows]]:
     """Yield the latest version of a ledger at a path and its rows.
 
-    Raises MissingExtra, TableMissing, TableUnreadable, and TableRefused for a ledger that only Spark can read.
+    Raises TableMissing, TableUnreadable, and TableRefused for a ledger that only Spark can read.
     """
-    _duckdb()
     ledger = open_ledger(location)
     beyond = beyond_files(ledger.table)
     if beyond:
@@ -121,10 +113,11 @@ def embedded_rows(location: str) -> Iterator[tuple[int, EmbeddedRows]]:
 
 @contextmanager
 def held_rows(ledger: Ledger) -> Iterator[EmbeddedRows]:
-    """Yield the rows of a ledger version. Raises MissingExtra, TableUnreadable."""
-    duckdb = _duckdb()
+    """Yield the rows of a ledger version. Raises TableUnreadable."""
+    import duckdb
+
     with tempfile.TemporaryDirectory(prefix="windrow-check-") as scratch:
-        config = {"memory_limit": MEMORY, "temp_directory": scratch}
+        config: dict[str, Any] = {"memory_limit": MEMORY, "temp_directory": scratch}
         with duckdb.connect(config=config) as connection:
             try:
                 _hold(connection, ledger)
@@ -150,13 +143,3 @@ def _hold(connection: DuckDBPyConnection, ledger: Ledger) -> None:
 def _whole(type_: pa.DataType) -> pa.DataType:
     """Return int64 for a decimal, as which DuckDB sums whole numbers, else the type itself."""
     return pa.int64() if pa.types.is_decimal(type_) else type_
-
-
-def _duckdb() -> Any:
-    try:
-        import duckdb
-    except ImportError as error:
-        raise MissingExtra(
-            "checking a ledger without Spark needs duckdb", "Install it: pip install 'windrow-delta[embedded]'."
-        ) from error
-    return duckdb
