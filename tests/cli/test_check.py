@@ -63,7 +63,7 @@ class TestWithoutSpark:
         """
         asked: list[str] = []
         monkeypatch.setattr("windrow.cli.check._session", asked.append)
-        assert filled("check", "--engine", "embedded").status == 0
+        assert filled("check", "--engine", engine).status == 0
         assert bool(asked) == starts
 
     def test_missing(self, windrow: Command) -> None:

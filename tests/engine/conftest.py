@@ -52,8 +52,8 @@ PAIRS = (
     "spark+spark",
     "embedded+spark",
     "spark+embedded",
-    "spark-executors+spark",
-    "spark+spark-executors",
+    pytest.param("spark-executors+spark", marks=pytest.mark.slow),
+    pytest.param("spark+spark-executors", marks=pytest.mark.slow),
     "embedded+spark-executors",
 )
 

@@ -286,7 +286,7 @@ def without_final_files(ledger):
 
 
 class TestMerge:
-    @pytest.mark.slow_on_executors
+    @pytest.mark.slow
     def test_final_files_stay_closed(self, world, engine, embedded, monkeypatch):
         """
         A microbatch opens no file of final rows. Holds the literal condition on the partition column.

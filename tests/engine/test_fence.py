@@ -155,7 +155,7 @@ class TestRunner:
         assert world.canonical() == world.expected()
         world.assert_balanced()
 
-    @pytest.mark.slow_on_executors
+    @pytest.mark.slow_on_spark
     def test_restored_while_running(self, world, engine):
         """
         When the ledger is restored under a running microbatch, the stream starts afresh and no message is lost.
@@ -329,7 +329,7 @@ class TestSparksFence:
         assert DeltaTable(started.ledger).transaction_version("user") == 7
         started.assert_balanced()
 
-    @pytest.mark.slow_unless({"form": "merging", "columns": "*"})
+    @pytest.mark.slow
     @pytest.mark.usefixtures("form")
     @pytest.mark.parametrize("columns", ["*", "token"], ids=["all of it", "its token"])
     def test_moved_while_cached(self, started, spark, columns):
@@ -350,6 +350,7 @@ class TestSparksFence:
             cached.unpersist()
         assert started.version() == version + 1
 
+    @pytest.mark.slow
     def test_primed_while_cached(self, started, spark):
         """
         Nor are live rows that somebody has cached, by a new driver nor by the one that made the last commit.

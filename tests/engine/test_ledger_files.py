@@ -53,6 +53,7 @@ def checkpoints(table: str) -> list[int]:
 
 
 class TestLog:
+    @pytest.mark.slow
     def test_checkpoints(self, world: World, embedded: EngineFactory) -> None:
         """
         Each time the table asks for a checkpoint there is one, and the ledger is read with it and without the entries

@@ -358,7 +358,7 @@ class TestRead:
         assert found["unexpected"] == "1 messages"
 
 
-@pytest.mark.slow_unless({"kind": STRUCT})
+@pytest.mark.slow
 def test_streams_of_spark(spark: Any, tmp_path: Path, kind: str) -> None:
     """
     A user's stream through `foreach_batch`, the stream of closed batches and the quality checks on Spark keep each

@@ -125,6 +125,7 @@ def test_short_read(
     assert depot.history() == []
 
 
+@pytest.mark.slow
 def test_few_chunks(tmp_path: Path, clock: ManualClock, spark_engine: EngineFactory) -> None:
     """
     Fewer chunks than `executor_chunks`, and chunks of which no source is plain, are read by the driver.

@@ -109,6 +109,7 @@ def test_cached_ledger(started: World, spark_engine: EngineFactory, form: Form) 
     started.assert_balanced()
 
 
+@pytest.mark.slow
 def test_not_on_another_file_system(world: World, spark_engine: EngineFactory, tmp_path: Path) -> None:
     """
     Where the session takes a path without a scheme for one of another file system, the ledger is made there.
@@ -242,7 +243,7 @@ class TestRemembered:
         forget_tables()
         assert known(engine.live()) == known(started.engine(spark_engine).live())
 
-    @pytest.mark.slow_unless({"other": "RESTORE"})
+    @pytest.mark.slow
     @pytest.mark.parametrize("other", ["another driver", "RESTORE", "OPTIMIZE"])
     def test_only_of_the_next_version(
         self, started: World, spark_engine: EngineFactory, embedded: EngineFactory, other: str

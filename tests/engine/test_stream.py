@@ -52,6 +52,7 @@ def test_runner_in_another_process(world: World, embedded: EngineFactory) -> Non
     assert (reported, runner.summary.microbatches) == ([], [])
 
 
+@pytest.mark.slow
 def test_checkpoints_are_used_once(world: World, spark_engine: EngineFactory, tmp_path: Path) -> None:
     """
     A checkpoint that is ahead of the ledger, which was RESTOREd, costs no message: each start takes a fresh one.

@@ -76,6 +76,7 @@ def stream(spark: SparkSession, tmp_path: Path) -> Stream:
     return stream
 
 
+@pytest.mark.slow
 def test_repeated_batch_is_appended_once(stream: Stream) -> None:
     """
     A batch whose end the checkpoint does not know is passed again, and neither depot nor ledger changes.

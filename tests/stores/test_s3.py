@@ -166,6 +166,7 @@ class TestBothEngines:
             requests = proxy.taken()
         assert len(requests) <= 120, by_kind(requests)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("seconds", [6, pytest.param(180, marks=pytest.mark.slow)])
     def test_race(self, bucket, spark_driver, seconds):
         """

@@ -52,6 +52,7 @@ def sales() -> Topology:
     return topology
 
 
+@pytest.mark.slow_unless({"few_rows": 0})
 @pytest.mark.parametrize("few_rows", [20_000, 0])
 def test_frames(spark: Any, tmp_path: Path, few_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """

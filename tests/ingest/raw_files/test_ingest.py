@@ -418,6 +418,7 @@ class TestRefusals:
 
 
 class TestSpark:
+    @pytest.mark.slow
     def test_reads_the_same(self, into: Ingest, depot: str, tmp_path: Path, spark: Any) -> None:
         """
         Spark reads what delta-rs reads of a raw depot, from the table and from its change feed.

@@ -18,7 +18,6 @@ PYTHON = ((3, 11), (3, 14))  # from the first version on, below the second; a te
 # What an extra is for, in the order of the report.
 USES = {
     "spark": "the Spark engine",
-    "embedded": "column mappings without Spark",
     "metrics": "metrics for Prometheus",
     "otel": "spans for OpenTelemetry",
     "plot": "pictures",
