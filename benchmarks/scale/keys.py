@@ -1,7 +1,7 @@
 """Ten million keys of a topology's state on a cluster whose driver has a heap of 1 GiB.
 
 The cluster is Spark's `local-cluster`: two executors of 1 GiB in processes of their own. A function on frames sums and
-counts by key. The keys come in ten versions of the depot; then come further versions with one row for each of a
+counts by key. The keys come in two versions of the depot; then come further versions with one row for each of a
 thousand keys, and one with a row for one key in a hundred. At the end each key has to have the sum of its rows.
 """
 
@@ -21,7 +21,7 @@ from benchmarks.scale.telling import Telling, say
 from windrow.settings.settings import Settings
 from windrow.topology import SparkMicrobatch, Topology, run_topology
 
-VERSIONS = 10
+VERSIONS = 2
 FEW = 1_000  # keys of a version that changes few
 
 

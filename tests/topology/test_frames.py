@@ -277,3 +277,32 @@ def test_ledger_set_back(tmp_path: Path, clock: ManualClock) -> None:
     world.runner(EMBEDDED).flush()
     with pytest.raises(DepotChanged, match="takes back earlier microbatches"):
         run_topology(topology, settings, clock=clock)
+
+
+@pytest.mark.slow
+def test_state_is_never_broadcast(spark: Any, tmp_path: Path) -> None:
+    """
+    Spark joins the rows of a state on the executors, however few bytes it takes them for: a million keys that compress
+    well would fill the driver's heap.
+    """
+    from pyspark.sql import functions as F
+
+    plans: list[str] = []
+    topology = Topology("plans", depots=["numbers"], states="plans")
+    topology.state("sums", key="number BIGINT", value="total BIGINT")
+
+    @topology.function
+    def look(microbatch: SparkMicrobatch) -> None:
+        state = microbatch.state("sums")
+        found = state.get(microbatch.rows("numbers").select("number"))
+        plans.append(found._jdf.queryExecution().toString())
+        state.put(found.withColumn("total", F.lit(1)))
+
+    harness = Harness(topology, tmp_path, engine="spark", session=spark, max_driver_messages=0)
+    harness.create(pa.schema([("number", pa.int64())]))
+    for _ in range(2):
+        harness.append(pa.table({"number": range(10)}))
+        harness.run()
+    assert len(plans) == 2
+    assert all("SortMergeJoin" in plan and "Broadcast" not in plan for plan in plans)
+    assert {row["total"] for row in harness.state("sums")} == {1}

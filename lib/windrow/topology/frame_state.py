@@ -132,7 +132,7 @@ class FrameState:
         before = self._stored.select(
             "id", *[F.col(f"`{name}`").alias(f"before {name}") for name in self._state.values.names]
         )
-        joined = identified.join(before.withColumn("known", F.lit(True)), "id", "left")
+        joined = identified.join(_sorted(before.withColumn("known", F.lit(True))), "id", "left")
         joined = joined.withColumn("known", F.coalesce("known", F.lit(False)))
         same = [F.col(f"`{name}`").eqNullSafe(F.col(f"`before {name}`")) for name in self._state.values.names]
         unchanged = F.col("known") & ~F.col(DELETED) & reduce(lambda one, other: one & other, same, F.lit(True))
@@ -170,7 +170,7 @@ class FrameState:
         """Add the values of the state to rows that have its keys, those of `get` where it has no row."""
         names = self._state.keys.names
         found = self.all().withColumn(HAS_ROW, F.lit(True))
-        joined = keys.join(found, names, "left") if names else keys.join(found, F.lit(True), "left")
+        joined = keys.join(_sorted(found), names, "left") if names else keys.join(found, F.lit(True), "left")
         types = from_arrow_schema(self._state.columns)
         values = [self._filled(one.name).cast(types[one.name].dataType).alias(one.name) for one in self._state.values]
         return joined.select(*[F.col(f"`{name}`") for name in keys.columns], *values)
@@ -183,7 +183,7 @@ class FrameState:
 
     def _without(self, rows: DataFrame, others: DataFrame) -> DataFrame:
         names = self._state.keys.names
-        return rows.join(others.select(names), names, "left_anti") if names else rows.limit(0)
+        return rows.join(_sorted(others.select(names)), names, "left_anti") if names else rows.limit(0)
 
     def _change(self, new: DataFrame) -> None:
         self._spread()
@@ -238,6 +238,15 @@ def frames_of_depots(plan: Plan) -> list[DataFrame]:
                 named = one.withColumn("id", F.concat(F.lit(prefix), "id")).withColumn("depot", F.lit(name))
                 frames.append(_in_columns(named, schema))
     return frames
+
+
+def _sorted(rows: DataFrame) -> DataFrame:
+    """Return rows that Spark joins by sorting them on the executors.
+
+    Otherwise it decides by their compressed bytes to broadcast them, and a million keys that compress well fill the
+    driver's heap.
+    """
+    return rows.hint("merge")
 
 
 def joined(
