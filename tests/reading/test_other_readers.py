@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars
 import pytest
 
 import windrow
@@ -57,7 +58,6 @@ def test_polars(ledger: str, capsys: pytest.CaptureFixture[str]) -> None:
     """
     Through the Delta log Polars finds each closed batch once, with its messages.
     """
-    polars = pytest.importorskip("polars")
     names: dict[str, Any] = {}
     exec(block("polars"), names)  # noqa: S102 - our own page
     assert "message_count" in capsys.readouterr().out
