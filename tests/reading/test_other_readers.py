@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import polars
+import polars as pl
 import pytest
 
 import windrow
@@ -61,7 +61,7 @@ def test_polars(ledger: str, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
     exec(block("polars"), names)  # noqa: S102 - our own page
     assert "message_count" in capsys.readouterr().out
-    found = names["closed"].select("id", polars.col("messages").list.len()).collect().rows()
+    found = names["closed"].select("id", pl.col("messages").list.len()).collect().rows()
     batches = windrow.read_closed(ledger).batches
     assert sorted(found) == sorted(zip(batches["id"].to_pylist(), batches["message_count"].to_pylist(), strict=True))
 
