@@ -24,7 +24,7 @@ class TestCheck:
         """
         A sound ledger ends with 0 although a warning fails, of which the rows are shown.
         """
-        said = filled("check", "--engine", "embedded")
+        said = filled("check", "--engine", engine)
         assert said.status == 0, said.err
         assert "books_balance" in said.out
         assert "warning  rejected_share: The share of rejected messages" in said.out
@@ -49,7 +49,7 @@ class TestCheck:
         A batch that disappeared from the ledger ends with 1, and the books are shown.
         """
         DeltaTable(tmp_path / "data" / "ledger").delete("state = 'closed'")
-        said = filled("check", "--engine", "embedded")
+        said = filled("check", "--engine", engine)
         assert said.status == 1
         assert "critical  closed_batches_there:" in said.out
         assert "nothing to look at: no closed batch" in said.out

@@ -161,7 +161,8 @@ class TestProduce:
         assert "Lines up to 2 are in the depot: the same command resumes after them." in said.err
         monkeypatch.undo()
         monkeypatch.chdir(tmp_path)
-        windrow("produce", "lines", "--id", "p")  # an attempt that began before may still have written the third line
+        # An attempt that began before may still have written the third line.
+        assert windrow("produce", "lines", "--id", "p").status == 0
         assert DeltaTable("data/depot").to_pyarrow_table().num_rows == 3
 
     def test_typed_payloads(self, windrow: Command, tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ class TestPause:
 
 class TestDryRun:
     @pytest.mark.slow_on_spark
-    @pytest.mark.parametrize("max_driver_messages", [pytest.param(500_000, marks=pytest.mark.slow_on_spark), 0])
+    @pytest.mark.parametrize("max_driver_messages", [500_000, 0])
     def test_foretells(self, world: World, engine: EngineFactory, max_driver_messages: int) -> None:
         """
         A dry run reports, microbatch by microbatch, what the run after it does, and leaves no trace; without a ledger

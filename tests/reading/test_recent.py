@@ -97,7 +97,6 @@ class TestRecent:
         """
         A depot with other columns is mapped; without a mapping the error names the first that is missing.
         """
-        pytest.importorskip("duckdb")
         stamps = pa.array([NOW, NOW + SECOND], pa.timestamp("us", tz="UTC"))
         write_deltalake(tmp_path, pa.table({"device": ["p", "q"], "measured": stamps}), configuration=FEED)
         found = recent(str(tmp_path), COLUMNS, most=1)

@@ -165,7 +165,7 @@ class TestTakenBack:
         assert reader.got() == got
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("change", [pytest.param("delete", marks=pytest.mark.slow), "update"])
+    @pytest.mark.parametrize("change", ["delete", "update"])
     def test_changed_by_hand(self, world, reader, embedded, change):
         """
         Closed rows that are deleted or changed stop the stream; what happens to other rows does not.

@@ -19,7 +19,7 @@ from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.model import tables
 from windrow.model.results import Committed, Maintained
 from windrow.operate import Observer, Observers
-from windrow.runtime.maintenance import FINAL, BackgroundMaintenance
+from windrow.runtime.maintenance import BackgroundMaintenance
 from windrow.runtime.runner import Summary
 from windrow.runtime.wall_clock import WallClock
 
@@ -178,7 +178,7 @@ class TestTidy:
         grow(batched, embedded)
         batched.clock.advance(HOUR)
         before, depot = batched.canonical(), DeltaTable(batched.depot).version()
-        small = len(files(batched.ledger, *FINAL))
+        small = len(files(batched.ledger, *tables.FINAL))
         [done] = care()
         assert small > 2 * EACH
         assert (done.compacted_files, done.compacted_into, done.vacuumed_files) == (small, 3, 0)
@@ -197,9 +197,9 @@ class TestTidy:
         care()
         grow(batched, embedded)
         batched.clock.advance(HOUR)
-        before = files(batched.ledger, *FINAL)
+        before = files(batched.ledger, *tables.FINAL)
         [done] = care()
-        assert (done.compacted_files, files(batched.ledger, *FINAL)) == (0, before)
+        assert (done.compacted_files, files(batched.ledger, *tables.FINAL)) == (0, before)
 
     def test_left_alone(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
         """
@@ -290,7 +290,7 @@ class TestStop:
         assert_whole(batched)
         batched.clock = ManualClock(WallClock().now() + HOUR)
         assert [done.table for done in background(batched, embedded, noting)()] == ["ledger", "depot"]
-        assert len(files(batched.ledger, *FINAL)) == len(FINAL)
+        assert len(files(batched.ledger, *tables.FINAL)) == len(tables.FINAL)
 
 
 class Counting:

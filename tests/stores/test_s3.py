@@ -130,7 +130,7 @@ class TestEmbedded:
 @pytest.mark.spark
 class TestBothEngines:
     @pytest.mark.slow
-    @pytest.mark.parametrize("maintained", [False, pytest.param(True, marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("maintained", [False, True])
     def test_in_turn(self, bucket, embedded, spark_driver, maintained):
         """
         Spark and the embedded engine, one after the other, make the ledger that one call makes, also maintained.
@@ -167,7 +167,7 @@ class TestBothEngines:
         assert len(requests) <= 120, by_kind(requests)
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("seconds", [6, pytest.param(180, marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("seconds", [6, 180])
     def test_race(self, bucket, spark_driver, seconds):
         """
         Spark and delta-rs append to one table at the same time, and no acknowledged commit is lost.

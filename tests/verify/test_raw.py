@@ -165,6 +165,7 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
     ),
     "detail": (setting("rejected", by_format("format_gap"), detail=None), {"format_detail"}),
     "key": (setting("rejected", by_format("format_gap"), key="k"), {"format_no_message"}),
+    "payload": (setting("rejected", by_format("format_gap"), payload="p"), {"payloads of the format"}),
     "offset": (setting("rejected", by_format("format_columns"), offset=plus("offset", 1)), {"ids"}),
     "chunk": (setting("rejected", by_format("format_conflict"), chunk=plus("chunk", 1)), {"ids"}),
     "source": (rename, {"refused by the format"}),

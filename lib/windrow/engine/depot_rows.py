@@ -41,6 +41,9 @@ class RowsSlice(ArrowSlice):
         versions = pa.table({"version": version_of(self.messages)})
         return summary_of(versions.group_by("version").aggregate([([], "count_all")]))
 
+    def streams(self) -> None:
+        """Return None: such rows belong to no stream."""
+
 
 def summary_of(counted: pa.Table) -> pa.Table:
     """Return `messages.summarise` of rows without sources, from their versions and how many rows each has."""

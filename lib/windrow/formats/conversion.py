@@ -71,8 +71,10 @@ def read(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
         return _nested(texts, field)
     if pa.types.is_string(field.type):
         return _strings(texts)
-    reader = next(reader for holds, reader in READERS.items() if holds(field.type))
-    return reader(texts, field)
+    for holds, reader in READERS.items():
+        if holds(field.type):
+            return reader(texts, field)
+    raise NotImplementedError(f"a text cannot become {field.type}")
 
 
 def details(texts: Texts, what: str) -> pa.Array:

@@ -25,17 +25,14 @@ from functools import partial
 from windrow.engine.protocol import Engine, TableMaintenance
 from windrow.model import chunks, tables
 from windrow.model.clock import Clock
-from windrow.model.durations import microseconds
+from windrow.model.durations import SECOND, UNITS, microseconds
 from windrow.model.results import ROLES, Maintained, Role
 from windrow.model.timestamps import time_text
 from windrow.operate import Observers
 from windrow.runtime.progress import progress_row
 from windrow.settings.settings import Settings
 
-FINAL = ("closed", "rejected", "microbatch")
 HEADSTART = 3_600_000_000  # microseconds
-SECOND = 1_000_000  # microseconds
-DAY = 86_400 * SECOND
 SMALL = 4 * 1024 * 1024  # bytes
 Progress = Callable[[Role, str], None]
 
@@ -77,7 +74,7 @@ def tidy(engine: Engine, settings: Settings, progress: Progress = lambda table, 
     why = table.maintenance.obstacle()
     if why is not None:
         return Maintained(table.role, table.location, left_alone=why)
-    removed, added = table.compact(FINAL, SMALL)
+    removed, added = table.compact(tables.FINAL, SMALL)
     return Maintained(table.role, table.location, compacted_files=removed, compacted_into=added)
 
 
@@ -138,7 +135,7 @@ def _maintained(engine: Engine, table: _Table, now: int, asked: bool) -> Maintai
     if why is not None:
         return Maintained(table.role, table.location, left_alone=why)
     # guard: live-rows-stay
-    return table.maintained(FINAL if table.role == "ledger" else (None,))
+    return table.maintained(tables.FINAL if table.role == "ledger" else (None,))
 
 
 def _not_ours(engine: Engine, table: _Table) -> str | None:
@@ -233,7 +230,7 @@ class BackgroundMaintenance:
         ended = self._clock.elapsed()
         self._due = ended + every / SECOND
         if whole and None not in done:
-            self._all_due = ended + max(every, DAY) / SECOND
+            self._all_due = ended + max(every, UNITS["d"]) / SECOND
         return [one for one in done if one is not None]
 
     def _time_left(self, every: int) -> int:

@@ -3,8 +3,8 @@
 The code that wrote the ledger is not used, and no clock is read: only the tables decide, read by delta-rs, so two runs
 over the same versions give the same report. (A reader given by `reading_through` may copy the rows for delta-rs; then
 the files and logs are not checked.) `decisions` derives again what the rules make of the log. `raw` formats a
-raw depot again, in one piece, with the same code that formats for the ledger. If DuckDB is installed, it also checks
-the invariants that `windrow check` checks on Spark, with the same SQL.
+raw depot again, in one piece, with the same code that formats for the ledger. It also checks the critical invariants
+of `windrow check`, with the same SQL.
 """
 
 from __future__ import annotations

@@ -104,6 +104,7 @@ class TestCodec:
         """
         A file of whole frames is read as what they hold, wherever its pieces end; bytes are counted behind the codec.
         """
+        monkeypatch.setattr("windrow.ingest.format_check.trial.PIECE_BYTES", 7)
         content = HEADER + b"a,1\nb,x\n"
         file = written(tmp_path / "file", gzip.compress(content[:20]) + gzip.compress(content[20:]))
         checked = check(file, codec="gzip")

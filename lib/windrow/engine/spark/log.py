@@ -158,7 +158,7 @@ NO_TABLE = (
 
 
 def _files_in_log(session: SparkSession, location: str, first: int, last: int) -> tuple[dict[str, int], set[int]]:
-    """Return what the log of a table at a path says of versions, as `Log.files_added` does."""
+    """Return what the log of a table at a path says of versions, as `DeltaRsLog.files_added` does."""
     entries = [f"{location}/{entry_path(version)}" for version in range(first, last + 1)]
     action = "STRUCT<path: STRING, dataChange: BOOLEAN>"
     lines = session.read.schema(f"add {action}, remove {action}").json(entries)

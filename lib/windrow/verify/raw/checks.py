@@ -22,6 +22,7 @@ def check_raw(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
     if raw is None:
         return
     yield from _balance(raw)
+    yield from _payloads(raw)
     yield from _ids(raw)
     if depot.formatted is None:
         return
@@ -37,6 +38,12 @@ def _balance(raw: RawRows) -> Iterator[Difference]:
     found = framed + rejected + repeated + bytes_of(raw.partial)
     yield from unequal("bytes", read, found, "bytes in records, rejected, repeated and unfinished")
     yield from unequal("rejected bytes", rejected, bytes_of(raw.rejected), "bytes in rejections")
+
+
+def _payloads(raw: RawRows) -> Iterator[Difference]:
+    """Check that no rejection of the format has a payload; the invariants check its other columns, without payloads."""
+    rows = kept(raw.rejected, raw.rejected["payload"].is_valid().to_numpy(), PLACE)
+    yield from differing("payloads of the format", "no payload", rows, "rejections")
 
 
 def _ids(raw: RawRows) -> Iterator[Difference]:
