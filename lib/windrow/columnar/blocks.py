@@ -1,4 +1,4 @@
-"""Look at eight bytes at once, as one number."""
+"""Look at eight bytes at once, as one number, and at the bits of one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from windrow.columnar.compiled import inlined
 
 ONE, EIGHT = np.uint64(1), np.uint64(8)
 ONES, HIGH = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+PAIRS, FOURS, EIGHTS = (np.uint64(bits) for bits in (0x5555555555555555, 0x3333333333333333, 0x0F0F0F0F0F0F0F0F))
 
 
 @inlined
@@ -35,4 +36,13 @@ def below(word: np.uint64, byte: np.uint8) -> np.uint64:
 @inlined
 def before(marks: np.uint64) -> np.uint64:
     """Return how many of the eight bytes come before the first marked one."""
-    return (((marks - ONE) & ~marks & ONES) * ONES >> np.uint64(56)) - ONE
+    return lowest(marks) >> np.uint64(3)
+
+
+@inlined
+def lowest(bits: np.uint64) -> np.uint64:
+    """Return the number of the lowest bit that is set. The compiler turns this count of bits into one instruction."""
+    below_it = (bits - ONE) & ~bits
+    pairs = below_it - (below_it >> ONE & PAIRS)
+    fours = (pairs & FOURS) + (pairs >> np.uint64(2) & FOURS)
+    return (fours + (fours >> np.uint64(4)) & EIGHTS) * ONES >> np.uint64(56)

@@ -43,10 +43,14 @@ def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
         except RuntimeError:  # numba finds no writable directory
             return njit(nogil=True, **options)(source)
 
+    ready: Callable[..., Any] | None = None
+
     @wraps(function)
     def call(*values: Any) -> Any:
-        with _ONE_AT_A_TIME:  # so that two threads do not compile the same function
-            ready = machine_code()
+        nonlocal ready
+        if ready is None:
+            with _ONE_AT_A_TIME:  # so that two threads do not compile the same function
+                ready = machine_code()
         return ready(*values)
 
     return call

@@ -124,7 +124,7 @@ def _integers(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     least, most = (2 ** (bits - 1), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
     values = np.empty(texts.count, np.uint64)
     good = numerals.integers(*_places(texts), np.uint64(least), np.uint64(most), values)
-    return _array(field.type, values.astype(f"u{bits // 8}"), good), good
+    return _array(field.type, values.astype(f"u{bits // 8}", copy=False), good), good
 
 
 def _truths(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
@@ -138,7 +138,7 @@ def _fractions(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
     values = np.empty(texts.count, np.float64)
     code = numerals.fractions(*_places(texts), *EXACT[field.type], values)
     good = code != numerals.BAD
-    own = values.astype(f"f{field.type.bit_width // 8}")
+    own = values.astype(f"f{field.type.bit_width // 8}", copy=False)
     hard = np.flatnonzero(code == numerals.FINE)
     if hard.size:
         spelled = pc.ascii_ltrim(texts.take(hard).array(pa.string()), characters="+")

@@ -199,12 +199,16 @@ class Spans:
     def add(self, ends: Ints, begin: int, what: int = RECORD) -> None:
         """Add adjacent spans by their ends; the first one begins at `begin`."""
         if ends.size:
-            begins, known = np.append(begin, ends[:-1]), np.maximum(ends, self.known)
-            self._found.append(np.array([begins, ends, known, np.full(ends.size, what)]))
+            found = np.empty((4, ends.size), np.int64)
+            found[0, 0], found[0, 1:], found[1] = begin, ends[:-1], ends
+            np.maximum(ends, self.known, out=found[2])
+            found[3] = what
+            self._found.append(found)
 
     def framed(self, rest: int, state: int) -> Framed:
         """Return all spans."""
-        begin, end, known, what = np.concatenate(self._found, axis=1)
+        found = self._found[1:]
+        begin, end, known, what = found[0] if len(found) == 1 else np.concatenate(self._found, axis=1)
         return Framed(begin, end, known, what, rest, state)
 
 

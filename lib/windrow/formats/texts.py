@@ -12,11 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.columnar.arrow import read_only
+from windrow.columnar.blocks import eight
 from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled
 from windrow.errors import require
 
 MOST_BYTES = 2**31 - 1
-PIECE = 32  # bytes that are copied together
+PIECE = 8  # bytes that are copied together, as one number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,13 +98,14 @@ def _bounds(begin: Ints, end: Ints, valid: Flags, bounds: npt.NDArray[np.int32])
 @compiled
 def _copy(buffer: ByteArray, begin: Ints, bounds: npt.NDArray[np.int32], data: ByteArray) -> None:
     """Copy texts in pieces; `data` has room for one more piece after the last text."""
-    piece, one = np.uint64(PIECE), np.uint64(1)
+    piece, one, length = np.uint64(PIECE), np.uint64(1), np.uint64(len(buffer))
     for number in range(len(begin)):
         to, stop, at = np.uint64(bounds[number]), np.uint64(bounds[number + 1]), np.uint64(begin[number])
         while to < stop:
-            if at + piece <= np.uint64(len(buffer)):
+            if at + piece <= length:
+                word = eight(buffer, at)
                 for place in range(PIECE):
-                    data[to + np.uint64(place)] = buffer[at + np.uint64(place)]
+                    data[to + np.uint64(place)] = np.uint8(word >> np.uint64(8 * place))
                 at, to = at + piece, to + piece
             else:
                 data[to] = buffer[at]

@@ -47,6 +47,9 @@ DATE_DIGITS, TIME_DIGITS = (
     np.frombuffer(bytes(0x76 if letter == "0" else 0x7F for letter in text), "<u8")[0]
     for text in ("0000-00-", "00T00:00")
 )
+ZEROS, ABOVE_NINE, LOW_BYTES = (np.uint64(bytes_) for bytes_ in (0x3030303030303030, 0x7676767676767676, 0xFF000000FF))
+# The first pair of eight digits counts millions and the third hundreds; the second ten thousands and the fourth ones.
+LOW_SCALES, HIGH_SCALES = np.uint64(100 + (1_000_000 << 32)), np.uint64(1 + (10_000 << 32))
 HIGH_BITS, BYTE, EIGHT, TEN = (np.uint64(number) for number in (0x8080808080808080, 0xFF, 8, 10))
 AT_TIME, AT_SECOND, SHORTEST, LONGEST = (np.uint64(number) for number in (11, 17, 20, 30))
 ONE, TWO = np.uint64(1), np.uint64(2)
@@ -168,10 +171,14 @@ def _usual(buffer: ByteArray, at: np.uint64, stop: np.uint64, digits: int, part:
     wrong |= not (0 <= tens <= 9 and 0 <= ones <= 9)
     wrong |= size > SHORTEST and (buffer[at + SHORTEST - ONE] != POINT or size == SHORTEST + ONE)
     fraction = np.int64(0)
-    for behind_point in range(at + SHORTEST, stop - ONE):
-        digit = np.int64(buffer[behind_point]) - ZERO
-        wrong |= not 0 <= digit <= 9
-        fraction = fraction * 10 + digit
+    if size > SHORTEST + ONE:
+        for behind_point in range(at + SHORTEST, stop - ONE - EIGHT):  # the first of nine digits
+            digit = np.int64(buffer[behind_point]) - ZERO
+            wrong |= not 0 <= digit <= 9
+            fraction = digit * 100_000_000
+        last, are_digits = _last_digits(buffer, stop - ONE, min(size - SHORTEST - ONE, EIGHT))
+        wrong |= not are_digits
+        fraction += last
     missing = digits if size == SHORTEST else digits - np.int64(size - SHORTEST - ONE)
     if wrong or missing < 0:
         return False
@@ -181,6 +188,17 @@ def _usual(buffer: ByteArray, at: np.uint64, stop: np.uint64, digits: int, part:
     part[HOUR], part[MINUTE] = np.int64(time >> np.uint64(24) & BYTE), np.int64(time >> np.uint64(48) & BYTE)
     part[SECOND], part[FRACTION] = 10 * tens + ones, fraction * SCALES[missing]
     return True
+
+
+@inlined
+def _last_digits(buffer: ByteArray, stop: np.uint64, count: np.uint64) -> tuple[np.int64, np.bool_]:
+    """Return the number that the last digits before `stop` are, 1 to 8 of them, and whether they are digits."""
+    others = EIGHT * (EIGHT - count)
+    word = (eight(buffer, stop - EIGHT) ^ ZEROS) >> others << others
+    are_digits = (word | (word + ABOVE_NINE)) & HIGH_BITS == np.uint64(0)
+    pairs = word * TEN + (word >> EIGHT)  # numbers of two digits, in each second byte
+    low, high = pairs & LOW_BYTES, pairs >> np.uint64(16) & LOW_BYTES
+    return np.int64((low * LOW_SCALES + high * HIGH_SCALES) >> np.uint64(32)), are_digits
 
 
 @always_inlined

@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.compiled import Ints
+from windrow.columnar.arrow import read_only
+from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled
 from windrow.errors import FormatFailed, WindrowError
 from windrow.formats.format import Format
 from windrow.formats.framing import GAP, OPEN, OVERSIZE, DelimitedFraming
@@ -63,10 +64,11 @@ def parse(spans: Spans, format_: Format) -> Values:
         spans = spans if framing is None else _repaired(spans, pa.concat_tables(found), framing)
         bad += found
         todo = np.arange(before, spans.begin.size)
-    span = np.concatenate([np.empty(0, np.int64), *rows])
-    order = np.argsort(spans.begin[span], kind="stable")
-    fields = pa.concat_tables(tables)
-    return Values(spans, fields.take(pa.array(order)) if len(rows) > 1 else fields, span[order], pa.concat_tables(bad))
+    span, fields = np.concatenate([np.empty(0, np.int64), *rows]), pa.concat_tables(tables)
+    if len(rows) > 1:
+        order = np.argsort(spans.begin[span], kind="stable")
+        span, fields = span[order], fields.take(pa.array(order))
+    return Values(spans, fields, span, pa.concat_tables(bad))
 
 
 def _by_header(spans: Spans, chosen: Ints) -> dict[bytes | None, Ints]:
@@ -96,13 +98,11 @@ def _whole(parser: Parser, records: Records, name: str | None) -> Parsed:
     """Parse records. Raises FormatFailed if that fails, or unless each record is good, bad or skipped, once."""
     try:
         parsed = parser.parse(records)
-        fates = np.concatenate([parsed.record, parsed.rejects["record"].to_numpy(), parsed.skipped])
         good = (
             parsed.fields.schema == parser.schema
             and parsed.rejects.schema == REJECTS
             and parsed.fields.num_rows == parsed.record.size
-            and bool((parsed.record[1:] > parsed.record[:-1]).all())
-            and np.array_equal(np.bincount(fates, minlength=records.count), np.ones(records.count))
+            and _each_once(parsed, records.count)
         )
     except WindrowError:
         raise
@@ -112,6 +112,16 @@ def _whole(parser: Parser, records: Records, name: str | None) -> Parsed:
         # guard: each-record-once
         raise FormatFailed(f"the format {name!r} does not return each of {records.count} records once", HINT)
     return parsed
+
+
+def _each_once(parsed: Parsed, count: int) -> bool:
+    """Tell whether the good records are in ascending order, and all others are either bad or skipped."""
+    good = parsed.record
+    if good.size and not (good[0] >= 0 and good[-1] < count and bool((good[1:] > good[:-1]).all())):
+        return False
+    others = np.ones(count, np.bool_)
+    others[good] = False
+    return np.array_equal(np.flatnonzero(others), np.sort(np.append(parsed.rejects["record"], parsed.skipped)))
 
 
 def _refused(rejects: pa.Table, chosen: Ints) -> pa.Table:
@@ -151,11 +161,17 @@ def _repaired(spans: Spans, bad: pa.Table, framing: DelimitedFraming) -> Spans:
 def _of_several_lines(spans: Spans, bad: pa.Table, delimiter: bytes) -> Ints:
     """Return bad spans that may be several records: those with the first byte of a delimiter before their end."""
     span = bad["record"].filter(pc.is_in(bad["reason"], value_set=MISFRAMED)).to_numpy()
-    if not span.size:
-        return span
-    ends = np.append(np.flatnonzero(spans.buffer == delimiter[0]), len(spans.buffer))
-    first = ends[np.searchsorted(ends, spans.begin[span])]
-    return span[first + len(delimiter) < spans.end[span]]
+    return span[_holds(read_only(spans.buffer), spans.begin[span], spans.end[span] - len(delimiter), delimiter[0])]
+
+
+@compiled
+def _holds(buffer: ByteArray, begin: Ints, end: Ints, byte: int) -> Flags:
+    """Return which runs of bytes hold this byte."""
+    held = np.zeros(len(begin), np.bool_)
+    for number in range(len(begin)):
+        for place in range(begin[number], end[number]):
+            held[number] |= buffer[place] == byte
+    return held
 
 
 def _lines(spans: Spans, begin: int, end: int, framing: DelimitedFraming) -> list[int] | None:

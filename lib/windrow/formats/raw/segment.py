@@ -86,7 +86,8 @@ def segment(source: Source, run: Run, format_: Format, gap: int | None = None) -
     if mark < 0:
         source.rest, source.pieces = buffer.tobytes(), pieces
         return _empty(source)
-    buffer, pieces = buffer[mark:], _behind(pieces, mark)
+    if mark:
+        buffer, pieces = buffer[mark:], _behind(pieces, mark)
     changed = source.fingerprint != format_.fingerprint and source.state >= 0
     framed = format_.framing.frame(buffer, 0 if changed else seen, 0 if changed else source.state, last)
     if gap is not None:
@@ -146,10 +147,11 @@ def mark_size(begin: bytes, last: bool) -> int:
 
 def _header(source: Source, framed: Framed, buffer: ByteArray, format_: Format) -> int:
     """Return the number of the header's span and remember the header; -1 if there is none."""
-    records = np.flatnonzero(framed.what == RECORD)
-    if format_.header is None or source.header is not None or not records.size:
+    if format_.header is None or source.header is not None:
         return -1
-    first = records[:1]
+    first = np.flatnonzero(framed.what == RECORD)[:1]
+    if not first.size:
+        return -1
     begin, end = format_.framing.content(buffer, framed.begin[first], framed.end[first])
     source.header = buffer[begin[0] : end[0]].tobytes()
     return int(first[0])
