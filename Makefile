@@ -14,8 +14,9 @@ PROGRESS = while read -r word what size; do case $$word in \
     Downloading) echo "  $$count of at most $(PACKAGES): $$what $$size" ;; \
     Installing) [ "$$what" = collected ] && echo "  Installing them" ;; \
     esac; done
-# Each process starts a Spark session of its own when it comes to a test that needs one.
-IN_PARALLEL = -n 2 --dist worksteal
+# Three, because a test often waits for another process: with two, two cores are idle for a third of the time. Each
+# starts a Spark session of its own when it comes to a test that needs one.
+IN_PARALLEL = -n 3 --dist worksteal
 PURE = $(addprefix tests/,batching columnar expressions formats model settings test_errors.py test_oracle.py)
 
 .PHONY: help

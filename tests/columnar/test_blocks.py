@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.columnar.arrow import read_only
-from windrow.columnar.blocks import before, below, eight, equal
+from windrow.columnar.blocks import before, below, eight, equal, lowest
 from windrow.columnar.compiled import compiled
 
 
@@ -39,3 +39,20 @@ def test_equal_to_any(data, byte):
     found = np.empty(3, np.uint64)
     looked(read_only(np.frombuffer(data, np.uint8)), 0, byte, found)
     assert found[1] == (data.index(byte) if byte in data else 8)
+
+
+@compiled
+def lowest_of(words, found):
+    for number in range(len(words)):
+        found[number] = lowest(words[number])
+
+
+@given(st.lists(st.integers(1, 2**64 - 1)))
+def test_lowest(words):
+    """
+    The lowest bit is found, whatever stands above it.
+    """
+    words += [1 << bit for bit in range(64)]
+    found = np.empty(len(words), np.uint64)
+    lowest_of(np.array(words, np.uint64), found)
+    assert found.tolist() == [(word & -word).bit_length() - 1 for word in words]

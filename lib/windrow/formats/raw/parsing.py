@@ -121,7 +121,8 @@ def _each_once(parsed: Parsed, count: int) -> bool:
         return False
     others = np.ones(count, np.bool_)
     others[good] = False
-    return np.array_equal(np.flatnonzero(others), np.sort(np.append(parsed.rejects["record"], parsed.skipped)))
+    named = np.append(parsed.rejects["record"].to_numpy(), parsed.skipped)
+    return np.array_equal(np.flatnonzero(others), np.sort(named))
 
 
 def _refused(rejects: pa.Table, chosen: Ints) -> pa.Table:
