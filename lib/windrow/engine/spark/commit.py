@@ -12,7 +12,6 @@ compared with the primed one. If they differ, the query raises an error and noth
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -27,7 +26,16 @@ from windrow.engine.protocol import Live, Merged
 from windrow.engine.result import Rows
 from windrow.engine.spark.frames import frame_of
 from windrow.engine.spark.open_batches import UNCACHED
-from windrow.engine.spark.session_settings import INTERPRETED, NOTE, SMALL_BYTES, WHOLE_FILES, WHOLE_TIMES, configured
+from windrow.engine.spark.session_settings import (
+    FEW_ROWS,
+    INTERPRETED,
+    NOTE,
+    ONE_TASK,
+    SMALL_BYTES,
+    WHOLE_FILES,
+    WHOLE_TIMES,
+    configured,
+)
 from windrow.errors import LedgerMoved
 from windrow.model import tables
 from windrow.model.tables import CHANGED
@@ -59,7 +67,7 @@ class SparkCommit:
 
         Raises LedgerMoved, and the errors of Spark.
         """
-        small = isinstance(rows, pa.Table) and self._bytes(rows) <= SMALL_BYTES
+        sped_up = self._sped_up(rows) if isinstance(rows, pa.Table) else {}
         # guard: whole-times
         set_for_it = {NOTE: self.note} | WHOLE_TIMES | WHOLE_FILES | NO_CHECKSUM
         if self.form != OVERWRITE or not isinstance(rows, pa.Table):
@@ -71,11 +79,11 @@ class SparkCommit:
                 # guard: spark-transaction-id
                 configured(self.session, NO_TRANSACTION_ID),
                 configured(self.session, set_for_it),
-                configured(self.session, INTERPRETED) if small else nullcontext(),
+                configured(self.session, sped_up),
             ):
                 if self.form != OVERWRITE:
                     return self._merge(rows, control)
-                self._overwrite(rows, control, small)
+                self._overwrite(rows, control, bool(sped_up))
                 return None
         finally:
             self.session.catalog.dropTempView(SOURCE)
@@ -84,9 +92,12 @@ class SparkCommit:
         """Register the rows to write under a name for SQL."""
         frame.createOrReplaceTempView(SOURCE)
 
-    def _bytes(self, rows: pa.Table) -> int:
-        """Return about how many bytes are written."""
-        return int(rows.nbytes + (self.live.open.wanted(None).nbytes if self.form == OVERWRITE else 0))
+    def _sped_up(self, rows: pa.Table) -> dict[str, str]:
+        """Return the settings that make a small commit faster, none for a large one."""
+        stays = self.live.open.wanted(None).nbytes if self.form == OVERWRITE else 0
+        if rows.nbytes + stays > SMALL_BYTES:
+            return {}
+        return ONE_TASK | (INTERPRETED if self.form == OVERWRITE or rows.num_rows <= FEW_ROWS else {})
 
     def _merge(self, rows: Rows, control: pa.Table) -> Merged:
         """Match live rows with the new ones. The literal states let the MERGE skip files of final rows."""

@@ -12,15 +12,16 @@ from pyspark.sql import SparkSession
 WHOLE_TIMES = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 
 
-# For a small MERGE, generating code in every task takes longer than interpreting the query. Its rows fit into one task,
-# which then writes one file per partition.
-INTERPRETED = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+# The rows of a small commit fit into one task, which then writes one file per partition.
+ONE_TASK = {
     "spark.sql.shuffle.partitions": "1",
     "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
 }
 SMALL_BYTES = 4_000_000
+# Generating code in every task takes longer than interpreting a small query; but a MERGE takes 0.2 ms or more for a row
+# then, so it must have few rows.
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+FEW_ROWS = 2_000
 # Where deletion vectors are on, a MERGE would write them: more jobs for it, and more files for each later reader.
 WHOLE_FILES = {"spark.databricks.delta.merge.deletionVectors.persistent": "false"}
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"  # user metadata of a commit, shown in the table's history
