@@ -151,9 +151,12 @@ class World:
         ours = {name: given.pop(name) for name in set(given) & set(signature(replay).parameters)}
         return replay(self.settings(EMBEDDED, **given), into, **ours)
 
-    def assert_balanced(self) -> None:
-        """At every version of the ledger the books balance and nothing final has changed; numbers have no gaps."""
-        self.check_books()
+    def assert_balanced(self, last: int | None = None) -> None:
+        """At every version of the ledger, or the `last` so many, the books balance and nothing final has changed.
+
+        Numbers have no gaps.
+        """
+        self.check_books(-1 if last is None else max(-1, self.version() - last))
         numbers = [row["microbatch"] for row in self.history()]
         assert numbers == list(range(1, len(numbers) + 1))
 
