@@ -101,8 +101,10 @@ class World:
 
     def rows(self, *states: str, version: int | None = None) -> list[Row]:
         """Return ledger rows of the given states, ordered by id, at a version of the ledger."""
-        whole = DeltaTable(self.ledger, version=version).to_pyarrow_table(filters=[("state", "in", list(states))])
-        return plain(whole).sort_by("id").to_pylist()
+        # With a filter delta-rs would still look at each file: after a thousand microbatches that takes seconds.
+        of_states = [("state", "in", list(states))]
+        files = DeltaTable(self.ledger, version=version).to_pyarrow_dataset(file_pruning_predicate=of_states)
+        return plain(files.to_table()).sort_by("id").to_pylist()
 
     def history(self) -> list[Row]:
         """Return the history in order."""
@@ -151,12 +153,9 @@ class World:
         ours = {name: given.pop(name) for name in set(given) & set(signature(replay).parameters)}
         return replay(self.settings(EMBEDDED, **given), into, **ours)
 
-    def assert_balanced(self, last: int | None = None) -> None:
-        """At every version of the ledger, or the `last` so many, the books balance and nothing final has changed.
-
-        Numbers have no gaps.
-        """
-        self.check_books(-1 if last is None else max(-1, self.version() - last))
+    def assert_balanced(self) -> None:
+        """At every version of the ledger the books balance and nothing final has changed; numbers have no gaps."""
+        self.check_books()
         numbers = [row["microbatch"] for row in self.history()]
         assert numbers == list(range(1, len(numbers) + 1))
 
