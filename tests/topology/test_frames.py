@@ -306,3 +306,50 @@ def test_state_is_never_broadcast(spark: Any, tmp_path: Path) -> None:
     assert len(plans) == 2
     assert all("SortMergeJoin" in plan and "Broadcast" not in plan for plan in plans)
     assert {row["total"] for row in harness.state("sums")} == {1}
+
+
+@pytest.mark.parametrize("frames", [False, True], ids=["tables", "frames"])
+def test_many_changes_overwrite_a_state(
+    spark: Any, tmp_path: Path, frames: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A microbatch that changes many rows of a state overwrites its partition, a MERGE changes few. Either leaves the rows
+    that stay, those of other states, and none of a deleted key.
+    """
+    monkeypatch.setattr("windrow.engine.spark.open_batches.FEW_ROWS", 10)
+    topology = Topology("sums", depots=["numbers"], states="sums")
+    for state in ("sums", "others"):
+        topology.state(state, key="number BIGINT", value="total BIGINT")
+
+    def add(microbatch: Any) -> None:
+        rows = microbatch.rows("numbers")
+        microbatch.state("sums").combine(rows, total=("amount", "sum"))
+        if microbatch.id == 1:
+            microbatch.state("others").combine(rows, total=("amount", "max"))
+
+    def add_tables(microbatch: Microbatch) -> None:
+        add(microbatch)
+
+    def add_frames(microbatch: SparkMicrobatch) -> None:
+        add(microbatch)
+
+    topology.function(add_frames if frames else add_tables)
+
+    @topology.function
+    def forget(microbatch: Microbatch) -> None:
+        microbatch.state("sums").delete(pa.table({"number": [7]}))
+
+    harness = Harness(topology, tmp_path, engine="spark", session=spark)
+    harness.create(pa.schema([("number", pa.int64()), ("amount", pa.int64())]))
+    for count in (40, 30, 1):
+        harness.append([{"number": number, "amount": number} for number in range(count)])
+        harness.run()
+    totals = {number: number * (2 if number < 30 else 1) for number in range(40) if number != 7}
+    assert harness.state("sums") == [{"number": number, "total": total} for number, total in totals.items()]
+    assert harness.state("others") == [{"number": number, "total": number} for number in range(40)]
+    rows = (
+        DeltaTable(tmp_path / "states-of-sums")
+        .to_pyarrow_table(filters=[("state", "=", "microbatch")])
+        .sort_by("microbatch")
+    )
+    assert rows["commit_form"].to_pylist() == ["overwrite", "overwrite", "merge"]

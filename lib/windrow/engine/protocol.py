@@ -292,7 +292,7 @@ class Engine(Protocol):
     def process(self, step: Step, arrived: Slice | None, live: Live) -> MicrobatchResult:
         """Run a step over the messages that arrived (None: a tick) and the open batches that it needs."""
 
-    def commit_form(self, processed: MicrobatchResult) -> str:
+    def commit_form(self, processed: MicrobatchResult, live: Live) -> str:
         """Return how `merge` will commit the result, as the history records it."""
 
     def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:

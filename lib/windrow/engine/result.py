@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, Union
 
@@ -75,7 +75,7 @@ class Counts:
 class MicrobatchResult:
     """The ledger rows of a microbatch and their counts.
 
-    `states` are further rows, those of a topology's states: `id`, `state`, `known`, and only the columns of the state.
+    `states` has further rows, by the state of a topology: `id`, `state`, `known`, and only the columns of the state.
     `open` has the totals of the sources whose open batches changed, `path` says where it was processed. `whole` means
     that all open batches were read, so the commit knows all live rows. `history` has columns that the algorithm adds to
     the history row.
@@ -88,7 +88,7 @@ class MicrobatchResult:
     path: str = "driver"
     whole: bool = False
     history: Mapping[str, object] = field(default_factory=dict)
-    states: Sequence[pa.Table] = ()
+    states: Mapping[str, pa.Table] = field(default_factory=dict)
 
     @classmethod
     def nothing(cls, schema: pa.Schema) -> MicrobatchResult:

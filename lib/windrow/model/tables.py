@@ -11,7 +11,7 @@ component written as `%N`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -163,8 +163,13 @@ def is_of_topology(columns: Iterable[str]) -> bool:
     return "event" in columns
 
 
-def live_states(columns: Iterable[str]) -> str:
-    """Return the SQL condition for the `state` of live rows, in a ledger with these columns."""
+def live_states(columns: Iterable[str], states: Sequence[str] = ()) -> str:
+    """Return the SQL condition for the `state` of live rows, in a ledger with these columns.
+
+    With `states`, of a topology's states only these.
+    """
+    if states:
+        return f"state IN ({', '.join(map(repr, (*CONTROL, *states)))})"
     if is_of_topology(columns):
         return f"state NOT IN ({', '.join(map(repr, FINAL))})"
     return f"state IN ({', '.join(map(repr, (OPEN, *CONTROL)))})"

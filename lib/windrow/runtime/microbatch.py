@@ -73,6 +73,10 @@ class Microbatch:
         self._timeout = algorithm.options(self.primed).phase_timeout
         self._phase("prime_ms")
 
+    def begin(self) -> None:
+        """Begin now: what was read of the depots since prime is not ahead of the clock."""
+        self.started_at = self._clock.now()
+
     def run_messages(
         self,
         read: Mapping[str | None, Read],
@@ -133,10 +137,11 @@ class Microbatch:
         after = known.sources.floors.raised(floors.source, floors.floor)
         return {None: DepotPlan(known.reached, FloorsByVersion.none(after))}
 
-    def run_accept(self, commit: Commit) -> Committed:
-        """Skip a depot version: read none of its rows."""
-        reached = replace(self.primed.reached, depot_version=commit.version, commit_fingerprint=commit.fingerprint)
-        return self.run_alone("accept", reached={None: reached})
+    def run_accept(self, commit: Commit, depot: str | None = None) -> Committed:
+        """Skip a version of a depot: read none of its rows."""
+        known = self.primed.depots[depot].reached
+        reached = replace(known, depot_version=commit.version, commit_fingerprint=commit.fingerprint)
+        return self.run_alone("accept", reached={depot: reached})
 
     def run_alone(
         self, kind: Kind, processed: MicrobatchResult | None = None, reached: Mapping[Any, Reached] | None = None
@@ -226,7 +231,7 @@ class Microbatch:
             closed=counts.closed,
             open_batches=self.primed.open.total[0] + counts.opened - counts.closed,
             path=processed.path,
-            commit_form=self._engine.commit_form(processed),
+            commit_form=self._engine.commit_form(processed, self.primed.fence),
             **self._phases,
         )
 

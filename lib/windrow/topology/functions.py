@@ -151,18 +151,18 @@ class Work:
 
     def result(self, here: pa.Table, history: Mapping[str, object]) -> MicrobatchResult:
         """Return the rows to commit: those of the states, those that are `here`, and what formats gave besides."""
-        changed = [(state if isinstance(state, ArrowState) else state.few).changes() for state in self.states.values()]
-        tables_of = [rows for rows in changed if rows is not None]
+        few = {name: one if isinstance(one, ArrowState) else one.few for name, one in self.states.items()}
+        changed = {name: rows for name, one in few.items() if (rows := one.changes()) is not None}
         extra = [of_depot(rows, name) for name, one in self.plan.depots.items() for rows in self._extra(one)]
         spread = any(_is_on_executors(one) for one in self.plan.depots.values())
         frames = self._frames(spread)
         if frames:
             from windrow.topology.frame_state import joined
 
-            return joined(self.plan, frames, [here, *extra, *tables_of], history)
+            return joined(self.plan, frames, [here, *extra, *changed.values()], history)
         rows, path = pa.concat_tables([here, *extra]), "executors" if spread else "driver"
-        counts = Counts.with_states(rows, tables_of)
-        return MicrobatchResult(rows, counts, Floors.empty(), path=path, history=history, states=tables_of)
+        counts = Counts.with_states(rows, changed.values())
+        return MicrobatchResult(rows, counts, Floors.empty(), path=path, history=history, states=changed)
 
     def _frames(self, spread: bool) -> list[DataFrame]:
         """Return the rows to commit that are on the executors."""

@@ -44,11 +44,11 @@ def taken_back(
         _require_readable(reader, positions[str(reader.name)])
     control = _replaced(_restored(primed.fence.rows), _restored(control_then))
     own = pa.field("id", pa.string()), pa.field("state", pa.string())
-    states = [
-        _replaced(_now(primed, state), _then(then, [state.name], pa.schema([*own, *state.columns])))
-        for state in topology.states.values()
-    ]
-    counts = Counts.with_states(control, states)
+    states = {
+        name: _replaced(_now(primed, state), _then(then, [name], pa.schema([*own, *state.columns])))
+        for name, state in topology.states.items()
+    }
+    counts = Counts.with_states(control, states.values())
     history = {"options_used": json.dumps({"to_microbatch": to})}
     result = MicrobatchResult(control, counts, Floors.empty(), history=history, states=states)
     return result, positions

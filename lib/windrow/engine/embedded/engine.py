@@ -85,6 +85,7 @@ class EmbeddedArrivals(Arrivals):
         with reading(self.settings.depot, "depot"):
             same = self.snapshot.is_in_log()
         if not same:
+            self.snapshot.commits.clear()  # some may be of the other table
             raise DepotChanged(
                 f"the depot {self.settings.depot} was replaced by another table while it was read",
                 "Nothing was written. Bring the depot back, or begin a new ledger (--ledger).",
@@ -100,10 +101,11 @@ class EmbeddedArrivals(Arrivals):
 
     def _feed(self, first: int, last: int) -> pa.Table:
         try:
-            return plain(changes(self.snapshot.table, first, last).read_all())
+            return plain(changes(self.snapshot.table, first, last, known=self.snapshot).read_all())
         except (DeltaError, pa.ArrowException, OSError) as error:
+            self._require_listed()  # the files of another table have other names
             raise DepotUnreadable(
-                f"the change feed of depot versions {first} to {last} cannot be read: {first_line(error)}",
+                f"depot versions {first} to {last} cannot be read: {first_line(error)}",
                 'Bring back their log and files; or begin a new ledger (--ledger) with start_from = "version:N". '
                 "`windrow doctor` shows the first version that can be read.",
             ) from error
@@ -260,7 +262,7 @@ class EmbeddedEngine(Engine):
         """Run a step over the messages that arrived (None: a tick) and the open batches that it needs."""
         return process_on_driver(step, arrived, live, needed(step, arrived))
 
-    def commit_form(self, processed: MicrobatchResult) -> str:
+    def commit_form(self, processed: MicrobatchResult, live: Live) -> str:
         """Return the form: one transaction of delta-rs."""
         return TRANSACTION
 
@@ -270,7 +272,7 @@ class EmbeddedEngine(Engine):
         if not (isinstance(rows, pa.Table) and isinstance(files, LedgerFiles)):
             raise BrokenPromise("the live rows were read by their files, and processed here")
         new = [pa.concat_tables([rows.drop_columns(["known"]), control])]
-        new += [of_state.drop_columns(["known"]) for of_state in processed.states]
+        new += [of_state.drop_columns(["known"]) for of_state in processed.states.values()]
         # guard: embedded-commit-lock
         with commit_lock(self._ledger, self._settings.durable), writing(self._ledger, "ledger"):
             try:
@@ -378,4 +380,4 @@ def added_rows(feed: pa.Table, file: str) -> pa.Table:
         raise FileRefused(
             f"{file} has deleted or updated rows since it was ingested", "Only added rows can be ingested."
         )
-    return feed.filter(inserted).drop_columns(list(FEED_COLUMNS))
+    return feed.filter(inserted).drop_columns([name for name in FEED_COLUMNS if name in feed.column_names])

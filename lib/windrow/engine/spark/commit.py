@@ -11,21 +11,23 @@ compared with the primed one. If they differ, the query raises an error and noth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from windrow.columnar.arrow import text
 from windrow.delta.locations import reference
-from windrow.engine.choice import OVERWRITE
+from windrow.engine.choice import GOOD_PART, OVERWRITE
 from windrow.engine.embedded.ledger_files import without_dictionary
 from windrow.engine.protocol import Live, Merged
 from windrow.engine.result import Rows
 from windrow.engine.spark.frames import frame_of
-from windrow.engine.spark.open_batches import UNCACHED
+from windrow.engine.spark.open_batches import UNCACHED, SparkOpen
 from windrow.engine.spark.session_settings import (
     FEW_ROWS,
     INTERPRETED,
@@ -62,15 +64,17 @@ class SparkCommit:
     note: str
     form: str
 
-    def write(self, rows: Rows, control: pa.Table) -> Merged | None:
+    def write(self, rows: Rows, control: pa.Table, states: Sequence[str] = ()) -> Merged | None:
         """Commit the rows and the control rows; returns None if Spark does not report how many rows it replaced.
 
+        `states` are those of a topology that change.
         Raises LedgerMoved, and the errors of Spark.
         """
-        sped_up = self._sped_up(rows) if isinstance(rows, pa.Table) else {}
+        stays = self._stays(states) if self.form == OVERWRITE and isinstance(rows, pa.Table) else None
+        sped_up = self._sped_up(rows, stays) if isinstance(rows, pa.Table) else {}
         # guard: whole-times
         set_for_it = {NOTE: self.note} | WHOLE_TIMES | WHOLE_FILES | NO_CHECKSUM
-        if self.form != OVERWRITE or not isinstance(rows, pa.Table):
+        if stays is None or states:
             set_for_it |= {"spark.sql.files.maxRecordsPerFile": str(FILE_ROWS)}
         plain = without_dictionary(rows if isinstance(rows, pa.Table) else None)
         set_for_it |= {f"parquet.enable.dictionary#{name}": "false" for name in plain}
@@ -83,7 +87,7 @@ class SparkCommit:
             ):
                 if self.form != OVERWRITE:
                     return self._merge(rows, control)
-                self._overwrite(rows, control, bool(sped_up))
+                self._overwrite(rows, control, stays, bool(sped_up), states)
                 return None
         finally:
             self.session.catalog.dropTempView(SOURCE)
@@ -92,10 +96,20 @@ class SparkCommit:
         """Register the rows to write under a name for SQL."""
         frame.createOrReplaceTempView(SOURCE)
 
-    def _sped_up(self, rows: pa.Table) -> dict[str, str]:
+    def _stays(self, states: Sequence[str]) -> pa.Table:
+        """Return the live rows of the partitions to overwrite: control rows, and open batches or `states`."""
+        opened = self.live.open
+        if not (states and isinstance(opened, SparkOpen)):
+            return pa.concat_tables([self.live.rows, opened.wanted(None)])
+        held = [
+            opened.whole[name].append_column("state", pa.repeat(text(name), opened.whole[name].num_rows))
+            for name in states
+        ]
+        return pa.concat_tables([self.live.rows, *held], promote_options="default")
+
+    def _sped_up(self, rows: pa.Table, stays: pa.Table | None) -> dict[str, str]:
         """Return the settings that make a small commit faster, none for a large one."""
-        stays = self.live.open.wanted(None).nbytes if self.form == OVERWRITE else 0
-        if rows.nbytes + stays > SMALL_BYTES:
+        if rows.nbytes + (0 if stays is None else stays.nbytes) > SMALL_BYTES:
             return {}
         return ONE_TASK | (INTERPRETED if self.form == OVERWRITE or rows.num_rows <= FEW_ROWS else {})
 
@@ -116,9 +130,17 @@ class SparkCommit:
         done = counts[0].asDict()
         return Merged(done["num_updated_rows"], done["num_deleted_rows"], done["num_inserted_rows"])
 
-    def _overwrite(self, rows: Rows, control: pa.Table, small: bool) -> None:
-        """Replace the live rows with those that are live afterwards; a small commit writes one file per partition."""
-        frame = self._on_driver(rows, control) if isinstance(rows, pa.Table) else self._on_executors(rows, control)
+    def _overwrite(
+        self, rows: Rows, control: pa.Table, stays: pa.Table | None, small: bool, states: Sequence[str]
+    ) -> None:
+        """Replace the live rows with those that are live afterwards; a small commit writes one file per partition.
+
+        Of a topology's states only those that change are replaced.
+        """
+        if isinstance(rows, pa.Table) and stays is not None:
+            frame = self._on_driver(rows, control, stays)
+        else:
+            frame = self._on_executors(cast("DataFrame", rows), control)
         self.stage(frame.coalesce(1) if small else frame)
         stands = (
             f"(SELECT token FROM {reference(self.ledger)} "
@@ -130,13 +152,15 @@ class SparkCommit:
         columns = ", ".join(fenced + " AS token" if name == "token" else f"s.{name}" for name in control.schema.names)
         write = self.session.sql(f"SELECT {columns} FROM {SOURCE} s").writeTo(reference(self.ledger))
         with configured(self.session, BEYOND):
-            write.overwrite(F.expr(tables.live_states(control.schema.names)))
+            write.overwrite(F.expr(tables.live_states(control.schema.names, states)))
 
-    def _on_driver(self, rows: pa.Table, control: pa.Table) -> DataFrame:
+    def _on_driver(self, rows: pa.Table, control: pa.Table, stays: pa.Table) -> DataFrame:
         """Return the rows that are live afterwards, and the final rows."""
         new = pa.concat_tables([rows.select(control.schema.names), control])
-        stays = _without(pa.concat_tables([self.live.rows, self.live.open.wanted(None)]), new["id"])
-        return frame_of(self.session, pa.concat_tables([stays, new.filter(pc.not_equal(new["state"], tables.GONE))]))
+        left = [_without(stays, new["id"]), new.filter(pc.not_equal(new["state"], tables.GONE))]
+        whole = pa.concat_tables(left, promote_options="default").select(control.schema.names)
+        # In the order of ids, by which a later MERGE skips files.
+        return frame_of(self.session, whole.sort_by("id") if tables.is_of_topology(whole.column_names) else whole)
 
     def _on_executors(self, rows: DataFrame, control: pa.Table) -> DataFrame:
         """Return the rows that are live afterwards, and the final rows; `rows` include the unchanged open batches."""
@@ -151,6 +175,18 @@ class SparkCommit:
             return pa.chunked_array([], pa.string())
         found = rows.where("known AND state NOT IN ('open', 'closed')").select("id").toArrow()["id"]
         return found.cast(pa.string())
+
+
+def overwrites_states(changed: Mapping[str, pa.Table], live: Live) -> bool:
+    """Tell whether a commit overwrites the states of a topology that change: the driver knows all of their rows.
+
+    A MERGE would have to match them, but would leave files in which nothing changes; a file has up to `FILE_ROWS` rows.
+    """
+    opened = live.open
+    if not (changed and isinstance(opened, SparkOpen) and changed.keys() <= opened.whole.keys()):
+        return False
+    held, new = sum(opened.whole[name].num_rows for name in changed), sum(rows.num_rows for rows in changed.values())
+    return held <= max(FILE_ROWS, new * GOOD_PART)
 
 
 def _without(live: pa.Table, ids: pa.ChunkedArray) -> pa.Table:

@@ -36,7 +36,7 @@ from windrow.engine.conversion import Conversion
 from windrow.engine.embedded.engine import added_rows, ungrown
 from windrow.engine.protocol import Input, Live, Merged, no_messages
 from windrow.engine.result import MicrobatchResult, Rows, needed, process_on_driver
-from windrow.engine.spark.commit import BEYOND, SparkCommit
+from windrow.engine.spark.commit import BEYOND, SparkCommit, overwrites_states
 from windrow.engine.spark.errors import BAD_VALUE, translated
 from windrow.engine.spark.executors import ExecutorInput, ExecutorsSlice, process_on_executors
 from windrow.engine.spark.frames import frame_of, schema_of
@@ -191,7 +191,7 @@ class SparkEngine(SparkTables):
         self._by_files = not self.depot().feed
         if self._as_rows and not self._by_files:  # a topology has several depots in one microbatch
             try:
-                self.take(feed_of(self._root, self._depot, after + 1, upto), after + 1, upto, handle)
+                self.take(feed_of(self._root, self._depot, after + 1, upto), after + 1, upto, handle, streamed=False)
             except PySparkException as error:
                 raise translated(error) from error
             return None
@@ -221,8 +221,10 @@ class SparkEngine(SparkTables):
         except StreamingQueryException as error:
             raise (take.failure or failure_in(str(error)) or translated(error)) from error
 
-    def take(self, frame: DataFrame, begin: int, upto: int, handle: Callable[[Arrivals], None]) -> int:
-        """Handle the versions up to `upto` in a frame of the stream, on the frame's session.
+    def take(
+        self, frame: DataFrame, begin: int, upto: int, handle: Callable[[Arrivals], None], streamed: bool = True
+    ) -> int:
+        """Handle the versions up to `upto` in a frame of a stream, or of a query, on the frame's session.
 
         Returns the version at which the next frame begins.
         """
@@ -238,7 +240,7 @@ class SparkEngine(SparkTables):
                 changes = self._changes(frame, begin, upto, table.version)
                 mapped = conversion.mapped(changes)
                 known = conversion.counts(counts)
-                arrivals = SparkArrivals.of(mapped, listed, known, byte_count, chosen, conversion, kept)
+                arrivals = SparkArrivals.of(mapped, listed, known, byte_count, chosen, conversion, kept, streamed)
                 if arrivals.last is None:
                     return begin
                 handle(arrivals)
@@ -296,21 +298,22 @@ class SparkEngine(SparkTables):
         frames = [frame_of(self._session, rows) for rows in extra if rows.num_rows]
         return ExecutorInput(frame_of(self._session, messages), messages.num_rows, frames)
 
-    def commit_form(self, processed: MicrobatchResult) -> str:
-        """Return how `merge` will commit: an overwrite rewrites all open batches, so they must have been read."""
+    def commit_form(self, processed: MicrobatchResult, live: Live) -> str:
+        """Return how `merge` will commit: an overwrite rewrites live partitions, so all their rows must be known."""
         if self._takes_settings is None:
             self._takes_settings = takes(self._session, BEYOND)
-        return OVERWRITE if processed.whole and self._takes_settings else MERGE
+        whole = processed.whole or overwrites_states(processed.states, live)
+        return OVERWRITE if whole and self._takes_settings else MERGE
 
     def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Commit the result in one Spark transaction, fenced by the token."""
-        self._known, rows = None, processed.rows
+        self._known, rows, form = None, processed.rows, self.commit_form(processed, live)
         if processed.states:
-            rows = pa.concat_tables([rows, *processed.states], promote_options="default")
+            rows = pa.concat_tables([rows, *processed.states.values()], promote_options="default")
         try:
             # guard: spark-commit-lock
             with self._lock(self._ledger, self._settings.durable):
-                merged = self.commit(live, token, note, self.commit_form(processed)).write(rows, control)
+                merged = self.commit(live, token, note, form).write(rows, control, list(processed.states))
         except PySparkException as error:
             raise translated(error) from error
         left = _after(live, rows, control)
@@ -334,7 +337,8 @@ def _rows(arrived: Slice | None) -> int:
 def _after(live: Live, rows: Rows, control: pa.Table) -> Live | None:
     """Return the live rows after a commit, None if the driver does not know them."""
     here, opened, names = isinstance(rows, pa.Table), live.open, control.schema.names
-    if not isinstance(opened, SparkOpen) or tables.is_of_topology(names) or (tables.is_over_raw(names) and not here):
+    on_executors = not here and (tables.is_of_topology(names) or tables.is_over_raw(names))
+    if not isinstance(opened, SparkOpen) or on_executors:  # with control rows that the driver does not know
         return None
     new = pa.concat_tables([rows.select(names), control]) if here else control
     ids, is_control = new["id"].combine_chunks(), pc.is_in(new["state"], texts(tables.CONTROL))

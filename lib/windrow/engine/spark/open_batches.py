@@ -7,7 +7,7 @@ batches with small frames of streams and clocks. Before the join, a condition on
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 
 import numpy as np
@@ -18,8 +18,10 @@ from pyspark.sql import functions as F
 
 from windrow.columnar.arrow import plain
 from windrow.delta.table import unreadable
+from windrow.engine.choice import GOOD_PART
 from windrow.engine.protocol import ended_in
 from windrow.engine.spark.frames import frame_of
+from windrow.engine.spark.session_settings import FEW_ROWS
 from windrow.errors import BrokenPromise
 from windrow.model import clock, tables
 from windrow.model.floors import Floors
@@ -34,13 +36,17 @@ RANGES = 50  # of ids that a condition lists one by one
 
 @dataclass(slots=True)
 class SparkOpen:
-    """The open rows of the ledger `reference` at a version; `rows` are all of them if the driver has them."""
+    """The open rows of the ledger `reference` at a version; `rows` are all of them if the driver has them.
+
+    `whole` has all rows of those states of a topology that the driver has read whole.
+    """
 
     session: SparkSession
     reference: str
     version: int
     schema: pa.Schema
     rows: pa.Table | None = None
+    whole: dict[str, pa.Table] = field(default_factory=dict)
     _counted: tuple[BatchFilter, OpenBatches] | None = None
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
@@ -53,11 +59,27 @@ class SparkOpen:
         return found
 
     def of_state(self, state: str, columns: pa.Schema, ids: pa.Array | None = None) -> pa.Table:
-        """Bring the rows of a topology's state to the driver, all or those with the given ids."""
+        """Bring the rows of a topology's state to the driver: all, or those with the given ids and perhaps others.
+
+        For many ids all rows are read, if they are not many more: a query by ids takes longer, and their partition can
+        be overwritten.
+        """
+        if state in self.whole:
+            return self.whole[state]
         frame = self.frame_of_state(state, columns)
-        if ids is not None:
-            frame = frame.where(_among(ids.to_pylist()))
-            frame = frame.join(F.broadcast(frame_of(self.session, pa.table({"id": ids}))), "id", "left_semi")
+        if ids is None:
+            self.whole[state] = self._of_state(frame, columns)
+            return self.whole[state]
+        if len(ids) > FEW_ROWS:
+            most = len(ids) * GOOD_PART
+            found = self._of_state(frame.limit(most + 1), columns)
+            if found.num_rows <= most:
+                self.whole[state] = found
+                return found
+        known = F.broadcast(frame_of(self.session, pa.table({"id": ids})))
+        return self._of_state(frame.where(_among(ids.to_pylist())).join(known, "id", "left_semi"), columns)
+
+    def _of_state(self, frame: DataFrame, columns: pa.Schema) -> pa.Table:
         found = brought(frame, self.reference)
         wanted = pa.schema([pa.field("id", pa.string()), *columns])
         return found.select(wanted.names).cast(wanted).combine_chunks()

@@ -56,12 +56,13 @@ class SparkArrivals(Arrivals):
         settings: Settings,
         conversion: Conversion,
         kept: ExitStack,
+        streamed: bool,
     ) -> SparkArrivals:
         """Collect the frame once if it is small enough for the driver, otherwise leave it to the executors.
 
         `counts` may reach beyond the frame, whose last version is `last` (None if it has no rows). `kept` releases the
-        persisted frames. Without persisting, each slice would read the whole frame, because `foreachBatch` passes it as
-        an RDD.
+        persisted frames. A frame that is `streamed` is persisted: each slice would read all of it, because
+        `foreachBatch` passes it as an RDD. Of another one, Spark reads only the versions and columns that it needs.
         """
         known, most = [count for count in counts.values() if count is not None], settings.max_driver_messages
         total = sum(known) if len(known) == len(counts) else frame.count()
@@ -71,7 +72,7 @@ class SparkArrivals(Arrivals):
         read, parsed = Kept(), Kept()
         for one in (read, parsed):
             kept.callback(one.release)
-        if feed is None:
+        if feed is None and streamed:
             read.keep(frame)
         last = frame.agg(F.max(VERSION)).collect()[0][0] if feed is None else pc.max(feed[VERSION]).as_py()
         new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
