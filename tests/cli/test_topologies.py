@@ -82,15 +82,18 @@ class TestRun:
 
 def test_deleted_rows(counting: Command, tmp_path: Path) -> None:
     """
-    Where rows of the depot were deleted, the run of a topology points at nothing that a topology does not have.
+    Where rows of the depot were deleted, the run of a topology stops, says how to go on, and goes on so.
     """
     counting("run", "seen:topology")
     DeltaTable(tmp_path / "data" / "depot").delete()
     stopped = counting("run", "seen:topology")
-    assert (stopped.status, "(not of a topology)" in stopped.err) == (3, True)
     version = str(DeltaTable(tmp_path / "data" / "depot").version())
-    refused = counting("run", "seen:topology", "--accept", version)
-    assert (refused.status, 'on_depot_delete = "ignore"' in refused.err) == (2, True)
+    assert (stopped.status, f"--accept DEPOT:{version}" in stopped.err) == (3, True)
+    for wrong in ("last", "0", f"others:{version}"):
+        refused = counting("run", "seen:topology", "--accept", wrong)
+        assert (refused.status, "--accept" in refused.err) == (2, True)
+    assert counting("run", "seen:topology", "--accept", f"messages:{version}").status == 0
+    assert counting("run", "seen:topology").status == 0
 
 
 def test_pause_and_resume(counting: Command) -> None:

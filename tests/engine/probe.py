@@ -24,7 +24,7 @@ class Lossy(Probed):
     """An engine whose slices lost their first row."""
 
     def _arrivals(self, arrivals: Arrivals) -> Arrivals:
-        return LossyArrivals(arrivals, self.at)
+        return LossyArrivals(arrivals, self.at, self.take)
 
 
 class LossyArrivals(ProbedArrivals):

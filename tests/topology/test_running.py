@@ -18,11 +18,22 @@ from deltalake import DeltaTable, write_deltalake
 from tests.topology.banks import bank, expected, transfers
 from windrow import RawProducer
 from windrow.delta.maintenance import DeltaRsMaintenance
-from windrow.errors import DepotChanged, MicrobatchFailed, NotFound, SettingsError, TableRefused, TopologyRefused
+from windrow.errors import (
+    DepotChanged,
+    MicrobatchFailed,
+    NotFound,
+    SettingsError,
+    TableRefused,
+    TopologyRefused,
+    UsageError,
+)
 from windrow.model.results import Committed
 from windrow.settings.settings import Settings
 from windrow.testing import Crashed, Harness, ManualClock, Point
 from windrow.topology import ArrowState, Depot, Microbatch, Topology, opened
+from windrow.topology.verify import verify_topology
+
+EMBEDDED = Settings(engine="embedded")
 
 
 def counter(*depots: str, in_step: bool = False, **declared: Depot) -> Topology:
@@ -817,3 +828,58 @@ def test_maintained_while_it_runs(tmp_path: Path) -> None:
         ("depot", places["b"]),
     }
     assert [done.compacted_into for done in summary.maintained if done.table == "depot"] == [1, 1]
+
+
+class TestAccepted:
+    """A depot version that deleted rows: the run goes on behind it, if it is told to."""
+
+    def accept(self, harness: Harness, depot: str) -> None:
+        """Accept the last version of a depot, which deletes rows, and run on."""
+        version = DeltaTable(harness.topology.depots[depot].location).version()
+        with opened(harness.topology, EMBEDDED, harness.clock) as runner:
+            runner.accept(version, depot)
+            runner.accept(version, depot)
+            runner.once()
+
+    def test_in_one_of_several_depots(self, tmp_path: Path) -> None:
+        """
+        What comes before and after the version is read once, as verify finds, and a replay accepts it again.
+        """
+        harness = Harness(counter("a", "b"), tmp_path)
+        harness.append([message()] * 3, "a")
+        harness.append([message()] * 2, "b")
+        harness.run()
+        harness.append([message()] * 4, "a")
+        DeltaTable(harness.topology.depots["a"].location).delete("payload = '0'")
+        with pytest.raises(DepotChanged, match="--accept DEPOT:"):
+            harness.run()
+        self.accept(harness, "a")
+        harness.append([message()] * 5, "a")
+        harness.run()
+        assert counted(harness) == {"a": 12, "b": 2}
+        report = verify_topology(harness.topology, EMBEDDED, replay=True)
+        assert (report.ok, report.findings, sum(books.counted or 0 for books in report.depots)) == (True, (), 14)
+
+    def test_after_an_attempt(self, tmp_path: Path) -> None:
+        """
+        An attempt at a microbatch that failed is made again first: its plan reads rows before the version.
+        """
+        harness = Harness(counter("a", "b"), tmp_path)
+        harness.append([message()] * 3, "a")
+        harness.append([message()] * 2, "b")
+        harness.crash_at(Point.BEFORE_COMMIT)
+        with pytest.raises(Crashed):
+            harness.run()
+        DeltaTable(harness.topology.depots["a"].location).delete("payload = '0'")
+        self.accept(harness, "a")
+        assert counted(harness) == {"a": 3, "b": 2}
+
+    def test_without_a_name(self, tmp_path: Path) -> None:
+        """
+        Of several depots one must be named.
+        """
+        harness = Harness(counter("a", "b"), tmp_path)
+        harness.append([message()], "a")
+        harness.append([message()], "b")
+        with opened(harness.topology, EMBEDDED, harness.clock) as runner, pytest.raises(UsageError, match="one depot"):
+            runner.accept(1)

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 Every = Annotated[str | None, typer.Option("--every", help="Go on, looking at the depot this often, e.g. 10s.")]
 Accept = Annotated[
-    int | None,
+    str | None,
     typer.Option(
-        "--accept", min=1, help="Skip this depot version, which deleted or rewrote rows; read none of its rows."
+        "--accept",
+        metavar="[DEPOT:]VERSION",
+        help="Skip this depot version, which deleted or rewrote rows; read none of its rows.",
     ),
 ]
 MaintainEvery = Annotated[
@@ -54,9 +56,11 @@ def run(
     chosen = call.engine_settings(run=options.table(maintain_every=maintain_every))
     pause = chosen.run.every if every is None else microseconds(every, "--every")
 
+    accepted = None if accept is None else _version(accept)
+
     def work(runner: Runner) -> Summary:
-        if accept is not None:
-            runner.accept(accept)
+        if accepted is not None:
+            runner.accept(*accepted)
         return runner.once() if every is None else runner.every(pause)
 
     if topology is None:
@@ -69,14 +73,17 @@ def run(
             call.answer({"microbatches": [], "waiting": what}, f"Nothing to do yet: {what}.")
         return
     found = call.find_topology(topology)
-    if accept is not None:
-        raise SettingsError(
-            "--accept does not apply to a topology",
-            'Set on_depot_delete = "ignore" to read what such versions add, or begin a new table of states after it.',
-        )
     if dry_run:
         raise SettingsError("a topology has no --dry-run", "Try it in a test with windrow.testing.Harness.")
     run_topology(call, found, chosen, work, nothing="Nothing new, nothing due.")
+
+
+def _version(accept: str) -> tuple[int, str | None]:
+    """Return the version of `--accept`, and the name of its depot if it is given. Raises SettingsError."""
+    depot, _, version = accept.rpartition(":")
+    if not (version.isdecimal() and int(version)):
+        raise SettingsError(f"--accept {accept} is no depot version", "Write a number; of a topology, DEPOT:NUMBER.")
+    return int(version), depot or None
 
 
 def _require_fitting(once: bool, every: str | None, maintain_every: str | None, dry_run: bool) -> None:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 TIMES = ("event_time", "received_at")
 GO_ON = (
     "The version was not read. To skip it and read none of its rows: `windrow run --accept {version}` "
-    '(not of a topology); if a retention job deletes rows, on_depot_delete = "ignore" reads what such versions add.'
+    '(of a topology, --accept DEPOT:{version}); if a retention job deletes rows, on_depot_delete = "ignore" reads what '
+    "such versions add."
 )
 
 

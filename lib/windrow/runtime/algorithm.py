@@ -102,12 +102,14 @@ class Planned:
     """What all attempts have in common: the number, the wall time in microseconds, and the versions to read up to.
 
     `events` are those that a replay repeats; None: those that are due at this time fire. The number 0 is the next one.
+    A microbatch that `accepts` a version reads nothing.
     """
 
     microbatch: int
     now: int
     upto: Positions
     events: list[str] | None = None
+    accepts: bool = False
 
 
 class Plans:

@@ -86,6 +86,7 @@ class Runner:
         self._report, self._retrying, self._maintain = report, retrying, maintain
         self._attempt, self._in_step = 1, in_step
         self._primed_at = self._refused_at = NOWHERE
+        self._primed: Microbatch | None = None  # by `_follow_rules`, and not used yet
         self._handled = 0  # reads that found something
         self.summary = Summary(readers[0].engine.name)
         primed = open_ledger(readers, algorithm, clock.now())
@@ -131,33 +132,48 @@ class Runner:
         if not self.summary.paused:
             self.summary.maintained.extend(self._maintain())
 
-    def accept(self, version: int) -> None:
-        """Read the depot up to the version before `version`, then skip that one without reading its rows.
+    def accept(self, version: int, depot: str | None = None) -> None:
+        """Read a depot up to the version before `version`, then skip that one without reading its rows.
 
-        Does nothing if the ledger has read that version. Raises NotFound for a version that lost no rows.
+        A topology with several depots needs the name of the `depot`. Does nothing if the ledger has read that version.
+        Raises NotFound for a version that lost no rows.
         """
-        self._persist(partial(self._accept, version))
+        named = [one for one in self._cursors if depot in (None, one.reader.name)]
+        if len(named) != 1:
+            known = [cursor.reader.name for cursor in self._cursors if cursor.reader.name is not None]
+            hint = (
+                f"Write --accept DEPOT:{version} with one of {', '.join(known)}." if known else "Give the version only."
+            )
+            raise UsageError("--accept must name one depot", hint)
+        self._persist(partial(self._accept, named[0], version))
 
-    def _accept(self, version: int) -> None:
-        [cursor] = self._cursors
+    def _accept(self, cursor: DepotCursor, version: int) -> None:
         while not self._clock.wait(0):
-            cursor.behind()
+            for one in self._cursors:
+                one.behind()
             before = self._unpaused("acceptance of a version").primed
-            if before.reached.depot_version >= version:
+            if before.depots[cursor.reader.name].reached.depot_version >= version:
                 return
             commit = _changed_commit(cursor, version)
             cursor.latest = version - 1
-            self._read([cursor])
+            planned = self._planned()
+            self._read([one for one in self._cursors if one is cursor or (planned and one.reader.name in planned.upto)])
             microbatch = self._unpaused("acceptance of a version")
             # guard: accepted-after-the-rest
             if microbatch.primed.token == before.token and not self._clock.wait(0):
-                self._record(microbatch.run_accept(commit))
+                if self._planned():  # it may read rows before this version
+                    raise UsageError("an attempt at a microbatch is not finished", "Run without --accept first.")
+                self._record(microbatch.run_accept(commit, cursor.reader.name))
 
     def run_planned(self, planned: Planned) -> bool:
         """Run the one microbatch that was planned; return False if it cannot be run.
 
-        It reads exactly the planned versions; without any it fires the planned events.
+        It accepts a version, or reads exactly the planned versions; without any it fires the planned events.
         """
+        if planned.accepts:
+            [(depot, version)] = planned.upto.items()
+            self.accept(version, depot)
+            return True
         self._persist(self._follow_rules)
         planned = planned if planned.microbatch else replace(planned, microbatch=self._number + 1)
         if self._plans is None or self._plans.record(self._positions(), planned) != planned:
@@ -207,8 +223,8 @@ class Runner:
         self.summary.paused = paused
 
     def _unpaused(self, wanted: str) -> Microbatch:
-        """Prime a microbatch, after recording changed settings of the algorithm. Raises Paused."""
-        microbatch = self._microbatch()
+        """Return a primed microbatch, after recording changed settings of the algorithm. Raises Paused."""
+        microbatch = self._primed_microbatch()
         # guard: paused-takes-no-tick
         if microbatch.primed.paused:
             raise Paused(f"the ledger is paused, so there can be no {wanted}", "Run `windrow resume` first.")
@@ -218,7 +234,7 @@ class Runner:
     def __getstate__(self) -> dict[str, object]:
         """Drop what belongs to this process: on Spark Connect a copy in another process handles the arrivals."""
         own = {"_report": _silent, "_retrying": _silent, "_maintain": tuple, "summary": Summary(self.summary.engine)}
-        return self.__dict__ | own
+        return self.__dict__ | own | {"_primed": None}
 
     def _stopped(self) -> bool:
         return self.summary.paused or self._clock.wait(0)
@@ -321,7 +337,7 @@ class Runner:
             slices = self._slices(found)
             if not slices:
                 return
-            microbatch = self._microbatch()
+            microbatch = self._primed_microbatch()
             # guard: paused-takes-no-microbatch
             if microbatch.primed.paused:
                 return
@@ -403,8 +419,8 @@ class Runner:
         """Record changed settings of the algorithm, unless the ledger is paused."""
         microbatch = self._microbatch()
         # guard: paused-follows-no-rules
-        if not microbatch.primed.paused:
-            self._followed(microbatch)
+        if not (microbatch.primed.paused or self._followed(microbatch)):
+            self._primed = microbatch
 
     def _followed(self, microbatch: Microbatch) -> bool:
         """Record a change of the algorithm's settings, with the floors that belong to it.
@@ -417,8 +433,20 @@ class Runner:
         self._record(microbatch.run_tick(self.algorithm.follow(primed), "rules"))
         return True
 
+    def _primed_microbatch(self) -> Microbatch:
+        """Return the microbatch that `_follow_rules` primed, or prime one.
+
+        The depots were read in between. If the ledger has changed since, the fence refuses the commit.
+        """
+        microbatch, self._primed = self._primed, None
+        if microbatch is None:
+            return self._microbatch()
+        microbatch.begin()
+        return microbatch
+
     def _microbatch(self) -> Microbatch:
         """Prime a microbatch, and note what another driver, or a commit whose reply was lost, did meanwhile."""
+        self._primed = None
         names = [cursor.reader.name for cursor in self._cursors]
         microbatch = Microbatch(self._cursors[0].reader.engine, self.algorithm, self._clock, self._attempt, names)
         primed = microbatch.primed
@@ -449,7 +477,7 @@ class Runner:
             )
 
     def _record(self, committed: Committed) -> None:
-        self._attempt = 1
+        self._attempt, self._primed = 1, None
         for cursor in self._cursors:
             name = cursor.reader.name
             version = committed.depot_version if name is None else committed.depots.get(name)
@@ -478,6 +506,7 @@ class Runner:
                 self._back_off(error)
             else:
                 return self.summary
+            self._primed = None
 
     def _back_off(self, error: Exception) -> None:
         # guard: retries-limit

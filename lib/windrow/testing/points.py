@@ -40,21 +40,29 @@ class Wrapper:
 class Probed(Wrapper):
     """A real engine; `at` is called at every point of a microbatch and may raise, commit elsewhere, or kill.
 
-    Reading the ledger to open it or to compare rules is not a point: only a prime that follows new messages is.
+    The first microbatch of a run is primed before the depot is read. Its point comes when there are new messages: the
+    ledger is also read to open it, or to compare rules.
     """
 
-    _reading = False
+    _reading = _primes = _passed = False
 
     def live(self) -> Live:
         """Read the live rows."""
-        live = self.inner.live()
+        live, self._primes = self.inner.live(), True
         if self._reading:
+            self._passed = True
             self.at(Point.AFTER_PRIME)
         return live
 
+    def take(self) -> None:
+        """Take a slice of the depot into a microbatch, which may have been primed before it was read."""
+        if self._primes and not self._passed:
+            self._passed = True
+            self.at(Point.AFTER_PRIME)
+
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
         """Read the depot; the arrivals have points."""
-        self._reading = True
+        self._reading, self._passed = True, False
         try:
             self.inner.read(after, upto, lambda arrivals: handle(self._arrivals(arrivals)))
         finally:
@@ -68,24 +76,29 @@ class Probed(Wrapper):
         return merged
 
     def _arrivals(self, arrivals: Arrivals) -> Arrivals:
-        return cast("Arrivals", ProbedArrivals(arrivals, self.at))
+        return cast("Arrivals", ProbedArrivals(arrivals, self.at, self.take))
 
 
 class ProbedArrivals(Wrapper):
-    """Arrivals whose slices have a point."""
+    """Arrivals whose slices have points; `take` is called when a microbatch takes one."""
+
+    def __init__(self, inner: Any, at: At, take: Callable[[], None]) -> None:
+        super().__init__(inner, at)
+        self._take = take
 
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice, with a point."""
         arrived = self.inner.after(version, max_messages, upto)
-        return arrived and cast("Slice", ProbedSlice(arrived, self.at))
+        return arrived and cast("Slice", ProbedSlice(arrived, self.at, self._take))
 
 
-class ProbedSlice(Wrapper):
+class ProbedSlice(ProbedArrivals):
     """A slice with a point after its summary."""
 
     def parse(self, partial: pa.Table) -> Slice:
         """Parse the slice, and keep the point."""
-        return cast("Slice", ProbedSlice(self.inner.parse(partial), self.at))
+        self._take()
+        return cast("Slice", ProbedSlice(self.inner.parse(partial), self.at, self._take))
 
     def summarise(self, latest: int) -> pa.Table:
         """Summarise, then call the probe."""

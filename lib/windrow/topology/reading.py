@@ -118,12 +118,12 @@ def history_of(engine: Engine) -> list[Row]:
 
 
 def counting(rows: list[Row]) -> list[Row]:
-    """Return the rows of the microbatches that ran functions and that no rollback took back, in order."""
+    """Return the rows of the microbatches that read, accepted or fired, and that no rollback took back, in order."""
     kept: list[Row] = []
     for row in rows:
         if row["kind"] == "rollback" and row["options_used"] is not None:
             to = json.loads(row["options_used"])["to_microbatch"]
             kept = [one for one in kept if one["microbatch"] <= to]
-        elif row["kind"] in ("data", "tick"):
+        elif row["kind"] in ("data", "tick", "accept"):
             kept.append(row)
     return kept

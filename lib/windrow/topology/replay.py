@@ -195,7 +195,8 @@ def _recorded(rows: list[Row]) -> list[Planned]:
         now = microseconds_of(row["planned_at"])
         known = kept.get(row["microbatch"], Planned(row["planned_id"], now, {}, []))
         fired = [*(known.events or ()), *(row["events_fired"] or ())]
-        kept[row["microbatch"]] = replace(known, upto={**known.upto, **upto}, events=fired)
+        accepts = row["kind"] == "accept"
+        kept[row["microbatch"]] = replace(known, upto={**known.upto, **upto}, events=fired, accepts=accepts)
     return list(kept.values())
 
 

@@ -11,6 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -139,7 +140,8 @@ def _check_depot(
     sums = dict(taken)
     try:
         found += _check_identity(name, engine, settings, reached)
-        counted = None if engine.depot().raw else _counted(engine, begin, reached.depot_version)
+        accepted = [row["depot_version"] for row in own if row["kind"] == "accept"]
+        counted = None if engine.depot().raw else _counted(engine, begin, reached.depot_version, accepted)
     except WindrowError as error:
         counted, unread = None, f": {error.message}"
     else:
@@ -186,20 +188,21 @@ def _begin(start_from: str, versions: list[int]) -> int:
     return min(versions, default=0)
 
 
-def _counted(engine: Engine, first: int, last: int) -> dict[int, int]:
-    """Count the rows of a depot by version, from `first` to `last`."""
+def _counted(engine: Engine, first: int, last: int, accepted: list[int]) -> dict[int, int]:
+    """Count the rows of a depot by version, from `first` to `last` without those that were `accepted`."""
     counted: dict[int, int] = {}
 
-    def count(arrivals: Arrivals) -> None:
-        at = first - 1
-        while (arrived := arrivals.after(at, 1_000_000, last)) is not None:
+    def count(begin: int, end: int, arrivals: Arrivals) -> None:
+        at = begin - 1
+        while (arrived := arrivals.after(at, 1_000_000, end)) is not None:
             summary = arrived.parse(pa.table({})).summarise(0)
             for version, rows in zip(summary["version"].to_pylist(), summary["messages"].to_pylist(), strict=True):
                 counted[version] = counted.get(version, 0) + rows
             at = max(arrived.expected)
 
-    if first <= last:
-        engine.read(first - 1, last, count)
+    for begin, end in zip([first, *(at + 1 for at in accepted)], [*(at - 1 for at in accepted), last], strict=True):
+        if begin <= end:
+            engine.read(begin - 1, end, partial(count, begin, end))
     return {version: rows for version, rows in counted.items() if rows}
 
 
