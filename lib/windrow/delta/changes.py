@@ -1,29 +1,33 @@
-"""Read what versions of a table added, changed and removed: from its change data feed, or without one from its files.
+"""Read what versions of a table added, changed and removed.
 
-Delta records changes of rows only where the feed is on. Without it, versions that only append can still be read: the
-log names the files that each of them added.
+The log says for each version which files it added, and whether it removed rows. A version that only added rows is read
+by its files, so a table needs no change data feed. The others are read by the feed, if it was on.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from itertools import chain, groupby
+from operator import and_, itemgetter
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from pyarrow.dataset import FileSystemDataset, ParquetFileFormat, ParquetFileFragment, ParquetReadOptions, field
+from pyarrow.fs import FileSystem
 
 from windrow.columnar.arrow import plain_type
-from windrow.delta.table import files_in, history
+from windrow.delta.locations import local_path
+from windrow.delta.table import Snapshot, beyond_files, history, table_files
 from windrow.errors import DepotUnreadable
 from windrow.model.commits import CHANGE, FEED, VERSION
 
-FEED_IS_OFF = "does not have change data enabled"  # what delta-rs says of the first version
-SWITCHED_OFF = re.compile(r"Change Data not enabled for version: (\d+)")  # and where it is switched off
+FEED_WAS_OFF = re.compile(r"not have change data enabled|Change Data not enabled for version: (\d+)")  # says delta-rs
+PARQUET = ParquetFileFormat(read_options=ParquetReadOptions(coerce_int96_timestamp_unit="us"))
 
 
 def has_feed(table: DeltaTable) -> bool:
@@ -32,35 +36,32 @@ def has_feed(table: DeltaTable) -> bool:
 
 
 def changes(
-    table: DeltaTable, first: int, last: int | None = None, columns: Sequence[str] | None = None
+    table: DeltaTable,
+    first: int,
+    last: int | None = None,
+    columns: Sequence[str] | None = None,
+    known: Snapshot | None = None,
 ) -> pa.RecordBatchReader:
     """Return the changed rows of versions, with `_change_type` and `_commit_version`; None: up to the latest version.
 
-    Reads piece by piece on demand. Without `columns` it has all of the table, of which the feed adds some. Raises
-    DepotUnreadable for a version that changed rows while the feed was off, DeltaError for one that is gone.
+    Reads piece by piece on demand. Without `columns` it has all of the table; `known` remembers what its log says.
+    Raises DepotUnreadable for a version that changed rows while the feed was off, DeltaError for one that is gone.
     """
-    last = table.version() if last is None else last
-    wanted = None if columns is None else list(columns)
-    beyond = first > table.version()  # there is nothing yet; a version that is gone stays an error
-    try:
-        found = table.load_cdf(starting_version=first, ending_version=last, columns=wanted, allow_out_of_range=beyond)
-        return pa.RecordBatchReader.from_stream(found)
-    except DeltaError as error:
-        switched_off = SWITCHED_OFF.search(str(error))
-        if switched_off is None and FEED_IS_OFF not in str(error):
-            raise
+    last = table.version() if last is None else min(last, table.version())
     own = pa.schema([(field.name, plain_type(field.type)) for field in pa.schema(table.schema().to_arrow())])
     schema = own.append(pa.field(CHANGE, pa.string())).append(pa.field(VERSION, pa.int64()))
-    chosen = schema.names if wanted is None else wanted
-    schema = pa.schema([schema.field(name) for name in chosen])
-    if switched_off is None:
-        return pa.RecordBatchReader.from_batches(schema, _appended(table, first, last, schema))
-    at = int(switched_off[1])
-    parts = chain(
-        *(changes(table, a, b, wanted) for a, b in ((first, at - 1), (at + 1, last)) if a <= b),
-        _appended(table, at, at, schema),
+    if columns is not None:
+        schema = pa.schema([schema.field(name) for name in columns])
+    commits = list(reversed(list(history(table, first, last, files=True, known=known))))
+    by_files = len(commits) == max(0, last - first + 1) and not beyond_files(table)  # else the feed says what is wrong
+    # guard: only-appends-by-files
+    runs = groupby(commits, itemgetter("removed"))
+    parts = (
+        _feed(table, at[0]["version"], at[-1]["version"], columns, schema) if changed else _added(table, at, schema)
+        for changed, at in ((changed, list(at)) for changed, at in runs)
     )
-    return pa.RecordBatchReader.from_batches(schema, (part.select(schema.names).cast(schema) for part in parts))
+    found = chain.from_iterable(parts) if by_files else _feed(table, first, last, columns, schema)
+    return pa.RecordBatchReader.from_batches(schema, found)
 
 
 def without_feed(version: int) -> DepotUnreadable:
@@ -71,29 +72,52 @@ def without_feed(version: int) -> DepotUnreadable:
     )
 
 
-def _appended(table: DeltaTable, first: int, last: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the files that versions added, in the order of the versions."""
-    for commit in reversed(list(history(table, first, last, files=True))):
-        version = commit["version"]
-        # guard: only-appends-by-files
-        if commit["removed"]:
-            raise without_feed(version)
-        for file in commit["added"]:
-            if file["dataChange"]:
-                yield from _rows(table, file, version, schema)
+def _feed(
+    table: DeltaTable, first: int, last: int, columns: Sequence[str] | None, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield what the change feed recorded of versions. Raises DepotUnreadable, DeltaError."""
+    try:
+        found = table.load_cdf(
+            starting_version=first, ending_version=last, columns=None if columns is None else list(columns)
+        )
+    except DeltaError as error:
+        if off := FEED_WAS_OFF.search(str(error)):
+            raise without_feed(int(off[1] or first)) from error
+        raise
+    for batch in pa.RecordBatchReader.from_stream(found):
+        yield batch.select(schema.names).cast(schema)
 
 
-def _rows(table: DeltaTable, file: dict[str, Any], version: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one file, in the columns of `schema`; those that it lacks are NULL or in its partition."""
-    values = file["partitionValues"] | {CHANGE: "insert", VERSION: str(version)}
-    with files_in(table.table_uri).open_input_file(unquote(file["path"])) as opened:
-        source = pq.ParquetFile(opened)
-        own = [name for name in schema.names if name in source.schema_arrow.names and name not in values]
-        for batch in source.iter_batches(columns=own):
-            columns = [
-                batch.column(field.name).cast(field.type)
-                if field.name in own
-                else pa.repeat(pa.scalar(values.get(field.name)).cast(field.type), batch.num_rows)
-                for field in schema
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+def _added(table: DeltaTable, commits: Iterable[dict[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the files that versions added, in the order of the versions.
+
+    Columns that a file lacks are NULL.
+    """
+    files = [(commit["version"], file) for commit in commits for file in commit["added"] if file["dataChange"]]
+    store = table_files(table.table_uri, table, {unquote(file["path"]): file["size"] for _, file in files})
+    fragments = [_fragment(store, file, version, schema) for version, file in files]
+    # From a store, one file at a time: see `scanned`.
+    at_once = len(fragments) if local_path(table.table_uri) is not None else 1
+    for begin in range(0, len(fragments), max(1, at_once)):
+        dataset = FileSystemDataset(fragments[begin : begin + at_once], schema, PARQUET, store)
+        with dataset.scanner().to_reader() as rows:
+            yield from rows
+
+
+def _fragment(store: FileSystem, file: dict[str, Any], version: int, schema: pa.Schema) -> ParquetFileFragment:
+    """Return a file that a version added, with the values that its rows have in common."""
+    common = {
+        name: _partition_value(value, schema.field(name).type)
+        for name, value in file["partitionValues"].items()
+        if name in schema.names
+    }
+    common |= {CHANGE: pa.scalar("insert"), VERSION: pa.scalar(version, pa.int64())}
+    parts = [field(name) == value if value.is_valid else field(name).is_null() for name, value in common.items()]
+    return PARQUET.make_fragment(unquote(file["path"]), store, reduce(and_, parts), file_size=file["size"])
+
+
+def _partition_value(value: str | None, type_: pa.DataType) -> pa.Scalar:
+    """Return the value of a partition column, which the log has as a text; a time without a zone is one in UTC."""
+    if value and pa.types.is_timestamp(type_) and type_.tz is not None and not value.endswith("Z"):
+        value = f"{value}Z"
+    return pa.scalar(value, pa.string()).cast(type_)

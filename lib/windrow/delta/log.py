@@ -74,7 +74,7 @@ class DeltaRsLog:
         for forgotten in [version for version in snapshot.commits if version < begin]:
             del snapshot.commits[forgotten]
         with reading(self.location, "depot"):
-            found = history(snapshot.table, begin, upto, known=snapshot if begin else None)
+            found = history(snapshot.table, begin, upto, files=bool(begin), known=snapshot if begin else None)
             return commits(found, lambda stamp: int(stamp) * 1_000, SAID, "log")
 
     def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:

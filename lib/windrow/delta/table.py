@@ -134,7 +134,7 @@ def _opening(location: str, role: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """An open table at a version, and the size and beginning of the version's log entry (None if it is gone).
+    """An open table at a version, and the beginning of the version's log entry (None if it is gone).
 
     The handle `table` moves on when somebody asks for the latest snapshot. A commit that needs this version calls
     `stands` first. `commits` has what was read of its history so far.
@@ -143,7 +143,7 @@ class Snapshot:
     location: str
     table: DeltaTable
     version: int
-    entry: tuple[int, bytes] | None
+    entry: bytes | None
     commits: dict[int, dict[str, Any]] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -157,7 +157,7 @@ class Snapshot:
         version = table.version()
         entry = _entry(table, version)
         # guard: empty-last-entry
-        if entry is not None and not entry[0]:
+        if entry == b"":
             raise EmptyEntry(f"{entry_path(version)} is empty, as after a power cut")
         return cls(location, table, version, entry)
 
@@ -172,13 +172,12 @@ class Snapshot:
 
     def is_in_log(self) -> bool:
         """Tell whether the log still has the same entry for this version, wherever the handle is. Raises OSError."""
-        size = None if self.entry is None else self.entry[0]
-        return _entry(self.table, self.version, size) == self.entry
+        return _entry(self.table, self.version) == self.entry
 
     def content(self, version: int) -> bytes | None:
         """Return the log entry of a version if all of it was read, else None."""
-        is_whole = version == self.version and self.entry is not None and self.entry[0] == len(self.entry[1])
-        return self.entry[1] if is_whole and self.entry is not None else None
+        is_whole = self.entry is not None and len(self.entry) < BEGINNING_BYTES
+        return self.entry if is_whole and version == self.version else None
 
     def latest(self) -> Snapshot:
         """Return the latest snapshot, or this one if nothing changed. Raises the errors of delta-rs.
@@ -221,11 +220,11 @@ def scanned(table: DeltaTable) -> Iterator[pa.RecordBatchReader]:
         yield pa.RecordBatchReader.from_batches(dataset.schema, found)
 
 
-def table_files(location: str, table: DeltaTable) -> FileSystem:
-    """Return the files of a table, by their paths in it."""
+def table_files(location: str, table: DeltaTable, sizes: dict[str, int] | None = None) -> FileSystem:
+    """Return the files of a table, by their paths in it. A store is not asked for `sizes` in bytes that are known."""
     path = local_path(location)
     if path is None:
-        return files_in(table.table_uri)
+        return files_in(table.table_uri, sizes)
     return SubTreeFileSystem(str(path.resolve()), LocalFileSystem())
 
 
@@ -237,16 +236,17 @@ def files_in(location: str, sizes: dict[str, int] | None = None) -> FileSystem:
     return PyFileSystem(DeltaStorageHandler(location, known_sizes=sizes))
 
 
-def _entry(table: DeltaTable, version: int, size: int | None = None) -> tuple[int, bytes] | None:
-    """Return the size and the beginning of a version's log entry, None if there is none. Raises OSError.
+def _entry(table: DeltaTable, version: int) -> bytes | None:
+    """Return the beginning of a version's log entry, None if there is none. Raises OSError.
 
-    With its `size` known, a store is asked once: another entry has another beginning, with the time of its commit.
+    It has the time of the commit, so another entry has another beginning. A store is not asked for the size first: it
+    answers with as many bytes as there are.
     """
     place, uri = entry_path(version), table.table_uri
-    known = None if size is None or local_path(uri) is not None else {place: size}
+    sizes = {place: BEGINNING_BYTES} if local_path(uri) is None else None
     try:
-        with files_in(uri, known).open_input_file(place) as opened:
-            return opened.size(), opened.read(min(opened.size(), BEGINNING_BYTES))
+        with files_in(uri, sizes).open_input_file(place) as opened:
+            return bytes(opened.read(BEGINNING_BYTES))
     except FileNotFoundError:
         return None
 
@@ -272,20 +272,20 @@ def history(
     for version in range(last, since - 1, -1):
         commit = before.get(version)
         if commit is None or (files and "added" not in commit):
-            content = (None if known is None else known.content(version)) or _content(store, version)
+            content = (None if known is None else known.content(version)) or _content(table, store, version)
             if content is None:
                 return
             commit = before[version] = _commit(store, version, content, files)
         yield commit
 
 
-def _content(store: FileSystem, version: int) -> bytes | None:
+def _content(table: DeltaTable, store: FileSystem, version: int) -> bytes | None:
     """Return a version's log entry, None if it is gone."""
-    try:
-        with store.open_input_file(entry_path(version)) as opened:
-            return bytes(opened.read())
-    except FileNotFoundError:
-        return None
+    beginning = _entry(table, version)
+    if beginning is None or len(beginning) < BEGINNING_BYTES:
+        return beginning
+    with store.open_input_file(entry_path(version)) as opened:
+        return bytes(opened.read())
 
 
 def _commit(store: FileSystem, version: int, content: bytes, files: bool) -> dict[str, Any]:
