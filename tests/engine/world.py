@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -62,6 +63,12 @@ class World:
         self.clock, self.payload = clock, payload or pa.string()
         self.depot, self.ledger = str(root / "depot"), str(root / ledger)
         create_depot(self.depot, self.payload)
+
+    def filled_from(self, directory: Path) -> Self:
+        """Take copies of the tables in a directory, which are made once for many tests, in place of the empty depot."""
+        shutil.rmtree(self.depot)
+        shutil.copytree(directory, Path(self.depot).parent, dirs_exist_ok=True)
+        return self
 
     def publish(self, *versions: Iterable[Row]) -> None:
         """Append depot versions."""
