@@ -276,7 +276,7 @@ class TestSparksFence:
             commit_at(started, microbatch, NOW + 2 * HOUR)
         assert [row for row in started.rows("progress") if row["id"] == "progress"] == []
 
-    @pytest.mark.slow_unless({"form": "merging", "moment": "before"}, {"form": "overwriting", "moment": "during"})
+    @pytest.mark.slow_unless({"form": "overwriting"})
     @pytest.mark.parametrize("moment", ["before", "during"])
     def test_moved_while_spark_commits(self, started, spark, form, monkeypatch, moment):
         """
