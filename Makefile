@@ -15,8 +15,10 @@ PROGRESS = while read -r word what size; do case $$word in \
     Installing) [ "$$what" = collected ] && echo "  Installing them" ;; \
     esac; done
 # Three, because a test often waits for another process: with two, two cores are idle for a third of the time. Each
-# starts a Spark session of its own when it comes to a test that needs one.
+# starts a Spark session of its own when it comes to a test that needs one; where these tests are few, ONE_JVM runs
+# them all in one process.
 IN_PARALLEL = -n 3 --dist worksteal
+ONE_JVM = -n 3 --dist loadgroup
 PURE = $(addprefix tests/,batching columnar expressions formats model settings test_errors.py test_oracle.py)
 
 .PHONY: help
@@ -38,7 +40,7 @@ announce-demo:
 
 .PHONY: test
 test: require-java $(INSTALLED) ## run the tests
-	@.venv/bin/python -m pytest $(IN_PARALLEL)
+	@.venv/bin/python -m pytest $(ONE_JVM)
 
 .PHONY: test-fast
 test-fast: $(INSTALLED) ## run the tests of what is pure, without Spark and tables: within a minute

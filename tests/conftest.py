@@ -1,5 +1,6 @@
 import os
 import shutil
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,7 @@ from windrow.engine import Engine, open_engine
 from windrow.settings.settings import Settings
 
 settings.register_profile(
-    "dev", max_examples=50, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "dev", max_examples=25, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True)  # what is red is red again
 settings.register_profile("all", settings.get_profile("dev"), max_examples=300)
@@ -66,6 +67,8 @@ class EngineFactory:
 
 EMBEDDED = EngineFactory("embedded")
 EXECUTORS = {"max_driver_messages": 0}
+ONE_JVM = "spark"
+LIBRARY = Path(__file__).parents[1] / "lib" / "windrow"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -76,6 +79,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         named = any("spark" in str(parameters.get(name)) for name in ("engine", "drivers", "session"))
         if named or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group(ONE_JVM))
             on_executors = parameters.get("engine") == "spark-executors" and item.get_closest_marker(
                 "slow_on_executors"
             )
@@ -84,6 +88,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         unless = item.get_closest_marker("slow_unless")
         if unless and not any(wanted.items() <= parameters.items() for wanted in unless.args):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile before the processes of xdist begin, if nothing is compiled yet: each would, which takes minutes."""
+    begins = session.config.getoption("numprocesses", None) and not hasattr(session.config, "workerinput")
+    if begins and "NUMBA_CACHE_DIR" not in os.environ and not any(LIBRARY.rglob("__pycache__/*.nbi")):
+        command = [sys.executable, "-m", "tests.warm"]
+        for part in [subprocess.Popen([*command, part], cwd=LIBRARY.parents[1]) for part in ("batching", "formats")]:
+            part.wait()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadgroup` one process runs all tests with Spark, because a JVM begins slowly; others take files."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneJvm(LoadScopeScheduling):  # type: ignore[misc]
+        """Hands out the tests with Spark as one piece, and of the others the files."""
+
+        def _split_scope(self, nodeid: str) -> str:
+            return ONE_JVM if nodeid.endswith(f"@{ONE_JVM}") else nodeid.split("::", 1)[0]
+
+    return OneJvm(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -39,6 +39,7 @@ def set_up(directory: Path, version: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow  # who runs the tests has made the setup
 def test_says_how_far_it_is(tmp_path: Path) -> None:
     """
     Each package that is downloaded is a line with its number, and a second time there is nothing to do.
@@ -53,6 +54,7 @@ def test_says_how_far_it_is(tmp_path: Path) -> None:
     assert "Nothing to be done" in again.stdout
 
 
+@pytest.mark.slow
 def test_failure(tmp_path: Path) -> None:
     """
     What pip cannot install fails, with the error of pip, and the next setup begins again, also where one had succeeded.

@@ -29,6 +29,7 @@ def test_embedded(windrow: Command, tmp_path: Path) -> None:
     assert windrow("verify", "--config", "demo/windrow.toml").status == 0
 
 
+@pytest.mark.slow
 def test_tries_work_as_printed(tmp_path: Path) -> None:
     """
     The demo says first what it does, then how far it is; what it says to try runs as printed, where one stands.
@@ -53,6 +54,7 @@ def shell(command: str, directory: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.slow  # 51,004 messages through a Spark that interprets its plans
 @pytest.mark.spark
 def test_spark(windrow: Command, tmp_path: Path, spark: Any) -> None:
     """

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.clocks import NOW
-from tests.conftest import EngineFactory
+from tests.clocks import NOW, ManualClock
+from tests.conftest import EMBEDDED
 from tests.engine.world import World
 from tests.faults.mishaps import assert_sound, forget_tables
 from tests.messages import log
@@ -34,14 +34,22 @@ from windrow.settings.settings import Settings
 SAID = log(versions=8, seed=3)
 
 
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the tables of which each test takes a copy."""
+    directory = tmp_path_factory.mktemp("eight")
+    world = World(directory, ManualClock())
+    world.publish(*SAID)
+    world.runner(EMBEDDED, max_messages=1).once()
+    return directory
+
+
 @pytest.fixture
-def worked(world: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> World:
+def worked(world: World, eight: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """A ledger that has read eight depot versions, one per microbatch."""
     monkeypatch.setattr(mending, "SECOND_LOOK", 0.01)
-    world.publish(*SAID)
-    world.runner(embedded, max_messages=1).once()
     forget_tables()
-    return world
+    return world.filled_from(eight)
 
 
 def entries(table: str, last: int) -> list[Path]:
@@ -145,7 +153,7 @@ class TestKeep:
 
 
 class TestMend:
-    @pytest.mark.slow_on_executors
+    @pytest.mark.slow_on_spark
     @pytest.mark.parametrize("last", [1, 5])
     def test_empty_entries(self, worked, engine, last, caplog):
         """
@@ -338,6 +346,7 @@ class TestMend:
         assert mending.mend(worked.depot, "depot") is None
         assert aside(worked.depot) == []
 
+    @pytest.mark.slow
     def test_files_of_hadoop(self, world, spark_engine, monkeypatch):
         """
         Torn Hadoop checksums next to an entry are set aside, so that Spark can read the entry.

@@ -14,7 +14,8 @@ from tests.docs.following import Following
 from tests.docs.pages import ROOT, Page, pages
 
 MOST_NOT_RUN = 12
-FIRST_WITH_SPARK = ("README.md", "docs/sql-analysts.md")  # the others with Spark are slow
+LONG = ("docs/pictures.md", "docs/tutorial.md")  # tests/reading/plot draws too, tests/cli runs the commands
+FIRST_WITH_SPARK = ("README.md",)  # the others with Spark are slow
 
 
 def with_blocks() -> list[Any]:
@@ -23,7 +24,9 @@ def with_blocks() -> list[Any]:
 
 
 def marks_of(page: Page) -> list[pytest.MarkDecorator]:
-    """Return what a page asks for: nothing, Spark, or Spark and time."""
+    """Return what a page asks for: nothing, Spark, or time."""
+    if page.path in LONG:
+        return [pytest.mark.slow]
     if not any(block.needs_spark for block in page.blocks):
         return []
     return [pytest.mark.spark] if page.path in FIRST_WITH_SPARK else [pytest.mark.spark, pytest.mark.slow]

@@ -276,6 +276,7 @@ class TestSparkSubmit:
 
 
 class TestForeachBatch:
+    @pytest.mark.slow
     def test_stream(self, tmp_path: Path, spark: Any) -> None:
         """
         The stream of the page batches what has arrived.

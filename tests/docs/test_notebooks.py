@@ -155,6 +155,7 @@ def test_tune_rules(run: Callable[..., Done]) -> None:
     assert 'max_delay = "25s" rejects 413 of 51,004 as too old' in done.out
 
 
+@pytest.mark.slow
 def test_watch_batcher(run: Callable[..., Done], sample: Path) -> None:
     """
     It says where the ledger stands, that nothing waits, which sources there are, and which figure needs a look.

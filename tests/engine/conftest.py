@@ -51,10 +51,10 @@ PAIRS = (
     "embedded+embedded",
     "spark+spark",
     "embedded+spark",
-    "spark+embedded",
+    pytest.param("spark+embedded", marks=pytest.mark.slow),
     pytest.param("spark-executors+spark", marks=pytest.mark.slow),
     pytest.param("spark+spark-executors", marks=pytest.mark.slow),
-    "embedded+spark-executors",
+    pytest.param("embedded+spark-executors", marks=pytest.mark.slow),
 )
 
 

@@ -171,6 +171,7 @@ def test_goes_on(spark: Any, settings: Settings, clock: ManualClock) -> None:
     assert kept["delta.logRetentionDuration"] == "interval 7776000 seconds"
 
 
+@pytest.mark.slow
 def test_created_twice(spark: Any, settings: Settings, clock: ManualClock) -> None:
     """
     Creating what is there changes nothing.

@@ -88,6 +88,7 @@ class TestMapped:
         bronze.assert_balanced()
         assert verify(bronze.depot, bronze.ledger, columns=COLUMNS).ok
 
+    @pytest.mark.slow
     def test_star(self, bronze: World, spark_engine: EngineFactory) -> None:
         """
         `to_json(struct(*))` keeps the whole row as it is in the table, without the columns of the change feed.

@@ -67,11 +67,11 @@ class TestResult:
         and the history names the engine of each.
         """
         engines = cycle([EngineFactory("embedded"), EngineFactory("spark", spark)])
-        for rows in log(versions=5, seed=2):
+        for rows in log(versions=3, seed=2):
             world.publish(rows)
             world.runner(next(engines)).once()
         assert world.canonical() == world.expected()
-        assert [row["engine"] for row in world.history()] == ["embedded", "spark"] * 2 + ["embedded"]
+        assert [row["engine"] for row in world.history()] == ["embedded", "spark", "embedded"]
         world.assert_balanced()
 
     @pytest.mark.slow

@@ -58,7 +58,7 @@ class TestSeveralDrivers:
         ("engines", "versions"),
         [
             pytest.param(("embedded", "embedded"), 12, marks=pytest.mark.slow),
-            (("embedded", "embedded", "embedded"), 12),
+            (("embedded", "embedded", "embedded"), 6),
             pytest.param(("spark", "spark"), 8, marks=[pytest.mark.spark, pytest.mark.slow]),
             pytest.param(("embedded", "spark"), 12, marks=[pytest.mark.spark, pytest.mark.slow]),
         ],

@@ -23,7 +23,7 @@ from windrow.engine.spark import tables as spark_tables
 from windrow.model import tables
 from windrow.runtime.progress import Reached, first_rows
 
-AT_ONCE, TRIES = 3, 10
+AT_ONCE, TRIES = 3, 5
 
 
 def no_lock(*_: object, **__: object) -> AbstractContextManager[None]:

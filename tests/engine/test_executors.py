@@ -169,6 +169,7 @@ class TestRowsStayThere:
         monkeypatch.undo()
         world.assert_balanced()
 
+    @pytest.mark.slow
     def test_the_count_sees_them(self, world, spark_engine, monkeypatch):
         """
         On the driver's way they pass, so the count would tell.

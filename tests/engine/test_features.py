@@ -32,7 +32,7 @@ FEATURES = {
 
 
 @pytest.mark.spark
-@pytest.mark.slow_unless({"feature": "deletion vectors"})
+@pytest.mark.slow
 @pytest.mark.parametrize("feature", FEATURES)
 def test_depot_and_ledger(spark: Any, tmp_path: Path, clock: ManualClock, feature: str) -> None:
     """

@@ -264,6 +264,7 @@ class TestSparksFence:
             commit_at(started, microbatch, NOW + 2 * HOUR)
         assert started.version() == version
 
+    @pytest.mark.slow_unless({"form": "merging"})
     @pytest.mark.usefixtures("form")
     def test_progress_row_gone(self, started, spark):
         """
@@ -275,6 +276,7 @@ class TestSparksFence:
             commit_at(started, microbatch, NOW + 2 * HOUR)
         assert [row for row in started.rows("progress") if row["id"] == "progress"] == []
 
+    @pytest.mark.slow_unless({"form": "overwriting"})
     @pytest.mark.parametrize("moment", ["before", "during"])
     def test_moved_while_spark_commits(self, started, spark, form, monkeypatch, moment):
         """

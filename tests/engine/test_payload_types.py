@@ -118,7 +118,7 @@ class TestKept:
         assert verify(typed_world.depot, typed_world.ledger).differences == ()
         assert typed_world.replayed(payload_type=kind).equal
 
-    @pytest.mark.slow_unless({"kind": STRUCT})
+    @pytest.mark.slow_unless({"kind": STRUCT, "point": Point.AFTER_COMMIT})
     @pytest.mark.parametrize("point", [Point.BEFORE_COMMIT, Point.AFTER_COMMIT])
     def test_killed(self, typed_world: World, embedded: EngineFactory, kind: str, tmp_path: Path, point: Point) -> None:
         """

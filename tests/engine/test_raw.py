@@ -137,7 +137,7 @@ def batches_of(batches: list[Any]) -> list[Any]:
     return sorted(repr((source, key, one)) for source, key, _, inside in batches for one in inside)
 
 
-@pytest.mark.slow_on_executors
+@pytest.mark.slow_on_spark
 def test_rejected(world: Raw, engine: EngineFactory) -> None:
     """
     A bad record is rejected with its place, the reason and its bytes, and counts as read.
@@ -240,7 +240,7 @@ def test_max_read_bytes(world: Raw, engine: EngineFactory) -> None:
     assert [row["depot_version"] for row in world.history() if row["kind"] == "data"] == [2, 3, 5]
 
 
-@pytest.mark.slow_on_executors
+@pytest.mark.slow_on_spark
 def test_binary_payload_without_mapping(world: Raw, engine: EngineFactory) -> None:
     """
     Fields with the names of a message's columns are one without a mapping; a payload of bytes stays one.

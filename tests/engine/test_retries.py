@@ -148,7 +148,7 @@ class TestAttempts:
 
 
 class TestLostReply:
-    @pytest.mark.slow_on_executors
+    @pytest.mark.slow_on_spark
     def test_raised_after_commit(self, full, engine):
         """
         When the commit took place and its reply was lost, the next attempt finds it committed: nothing is doubled.
@@ -178,7 +178,7 @@ class TestLostReply:
 
 
 class TestRequirements:
-    @pytest.mark.slow_on_executors
+    @pytest.mark.slow_on_spark
     def test_short_read(self, full, engine):
         """
         A read that gives fewer rows than the depot's commits added stops the run; nothing is written. Holds the

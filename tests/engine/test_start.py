@@ -179,7 +179,7 @@ class TestTables:
 
 
 class TestDepotChanged:
-    @pytest.mark.slow_on_executors
+    @pytest.mark.slow_on_spark
     def test_stops_or_goes_on(self, full, engine):
         """
         A deletion in the depot stops the run at once, and nothing of it is written. With on_depot_delete "ignore" the

@@ -157,7 +157,7 @@ class TestTickTo:
 
 
 class TestFlush:
-    @pytest.mark.slow_on_executors
+    @pytest.mark.slow_on_spark
     def test_closes_all(self, world, engine):
         """
         A flush closes everything at the idle clock of its source, cuts the windows behind the last event, and is

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 from urllib.parse import unquote
 
 import numpy as np
@@ -66,6 +67,12 @@ class World:
         self.depot, self.ledger = str(root / "depot"), str(root / ledger)
         self._files: dict[str, list[Row]] = {}  # the rows of files of the ledger that were read
         create_depot(self.depot, self.payload)
+
+    def filled_from(self, directory: Path) -> Self:
+        """Take copies of the tables in a directory, which are made once for many tests, in place of the empty depot."""
+        shutil.rmtree(self.depot)
+        shutil.copytree(directory, Path(self.depot).parent, dirs_exist_ok=True)
+        return self
 
     def publish(self, *versions: Iterable[Row]) -> None:
         """Append depot versions."""

@@ -200,6 +200,7 @@ class Exchanging(Probed):
 
 class TestExchanged:
     @pytest.mark.slow_on_spark
+    @pytest.mark.slow_unless({"is_copy": False}, {"moment": "listing"}, {"moment": "reading"})
     @pytest.mark.parametrize("moment", ["listing", "reading", *(point.value for point in Point)])
     @pytest.mark.parametrize("is_copy", [True, False], ids=["a copy that grew otherwise", "another table"])
     def test_while_it_catches_up(
@@ -593,6 +594,7 @@ class TestDamaged:
         assert run(read, embedded) == len(NEW)
         assert_whole(read)
 
+    @pytest.mark.slow
     def test_data_file_on_spark(self, read: World, spark_engine: EngineFactory) -> None:
         """
         Spark stops as well, and says which file.

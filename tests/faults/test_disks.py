@@ -57,6 +57,7 @@ def shared(common: Path, embedded: EngineFactory) -> World:
 
 
 class TestFull:
+    @pytest.mark.slow_unless({"limit": 0}, {"point": Point.BEFORE_COMMIT})
     @pytest.mark.parametrize("limit", [0, 6_000])
     @pytest.mark.parametrize("point", [point for point in Point if point is not Point.AFTER_COMMIT])
     def test_at_every_phase(self, half: World, embedded: EngineFactory, point: Point, limit: int) -> None:
@@ -127,6 +128,7 @@ class TestFull:
         with full_disk():
             assert_sound(half)
 
+    @pytest.mark.slow
     def test_on_spark(self, half: World, spark_engine: EngineFactory, embedded: EngineFactory) -> None:
         """
         When the commit's place in the ledger's log cannot be written, Spark's commit fails as a whole: the ledger is
@@ -231,6 +233,7 @@ class TestReadOnly:
 
 
 class TestClosed:
+    @pytest.mark.slow_unless({"role": "depot", "part": ""}, {"role": "ledger", "part": "_delta_log"})
     @pytest.mark.parametrize("role", ["depot", "ledger"])
     @pytest.mark.parametrize("part", ["", "_delta_log"])
     def test_directory(self, shared: World, embedded: EngineFactory, role: str, part: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EngineFactory
+from tests.conftest import EMBEDDED, EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import assert_whole, clean_up, damaged, data_files, forget_tables, log_file, run
 from tests.messages import log
@@ -21,14 +21,23 @@ from windrow.verify import verify
 NEW = log(versions=1, seed=9)[0]
 
 
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the tables of which each test takes a copy."""
+    directory = tmp_path_factory.mktemp("two")
+    world = World(directory, ManualClock())
+    world.publish(*log(versions=3))
+    run(world, EMBEDDED)
+    world.publish(NEW)
+    run(world, EMBEDDED)
+    world.publish(log(versions=1, seed=10)[0])
+    return directory
+
+
 @pytest.fixture
-def half(full: World, embedded: EngineFactory) -> World:
+def half(world: World, two: Path) -> World:
     """A ledger with two microbatches, and a version of the depot that it has not read yet."""
-    run(full, embedded)
-    full.publish(NEW)
-    run(full, embedded)
-    full.publish(log(versions=1, seed=10)[0])
-    return full
+    return world.filled_from(two)
 
 
 class TestOtherDepot:
@@ -126,6 +135,7 @@ class TestHalfDeleted:
         assert run(full, embedded) == 90
         assert_whole(full)
 
+    @pytest.mark.slow_unless({"damage": "gone"}, {"damage": "cut"})
     @pytest.mark.parametrize("damage", ["gone", "empty", "cut"])
     def test_first_log_file(self, half: World, embedded: EngineFactory, damage: str) -> None:
         """
@@ -143,6 +153,7 @@ class TestHalfDeleted:
         run(half, embedded)
         assert_whole(half)
 
+    @pytest.mark.slow_unless({"state": "open", "damage": "gone"}, {"state": "progress", "damage": "other"})
     @pytest.mark.parametrize("damage", ["gone", "other"])
     @pytest.mark.parametrize("state", ["open", "progress"])
     def test_live_files(self, half: World, embedded: EngineFactory, state: str, damage: str) -> None:
@@ -160,6 +171,7 @@ class TestHalfDeleted:
         run(half, embedded)
         assert_whole(half)
 
+    @pytest.mark.slow
     def test_live_file_on_spark(self, half: World, spark_engine: EngineFactory) -> None:
         """
         So does Spark.
@@ -170,6 +182,7 @@ class TestHalfDeleted:
             run(half, spark_engine)
         assert half.version() == version
 
+    @pytest.mark.slow_unless({"state": "closed"})
     @pytest.mark.parametrize("state", ["closed", "rejected", "microbatch"])
     def test_final_files(self, half: World, embedded: EngineFactory, state: str) -> None:
         """
@@ -254,10 +267,10 @@ class TestRowsByHand:
         ("where", "updates"),
         [
             ("state = 'open'", None),
-            ("state = 'closed'", None),
-            ("state = 'rejected'", None),
+            pytest.param("state = 'closed'", None, marks=pytest.mark.slow),
+            pytest.param("state = 'rejected'", None, marks=pytest.mark.slow),
             ("state = 'microbatch'", None),
-            ("state = 'progress' AND id <> 'progress'", None),
+            pytest.param("state = 'progress' AND id <> 'progress'", None, marks=pytest.mark.slow),
             ("id = 'progress'", {"depot_version": "1"}),
         ],
     )

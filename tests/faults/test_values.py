@@ -94,6 +94,7 @@ class TestNull:
         assert [inside[column] for row in world.rows("open") for inside in row["messages"]] == [None]
         assert_whole(world)
 
+    @pytest.mark.slow  # TestTimes.test_all_on_spark shows that Spark rejects as the embedded engine does
     def test_in_every_column_on_spark(self, world: World, spark_engine: EngineFactory) -> None:
         """
         Spark rejects the same messages with the same ids, also one that is NULL in every column.
@@ -108,6 +109,7 @@ class TestNull:
 
 
 class TestTimes:
+    @pytest.mark.slow_unless({"column": "event_time"}, {"reason": "new"}, {"time": EARLIEST}, {"time": LATEST})
     @pytest.mark.parametrize("column", ["event_time", "received_at"])
     @pytest.mark.parametrize(
         ("time", "reason"),
@@ -145,6 +147,7 @@ class TestTimes:
         assert [floor for _, floor in world.clocks().values()] == table([message()])["received_at"].to_pylist()
         assert_sound(world)
 
+    @pytest.mark.slow_unless({"time": EARLIEST})
     @pytest.mark.parametrize("time", [EARLIEST, -1, 0])
     def test_a_log_of_another_century(self, world: World, embedded: EngineFactory, time: int) -> None:
         """
@@ -176,6 +179,7 @@ class TestTimes:
 
 
 class TestSequences:
+    @pytest.mark.slow_unless({"sequence": LEAST}, {"sequence": GREATEST})
     @pytest.mark.parametrize("sequence", [LEAST, -1, 0, GREATEST])
     def test_extremes(self, world: World, embedded: EngineFactory, sequence: int) -> None:
         """
@@ -191,6 +195,7 @@ class TestSequences:
 
 
 class TestStrings:
+    @pytest.mark.slow_on_spark
     def test_hostile(self, world: World, engine: EngineFactory) -> None:
         """
         Quotes, slashes, percent signs, NUL, control characters, emoji, SQL, markup and text from right to left are

@@ -114,7 +114,7 @@ def test_kit(home: Path) -> None:
     ("module", "told"),
     [
         ("import nothing_of_this_name", "cannot be loaded from windrow_logfmt:build: ModuleNotFoundError"),
-        ("build = 1", "cannot be built: TypeError"),
+        pytest.param("build = 1", "cannot be built: TypeError", marks=pytest.mark.slow),
         ("def build(settings, fields): return 1", "returns int, not a Format"),
         ("def build(settings, fields): return 1 / 0", "cannot be built: ZeroDivisionError"),
     ],

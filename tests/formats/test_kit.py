@@ -81,7 +81,12 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+SIMILAR = {"csv with a header", "long delimiters"}  # to csv and to lines
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SIMILAR else ()) for name in CASES]
+)
 def test_own_formats(name: str) -> None:
     """
     Cut anywhere, in any order, over any microbatches and with any damage: the same records and rejects, all bytes.

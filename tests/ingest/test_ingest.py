@@ -174,6 +174,7 @@ class TestElsewhere:
         assert sorted(row["type"] for row in rows(depot)) == [f"{number}a" for number in range(5)]
         assert [one["operation"] for one in DeltaTable(depot).history()] == ["WRITE"] * 3 + ["CREATE TABLE AS SELECT"]
 
+    @pytest.mark.slow
     def test_known_file(self, spark: Any, elsewhere: Ingest, tmp_path: Path) -> None:
         """
         A file that is there already is said to be known.
@@ -207,6 +208,7 @@ class TestRefusals:
         with pytest.raises(ExpressionError, match="soon"):
             into(file, columns={"event_time": "cast(payload as timestamp)"})
 
+    @pytest.mark.slow_unless({"attempt": 0})
     @pytest.mark.parametrize("attempt", range(3))
     def test_ends_after_an_expression_error(self, tmp_path: Path, attempt: int) -> None:
         """

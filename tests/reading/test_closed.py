@@ -117,6 +117,7 @@ class TestReadClosed:
         world.runner(embedded).once()
         assert windrow.read_closed(world.ledger, since=empty.upto).batches.to_pylist() == closed(world)
 
+    @pytest.mark.slow_unless({"at_once": 7}, {"at_once": 20, "most": 1}, {"at_once": 10_000, "most": 10_000})
     @pytest.mark.parametrize("most", [1, 10_000], ids=["small", "one microbatch"])
     @pytest.mark.parametrize("at_once", [1, 7, 20, 10_000])
     def test_in_pieces(self, world, embedded, at_once, most, tmp_path):

@@ -179,7 +179,7 @@ class TestArrivals:
         many in batches and rejected as the ledger has.
         """
         world = World(tmp_path, clock)
-        world.publish(*log(versions=4, seed=3))
+        world.publish(*log(versions=2, seed=3))
         world.runner(embedded, max_messages=1).once()
         arrived = world.arrived()
         whole = arrived.filter(pc.and_(pc.is_valid(arrived["key"]), pc.is_valid(arrived["event_time"])))

@@ -29,6 +29,7 @@ def read(world: World, embedded: EngineFactory) -> World:
 
 
 class TestVersions:
+    @pytest.mark.slow_unless({"begin": "4"}, {"end": "5"}, {"begin": "3", "end": "4"})
     @pytest.mark.parametrize(
         ("begin", "end", "versions"),
         [("3", None, (3, 6)), ("4", None, (3, 6)), (None, "4", (1, 4)), (None, "5", (1, 4)), ("3", "4", (3, 4))],

@@ -276,6 +276,7 @@ class TestFailures:
 
 
 class TestStop:
+    @pytest.mark.slow_unless({"steps": 1}, {"steps": 4})
     @pytest.mark.parametrize("steps", [1, 3, 4, 6])
     def test_between_two_steps(self, batched: World, embedded: EngineFactory, noting: Noting, steps: int) -> None:
         """

@@ -106,11 +106,12 @@ def test_lost_checkpoint_doubles_nothing(stream: Stream) -> None:
     """
     A stream without its checkpoint reads all files again: the depot has them twice, the batches once.
     """
+    (stream.files / "0002.parquet").unlink()
     stream.run()
     shutil.rmtree(stream.checkpoint)
-    stream.arrive(5)
+    stream.arrive(2)
     stream.run()
-    assert (stream.depot, stream.batched()) == (11, Counter(range(6)))
+    assert (stream.depot, stream.batched()) == (5, Counter(range(3)))
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from deltalake.transaction import AddAction
 
 import windrow
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EngineFactory
+from tests.conftest import EMBEDDED, EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import OLD, age, assert_whole, data_files
 from tests.messages import HOUR, log, message
@@ -40,12 +40,20 @@ def world(tmp_path: Path, clock: ManualClock) -> World:
     return World(tmp_path, clock)
 
 
-@pytest.fixture
-def batched(world: World, embedded: EngineFactory) -> World:
-    """A ledger that read ten depot versions, each in a microbatch of its own."""
+@pytest.fixture(scope="module")
+def ten(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the tables of which each test takes a copy."""
+    directory = tmp_path_factory.mktemp("ten")
+    world = World(directory, ManualClock())
     world.publish(*log(versions=10))
-    world.runner(embedded, max_messages=1).once()
-    return world
+    world.runner(EMBEDDED, max_messages=1).once()
+    return directory
+
+
+@pytest.fixture
+def batched(world: World, ten: Path) -> World:
+    """A ledger that read ten depot versions, each in a microbatch of its own."""
+    return world.filled_from(ten)
 
 
 def maintained(world: World, factory: EngineFactory, **given: Any) -> dict[str, Maintained]:
@@ -106,7 +114,7 @@ class TestCompaction:
         stop = Event()
 
         def publish_and_run() -> None:
-            for seed in range(15):
+            for seed in range(6):
                 batched.publish(log(versions=1, seed=seed, begin=NOW + 10_000_000 * seed)[0])
                 batched.runner(embedded).once()
             stop.set()

@@ -41,7 +41,7 @@ class TestEmbedded:
         assert verify(bucket.depot, bucket.ledger).ok
         bucket.assert_balanced()
 
-    @pytest.mark.parametrize("point", ["before_commit", "after_commit"])
+    @pytest.mark.parametrize("point", [pytest.param("before_commit", marks=pytest.mark.slow), "after_commit"])
     def test_killed(self, bucket, embedded, point):
         """
         A driver killed in the middle of its second microbatch loses nothing, and its successor counts nothing twice.
@@ -58,7 +58,7 @@ class TestEmbedded:
         """
         Two drivers of one ledger, without a lock between them, count each message once.
         """
-        bucket.publish(*log(8))
+        bucket.publish(*log(4))
         with drivers(bucket, "embedded", "embedded", max_messages=30) as both:
             for driver in both:
                 driver.start()
@@ -114,10 +114,10 @@ class TestEmbedded:
 
     def test_backlog(self, bucket, embedded, proxy):
         """
-        The microbatches of a backlog make the same number of requests each, whether there are ten or twenty.
+        The microbatches of a backlog make the same number of requests each, whether there are five or ten.
         """
         counts = []
-        for versions in (10, 20):
+        for versions in (5, 10):
             bucket.publish(*log(versions, seed=versions))
             runner = bucket.runner(embedded, max_messages=30)
             proxy.taken()
@@ -147,6 +147,7 @@ class TestBothEngines:
         assert bucket.canonical() == bucket.expected()
         assert verify(bucket.depot, bucket.ledger).ok
 
+    @pytest.mark.slow
     def test_conflict(self, bucket, spark_driver):
         """
         A log entry that another writer creates while Spark writes it stays, and Spark is told that it exists.
@@ -249,6 +250,7 @@ class TestFaults:
         assert "kept-secret" not in str(raised.value)
 
     @pytest.mark.spark
+    @pytest.mark.slow
     def test_on_spark(self, bucket, spark_driver):
         """
         An unknown bucket is told in the same words on Spark.

@@ -157,7 +157,7 @@ def test_many_changes(tmp_path: Path) -> None:
     """
     random = Random(3)
     chain = Chain(tmp_path, EngineFactory("embedded"))
-    for _ in range(25):
+    for _ in range(12):
         words = random.sample("abcdefghij", random.randint(1, 4))
         chain.say(" ".join(random.choice(["", "", "-"]) + word for word in words))
         if random.random() < 0.3:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -67,6 +68,7 @@ class Diamond:
             assert DeltaTable(self.harnesses[name].topology.outputs[output]).to_pyarrow_table().num_rows == self.orders
 
 
+@pytest.mark.slow_unless(*({"point": point, "name": name} for point, name in zip(Point, cycle(NAMES), strict=False)))
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("point", Point)
 def test_crash(tmp_path: Path, name: str, point: Point) -> None:
@@ -96,6 +98,7 @@ def test_catching_up(tmp_path: Path) -> None:
     diamond.assert_sound()
 
 
+@pytest.mark.slow
 def test_many_crashes(tmp_path: Path) -> None:
     """
     Topologies that fail at random points, again and again, leave the diamond sound.

@@ -16,7 +16,8 @@ import pytest
 from tests.clocks import ManualClock
 from tests.conftest import EMBEDDED
 from tests.engine.processes import drivers
-from tests.engine.test_crash import TestKill, TestSeveralDrivers
+from tests.engine.test_crash import TestKill as Killed
+from tests.engine.test_crash import TestSeveralDrivers as SeveralDrivers
 from tests.engine.test_fence import TestRunner
 from tests.engine.test_machine import TestHistories
 from tests.engine.test_stream import test_checkpoints_are_used_once
@@ -30,7 +31,33 @@ from windrow.settings.settings import Settings
 from windrow.testing.points import Point
 from windrow.topology.verify import verify_topology
 
-__all__ = ["TestHistories", "TestKill", "TestRunner", "TestSeveralDrivers", "test_checkpoints_are_used_once"]
+__all__ = ["TestHistories", "TestRunner", "test_checkpoints_are_used_once"]
+
+
+class TestKill(Killed):
+    """The process that is killed is the batcher's, so the points around the commit are enough where time is short."""
+
+    @pytest.mark.slow_unless({"point": Point.BEFORE_COMMIT}, {"point": Point.AFTER_COMMIT})
+    @pytest.mark.parametrize("point", Point)
+    def test_embedded(self, world, embedded, reference, point):
+        """
+        As for the batcher.
+        """
+        super().test_embedded(world, embedded, reference, point)
+
+    @pytest.mark.slow
+    @pytest.mark.spark
+    @pytest.mark.parametrize("point", [Point.AFTER_PRIME, Point.BEFORE_COMMIT, Point.AFTER_COMMIT])
+    def test_spark(self, world, embedded, reference, point):
+        """
+        As for the batcher.
+        """
+        super().test_spark(world, embedded, reference, point)
+
+
+@pytest.mark.slow
+class TestSeveralDrivers(SeveralDrivers):
+    """The batcher's tests show the race itself, `test_goes_on_from_any_point` what it does to a topology."""
 
 
 @pytest.mark.parametrize("point", Point)
@@ -72,7 +99,7 @@ def test_many_kills(tmp_path: Path, kills: int) -> None:
     world.assert_balanced()
 
 
-@pytest.mark.parametrize("kills", [10, pytest.param(1_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [5, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_kills_at_any_moment(tmp_path: Path, kills: int) -> None:
     """
     The same where a process is killed at any moment, not at a point: while it opens tables, writes a file or the log.

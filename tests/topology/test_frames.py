@@ -52,9 +52,10 @@ def sales() -> Topology:
     return topology
 
 
-@pytest.mark.slow_unless({"few_rows": 0})
+@pytest.mark.slow_unless({"few_rows": 0, "crash": False})
+@pytest.mark.parametrize("crash", [True, False])
 @pytest.mark.parametrize("few_rows", [20_000, 0])
-def test_frames(spark: Any, tmp_path: Path, few_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frames(spark: Any, tmp_path: Path, few_rows: int, crash: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Functions on frames and on Arrow tables see each other's changes, and all of it is in one commit, once, also after a
     crash; outputs too. So it is whether few aggregates come to the driver or all stay on the executors.
@@ -66,10 +67,11 @@ def test_frames(spark: Any, tmp_path: Path, few_rows: int, monkeypatch: pytest.M
         [{"shop": "north", "amount": 3, "at": 2}, {"shop": "north", "amount": 200, "at": 1},
          {"shop": "south", "amount": 4, "at": 3}, {"shop": "west", "amount": -1, "at": 4}]
     )  # fmt: skip
-    harness.crash_at(Point.BEFORE_COMMIT)
-    with pytest.raises(Crashed):
-        harness.run()
-    harness.restart()
+    if crash:
+        harness.crash_at(Point.BEFORE_COMMIT)
+        with pytest.raises(Crashed):
+            harness.run()
+        harness.restart()
     harness.run()
     assert harness.state("shops") == [
         {"shop": "north", "total": 406, "last_amount": 3, "tags": ["True"]},
@@ -85,6 +87,7 @@ def test_frames(spark: Any, tmp_path: Path, few_rows: int, monkeypatch: pytest.M
     assert DeltaTable(tmp_path / "large").to_pyarrow_table().to_pylist() == [{"shop": "north", "amount": 200}]
 
 
+@pytest.mark.slow_unless({"said": "twice"})
 @pytest.mark.parametrize(
     ("rows", "said"),
     [("SELECT CAST(NULL AS BIGINT) AS user", "NULL in its key"), ("SELECT 1L AS user UNION ALL SELECT 1L", "twice")],
@@ -108,6 +111,7 @@ def test_refused_keys_of_put(spark: Any, tmp_path: Path, rows: str, said: str) -
     assert list(harness.state("seen")) == []
 
 
+@pytest.mark.slow_unless({"few_rows": 0})
 @pytest.mark.parametrize("few_rows", [20_000, 0])
 def test_refused_key_of_combine(spark: Any, tmp_path: Path, few_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """

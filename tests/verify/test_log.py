@@ -69,11 +69,18 @@ class TestByHand:
     )
     def test_updated(self, world: World, where: str, updates: dict[str, str], check: str) -> None:
         """
-        An update of what only the log, the version before or the depot's log can tell is found; a RESTORE mends it.
+        An update of what only the log, the version before or the depot's log can tell is found.
         """
-        version = world.version()
         DeltaTable(world.ledger).update(updates=updates, predicate=where)
         assert check in found(world)
+
+    def test_restored(self, world: World) -> None:
+        """
+        A RESTORE mends what was updated.
+        """
+        version = world.version()
+        DeltaTable(world.ledger).update(updates={"token": "'x'"}, predicate="id = 'progress'")
+        assert found(world)
         DeltaTable(world.ledger).restore(version)
         assert found(world) == set()
 

@@ -44,6 +44,7 @@ def said(process: subprocess.Popen[str], line: str = "") -> Any:
     return json.loads(out.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle(tmp_path: Path) -> None:
     """
     A process that is killed while it reads leaves no row, and when it is done again each chunk is there once; the
@@ -112,6 +113,7 @@ def test_two_at_once_in_versions(tmp_path: Path, size: int) -> None:
     assert files_of(str(depot)) == named(str(depot))
 
 
+@pytest.mark.slow
 def test_two_at_once(tmp_path: Path) -> None:
     """
     Of two processes that have both read the same file, one adds it and the other finds it there, and removes its own.

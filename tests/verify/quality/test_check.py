@@ -166,6 +166,7 @@ def test_found_by_the_suites(world: World, spark: Any, name: str) -> None:
 
 
 class TestEmpty:
+    @pytest.mark.slow_on_spark
     def test_new(self, world: World, session: Any, tmp_path: Path, clock: Any, embedded: EngineFactory) -> None:
         """
         A ledger that has read nothing holds, and the result says what was empty.
@@ -264,6 +265,7 @@ class TestWithoutSpark:
         with pytest.raises(TableUnreadable, match=r"the ledger at .* cannot be read"):
             quality.check(None, world.ledger)
 
+    @pytest.mark.slow
     def test_rows_that_a_file_alone_does_not_tell(self, world: World, spark: Any) -> None:
         """
         A ledger with deletion vectors is left to Spark: in its files stand rows that are gone.
