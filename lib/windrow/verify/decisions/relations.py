@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from windrow.columnar.arrow import TIME, counted
 from windrow.model.messages import EARLIEST, LATEST
-from windrow.verify.columns import version_in_id
 from windrow.reading.database import database
+from windrow.verify.columns import version_in_id
 from windrow.verify.decisions.microbatch_history import MicrobatchHistory
 from windrow.verify.depot import Depot
 from windrow.verify.snapshot import Snapshot

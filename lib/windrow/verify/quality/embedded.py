@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from windrow.delta.table import beyond_files, reading, unreadable
 from windrow.errors import TableRefused
-from windrow.reading.delta import Ledger, open_ledger
 from windrow.reading.database import database
+from windrow.reading.delta import Ledger, open_ledger
 from windrow.verify.invariants import INVARIANTS, counting, for_duckdb, payload_bytes, views
 from windrow.verify.quality.library import SITE
 from windrow.verify.report import Difference, differing
