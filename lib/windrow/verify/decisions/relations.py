@@ -181,10 +181,18 @@ def apart(connection: DuckDBPyConnection, one: str, other: str, keys: Sequence[s
     """
     names, same = ", ".join(keys), " AND ".join(f"ours.{key} IS NOT DISTINCT FROM theirs.{key}" for key in keys)
     order = ", ".join(f"coalesce(ours.{key}, theirs.{key})" for key in keys)
-    ours, theirs = (
-        f"(SELECT DISTINCT ON ({names}) * FROM (({first}) EXCEPT ALL ({second})) ORDER BY ALL)"
-        for first, second in ((one, other), (other, one))
-    )
-    query = f"SELECT ours, theirs FROM {ours} AS ours FULL JOIN {theirs} AS theirs ON {same} ORDER BY {order}"
-    found = connection.sql(query).to_arrow_table().combine_chunks()
-    return tuple(timed(pa.Table.from_struct_array(found[name])) for name in ("ours", "theirs"))
+    found = connection.sql(f"""
+        WITH surplus AS MATERIALIZED (
+            SELECT * EXCLUDE (sign), sum(sign) AS more
+            FROM (SELECT *, 1 AS sign FROM ({one}) UNION ALL SELECT *, -1 FROM ({other}))
+            GROUP BY ALL HAVING more <> 0
+        )
+        SELECT ours, theirs
+        FROM (SELECT DISTINCT ON ({names}) * EXCLUDE (more) FROM surplus WHERE more > 0 ORDER BY ALL) AS ours
+        FULL JOIN (SELECT DISTINCT ON ({names}) * EXCLUDE (more) FROM surplus WHERE more < 0 ORDER BY ALL) AS theirs
+            ON {same}
+        ORDER BY {order}
+    """)
+    rows = found.to_arrow_table().combine_chunks()
+    ours, theirs = (timed(pa.Table.from_struct_array(rows[name])) for name in ("ours", "theirs"))
+    return ours, theirs
