@@ -55,7 +55,7 @@ FROM placed AS p JOIN judged AS j ON j.row = p.row JOIN derived AS d ON d.batch 
 """
 HELD = f"""
 SELECT r.source, r.key, h.type, h.event_time, r.window_start, r.part
-FROM (SELECT *, row_number() OVER () - 1 AS row FROM batches) AS r {OF_STREAM} JOIN held AS h ON h.row = r.row
+FROM batches AS r {OF_STREAM} JOIN held AS h ON h.row = r.row
 WHERE s.chosen
 """
 # What messages are that lie elsewhere.

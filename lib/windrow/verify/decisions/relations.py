@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from windrow.columnar.arrow import TIME, counted
@@ -150,7 +151,7 @@ def relations(
         "versions": pa.table({"version": history.version, "microbatch": history.read_in}),
         "microbatches": history.table,
         "clocks": history.clocks,
-        "batches": snapshot.batches,
+        "batches": snapshot.batches.append_column("row", pa.array(np.arange(snapshot.batches.num_rows))),
         "held": snapshot.messages,
         "rejected": snapshot.rejected.append_column("version", version_in_id(snapshot.rejected)),
     }
