@@ -58,11 +58,6 @@ class MicrobatchHistory:
     gone: int
 
     @property
-    def last(self) -> int:
-        """Return the number of the last microbatch."""
-        return len(self.kinds) - 1
-
-    @property
     def table(self) -> pa.Table:
         """Return a row for each microbatch with kind and rules; `readable` is false for those up to `gone`."""
         rules = {name: [getattr(one, name) for one in self.rules] for name in ("max_delay", "max_leap")}

@@ -158,7 +158,7 @@ def relations(
     with database() as connection:
         for name, rows in given.items():
             connection.register(name, counted(rows))
-        for statement in (AHEAD, ARRIVED, MOVES, STATES, JUDGED):
+        for statement in (AHEAD, ARRIVED, MOVES, STATES, JUDGED, "DROP TABLE arrived"):
             connection.execute(statement)
         connection.execute(STREAMS, {"gone": history.gone, "most": most})
         yield connection
