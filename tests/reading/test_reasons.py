@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import windrow
 from tests.messages import HOUR, MILLISECOND, SECOND
 from windrow.model.chunks import REASONS
-from windrow.reading.reasons import REMEDIES, Refused, explain, remedy
+from windrow.reading.reasons import REMEDIES, explain, remedy
 
 DELAY, LEAP = 5 * SECOND, SECOND
 EVENT = 100 * SECOND
@@ -16,10 +17,11 @@ EVENT = 100 * SECOND
 
 def refused(
     reason: str, off_by: int = 0, received: int | None = None, processed: int | None = None, detail: str | None = None
-) -> Refused:
+) -> dict[str, Any]:
     """Return a rejection of a message of the second 100; times in microseconds after it."""
     at = [None if after is None else EVENT + after for after in (received, processed)]
-    return Refused(reason, detail, off_by, "s", EVENT, at[0], at[1])
+    times = {"event_time_us": EVENT, "received_at_us": at[0], "processing_time_us": at[1]}
+    return {"reason": reason, "detail": detail, "missed_by_us": off_by, "source": "s", **times}
 
 
 class TestExplain:

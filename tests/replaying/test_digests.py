@@ -16,7 +16,7 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import Row, log, message, microseconds
 from windrow.model.canonical import BATCH, MESSAGE, REJECTED
-from windrow.reading.digests import Part, Streams
+from windrow.reading.digests import Part
 
 
 def netstring(value: Any) -> bytes:
@@ -81,7 +81,7 @@ class TestDigests:
         """
         rows = world.rows("open", "closed", "rejected")
         later = [row for row in rows if (row["closed_in"] or row["microbatch"] or 99) > 2 and row["key"] == "k"]
-        assert windrow.digests(world.ledger, Part(after=2, streams=Streams(keys=("k",)))).total == of(later)
+        assert windrow.digests(world.ledger, Part(after=2, streams={"key": ("k",)})).total == of(later)
 
     def test_at_a_version(self, world: World) -> None:
         """

@@ -6,8 +6,8 @@ microbatches. The digest of a microbatch covers the batches that it closed and t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,21 +26,8 @@ MICROBATCH = pa.schema([("microbatch", pa.int64()), ("rows", pa.int64()), ("dige
 BATCHES = ("open", "closed")
 
 
-@dataclass(frozen=True, slots=True)
-class Streams:
-    """Which streams: those with these keys and sources; empty: any."""
-
-    keys: tuple[str, ...] = ()
-    sources: tuple[str, ...] = ()
-
-    @property
-    def named(self) -> dict[str, tuple[str, ...]]:
-        """Return the columns that restrict the streams, with their values."""
-        return {name: values for name, values in (("key", self.keys), ("source", self.sources)) if values}
-
-    def __bool__(self) -> bool:
-        """Tell whether they are restricted at all."""
-        return bool(self.named)
+Streams = Mapping[str, tuple[str, ...]]
+"""The columns that restrict the streams, `key` and `source`, with their values; empty: all streams."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +35,12 @@ class Part:
     """Which rows of a ledger: of these streams, those that are open or finished after microbatch `after`."""
 
     after: int = 0
-    streams: Streams = Streams()
+    streams: Streams = field(default_factory=dict)
 
     def condition(self, number: str) -> str:
         """Return the SQL condition; `number` is the column with the microbatch that finished a row."""
         wanted = [f"({number} IS NULL OR {number} > {self.after:d})"]
-        for name, values in self.streams.named.items():
+        for name, values in self.streams.items():
             wanted.append(f"{name} IN ({', '.join(quoted(value) for value in values)})")
         return " AND ".join(wanted)
 

@@ -1,30 +1,45 @@
 """Count how batches and delays are distributed: batch sizes, how late messages came, how long they waited in a batch.
 
-Messages are counted piece by piece as they are read, so only the counts stay in memory.
+Messages are counted as they are read, so only the counts stay in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
 from windrow.errors import NotFound
-from windrow.reading.delta import Ledger, equal, open_ledger, recorded_rules, within
+from windrow.reading.delta import equal, open_ledger, recorded_rules, within
 
 SIZES = ("source", "state", "opened_by", "close_reason", "message_count", "bytes")
-MESSAGE = (
-    "source, closed_at, unnest(messages)['type'] AS type, "
-    "unnest(messages)['event_time'] AS event_time, unnest(messages)['received_at'] AS received_at"
-)
-DELAYS = pa.schema(
-    [("name", pa.string()), ("outcome", pa.string()), ("delay_ms", pa.int64()), ("messages", pa.int64())]
-)
-WAITS = pa.schema([("wait_ms", pa.int64()), ("messages", pa.int64())])
+DELAY = pa.schema([("name", pa.string()), ("outcome", pa.string()), ("delay_ms", pa.int64()), ("messages", pa.int64())])
+WAIT = pa.schema([("wait_ms", pa.int64()), ("messages", pa.int64())])
+# Messages that lack one of both times are not counted. Division cuts off, so what is over is subtracted first.
+MILLISECONDS = "(span - ((span % 1000) + 1000) % 1000) / 1000"
+DELAYS = """
+SELECT coalesce({by}, '') AS name, outcome, {milliseconds} AS delay_ms, count(*) AS messages
+FROM (
+    SELECT source, type, 'accepted' AS outcome, CAST(received_at AS BIGINT) - CAST(event_time AS BIGINT) AS span
+    FROM (
+        SELECT source, unnest(messages)['type'] AS type, unnest(messages)['event_time'] AS event_time,
+            unnest(messages)['received_at'] AS received_at
+        FROM ledger WHERE state IN ('open', 'closed') AND {in_batches}
+    ) AS accepted
+    UNION ALL
+    SELECT source, type, reason, CAST(received_at AS BIGINT) - CAST(event_time AS BIGINT)
+    FROM ledger WHERE state = 'rejected' AND {refused}
+) AS arrived WHERE span IS NOT NULL GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+"""
+WAITS = """
+SELECT {milliseconds} AS wait_ms, count(*) AS messages
+FROM (
+    SELECT CAST(closed_at AS BIGINT) - CAST(unnest(messages)['received_at'] AS BIGINT) AS span
+    FROM ledger WHERE state = 'closed' AND {in_batches}
+) AS closed WHERE span IS NOT NULL GROUP BY 1 ORDER BY 1
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,56 +83,13 @@ def distribution(
         raise NotFound("the ledger has no such batch or rejected message", "`windrow show` lists what there is.")
     sources = pa.concat_tables([sizes.select(["source"]), refusing])["source"]
     by = "source" if pc.count_distinct(sources).as_py() > 1 else "type"
-    accepted, waits = _accepted(book, in_batches, by)
-    content = "source, type, reason, event_time, received_at"
-    rejected = (_delays(one, by, one["reason"]) for one in _pieces(book, "rejected", content, refused))
     return Distribution(
         sizes=sizes,
-        delays=_sum(pa.concat_tables([*accepted, *rejected])),
-        waits=waits,
+        delays=book.ask(DELAYS.format(by=by, milliseconds=MILLISECONDS, in_batches=in_batches, refused=refused)).cast(
+            DELAY
+        ),
+        waits=book.ask(WAITS.format(milliseconds=MILLISECONDS, in_batches=in_batches)).cast(WAIT),
         by=by,
         max_delay_us=rules["max_delay"],
         max_leap_us=rules["max_leap"],
     )
-
-
-def _accepted(book: Ledger, where: str, by: str) -> tuple[list[pa.Table], pa.Table]:
-    """Count the messages in batches by delay, and those in closed ones by wait."""
-    delays, waits = [DELAYS.empty_table()], [WAITS.empty_table()]
-    for messages in _pieces(book, ("open", "closed"), MESSAGE, where):
-        delays.append(_delays(messages, by, pa.repeat("accepted", messages.num_rows)))
-        closed = messages.filter(pc.is_valid(messages["closed_at"]))
-        wait = {"wait_ms": _milliseconds(closed, "received_at", "closed_at"), "messages": pa.repeat(1, closed.num_rows)}
-        waits.append(_sum(pa.table(wait)))
-    return delays, _sum(pa.concat_tables(waits))
-
-
-def _pieces(book: Ledger, states: str | tuple[str, ...], columns: str, where: str) -> Iterator[pa.Table]:
-    for piece in book.pieces(states, columns, where):
-        yield plain(pa.Table.from_batches([piece]))
-
-
-def _delays(messages: pa.Table, by: str, outcome: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """Count messages by delay; those that lack one of both times are left out."""
-    known = pc.and_(pc.is_valid(messages["event_time"]), pc.is_valid(messages["received_at"]))
-    timed = messages.append_column("outcome", outcome).filter(known)
-    columns = {
-        "name": pc.fill_null(timed[by], ""),
-        "outcome": timed["outcome"],
-        "delay_ms": _milliseconds(timed, "event_time", "received_at"),
-        "messages": pa.repeat(1, timed.num_rows),
-    }
-    return _sum(pa.table(columns))
-
-
-def _milliseconds(table: pa.Table, first: str, last: str) -> pa.Array:
-    """Return the whole milliseconds from one time to another, floored."""
-    span = pc.subtract(table[last].cast(pa.int64()), table[first].cast(pa.int64()))
-    return pa.array(np.floor_divide(span.to_numpy(), 1_000))
-
-
-def _sum(counts: pa.Table) -> pa.Table:
-    """Add up the counts of rows that are otherwise equal, and sort them."""
-    names = [name for name in counts.column_names if name != "messages"]
-    summed = counts.group_by(names).aggregate([("messages", "sum")]).rename_columns([*names, "messages"])
-    return summed.sort_by([(name, "ascending") for name in names])

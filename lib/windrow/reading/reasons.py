@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from windrow.model.durations import enough, span
 from windrow.model.timestamps import time_text
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A rejected message as the ledger has it; times in microseconds, NULL as None."""
-
-    reason: str
-    detail: str | None
-    off_by: int
-    source: str | None
-    event_time: int | None
-    received_at: int | None
-    processing_time: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +18,7 @@ class Why:
     remedy: str
 
 
+TIMES = ("event_time", "received_at", "processing_time")
 REMEDIES = {
     "format_cast": "correct the type of the field under [format] fields, or the program that writes the source",
     "format_codec": "each chunk must be whole frames of [format] codec, none larger than max_decoded_bytes",
@@ -48,45 +38,45 @@ def remedy(reason: str) -> str:
     return REMEDIES.get(reason, "correct the format, or the program that writes the source")
 
 
-def explain(refused: Refused, max_delay: int, max_leap: int, first: str | None = None) -> Why:
+def explain(refused: Mapping[str, Any], max_delay: int, max_leap: int, first: str | None = None) -> Why:
     """Return why a message was rejected under the rules of its microbatch (microseconds).
 
-    `first` is the id of the batch with the message before a duplicate, if it is known.
+    `refused` is its row in the ledger, with `event_time_us`, `received_at_us` and `processing_time_us`. `first` is the
+    id of the batch with the message before a duplicate, if it is known.
     """
-    if refused.reason == "too_old":
-        return _too_old(refused, max_delay)
-    if refused.reason == "too_futuristic":
-        return _too_futuristic(refused, max_leap)
-    if refused.reason == "duplicate":
+    reason, off_by = refused["reason"], refused["missed_by_us"] or 0
+    if reason == "too_old":
+        return _too_old(refused, max_delay, max_delay + off_by)
+    if reason == "too_futuristic":
+        return _too_futuristic(max_leap, max_leap + off_by)
+    if reason == "duplicate":
         where = f" and is in {first}" if first else ""
         return Why(
             f"a message of the same source, key, type and time came before it{where}; "
             "the first one wins, payloads are not compared",
             "if both are meant, they need different types or times",
         )
-    if refused.reason == "clock_ahead":
+    if reason == "clock_ahead":
         return Why(
-            f"when it was read, its received_at was {span(refused.off_by)} beyond the wall clock + max_clock_skew",
+            f"when it was read, its received_at was {span(off_by)} beyond the wall clock + max_clock_skew",
             "correct the clock of the machine that sets received_at; this message moved no clock and harmed no other",
         )
     return Why(
-        f"it is not a message that can be batched: {refused.detail or refused.reason}",
+        f"it is not a message that can be batched: {refused['detail'] or reason}",
         "the writer of the depot, or the mapping of its columns, must give every message "
         "source, key, type, event_time and received_at",
     )
 
 
-def _too_old(refused: Refused, max_delay: int) -> Why:
+def _too_old(refused: Mapping[str, Any], max_delay: int, age: int) -> Why:
     """Distinguish a message that came late from one whose source's clock others, or a tick, had moved on."""
-    age = max_delay + refused.off_by
     kept = f'max_delay = "{enough(age)}" would have kept it'
-    own = None
-    if refused.event_time is not None and refused.received_at is not None:
-        own = refused.received_at - refused.event_time
+    event_time, received_at, processed = (refused[f"{name}_us"] for name in TIMES)
+    own = None if event_time is None or received_at is None else received_at - event_time
     if own is None or own >= age:
         return Why(f"max_delay was {span(max_delay)}; it came {span(age)} after its time", kept)
-    clock = "" if refused.processing_time is None else f" at {time_text(refused.processing_time)}"
-    moved = f"the clock of source {refused.source!r} was{clock} already, {span(age)} after its time"
+    clock = "" if processed is None else f" at {time_text(processed)}"
+    moved = f"the clock of source {refused['source']!r} was{clock} already, {span(age)} after its time"
     if own > max_delay:
         return Why(f"max_delay was {span(max_delay)}; it came {span(own)} after its time, when {moved}", kept)
     came = f"it came {span(own)} after its time" if own >= 0 else f"it came {span(-own)} before its time"
@@ -96,8 +86,7 @@ def _too_old(refused: Refused, max_delay: int) -> Why:
     )
 
 
-def _too_futuristic(refused: Refused, max_leap: int) -> Why:
-    ahead = max_leap + refused.off_by
+def _too_futuristic(max_leap: int, ahead: int) -> Why:
     return Why(
         f"max_leap was {span(max_leap)}; its time was {span(ahead)} after its arrival",
         f'max_leap = "{enough(ahead)}" would have kept it, if the clock of its device is right',

@@ -18,7 +18,7 @@ from windrow.model.timestamps import time_text
 from windrow.reading.arrivals import CONTENT, arrivals, not_found
 from windrow.reading.delta import Ledger, Progress, equal, open_depot, open_ledger, quoted
 from windrow.reading.details import nearest_batch
-from windrow.reading.reasons import Refused, Why, explain
+from windrow.reading.reasons import TIMES, Why, explain
 from windrow.reading.values import records
 
 Outcome = Literal["open", "closed", "rejected", "waiting", "skipped", "lost"]
@@ -98,7 +98,7 @@ def _accepted(book: Ledger, asked: dict[str, str | None], at: int) -> list[Row]:
 
 def _rejected(book: Ledger, asked: dict[str, str | None], at: int) -> list[Row]:
     moment = f"CAST(event_time AS BIGINT) = {at:d}"
-    count = ", ".join(f"CAST({name} AS BIGINT) AS {name}_us" for name in ("received_at", "processing_time"))
+    count = ", ".join(f"CAST({name} AS BIGINT) AS {name}_us" for name in TIMES)
     return records(book.rows("rejected", f"{', '.join(tables.REJECTED)}, {count}", f"{equal(asked)} AND {moment}"))
 
 
@@ -157,7 +157,7 @@ class _History:
         self, key: str, at: int, row: Row, version: int | None, held: Row | None, refused: Row | None
     ) -> Arrival:
         microbatch = refused["microbatch"] if refused else None if version is None else self._read.get(version)
-        outcome, why = self._outcome(version, microbatch, held, refused, at)
+        outcome, why = self._outcome(version, microbatch, held, refused)
         rejection = {name: refused[name] for name in ("id", "reason", "detail", "missed_by_us")} if refused else None
         return Arrival(
             outcome=outcome,
@@ -173,10 +173,10 @@ class _History:
         )
 
     def _outcome(
-        self, version: int | None, microbatch: int | None, held: Row | None, refused: Row | None, at: int
+        self, version: int | None, microbatch: int | None, held: Row | None, refused: Row | None
     ) -> tuple[Outcome, Why]:
         if refused:
-            return "rejected", self._reason(refused, at)
+            return "rejected", self._reason(refused)
         if held:
             state = held["batch"]["state"]
             return state, Why(f"it is in {'an' if state == 'open' else 'a'} {state} batch", "")
@@ -198,18 +198,9 @@ class _History:
             "`windrow verify` says what else is wrong; please report it",
         )
 
-    def _reason(self, refused: Row, at: int) -> Why:
+    def _reason(self, refused: Row) -> Why:
         rules = json.loads(self._rules.get(refused["microbatch"]) or self._progress.rules)
-        given = Refused(
-            reason=refused["reason"],
-            detail=refused["detail"],
-            off_by=refused["missed_by_us"] or 0,
-            source=refused["source"],
-            event_time=at,
-            received_at=refused["received_at_us"],
-            processing_time=refused["processing_time_us"],
-        )
-        return explain(given, rules["max_delay"], rules["max_leap"], self._holder.get(_content(refused)[:2]))
+        return explain(refused, rules["max_delay"], rules["max_leap"], self._holder.get(_content(refused)[:2]))
 
     @staticmethod
     def _microbatches(book: Ledger, versions: list[int]) -> dict[int, int]:

@@ -56,7 +56,8 @@ class Portion:
     @property
     def streams(self) -> Streams:
         """Return the streams of these keys and sources."""
-        return Streams(tuple(self.keys), tuple(self.sources))
+        given = {"key": tuple(self.keys), "source": tuple(self.sources)}
+        return {name: values for name, values in given.items() if values}
 
 
 def replay(
@@ -102,8 +103,8 @@ def replay(
             messages=span.messages,
             rules=None if given is None else recorded_rules(given),
             ticks=ticks,
-            keys=portion.streams.keys,
-            sources=portion.streams.sources,
+            keys=tuple(portion.keys),
+            sources=tuple(portion.sources),
             recorded=_side(ledgers[0], part, found[0], span.upto - span.after),
             replayed=_side(ledgers[1], part, found[1], player.microbatches),
             comparison=None if found[0].total == found[1].total else compare(ledgers, found, part, limit),
@@ -127,7 +128,7 @@ def _require(settings: Settings, into: str | None, ticks: str, streams: Streams)
 def _require_some(found: tuple[Digests, Digests], streams: Streams) -> None:
     """Raise NotFound for streams without messages: the name is probably misspelt."""
     if streams and not any(side.rows.num_rows for side in found):
-        named = " and ".join(f"{name} {', '.join(map(repr, values))}" for name, values in streams.named.items())
+        named = " and ".join(f"{name} {', '.join(map(repr, values))}" for name, values in streams.items())
         raise NotFound(f"no message of {named} was read", "`windrow show` lists keys and sources.")
 
 
@@ -146,7 +147,7 @@ def _needed_streams(streams: Streams, legs: Sequence[Leg]) -> Streams:
     source must be played.
     """
     flushed = any(leg.flushed_at is not None for leg in legs)
-    return Streams(sources=streams.sources) if flushed else streams
+    return {name: values for name, values in streams.items() if name == "source" or not flushed}
 
 
 def _play(player: Player, settings: Settings, span: Span, legs: Sequence[Leg]) -> None:

@@ -164,7 +164,7 @@ class Player:
         return microbatch
 
     def _batcher(self, rules: str) -> Batcher:
-        return Batcher(recorded_rules(rules), only=self._streams.named)
+        return Batcher(recorded_rules(rules), only=self._streams)
 
     def _committed(self, messages: int) -> None:
         self.microbatches += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -44,11 +44,6 @@ def kept(table: pa.Table, mask: Bools, names: Sequence[str] | None = None) -> pa
     return (table.select(list(names)) if names else table).filter(pa.array(mask))
 
 
-def pairwise(values: Ints, compare: Callable[[Ints, Ints], Bools], first: bool) -> Bools:
-    """Compare each value with the one before it; the first one gets `first`."""
-    return np.concatenate([[first], compare(values[1:], values[:-1])])[: values.size]
-
-
 def as_messages(table: pa.Table) -> pa.Table:
     """Return the columns of a message in plain types, and `content_bytes`, the bytes of type and payload.
 
@@ -74,24 +69,6 @@ def exploded(table: pa.Table, name: str) -> pa.Table:
     return plain(pa.table(columns | {field.name: pc.struct_field(elements, field.name) for field in type_}))
 
 
-def coded(*columns: pa.ChunkedArray) -> tuple[pa.Array, list[Ints]]:
-    """Number the values of some columns in the order of their bytes, from 1; NULL is 0.
-
-    Returns the values, NULL first, and the numbers column by column.
-    """
-    together = pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type)
-    values = pc.drop_null(together.unique())
-    values = values.take(pc.sort_indices(values))
-    found = [pc.fill_null(pc.index_in(column, values), -1).to_numpy().astype(np.int64) + 1 for column in columns]
-    return pa.concat_arrays([pa.nulls(1, values.type), values]), found
-
-
-def dense(values: Ints) -> tuple[Ints, Ints]:
-    """Return the different values, sorted, and the index of each value among them."""
-    different, at = np.unique(values, return_inverse=True)
-    return different, at.astype(np.int64)
-
-
 def surplus(one: pa.Table, other: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Return the rows that each of two tables holds more often than the other; NULL equals NULL."""
     names = one.column_names
@@ -102,22 +79,6 @@ def surplus(one: pa.Table, other: pa.Table) -> tuple[pa.Table, pa.Table]:
     counted = wide(pa.concat_tables(sides)).group_by(names, use_threads=False).aggregate([("sign", "sum")])
     more, fewer = pc.greater(counted["sign_sum"], 0), pc.less(counted["sign_sum"], 0)
     return counted.filter(more).select(names), counted.filter(fewer).select(names)
-
-
-def apart(one: pa.Table, other: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Return the keys whose rows are not the same in two tables, and such a row from each of them.
-
-    With the keys are the row numbers `one` and `other`. Where a table has no row, they and all its columns are NULL.
-    """
-    sides, names = surplus(one, other), ("one", "other")
-    parts = [
-        pa.table({name: side[name] for name in keys} | {own: np.arange(side.num_rows)})
-        for side, own in zip(sides, names, strict=True)
-    ]
-    both = pa.concat_tables(parts, promote_options="default")
-    found = both.group_by(list(keys), use_threads=False).aggregate([(name, "max") for name in names])
-    found = found.rename_columns([*keys, *names])
-    return found, sides[0].take(found["one"]), sides[1].take(found["other"])
 
 
 def wide(table: pa.Table) -> pa.Table:

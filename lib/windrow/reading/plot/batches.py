@@ -100,7 +100,8 @@ def _waits(waits: pa.Table, data: Data) -> list[Spec]:
     edges = bins.even(int(values.min()), int(values.max()))
     accepted = np.full(len(values), "accepted")
     data["waits"] = bins.stacked(values, accepted, ["accepted"], weights, edges).to_pylist()
-    median, most = (time_text(bins.quantile(values, weights, share)) for share in (0.5, 1.0))
+    shares = np.quantile(values, [0.5, 1.0], weights=weights, method="inverted_cdf")
+    median, most = map(time_text, shares.tolist())
     axis = edges.axis | {"labelExpr": SHORT_TIMES}
     bars = _bars("waits", edges, axis, ("messages", "wait in ms"), {"value": ACCEPTED})
     text = f"Wait until closed: median {median}, longest {most}"

@@ -123,10 +123,3 @@ def stacked(values: Numbers, names: Numbers, order: Sequence[str], weights: Numb
             "top": tops[kind, place].astype(np.int64),
         }
     )
-
-
-def quantile(values: Numbers, weights: Numbers, share: float) -> float:
-    """Return the value below which a share of the weight lies."""
-    order = np.argsort(values, kind="stable")
-    reached = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(reached, share * reached[-1])])

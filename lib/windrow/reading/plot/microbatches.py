@@ -46,6 +46,16 @@ MESSAGES = {"accepted": ACCEPTED, "rejected": REJECTED}
 COUNTED = ("messages", *MESSAGES, "opened", "closed")
 AGAIN, UP = "tried again", "'\N{UPWARDS ARROW} '"
 LAGS, LOOKED_UP = ("newest_ms", "oldest_ms"), ("first_number", "last_number", "started_at", *COUNTED)
+# What a bar shows of its microbatches, by column and function.
+FIGURES = {
+    ("microbatch", "first"): "first_number",
+    ("microbatch", "last"): "last_number",
+    ("started_at", "first"): "started_at",
+    ("newest_ms", "min"): "newest_ms",
+    ("oldest_ms", "max"): "oldest_ms",
+    **{(name, "sum"): name for name in COUNTED},
+    **{(f"{name}_ms", "mean"): f"{name}_ms" for name in PHASES},
+}
 # Bars leave room between them; lines across them do not.
 SIDES = [
     {"calculate": f"datum.bar + {place}", "as": name}
@@ -79,21 +89,14 @@ def microbatches(history: pa.Table, *, title: str = "Microbatches") -> alt.VConc
 
 def _bars(history: pa.Table, each: int) -> pa.Table:
     """Return a row for each bar: the sums of its microbatches' counts, and the means of their durations."""
-    first = np.arange(0, history.num_rows, each)
-    last = np.append(first[1:], history.num_rows) - 1
-    columns: dict[str, Any] = {"bar": np.arange(len(first))}
-    number = history["microbatch"].to_numpy()
-    columns |= {"first_number": number[first], "last_number": number[last]}
-    columns["started_at"] = history["started_at"].cast(pa.string()).take(pa.array(first))
-    columns |= {name: np.add.reduceat(history[name].to_numpy(), first) for name in COUNTED}
-    for name in PHASES:
-        took = _filled(history, f"{name}_ms")
-        known = np.add.reduceat(~np.isnan(took), first, dtype=np.int64)
-        columns[f"{name}_ms"] = np.add.reduceat(np.nan_to_num(took), first) / np.maximum(known, 1)
-    columns["took_ms"] = sum(columns[f"{name}_ms"] for name in PHASES)
-    columns["newest_ms"] = _missing(np.fmin.reduceat(_filled(history, "newest_ms"), first))
-    columns["oldest_ms"] = _missing(np.fmax.reduceat(_filled(history, "oldest_ms"), first))
-    return pa.table(columns)
+    numbered = history.append_column("bar", pa.array(np.arange(history.num_rows) // each))
+    bars = (
+        numbered.group_by("bar", use_threads=False).aggregate(list(FIGURES)).rename_columns(["bar", *FIGURES.values()])
+    )
+    phases = {f"{name}_ms": pc.fill_null(bars[f"{name}_ms"], 0.0) for name in PHASES}
+    columns = {name: bars[name] for name in bars.column_names} | phases
+    columns["started_at"] = bars["started_at"].cast(pa.string())
+    return pa.table(columns | {"took_ms": sum(phase.to_numpy() for phase in phases.values())})
 
 
 def _stacked(bars: pa.Table, columns: dict[str, str]) -> pa.Table:
@@ -243,18 +246,9 @@ def _facts(history: pa.Table, each: int) -> list[str]:
 
 def _took(history: pa.Table) -> Floats:
     """Return how long each microbatch took in milliseconds, as far as it is known."""
-    return np.nan_to_num(np.stack([_filled(history, f"{name}_ms") for name in PHASES])).sum(axis=0)
+    return np.sum([pc.fill_null(history[f"{name}_ms"], 0.0).to_numpy() for name in PHASES], axis=0)
 
 
 def _known(table: pa.Table, column: str) -> Floats:
     """Return the values that are not NULL."""
     return table[column].drop_null().to_numpy().astype(np.float64)
-
-
-def _filled(table: pa.Table, column: str) -> Floats:
-    """Return the values, NaN for NULL."""
-    return pc.fill_null(table[column].cast(pa.float64()), np.nan).to_numpy()
-
-
-def _missing(values: Floats) -> pa.Array:
-    return pa.array(values, mask=np.isnan(values))

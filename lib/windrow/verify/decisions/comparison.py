@@ -6,46 +6,73 @@ An example of a difference shows both sides, as far as they differ.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import plain
-from windrow.model.messages import times
-from windrow.model.timestamps import time_text
+from windrow.columnar.arrow import counted
 from windrow.reading.values import records
-from windrow.verify.columns import MESSAGE, NONE, Ints, apart, identifier, kept, numbers, version_in_id
-from windrow.verify.decisions.arrived import Arrived, Held, Streams
-from windrow.verify.decisions.verdicts import ACCEPTED, INVALID, REASONS, Verdicts
-from windrow.verify.decisions.windows import ChosenStreams, Derived
+from windrow.verify.columns import MESSAGE, identifier
+from windrow.verify.decisions.relations import apart, asked
 from windrow.verify.report import EXAMPLES, Difference
-from windrow.verify.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 RULES, LEDGER = "by the rules", "in the ledger"
 VERDICT = ["reason", "detail", "missed_by_us", "clock_lead_us", "processing_time", "microbatch"]
 WINDOW = ["source", "key", "window_start", "part"]
-IDENTITY = ["stream", "time", "kind"]  # of a message, as numbers
+IDENTITY = ["source", "key", "type", "event_time"]
 DECIDED = [
     "window_end", "timeout", "opened_by", "opened_in", "closed_at", "close_reason", "closed_in", "oversize",
 ]  # fmt: skip
 Row = dict[str, Any]
 
+CONTENT = ", ".join(f"r.{name}" for name in MESSAGE)
+OF_STREAM = "JOIN streams AS s ON s.source IS NOT DISTINCT FROM r.source AND s.key IS NOT DISTINCT FROM r.key"
+REFUSED = f"""
+SELECT {CONTENT}, r.version AS depot_version, r.reason, r.detail, r.missed_by_us,
+    r.now - r.received_at AS clock_lead_us, r.now AS processing_time, r.microbatch
+FROM judged AS r {OF_STREAM} WHERE s.whole AND r.reason IS NOT NULL
+"""
+REJECTED = f"""
+SELECT {CONTENT}, r.version AS depot_version, {", ".join(f"r.{name}" for name in VERDICT)}
+FROM rejected AS r {OF_STREAM} WHERE s.whole
+"""
+DERIVED = f"""
+SELECT s.source, s.key, d.start AS window_start, d.part, d.end AS window_end,
+    {", ".join(f"d.{name}" for name in DECIDED[1:])}
+FROM derived AS d JOIN streams AS s ON s.stream = d.stream
+"""
+BATCHES = f"""
+SELECT {", ".join(f"r.{name}" for name in (*WINDOW, *DECIDED))}
+FROM batches AS r {OF_STREAM} WHERE s.chosen
+"""
+PLACED = """
+SELECT j.source, j.key, j.type, j.event_time, d.start AS window_start, d.part
+FROM placed AS p JOIN judged AS j ON j.row = p.row JOIN derived AS d ON d.batch = p.batch
+"""
+HELD = f"""
+SELECT r.source, r.key, h.type, h.event_time, r.window_start, r.part
+FROM batches AS r {OF_STREAM} JOIN held AS h ON h.row = r.row
+WHERE s.chosen
+"""
+# What messages are that lie elsewhere.
+EXAMPLE = f"""
+SELECT {CONTENT}
+FROM judged AS r JOIN places AS p ON {" AND ".join(f"r.{name} = p.{name}" for name in IDENTITY)}
+WHERE r.reason IS NULL ORDER BY {", ".join(f"r.{name}" for name in IDENTITY)}
+"""
 
-def check_rejected(
-    snapshot: Snapshot, streams: Streams, arrived: Arrived, verdicts: Verdicts, held: Held
-) -> Iterator[Difference]:
+
+def check_rejected(connection: DuckDBPyConnection) -> Iterator[Difference]:
     """Check that the ledger rejects exactly the messages that the rules refuse, for the same reason and by as much."""
-    whole = streams.whole
-    by_rules = _refused(arrived, verdicts, np.flatnonzero((verdicts.verdict != ACCEPTED) & whole[arrived.stream]))
-    rejected = snapshot.rejected.append_column("depot_version", version_in_id(snapshot.rejected))
-    in_ledger = kept(plain(rejected), whole[held.rejected_stream], by_rules.column_names).cast(by_rules.schema)
-    found, ours, theirs = apart(by_rules, in_ledger, [*MESSAGE, "depot_version"])
-    if not found.num_rows:
+    keys = [*MESSAGE, "depot_version"]
+    ours, theirs = apart(connection, REFUSED, REJECTED, keys)
+    if not ours.num_rows:
         return
-    examples = records(found.slice(0, EXAMPLES).select([*MESSAGE, "depot_version"]))
+    examples = _either(ours, theirs, keys)
     for name, rows, otherwise in ((RULES, ours, "accepted"), (LEDGER, theirs, "not rejected")):
         verdicts_of = records(rows.slice(0, EXAMPLES).select(VERDICT))
         for example, verdict in zip(examples, verdicts_of, strict=True):
@@ -53,107 +80,54 @@ def check_rejected(
     yield Difference(
         "decisions",
         "each message accepted or rejected as the log and the rules decide",
-        f"{found.num_rows} messages that the ledger decided otherwise",
+        f"{ours.num_rows} messages that the ledger decided otherwise",
         examples=tuple(examples),
     )
 
 
-def check_windows(
-    snapshot: Snapshot, streams: Streams, held: Held, chosen: ChosenStreams, derived: Derived
-) -> Iterator[Difference]:
+def check_windows(connection: DuckDBPyConnection) -> Iterator[Difference]:
     """Check that the batches of the chosen streams are those that the rules make, opened and closed alike."""
-    rules = _batches_by_rules(streams, derived)
-    ledger = kept(snapshot.batches, chosen.of_stream[held.batch_stream], rules.column_names).cast(rules.schema)
-    found, ours, theirs = apart(rules, ledger, WINDOW)
-    if not found.num_rows:
+    ours, theirs = apart(connection, DERIVED, BATCHES, WINDOW)
+    if not ours.num_rows:
         return
     *stream, start, part = (theirs[name] for name in WINDOW)
     theirs = theirs.append_column("id", identifier("batch", *stream, start.cast(pa.int64()), part))
-    first = pc.sort_indices(found, [(name, "ascending") for name in WINDOW]).slice(0, EXAMPLES)
-    sides = (records(side.take(first)) for side in (ours, theirs))
+    sides = (records(side.slice(0, EXAMPLES)) for side in (ours, theirs))
     yield Difference(
         "windows by the rules",
         "the batches that the rules make from the accepted messages of each stream",
-        f"{found.num_rows} batches that differ",
+        f"{ours.num_rows} batches that differ",
         examples=tuple(map(_example, *sides)),
     )
 
 
-def check_members(
-    snapshot: Snapshot, arrived: Arrived, held: Held, chosen: ChosenStreams, derived: Derived
-) -> Iterator[Difference]:
+def check_members(connection: DuckDBPyConnection) -> Iterator[Difference]:
     """Check that each message is in the batch in which the rules put it."""
-    batch = numbers(snapshot.messages["row"])
-    rows = np.flatnonzero(chosen.of_stream[held.batch_stream[batch]])
-    batch, order, expected = batch[rows], derived.rows, np.array(derived.batches.batch_of, np.int64)
-    start, part = (np.array(values, np.int64) for values in (derived.batches.start, derived.batches.part))
-    rules = [arrived.stream[order], arrived.event_time[order], arrived.kind[order], start[expected], part[expected]]
-    ledger = [held.batch_stream[batch], numbers(snapshot.messages["event_time"])[rows], held.message_kind[rows]]
-    ledger += [numbers(snapshot.batches[name])[batch] for name in ("window_start", "part")]
-    by_rules, in_ledger = (pa.table(columns, [*IDENTITY, "start", "part"]) for columns in (rules, ledger))
-    found, ours, _ = apart(by_rules, in_ledger, IDENTITY)
-    both = pc.and_(found["one"].is_valid(), found["other"].is_valid())
-    wrong = ours.filter(both)
-    if not wrong.num_rows:
+    sides = apart(connection, PLACED, HELD, IDENTITY)
+    both = pc.and_(*(side["part"].is_valid() for side in sides))
+    ours, theirs = (side.filter(both) for side in sides)
+    if not ours.num_rows:
         return
-    examples = []
-    for place in wrong.slice(0, EXAMPLES).to_pylist():
-        here, there = (_find(side, place) for side in (by_rules, in_ledger))
-        (example,) = records(arrived.messages.slice(order[here], 1).select(list(MESSAGE)))
-        example[RULES] = f"window from {time_text(place['start'])}, part {place['part']}"
-        example[LEDGER] = snapshot.batches["id"][int(batch[there])].as_py()
-        examples.append(example)
+    *stream, start, part = (theirs[name] for name in WINDOW)
+    there = identifier("batch", *stream, start.cast(pa.int64()), part).to_pylist()
+    places = ours.slice(0, EXAMPLES)
+    connection.register("places", counted(places))
+    examples = records(asked(connection, EXAMPLE))
+    for example, place, batch in zip(examples, records(places), there, strict=False):
+        example[RULES] = f"window from {place['window_start']}, part {place['part']}"
+        example[LEDGER] = batch
     yield Difference(
         "messages by the rules",
         "each message in the window in which the rules put it",
-        f"{wrong.num_rows} messages in another one",
+        f"{ours.num_rows} messages in another one",
         examples=tuple(examples),
     )
 
 
-def _refused(arrived: Arrived, verdicts: Verdicts, rows: Ints) -> pa.Table:
-    """Return the rejections that the ledger must have for messages that the rules refuse."""
-    processed, now = verdicts.verdict[rows] < INVALID, verdicts.processing_time[rows]
-    content = arrived.messages.select(list(MESSAGE)).take(pa.array(rows))
-    verdict = {
-        "depot_version": pa.array(arrived.version[rows]),
-        "reason": pa.array(REASONS[verdicts.verdict[rows]], pa.string()),
-        "detail": verdicts.detail.take(pa.array(rows)),
-        "missed_by_us": pa.array(verdicts.off_by[rows]),
-        "clock_lead_us": pa.array(now - arrived.received_at[rows], mask=~processed),
-        "processing_time": times(now, processed),
-        "microbatch": pa.array(arrived.microbatch[rows]),
-    }
-    return pa.table({name: content[name] for name in MESSAGE} | verdict)
-
-
-def _batches_by_rules(streams: Streams, derived: Derived) -> pa.Table:
-    batches = derived.batches
-    stream = np.array(batches.stream, np.int64)
-    closed_at, closed_in = (np.array(values, np.int64) for values in (batches.closed_at, batches.closed_in))
-    start, end, timeout = (np.array(values, np.int64) for values in (batches.start, batches.end, batches.timeout))
-    return pa.table(
-        {
-            "source": streams.sources.take(pa.array(streams.source[stream])),
-            "key": streams.keys.take(pa.array(streams.key[stream])),
-            "part": pa.array(batches.part, pa.int64()),
-            "window_start": times(start),
-            "window_end": times(end),
-            "timeout": times(timeout),
-            "opened_by": pa.array(batches.opened_by, pa.string()),
-            "opened_in": pa.array(batches.opened_in, pa.int64()),
-            "closed_at": times(closed_at, closed_at != NONE),
-            "close_reason": pa.array(batches.close_reason, pa.string()),
-            "closed_in": pa.array(closed_in, mask=closed_in == NONE),
-            "oversize": pa.array(batches.oversize, pa.bool_()),
-        }
-    )
-
-
-def _find(table: pa.Table, place: Row) -> int:
-    """Return the row of a message."""
-    same = [pc.equal(table[name], place[name]) for name in IDENTITY]
-    return int(pc.index(reduce(pc.and_, same), True).as_py())
+def _either(ours: pa.Table, theirs: pa.Table, names: list[str]) -> list[Row]:
+    """Return the first rows of either side, whichever there is."""
+    sides = ours.slice(0, EXAMPLES), theirs.slice(0, EXAMPLES)
+    return records(pa.table({name: pc.coalesce(*(side[name] for side in sides)) for name in names}))
 
 
 def _example(one: Row, other: Row) -> Row:

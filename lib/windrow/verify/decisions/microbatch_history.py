@@ -58,13 +58,12 @@ class MicrobatchHistory:
     gone: int
 
     @property
-    def last(self) -> int:
-        """Return the number of the last microbatch."""
-        return len(self.kinds) - 1
-
-    def each(self, name: str) -> Ints:
-        """Return a rule by microbatch."""
-        return np.array([getattr(rules, name) for rules in self.rules], np.int64)
+    def table(self) -> pa.Table:
+        """Return a row for each microbatch with kind and rules; `readable` is false for those up to `gone`."""
+        rules = {name: [getattr(one, name) for one in self.rules] for name in ("max_delay", "max_leap")}
+        number = np.arange(len(self.kinds))
+        columns = {"microbatch": number, "kind": self.kinds, "raised": self.raised, "readable": number > self.gone}
+        return pa.table(columns | rules)
 
     def changes(self) -> list[int]:
         """Return the microbatches that changed the rules, and those that flushed."""

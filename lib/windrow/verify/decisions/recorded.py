@@ -3,70 +3,115 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.model.messages import times
-from windrow.verify.columns import NONE, Ints, apart, dense, flags, kept, numbers
-from windrow.verify.decisions.arrived import Held, Streams
-from windrow.verify.decisions.clocks import Clocks, ticks
+from windrow.verify.columns import kept, numbers
 from windrow.verify.decisions.microbatch_history import MicrobatchHistory
-from windrow.verify.decisions.source_history import cuts, flushed
+from windrow.verify.decisions.relations import apart, asked
+from windrow.verify.decisions.source_history import CUTS, FLUSHED
 from windrow.verify.report import Difference, differing
 from windrow.verify.snapshot import Snapshot
 
-REJECTION = [
-    "id", "reason", "missed_by_us", "clock_lead_us", "source", "key", "type", "event_time", "received_at",
-    "processing_time", "microbatch",
-]  # fmt: skip
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+TICKED = """
+SELECT c.microbatch, c.source, c.floor, m.raised
+FROM clocks AS c JOIN microbatches AS m ON m.microbatch = c.microbatch WHERE m.readable AND m.kind = 'tick'
+"""
+# The clocks that microbatches must record. Messages move clock and floor to the greatest processing time. A larger
+# `max_delay` raises the floor of every known source. A tick raises lower floors of known sources, as it recorded. A
+# flush raises the floor to its time, or to cut + max_delay if that is later.
+EXPECTED = f"""
+SELECT microbatch, source, max(height + raised) AS clock, max(height + raised) AS floor
+FROM moves WHERE sent GROUP BY microbatch, source
+UNION ALL
+SELECT r.microbatch, r.source, s.clock, s.height + r.raised
+FROM (
+    SELECT m.*, k.source
+    FROM (SELECT *, raised > lag(raised) OVER (ORDER BY microbatch) AS raises FROM microbatches) AS m
+    CROSS JOIN (SELECT DISTINCT source FROM moves) AS k WHERE m.raises AND m.readable
+) AS r ASOF JOIN states AS s ON s.source = r.source AND s.microbatch < r.microbatch
+UNION ALL
+SELECT t.microbatch, t.source, s.clock, t.floor
+FROM ({TICKED}) AS t ASOF JOIN states AS s ON s.source = t.source AND s.microbatch < t.microbatch
+WHERE s.clock IS NOT NULL AND t.floor > s.height + t.raised
+UNION ALL
+SELECT f.microbatch, f.source, s.clock, f.ends
+FROM (
+    SELECT e.microbatch, e.source, m.raised, max(e.ends) AS ends
+    FROM (
+        SELECT microbatch, source, flushed_at AS ends FROM ({FLUSHED})
+        UNION ALL
+        SELECT c.microbatch, c.source, c.cut + m.max_delay
+        FROM ({CUTS}) AS c JOIN microbatches AS m ON m.microbatch = c.microbatch
+    ) AS e JOIN microbatches AS m ON m.microbatch = e.microbatch
+    WHERE m.readable AND m.kind = 'flush' GROUP BY e.microbatch, e.source, m.raised
+) AS f ASOF JOIN states AS s ON s.source = f.source AND s.microbatch < f.microbatch
+WHERE f.ends > s.height + f.raised
+"""
+RECORDED = """
+SELECT c.microbatch, c.source, c.clock, c.floor
+FROM clocks AS c JOIN microbatches AS m ON m.microbatch = c.microbatch WHERE m.readable
+"""
+# Ticks that did not raise each floor to the greatest timeout that its source closed, with the floors that they raised.
+OTHERWISE = f"""
+SELECT m.microbatch, m.kind, m.raised, min(t.floor) AS low, max(t.floor) AS high
+FROM microbatches AS m LEFT JOIN ({TICKED}) AS t ON t.microbatch = m.microbatch
+LEFT JOIN (SELECT closed_in, source, max(timeout) AS timeout FROM batches GROUP BY closed_in, source) AS b
+    ON b.closed_in = t.microbatch AND b.source = t.source
+WHERE m.kind = 'tick' AND m.readable
+GROUP BY m.microbatch, m.kind, m.raised HAVING NOT coalesce(bool_and(coalesce(b.timeout = t.floor, false)), false)
+"""
+# Of these, the ticks that did not raise every lower floor to one time either.
+TICKS = f"""
+WITH otherwise AS ({OTHERWISE}), lower AS (
+    SELECT o.microbatch
+    FROM (SELECT o.*, k.source FROM otherwise AS o CROSS JOIN (SELECT DISTINCT source FROM moves) AS k) AS o
+    ASOF JOIN states AS s ON s.source = o.source AND s.microbatch <= o.microbatch
+    WHERE s.height + o.raised < o.low
+)
+SELECT microbatch, kind FROM otherwise
+WHERE NOT coalesce(low = high, false) OR microbatch IN (SELECT microbatch FROM lower)
+ORDER BY microbatch
+"""
+# In a replay the bound is that of the replayed run, so the start of the microbatch does not determine it.
+OTHERS_AHEAD = """
+SELECT r.id, r.reason, r.missed_by_us, r.clock_lead_us, r.source, r.key, r.type, r.event_time, r.received_at,
+    r.processing_time, r.microbatch
+FROM rejected AS r LEFT JOIN ahead AS a ON a.microbatch = r.microbatch
+WHERE r.reason = 'clock_ahead' AND r.received_at - r.missed_by_us IS DISTINCT FROM a.latest
+ORDER BY r.id
+"""
 
 
-def check_clocks(snapshot: Snapshot, streams: Streams, clocks: Clocks, held: Held) -> Iterator[Difference]:
+def check_clocks(connection: DuckDBPyConnection, history: MicrobatchHistory) -> Iterator[Difference]:
     """Check that each microbatch recorded the clocks and floors that follow from the log, the ticks and the rules."""
-    history = clocks.history
-    expected = [np.concatenate(parts) for parts in zip(*_expected(snapshot, clocks, held), strict=True)]
-    microbatch = numbers(history.clocks["microbatch"])
-    rows = np.flatnonzero(microbatch > history.gone)
-    clock, floor = (numbers(history.clocks[name])[rows] for name in ("clock", "floor"))
-    recorded = [microbatch[rows], held.clock_source[rows], clock, floor]
-    names = ["microbatch", "source", "clock", "floor"]
-    wrong, by_log, found = apart(pa.table(expected, names), pa.table(recorded, names), names[:2])
+    by_log, found = apart(connection, EXPECTED, RECORDED, ["microbatch", "source"])
+    microbatch, source = (pc.coalesce(by_log[name], found[name]) for name in ("microbatch", "source"))
     rows = pa.table(
         {
-            "microbatch": wrong["microbatch"],
-            "kind": [history.kinds[one] for one in wrong["microbatch"].to_pylist()],
-            "source": streams.sources.take(wrong["source"]),
-            "clock by the log": _time(by_log["clock"]),
-            "floor by the log": _time(by_log["floor"]),
-            "recorded clock": _time(found["clock"]),
-            "recorded floor": _time(found["floor"]),
+            "microbatch": microbatch,
+            "kind": pa.array([history.kinds[one] for one in microbatch.to_pylist()], pa.string()),
+            "source": source,
+            "clock by the log": by_log["clock"],
+            "floor by the log": by_log["floor"],
+            "recorded clock": found["clock"],
+            "recorded floor": found["floor"],
         }
-    ).sort_by("microbatch")
+    )
     expects = "clock and floor of each source that a microbatch moves, as the log and the rules move them"
     yield from differing("clocks by the log", expects, rows, "clocks recorded otherwise")
 
 
-def check_ticks(snapshot: Snapshot, clocks: Clocks, held: Held) -> Iterator[Difference]:
+def check_ticks(connection: DuckDBPyConnection) -> Iterator[Difference]:
     """Check that a tick raises the floor of a source to the greatest timeout it closes, or all floors to one time."""
-    history = clocks.history
-    number, source, floor = ticks(history, held.clock_source, "tick")
-    closed_in, timeout = (numbers(snapshot.batches[name]) for name in ("closed_in", "timeout"))
-    last = history.last + 1
-    places, row = dense(
-        np.concatenate([held.batch_source * last + np.clip(closed_in, 0, last - 1), source * last + number])
-    )
-    greatest = np.full(places.size, NONE)
-    np.maximum.at(greatest, row[: closed_in.size], timeout)
-    idle = np.zeros(last, np.bool_)
-    idle[number] = True
-    idle[number[greatest[row[closed_in.size :]] != floor]] = False
-    raising = [at for at, kind in enumerate(history.kinds) if kind == "tick" and at > history.gone and not idle[at]]
-    wrong = [at for at in raising if not _to_one_time(clocks, at, floor[number == at])]
-    rows = kept(snapshot.history, np.isin(numbers(snapshot.history["microbatch"]), wrong), ["microbatch", "kind"])
     expects = "floors at the greatest timeout that a source closed, or all at one time"
-    yield from differing("ticks", expects, rows, "ticks that raised floors otherwise")
+    yield from differing("ticks", expects, asked(connection, TICKS), "ticks that raised floors otherwise")
 
 
 def check_rules(snapshot: Snapshot, history: MicrobatchHistory) -> Iterator[Difference]:
@@ -79,86 +124,7 @@ def check_rules(snapshot: Snapshot, history: MicrobatchHistory) -> Iterator[Diff
     yield from differing("rules", expects, rows, "microbatches with other rules")
 
 
-def check_ahead(snapshot: Snapshot, history: MicrobatchHistory, ahead_from: Ints) -> Iterator[Difference]:
-    """Check that all messages ahead of the clock in a microbatch were measured against one bound.
-
-    In a replay this is the bound of the replayed run, so the start of the microbatch does not determine it.
-    """
-    rejected = kept(snapshot.rejected, flags(pc.equal(snapshot.rejected["reason"], "clock_ahead")))
-    bound = numbers(rejected["received_at"]) - numbers(rejected["missed_by_us"])
-    microbatch = np.clip(numbers(rejected["microbatch"]), 0, history.last)
-    rows = kept(rejected, bound != ahead_from[microbatch], REJECTION)
+def check_ahead(connection: DuckDBPyConnection) -> Iterator[Difference]:
+    """Check that all messages ahead of the clock in a microbatch were measured against one bound."""
     expects = "ahead of one time in a microbatch"
-    yield from differing("clock_ahead", expects, rows, "rejections")
-
-
-Moved = tuple[Ints, Ints, Ints, Ints]
-"""Microbatch, source, clock, floor."""
-
-
-def _expected(snapshot: Snapshot, clocks: Clocks, held: Held) -> Iterator[Moved]:
-    """Yield the clocks that microbatches must record."""
-    yield _by_data(clocks)
-    for number in range(clocks.history.gone + 1, clocks.history.last + 1):
-        if clocks.history.raised[number] > clocks.history.raised[number - 1]:
-            yield _by_rules(clocks, number)
-    yield _by_ticks(clocks, held)
-    yield _by_flushes(snapshot, clocks, held)
-
-
-def _by_data(clocks: Clocks) -> Moved:
-    """Return the clocks that messages moved, with clock and floor after the last version of the microbatch."""
-    rows = np.flatnonzero(clocks.is_data)
-    last = clocks.history.last + 1
-    place = np.unique(clocks.source[rows] * last + clocks.microbatch[rows])
-    source, microbatch = place // last, place % last
-    floor = clocks.floor_after(source, microbatch)
-    return microbatch, source, floor, floor
-
-
-def _by_rules(clocks: Clocks, number: int) -> Moved:
-    """Return the clocks that a larger `max_delay` moved: it raises the floor of every known source."""
-    known = np.unique(clocks.source)
-    before = np.full(known.size, number - 1)
-    source = known[clocks.floor_after(known, before) != NONE]
-    microbatch = np.full(source.size, number)
-    return microbatch, source, clocks.clock_after(source, microbatch), clocks.floor_after(source, microbatch)
-
-
-def _by_ticks(clocks: Clocks, held: Held) -> Moved:
-    """Return the clocks that ticks moved, as they recorded it: the source must be known and its floor lower before."""
-    number, source, floor = ticks(clocks.history, held.clock_source, "tick")
-    clock = clocks.clock_after(source, number - 1)
-    right = (clock != NONE) & (floor > clocks.floor_after(source, number - 1))
-    return number[right], source[right], clock[right], floor[right]
-
-
-def _by_flushes(snapshot: Snapshot, clocks: Clocks, held: Held) -> Moved:
-    """Return the clocks that flushes moved: the floor rises to the flush's time, or to cut + `max_delay` if later."""
-    history, last = clocks.history, clocks.history.last + 1
-    at, flush = flushed(clocks, held), cuts(snapshot, held)
-    delay = history.each("max_delay")
-    place, row = dense(np.concatenate([part[1] * last + np.clip(part[0], 0, last - 1) for part in (at, flush)]))
-    source, microbatch = place // last, place % last
-    before = clocks.floor_after(source, np.maximum(microbatch - 1, 0))
-    floor = before.copy()
-    ends = np.concatenate([at[2], flush[2] + delay[np.clip(flush[0], 0, last - 1)]])
-    np.maximum.at(floor, row, ends)
-    right = (floor > before) & (before != NONE) & (microbatch > history.gone)
-    right &= np.array(history.kinds)[microbatch] == "flush"
-    source, microbatch = source[right], microbatch[right]
-    return microbatch, source, clocks.clock_after(source, microbatch), floor[right]
-
-
-def _to_one_time(clocks: Clocks, number: int, floor: Ints) -> bool:
-    """Tell whether a tick raised every lower floor to the same time."""
-    if not floor.size or floor.min() != floor.max():
-        return False
-    known = np.unique(clocks.source)
-    after = clocks.floor_after(known, np.full(known.size, number))
-    return bool(np.all((after == NONE) | (after >= floor[0])))
-
-
-def _time(column: pa.ChunkedArray) -> pa.Array:
-    values = numbers(column)
-    return times(values, values != NONE)
+    yield from differing("clock_ahead", expects, asked(connection, OTHERS_AHEAD), "rejections")

@@ -2,81 +2,54 @@
 
 from __future__ import annotations
 
-from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from windrow.verify.columns import NONE, Ints, flags, numbers
-from windrow.verify.decisions.arrived import NOBODY, Held
-from windrow.verify.decisions.clocks import Clocks
+from windrow.verify.columns import NONE, Ints
+from windrow.verify.decisions.microbatch_history import MicrobatchHistory
 from windrow.verify.decisions.reference_model import Change, SourceHistory
-from windrow.verify.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+NOBODY = 1 << 62
+# The cut of a flush is just after the last message of the source that it closed. It depends on all streams of the
+# source, so it is read from the ledger. It is right if every stream is.
+CUTS = """
+SELECT closed_in AS microbatch, source, max(last_event_time) + 1 AS cut
+FROM batches WHERE close_reason = 'flush' GROUP BY closed_in, source
+"""
+FLUSHED = "SELECT microbatch, source, flushed_at FROM clocks WHERE flushed_at IS NOT NULL"
+HEIGHTS = """
+SELECT source, list(microbatch ORDER BY microbatch, version), list(height ORDER BY microbatch, version)
+FROM moves GROUP BY source
+"""
 
 
-class SourceHistories:
-    """The history of each source by its number, made on first use."""
-
-    def __init__(self, snapshot: Snapshot, clocks: Clocks, held: Held) -> None:
-        """Keep what is the same for all sources."""
-        self._history, self._clocks = clocks.history, clocks
-        self._raised = clocks.history.raised.tolist()
-        self._changes = np.array(
-            [change for change in clocks.history.changes() if change > clocks.history.gone], np.int64
-        )
-        self._cuts = dict(zip(*_listed(*cuts(snapshot, held)), strict=True))
-        self._flushed = dict(zip(*_listed(*flushed(clocks, held)), strict=True))
-        self.of = cache(self._of)
-
-    def _of(self, source: int) -> SourceHistory:
-        reached_in, heights = self._clocks.of(source)
-        return SourceHistory(
-            rules=self._history.rules,
-            raised=self._raised,
-            heights=heights.tolist(),
-            reached_in=reached_in.tolist(),
-            changes=self._lived(source, reached_in, np.append(heights, NONE)),
-            floor=int(heights[-1]) + self._raised[-1] if heights.size else int(NONE),
-        )
-
-    def _lived(self, source: int, reached_in: Ints, heights: Ints) -> list[Change]:
-        """Return the changes as a source saw them; its height is NONE before the first."""
-        before, after = (
-            heights[np.searchsorted(reached_in, at, side="right") - 1] + self._history.raised[at]
-            for at in (self._changes - 1, self._changes)
-        )
-        changes = []
-        for at, microbatch in enumerate(self._changes.tolist()):
-            place, flush = (microbatch, source), self._history.kinds[microbatch] == "flush"
-            floor = int(before[at])
-            now = max(floor, self._flushed.get(place, NONE)) if flush else int(after[at])
-            changes.append(Change(microbatch, floor, now, flush, self._cuts.get(place, NOBODY)))
-        return changes
-
-
-def cuts(snapshot: Snapshot, held: Held) -> tuple[Ints, Ints, Ints]:
-    """Return microbatch, source and the cut of each flush: just after the last message of the source that it closed.
-
-    The cut depends on all streams of the source, so it is read from the ledger. It is right if every stream is.
-    """
-    rows = np.flatnonzero(flags(pc.equal(snapshot.batches["close_reason"], "flush")))
-    closed_in = numbers(snapshot.batches["closed_in"])[rows]
-    last = numbers(snapshot.batches["last_event_time"])[rows]
-    grouped = (
-        pa.table({"microbatch": closed_in, "source": held.batch_source[rows], "last": last})
-        .group_by(["microbatch", "source"], use_threads=False)
-        .aggregate([("last", "max")])
+def source_histories(connection: DuckDBPyConnection, history: MicrobatchHistory) -> dict[str, SourceHistory]:
+    """Return the history of each source."""
+    cuts, flushed = (
+        {(microbatch, source): at for microbatch, source, at in connection.sql(query).fetchall()}
+        for query in (CUTS, FLUSHED)
     )
-    return numbers(grouped["microbatch"]), numbers(grouped["source"]), numbers(grouped["last_max"]) + 1
+    changed = [change for change in history.changes() if change > history.gone]
+    raised = history.raised.tolist()
+    found = {}
+    for source, reached_in, heights in connection.sql(HEIGHTS).fetchall():
+        at = np.array(changed, np.int64)
+        before, after = (_floors(history, np.array(reached_in), np.array(heights), one) for one in (at - 1, at))
+        changes = []
+        for place, microbatch in enumerate(changed):
+            floor, flush = before[place], history.kinds[microbatch] == "flush"
+            now = max(floor, flushed.get((microbatch, source), NONE)) if flush else after[place]
+            changes.append(Change(microbatch, floor, now, flush, cuts.get((microbatch, source), NOBODY)))
+        found[source] = SourceHistory(history.rules, raised, heights, reached_in, changes, heights[-1] + raised[-1])
+    return found
 
 
-def flushed(clocks: Clocks, held: Held) -> tuple[Ints, Ints, Ints]:
-    """Return microbatch, source and time of each flush that recorded its time."""
-    at = numbers(clocks.history.clocks["flushed_at"])
-    rows = np.flatnonzero(at != NONE)
-    return numbers(clocks.history.clocks["microbatch"])[rows], held.clock_source[rows], at[rows]
-
-
-def _listed(microbatch: Ints, source: Ints, time: Ints) -> tuple[list[tuple[int, int]], list[int]]:
-    return list(zip(microbatch.tolist(), source.tolist(), strict=True)), time.tolist()
+def _floors(history: MicrobatchHistory, reached_in: Ints, heights: Ints, microbatch: Ints) -> list[int]:
+    """Return the floors of a source after microbatches; a floor before the first is lower than any other."""
+    place = np.searchsorted(reached_in, microbatch, side="right") - 1
+    floors: list[int] = (np.append(heights, NONE)[place] + history.raised[microbatch]).tolist()
+    return floors

@@ -1,97 +1,70 @@
-"""Derive the batches of whole streams from their messages."""
+"""Derive the batches of the chosen streams from their messages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from windrow.verify.columns import Bools, Ints, pairwise
-from windrow.verify.decisions.arrived import Arrived, Streams
-from windrow.verify.decisions.reference_model import DerivedBatches, Messages, Stream
-from windrow.verify.decisions.source_history import SourceHistories
-from windrow.verify.decisions.verdicts import ACCEPTED, Verdicts
+from windrow.verify.columns import NONE
+from windrow.verify.decisions.reference_model import DerivedBatches, Messages, SourceHistory, Stream
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 CHUNK = 200_000
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenStreams:
-    """A flag for each stream whose windows are derived, their number, and how many other streams have messages."""
-
-    of_stream: Bools
-    streams: int
-    left: int
-    left_messages: int
-
-
-@dataclass(frozen=True, slots=True)
-class Derived:
-    """The accepted messages of the chosen streams, by row and in processing order, and their batches."""
-
-    rows: Ints
-    batches: DerivedBatches
-
-
-def choose(streams: Streams, arrived: Arrived, verdicts: Verdicts, most: int | None) -> ChosenStreams:
-    """Choose whole streams with `most` accepted messages together, the smallest first, then by name; None: all."""
-    count = np.bincount(arrived.stream[verdicts.verdict == ACCEPTED], minlength=streams.whole.size)
-    there = np.flatnonzero(streams.whole & (count > 0))
-    by_size = there[np.argsort(count[there], kind="stable")]
-    fits = by_size.size if most is None else int(np.searchsorted(np.cumsum(count[by_size]), most, side="right"))
-    of_stream = streams.whole & (count == 0)
-    of_stream[by_size[:fits]] = True
-    left = by_size[fits:]
-    return ChosenStreams(of_stream, fits, left.size, int(count[left].sum()))
+# The accepted messages of the chosen streams in the order in which the rules process them. A type is its number in the
+# order of their bytes.
+ACCEPTED = """
+SELECT s.stream, j.row, j.event_time, j.now AS processing_time, t.kind, j.content_bytes AS byte_count, j.microbatch
+FROM judged AS j JOIN streams AS s ON s.source = j.source AND s.key = j.key
+JOIN (SELECT type, row_number() OVER (ORDER BY type) AS kind FROM (SELECT DISTINCT type FROM judged)) AS t
+    ON t.type = j.type
+WHERE s.chosen AND j.reason IS NULL
+ORDER BY s.stream, j.version, j.now, j.sequence NULLS FIRST, j.event_time, j.type
+"""
 
 
 def derive(
-    streams: Streams,
-    arrived: Arrived,
-    verdicts: Verdicts,
-    source_histories: SourceHistories,
-    chosen: ChosenStreams,
-    progress: Callable[[int, int], None],
-) -> Derived:
-    """Derive the batches of the chosen streams; `progress` is called with the messages done and all messages."""
-    rows = _ordered(arrived, verdicts, chosen)
-    stream = arrived.stream[rows]
-    begins = np.flatnonzero(pairwise(stream, np.not_equal, first=True))
-    ends = np.append(begins[1:], rows.size)
-    batches, first = DerivedBatches([0] * rows.size), 0
+    connection: DuckDBPyConnection, sources: Mapping[str, SourceHistory], progress: Callable[[int, int], None]
+) -> None:
+    """Derive the batches of the chosen streams, as `derived`, and the batch of each of their messages, as `placed`.
+
+    `progress` is called with the messages done and all messages.
+    """
+    found = connection.sql(ACCEPTED).fetchnumpy()
+    source_of = dict(connection.sql("SELECT stream, source FROM streams WHERE chosen").fetchall())
+    stream, row = found.pop("stream"), found.pop("row")
+    begins = np.flatnonzero(np.diff(stream, prepend=-1))
+    ends = np.append(begins[1:], row.size)
+    batches, first = DerivedBatches([0] * row.size), 0
     while first < begins.size:
         upto = max(int(np.searchsorted(ends, begins[first] + CHUNK, side="right")), first + 1)
         low, high = int(begins[first]), int(ends[upto - 1])
-        messages = _plain(arrived, verdicts, rows[low:high])
+        messages = Messages(**{name: values[low:high].tolist() for name, values in found.items()})
         of_chunk = replace(batches, batch_of=[0] * (high - low))
         for at in range(first, upto):
             number = int(stream[begins[at]])
-            one = Stream(number, messages, source_histories.of(int(streams.source[number])), of_chunk)
+            one = Stream(number, messages, sources[source_of[number]], of_chunk)
             one.derive(range(int(begins[at]) - low, int(ends[at]) - low))
         batches.batch_of[low:high] = of_chunk.batch_of
-        if high - low < rows.size:
-            progress(high, rows.size)
+        if high - low < row.size:
+            progress(high, row.size)
         first = upto
-    return Derived(rows, batches)
+    connection.register("derived", _table(batches))
+    connection.register("placed", pa.table({"row": row, "batch": pa.array(batches.batch_of, pa.int64())}))
 
 
-def _ordered(arrived: Arrived, verdicts: Verdicts, chosen: ChosenStreams) -> Ints:
-    """Return the accepted messages of the chosen streams in the order in which the rules process them."""
-    rows = np.flatnonzero((verdicts.verdict == ACCEPTED) & chosen.of_stream[arrived.stream])
-    by = (
-        arrived.kind, arrived.event_time, arrived.sequence, arrived.has_sequence,
-        verdicts.processing_time, arrived.version, arrived.stream,
-    )  # fmt: skip
-    return rows[np.lexsort([values[rows] for values in by])]
-
-
-def _plain(arrived: Arrived, verdicts: Verdicts, rows: Ints) -> Messages:
-    return Messages(
-        event_time=arrived.event_time[rows].tolist(),
-        processing_time=verdicts.processing_time[rows].tolist(),
-        kind=arrived.kind[rows].tolist(),
-        byte_count=arrived.messages["content_bytes"].take(pa.array(rows)).to_pylist(),
-        microbatch=arrived.microbatch[rows].tolist(),
-    )
+def _table(batches: DerivedBatches) -> pa.Table:
+    """Return the derived batches with their numbers; an open one has neither `closed_at` nor `closed_in`."""
+    closed = {name: np.array(getattr(batches, name), np.int64) for name in ("closed_at", "closed_in")}
+    columns = {name: pa.array(values, mask=values == NONE) for name, values in closed.items()}
+    for name in ("stream", "start", "part", "end", "timeout", "opened_in"):
+        columns[name] = pa.array(getattr(batches, name), pa.int64())
+    for name in ("opened_by", "close_reason"):
+        columns[name] = pa.array(getattr(batches, name), pa.string())
+    columns["oversize"] = pa.array(batches.oversize, pa.bool_())
+    return pa.table(columns | {"batch": np.arange(len(batches.start))})

@@ -6,7 +6,6 @@ Expectations, on its engine for pandas, gets a small frame that refers to these 
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import pyarrow as pa
 
 from windrow.delta.table import beyond_files, reading, unreadable
 from windrow.errors import TableRefused
+from windrow.reading.database import database
 from windrow.reading.delta import Ledger, open_ledger
 from windrow.verify.invariants import INVARIANTS, counting, for_duckdb, payload_bytes, views
 from windrow.verify.quality.library import SITE
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 CRITICAL = tuple(one for one in INVARIANTS.values() if one.severity == "critical")
-MEMORY = "2GB"  # the same as Spark's driver
 LEDGER = "ledger"
 ROWS = "rows"  # the attribute of a pandas frame that refers to the rows
 
@@ -116,16 +115,14 @@ def held_rows(ledger: Ledger) -> Iterator[EmbeddedRows]:
     """Yield the rows of a ledger version. Raises TableUnreadable."""
     import duckdb
 
-    with tempfile.TemporaryDirectory(prefix="windrow-check-") as scratch:
-        config: dict[str, Any] = {"memory_limit": MEMORY, "temp_directory": scratch}
-        with duckdb.connect(config=config) as connection:
-            try:
-                _hold(connection, ledger)
-            except duckdb.OutOfMemoryException:
-                raise  # not a fault of the table
-            except duckdb.Error as error:
-                raise unreadable(ledger.location, "ledger", error) from error
-            yield EmbeddedRows(connection)
+    with database() as connection:
+        try:
+            _hold(connection, ledger)
+        except duckdb.OutOfMemoryException:
+            raise  # not a fault of the table
+        except duckdb.Error as error:
+            raise unreadable(ledger.location, "ledger", error) from error
+        yield EmbeddedRows(connection)
 
 
 def _hold(connection: DuckDBPyConnection, ledger: Ledger) -> None:

@@ -1,0 +1,199 @@
+"""The relations in DuckDB from which decisions are derived. All times are microseconds.
+
+What is given: `depot`, the messages of the depot; `versions`, which microbatch read each depot version; `microbatches`
+with their rules; `clocks` as they were recorded; and the ledger's `batches`, `held` (messages in batches), `rejected`.
+
+The floor of a source is the greatest of the stamps it sent in earlier depot versions and of the floors that ticks and
+flushes recorded. A larger `max_delay` raises it by the difference: `raised` is the sum of these raises up to a
+microbatch. `height` is a floor without them, so that each step takes the greater of two values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.columnar.arrow import TIME, counted
+from windrow.model.messages import EARLIEST, LATEST
+from windrow.reading.database import database
+from windrow.verify.columns import version_in_id
+from windrow.verify.decisions.microbatch_history import MicrobatchHistory
+from windrow.verify.depot import Depot
+from windrow.verify.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+TIMES = {
+    "event_time", "received_at", "processing_time", "window_start", "window_end", "timeout", "closed_at",
+    "clock", "floor",
+}  # fmt: skip
+
+# The latest stamp that was not ahead of the machine's clock, as the rejections of a microbatch record it.
+AHEAD = """
+CREATE VIEW ahead AS
+SELECT microbatch, min(received_at - missed_by_us) AS latest FROM rejected WHERE reason = 'clock_ahead'
+GROUP BY microbatch
+"""
+
+# What comes of a microbatch of which a version can no longer be read is not derived. `detail` says what makes a message
+# invalid: the first column that is NULL, or else a time that is out of range.
+ARRIVED = f"""
+CREATE TABLE arrived AS
+SELECT *, detail IS NULL AND coalesce(beyond, 0) <= 0 AS good
+FROM (
+    SELECT *, CASE WHEN detail IS NULL THEN received_at - latest END AS beyond
+    FROM (
+        SELECT d.*, m.* EXCLUDE (kind), a.latest, row_number() OVER () AS row,
+            CASE WHEN d.source IS NULL THEN 'source is NULL' WHEN d.key IS NULL THEN 'key is NULL'
+                WHEN d.type IS NULL THEN 'type is NULL' WHEN d.event_time IS NULL THEN 'event_time is NULL'
+                WHEN d.received_at IS NULL THEN 'received_at is NULL'
+                WHEN d.event_time < {EARLIEST} OR d.event_time >= {LATEST} THEN 'event_time is out of range'
+                WHEN d.received_at < {EARLIEST} OR d.received_at >= {LATEST} THEN 'received_at is out of range'
+            END AS detail
+        FROM depot AS d JOIN versions AS v ON v.version = d.version
+        JOIN microbatches AS m ON m.microbatch = v.microbatch
+        LEFT JOIN ahead AS a ON a.microbatch = m.microbatch
+        WHERE m.readable
+    )
+)
+"""
+
+# Each event that moved a clock, with the floor `before` it, the height after it, and the `clock` after it: the greatest
+# processing time of the source's data. Where versions can no longer be read, it begins with what was recorded last.
+MOVES = """
+CREATE TABLE moves AS
+WITH events AS (
+    SELECT source, microbatch, version, true AS sent, max(received_at) AS floor, NULL AS clock
+    FROM arrived WHERE good GROUP BY source, microbatch, version
+    UNION ALL
+    SELECT c.source, c.microbatch, -1, false, c.floor, NULL
+    FROM clocks AS c JOIN microbatches AS m ON m.microbatch = c.microbatch
+    WHERE m.readable AND m.kind IN ('tick', 'flush')
+    UNION ALL
+    SELECT c.source, c.microbatch, -1, false, c.floor, c.clock
+    FROM clocks AS c JOIN microbatches AS m ON m.microbatch = c.microbatch WHERE NOT m.readable
+    QUALIFY row_number() OVER (PARTITION BY c.source ORDER BY c.microbatch DESC) = 1
+), heights AS (
+    SELECT e.*, m.raised, max(e.floor - m.raised) OVER moved AS height
+    FROM events AS e JOIN microbatches AS m ON m.microbatch = e.microbatch
+    WINDOW moved AS (PARTITION BY source ORDER BY e.microbatch, version ROWS UNBOUNDED PRECEDING)
+)
+SELECT source, microbatch, version, sent, raised, height, lag(height) OVER moved + raised AS before,
+    max(CASE WHEN sent THEN height + raised ELSE clock END) OVER moved AS clock
+FROM heights
+WINDOW moved AS (PARTITION BY source ORDER BY microbatch, version ROWS UNBOUNDED PRECEDING)
+"""
+
+STATES = """
+CREATE TABLE states AS
+SELECT source, microbatch, max(height) AS height, max(clock) AS clock FROM moves GROUP BY source, microbatch
+"""
+
+# The verdict on each message needs no window, only its processing time (`now`) and the messages before: `reason` is
+# NULL for an accepted one. `place` is that among equal ones, in the order of processing.
+JUDGED = """
+CREATE TABLE judged AS
+WITH processed AS (
+    SELECT a.*, CASE WHEN a.good THEN greatest(a.received_at, m.before) END AS now
+    FROM arrived AS a LEFT JOIN moves AS m ON m.sent AND m.source = a.source AND m.version = a.version
+), measured AS (
+    SELECT *, now - max_delay - event_time AS late, event_time - now - max_leap AS early,
+        coalesce(late <= 0 AND early <= 0, false) AS timely
+    FROM processed
+), placed AS (
+    SELECT *, CASE WHEN timely THEN row_number() OVER (
+        PARTITION BY source, key, type, event_time, timely
+        ORDER BY version, now, sequence NULLS FIRST, received_at, payload NULLS FIRST) END AS place
+    FROM measured
+)
+SELECT * EXCLUDE (detail), detail,
+    CASE WHEN detail IS NOT NULL THEN 'invalid' WHEN beyond > 0 THEN 'clock_ahead' WHEN late > 0 THEN 'too_old'
+        WHEN early > 0 THEN 'too_futuristic' WHEN place > 1 THEN 'duplicate' END AS reason,
+    CASE reason WHEN 'clock_ahead' THEN beyond WHEN 'too_old' THEN late WHEN 'too_futuristic' THEN early
+        ELSE 0 END AS missed_by_us
+FROM placed
+"""
+
+# A stream is whole when all its messages are in depot versions that can still be read. The windows of whole streams
+# with `most` accepted messages together are derived, the smallest first, then by name.
+STREAMS = """
+CREATE TABLE streams AS
+WITH members AS (
+    SELECT source, key, true AS whole, reason IS NULL AS accepted, false AS there FROM judged
+    UNION ALL
+    SELECT source, key, $gone = 0 OR coalesce(opened_in > $gone, false), false, true FROM batches
+    UNION ALL
+    SELECT source, key, $gone = 0 OR coalesce(microbatch > $gone, false), false, false FROM rejected
+), counted AS (
+    SELECT source, key, bool_and(whole) AS whole, count(*) FILTER (WHERE accepted) AS messages, bool_or(there) AS there
+    FROM members GROUP BY source, key
+)
+SELECT *, row_number() OVER (ORDER BY source NULLS FIRST, key NULLS FIRST) AS stream,
+    whole AND coalesce(sum(messages) OVER (
+        PARTITION BY whole ORDER BY messages, source NULLS FIRST, key NULLS FIRST ROWS UNBOUNDED PRECEDING
+    ) <= $most, true) AS chosen
+FROM counted
+"""
+
+
+@contextmanager
+def relations(
+    snapshot: Snapshot, depot: Depot, history: MicrobatchHistory, most: int | None
+) -> Iterator[DuckDBPyConnection]:
+    """Yield a connection to the relations, with a verdict on each message."""
+    given = {
+        "depot": depot.messages,
+        "versions": pa.table({"version": history.version, "microbatch": history.read_in}),
+        "microbatches": history.table,
+        "clocks": history.clocks,
+        "batches": snapshot.batches.append_column("row", pa.array(np.arange(snapshot.batches.num_rows))),
+        "held": snapshot.messages,
+        "rejected": snapshot.rejected.append_column("version", version_in_id(snapshot.rejected)),
+    }
+    with database() as connection:
+        for name, rows in given.items():
+            connection.register(name, counted(rows))
+        for statement in (AHEAD, ARRIVED, MOVES, STATES, JUDGED, "DROP TABLE arrived"):
+            connection.execute(statement)
+        connection.execute(STREAMS, {"gone": history.gone, "most": most})
+        yield connection
+
+
+def asked(connection: DuckDBPyConnection, query: str) -> pa.Table:
+    """Return the answer to a query, with times as times."""
+    return timed(connection.sql(query).to_arrow_table())
+
+
+def timed(rows: pa.Table) -> pa.Table:
+    """Return rows with their microseconds as times."""
+    types = [(field.name, TIME if field.name in TIMES else field.type) for field in rows.schema]
+    return rows.cast(pa.schema(types))
+
+
+def apart(connection: DuckDBPyConnection, one: str, other: str, keys: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+    """Return a row of each of two queries for the keys whose rows are not the same in both, in the order of the keys.
+
+    Where a query has no row, all its columns are NULL; NULL equals NULL, and rows that come twice are two.
+    """
+    names, same = ", ".join(keys), " AND ".join(f"ours.{key} IS NOT DISTINCT FROM theirs.{key}" for key in keys)
+    order = ", ".join(f"coalesce(ours.{key}, theirs.{key})" for key in keys)
+    found = connection.sql(f"""
+        WITH surplus AS MATERIALIZED (
+            SELECT * EXCLUDE (sign), sum(sign) AS more
+            FROM (SELECT *, 1 AS sign FROM ({one}) UNION ALL SELECT *, -1 FROM ({other}))
+            GROUP BY ALL HAVING more <> 0
+        )
+        SELECT ours, theirs
+        FROM (SELECT DISTINCT ON ({names}) * EXCLUDE (more) FROM surplus WHERE more > 0 ORDER BY ALL) AS ours
+        FULL JOIN (SELECT DISTINCT ON ({names}) * EXCLUDE (more) FROM surplus WHERE more < 0 ORDER BY ALL) AS theirs
+            ON {same}
+        ORDER BY {order}
+    """)
+    rows = found.to_arrow_table().combine_chunks()
+    ours, theirs = (timed(pa.Table.from_struct_array(rows[name])) for name in ("ours", "theirs"))
+    return ours, theirs
