@@ -12,9 +12,9 @@ comes from ParPaRaw (Stehle and Jacobsen, 2020).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,6 @@ from windrow.errors import SettingsError
 Step = Callable[[Any, int], tuple[Hashable, bool]]
 Open = Callable[[Any], bool]
 MOST_STATES = 255
-REGROUPED_EVERY = 4096
 BLOCK = 64  # bytes, one for each bit of a word
 ROW = np.uint32(10)  # bits of an index into the steps of one state
 MOST_MARKS = 8
@@ -125,10 +124,13 @@ class Automaton:
 
     def summary(self, buffer: ByteArray) -> Summary:
         """Return what the bytes do from every possible start state."""
-        after = np.empty(self.states, np.int64)
-        first, last = np.empty_like(after), np.empty_like(after)
-        _summarise(self.classes, self.following, self.ended, buffer, after, first, last)
-        return Summary(after, first, last)
+        rows = []
+        for state in range(self.states):
+            found = self.follow(buffer, 0, state, 0, len(buffer) + 1)
+            ends = found.ends
+            places = (ends[0], ends[-1], np.diff(ends).max(initial=0)) if ends.size else (-1, -1, 0)
+            rows.append((found.state, *map(int, places)))
+        return Summary(*map(list, zip(*rows, strict=True)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,24 +143,17 @@ class Followed:
     begin: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Summary:
+class Summary(NamedTuple):
     """What a run of bytes does: for each state before it, the state `after` it and where records end.
 
-    `first` and `last` are the positions after the first and the last delimiter, -1 if no record ends.
+    `first` and `last` are the positions after the first and the last delimiter, -1 if no record ends. The `longest`
+    record between these has so many bytes.
     """
 
-    after: Ints
-    first: Ints
-    last: Ints
-
-
-def scan(summaries: Sequence[Summary], state: int = 0) -> list[int]:
-    """Return the state in which each of some neighbouring runs begins, and finally the one in which the last ends."""
-    states = [state]
-    for summary in summaries:
-        states.append(int(summary.after[states[-1]]))
-    return states
+    after: list[int]
+    first: list[int]
+    last: list[int]
+    longest: list[int]
 
 
 @compiled
@@ -225,52 +220,3 @@ def _found(buffer: ByteArray, at: np.uint64, marks: ByteArray, found: ByteArray)
         gathered = eight(found, np.uint64(place)) * GATHERING >> np.uint64(56)
         bits |= gathered << np.uint64(place)
     return bits
-
-
-@compiled
-def _summarise(
-    classes: ByteArray,
-    following: ByteArray,
-    ended: npt.NDArray[np.bool_],
-    buffer: ByteArray,
-    after: Ints,
-    first: Ints,
-    last: Ints,
-) -> None:
-    """Follow all states side by side; states that meet are followed as one once each of them has ended a record."""
-    states = len(following)
-    leader, met = np.arange(states), np.zeros(states, np.int64)
-    active, count = np.arange(states), states
-    for state in range(states):
-        after[state], first[state], last[state] = state, -1, -1
-    for at in range(len(buffer)):
-        kind = classes[buffer[at]]
-        new = False
-        for number in range(count):
-            state = active[number]
-            if ended[after[state], kind]:
-                last[state] = at + 1
-                if first[state] == -1:
-                    first[state] = at + 1
-                    new = True
-            after[state] = following[after[state], kind]
-        if new or at % REGROUPED_EVERY == 0:
-            kept = 0
-            for number in range(count):
-                state = active[number]
-                joined = False
-                for other in active[:kept]:
-                    if after[other] == after[state] and first[other] != -1 and first[state] != -1:
-                        leader[state], met[state], joined = other, at + 1, True
-                        break
-                if not joined:
-                    active[kept] = state
-                    kept += 1
-            count = kept
-    for state in range(states - 1, -1, -1):
-        head = state
-        while leader[head] != head:
-            if last[leader[head]] > met[head]:
-                last[state] = last[leader[head]]
-            head = leader[head]
-        after[state] = after[head]
