@@ -130,8 +130,8 @@ def plan_source(source: Source, rows: list[Mapping[str, Any]], format_: Format) 
     for step, row in zip(taken, steps, strict=True):
         first, final = row["first"][state], row["final"][state]
         length += step.chunk.size if first < 0 else first
-        # guard: oversize-body
         if max(length, row["longest"][state]) > framing.max_record_bytes:
+            # guard: oversize-body
             return None
         if first >= 0:
             bodies[step.chunk.number, step.chunk.version] = Body(first, final, step.version, header)
