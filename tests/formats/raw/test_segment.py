@@ -2,18 +2,21 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.formats.format import format_of
-from windrow.formats.part import FormatPart
-from windrow.formats.raw.source import located
-
-FORMAT = format_of(FormatPart(type="csv", fields={"a": "string"}, header=False))
+from windrow.formats.raw.source import placed
 
 
-@given(st.lists(st.integers(0, 9), min_size=1), st.lists(st.integers(-2, 60)))
-def test_located(sizes, positions):
+@given(st.lists(st.integers(1, 9), min_size=1), st.data())
+def test_placed(sizes, data):
     """
-    A position is in the last piece that begins at or before it, in whatever order they are asked for.
+    A span begins in the last piece that begins at or before it, and came with the piece of its last byte, in whatever
+    order spans are asked for.
     """
     begins = np.cumsum([0, *sizes])
-    found = located(begins, np.array(positions, np.int64))
-    assert found.tolist() == (np.searchsorted(begins, positions, side="right") - 1).tolist()
+    pieces = np.array([begins[:-1], range(1, len(begins)), 7 * begins[:-1], begins[:-1], begins[:-1]], np.int64)
+    ends = data.draw(st.lists(st.tuples(*2 * [st.integers(0, int(begins[-1]) - 1)]), min_size=1))
+    begin, end = (np.array(side, np.int64) for side in zip(*(sorted(pair) for pair in ends), strict=True))
+    chunk, offset, received = placed(pieces, begin, end + 1, np.arange(len(begin)))
+    first, last = (np.searchsorted(begins, side, side="right") - 1 for side in (begin, end))
+    assert chunk.tolist() == (first + 1).tolist()
+    assert offset.tolist() == (7 * begins[first] + begin - begins[first]).tolist()
+    assert received.tolist() == begins[last].tolist()

@@ -12,9 +12,9 @@ import numpy as np
 
 from windrow.columnar.compiled import ByteArray, Ints
 from windrow.formats.format import Format
-from windrow.formats.framing import GAP, LOST, RECORD, Framed
+from windrow.formats.framing import GAP, LOST, RECORD, Framed, Spans
 from windrow.formats.raw.queue import Missing, Taken
-from windrow.formats.raw.source import BEGIN, OFFSET, VERSION, Pieces, Source, located
+from windrow.formats.raw.source import BEGIN, OFFSET, VERSION, Pieces, Source
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 NO_HEADER = b""  # the header of a source whose first chunk was given up
@@ -43,7 +43,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Spans of bytes (see `Framed`), the chunks they come from, and the depot version that completed each span.
+    """Framed bytes, the chunks they come from, and the depot version that completed each span.
 
     `header` is the number of the span that names the columns, -1 if there is none; `columns` is its content. `mark` is
     the size of the byte-order mark, which is in no span.
@@ -52,13 +52,11 @@ class Segment:
     source: str
     buffer: ByteArray
     pieces: Pieces
-    begin: Ints
-    end: Ints
-    what: Ints
+    framed: Framed
     version: Ints
-    header: int
     columns: bytes | None
-    mark: int
+    header: int = -1
+    mark: int = 0
 
 
 def segments(source: Source, steps: Iterable[Taken | Missing], format_: Format) -> Iterator[Segment]:
@@ -85,7 +83,7 @@ def segment(source: Source, run: Run, format_: Format, gap: int | None = None) -
     mark = _mark(source, buffer, format_, last or gap is not None)
     if mark < 0:
         source.rest, source.pieces = buffer.tobytes(), pieces
-        return _empty(source)
+        return Segment(source.name, buffer[:0], pieces[:0], Spans().framed(0, 0), np.empty(0, np.int64), source.header)
     if mark:
         buffer, pieces = buffer[mark:], _behind(pieces, mark)
     changed = source.fingerprint != format_.fingerprint and source.state >= 0
@@ -98,18 +96,7 @@ def segment(source: Source, run: Run, format_: Format, gap: int | None = None) -
     version = pieces[_piece(pieces, framed.known - 1), VERSION]
     if gap is not None:
         version[framed.known > len(buffer)] = gap
-    return Segment(
-        source=source.name,
-        buffer=buffer,
-        pieces=pieces,
-        begin=framed.begin,
-        end=framed.end,
-        what=framed.what,
-        version=version,
-        header=header,
-        columns=source.header,
-        mark=mark,
-    )
+    return Segment(source.name, buffer, pieces, framed, version, source.header, header, mark)
 
 
 def _behind_rest(source: Source, run: Run, gap: int | None) -> tuple[ByteArray, Pieces]:
@@ -178,9 +165,4 @@ def _behind(pieces: Pieces, at: int) -> Pieces:
 
 def _piece(pieces: Pieces, position: Ints) -> Ints:
     """Return which piece each position is in; a position after all pieces is in the last one."""
-    return located(pieces[:, BEGIN].copy(), position)
-
-
-def _empty(source: Source) -> Segment:
-    none = np.empty(0, np.int64)
-    return Segment(source.name, np.empty(0, np.uint8), source.pieces[:0], none, none, none, none, -1, source.header, 0)
+    return np.searchsorted(pieces[:, BEGIN], position, side="right") - 1

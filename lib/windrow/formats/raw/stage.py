@@ -21,7 +21,7 @@ from windrow.formats.raw.byte_counts import Volume
 from windrow.formats.raw.parsing import Values, parse
 from windrow.formats.raw.queue import Refused, Step, Taken
 from windrow.formats.raw.segment import Segment, segment, segments
-from windrow.formats.raw.source import Source, changes, sources_of, table_of
+from windrow.formats.raw.source import Source, changes, sources_of
 from windrow.formats.raw.spans import Spans
 from windrow.model.commits import VERSION
 
@@ -100,7 +100,7 @@ def staged(
 ) -> Staged:
     """Parse segments, and combine the records with the refused chunks and the sources' new state."""
     values = parse(Spans.of(framed), format_)
-    refused = pa.concat_tables([rejects_of(values), table_of(rejects, REJECTS)])
+    refused = pa.concat_tables([rejects_of(values), pa.Table.from_pylist(rejects, REJECTS)])
     volume = Volume(
         read=read,
         framed=_framed(values, framed),

@@ -23,7 +23,7 @@ from windrow.columnar.compiled import ByteArray, Ints
 from windrow.errors import require
 from windrow.formats.automaton import Automaton
 from windrow.formats.format import Format
-from windrow.formats.framing import RECORD, DelimitedFraming
+from windrow.formats.framing import RECORD, DelimitedFraming, Framed
 from windrow.formats.raw.arrived import arrived_of
 from windrow.formats.raw.parsing import parse
 from windrow.formats.raw.queue import Chunk, Taken
@@ -188,18 +188,10 @@ def cut_chunks(
 
 
 def _segment(name: str, chunk: Chunk, body: Body, buffer: ByteArray, ends: Ints) -> Segment:
-    return Segment(
-        source=name,
-        buffer=buffer,
-        pieces=np.array([[0, chunk.number, body.begin, chunk.received_at, body.version]], np.int64),
-        begin=np.append(0, ends)[:-1],
-        end=ends,
-        what=np.full(ends.size, RECORD, np.int64),
-        version=np.full(ends.size, body.version, np.int64),
-        header=-1,
-        columns=body.header,
-        mark=0,
-    )
+    framed = Framed(np.append(0, ends)[:-1], ends, ends, np.full_like(ends, RECORD), len(buffer), 0)
+    pieces = np.array([[0, chunk.number, body.begin, chunk.received_at, body.version]], np.int64)
+    version = np.full(ends.size, body.version, np.int64)
+    return Segment(name, buffer, pieces, framed, version, body.header)
 
 
 def parsed_schema(columns: pa.Schema) -> pa.Schema:
