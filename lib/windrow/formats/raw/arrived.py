@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import groupby, pairwise
-from operator import attrgetter
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -79,10 +78,6 @@ class Arrived:
                 digest=self.digest[at].tobytes(),
                 broken=self.broken.get(at, ""),
             )
-
-    def by_version(self) -> Iterator[list[Chunk]]:
-        """Yield the chunks of each version."""
-        return (list(chunks) for _, chunks in groupby(self, attrgetter("version")))
 
 
 def arrived_of(rows: pa.Table, decode: Decode) -> dict[str, Arrived]:

@@ -63,7 +63,7 @@ def segments(source: Source, steps: Iterable[Taken | Missing], format_: Format) 
     """Frame the chunks that a source's queue released, and keep the unfinished bytes in the source."""
     taken: list[Taken] = []
     for step in steps:
-        if isinstance(step, Taken) and not step.chunk.broken:
+        if isinstance(step, Taken):
             taken.append(step)
             continue
         yield segment(source, Run.of(taken), format_, gap=step.version)

@@ -142,18 +142,11 @@ def plan_source(source: Source, rows: list[Mapping[str, Any]], format_: Format) 
 
 def _taken(source: Source, rows: list[Mapping[str, Any]], format_: Format) -> list[Taken] | None:
     """Take the chunks from the queue; None unless all of them are taken and none is held."""
-    taken: list[Taken] = []
-    for version in sorted({row["version"] for row in rows}):
-        chunks = [
-            Chunk(row["sequence"], b"", row["last"], row["received_at"], version, row["digest"])
-            for row in rows
-            if row["version"] == version
-        ]
-        for step in source.queue.take(chunks, format_.limits.max_held_bytes, format_.limits.remembered_chunks):
-            if not isinstance(step, Taken):
-                return None
-            taken.append(step)
-    return None if source.queue.held or not taken else taken
+    names, limits = ("last", "received_at", "version", "digest"), format_.limits
+    chunks = (Chunk(row["sequence"], b"", *(row[name] for name in names)) for row in rows)
+    steps = list(source.queue.take(chunks, limits.max_held_bytes, limits.remembered_chunks))
+    taken = [step for step in steps if isinstance(step, Taken)]
+    return None if source.queue.held or not taken or len(taken) < len(steps) else taken
 
 
 def _header(source: Source, steps: list[Mapping[str, Any]], format_: Format) -> bytes | None:
