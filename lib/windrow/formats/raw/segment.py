@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from windrow.columnar.compiled import ByteArray, Ints
 from windrow.formats.format import Format
 from windrow.formats.framing import GAP, LOST, RECORD, Framed, Spans
 from windrow.formats.raw.queue import Missing, Taken
-from windrow.formats.raw.source import BEGIN, OFFSET, VERSION, Pieces, Source
+from windrow.formats.raw.source import BEGIN, OFFSET, VERSION, Pieces, Source, located
 
+Number = TypeVar("Number", np.uint8, np.int64)
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 NO_HEADER = b""  # the header of a source whose first chunk was given up
 
@@ -38,7 +41,7 @@ class Run:
             for begin, step in zip(begins[:-1].tolist(), taken, strict=True)
         ]
         pieces = np.array(rows, np.int64).reshape(-1, 5)
-        return cls(joined(contents), pieces, bool(taken) and taken[-1].chunk.last)
+        return cls(joined(contents, np.uint8), pieces, bool(taken) and taken[-1].chunk.last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +109,13 @@ def _behind_rest(source: Source, run: Run, gap: int | None) -> tuple[ByteArray, 
     old, new = source.pieces.copy(), run.pieces.copy()
     old[:, VERSION] = new[0, VERSION] if len(new) or gap is None else gap
     new[:, BEGIN] += len(source.rest)
-    return joined([np.frombuffer(source.rest, np.uint8), run.buffer]), np.concatenate([old, new])
+    return joined([np.frombuffer(source.rest, np.uint8), run.buffer], np.uint8), np.concatenate([old, new])
 
 
-def joined(contents: list[ByteArray]) -> ByteArray:
-    """Concatenate bytes; those of one array are not copied."""
-    held = [content for content in contents if content.size]
-    return held[0] if len(held) == 1 else np.concatenate([np.empty(0, np.uint8), *held])
+def joined(arrays: list[npt.NDArray[Number]], kind: type[Number]) -> npt.NDArray[Number]:
+    """Concatenate arrays; what is in one array is not copied."""
+    held: list[npt.NDArray[Number]] = [array for array in arrays if array.size]
+    return held[0] if len(held) == 1 else np.concatenate([np.empty(0, kind), *held])
 
 
 def _mark(source: Source, buffer: ByteArray, format_: Format, last: bool) -> int:
@@ -165,4 +168,4 @@ def _behind(pieces: Pieces, at: int) -> Pieces:
 
 def _piece(pieces: Pieces, position: Ints) -> Ints:
     """Return which piece each position is in; a position after all pieces is in the last one."""
-    return np.searchsorted(pieces[:, BEGIN], position, side="right") - 1
+    return located(pieces[:, BEGIN].copy(), position)

@@ -135,6 +135,16 @@ def changes(before: pa.Table, touched: Iterable[Source]) -> pa.Table:
 
 
 @compiled
+def located(begins: Ints, position: Ints) -> Ints:
+    """Return which piece each position is in, given where the pieces begin."""
+    found, piece = np.empty(len(position), np.int64), 0
+    for number in range(len(position)):
+        piece = _piece(begins, piece, position[number])
+        found[number] = piece
+    return found
+
+
+@compiled
 def placed(pieces: Pieces, begin: Ints, end: Ints, spans: Ints) -> tuple[Ints, Ints, Ints]:
     """Return the chunk and the offset where spans begin, and when their last bytes came; `pieces` is transposed."""
     chunk, offset, received = (

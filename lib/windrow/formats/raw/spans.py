@@ -24,7 +24,6 @@ SIGNED = {
     pa.uint32(): pa.int64(),
     pa.uint64(): pa.decimal128(20, 0),
 }
-NONE = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +58,12 @@ class Spans:
         headers = [at + segment.header for at, segment in zip(first, segments, strict=True) if segment.header >= 0]
         return cls(
             segments=segments,
-            buffer=joined([segment.buffer for segment in segments]),
+            buffer=joined([segment.buffer for segment in segments], np.uint8),
             pieces=np.concatenate([np.empty((0, 5), np.int64), *pieces]),
-            begin=np.concatenate([NONE, *(one.begin for one in framed)]) + shift,
-            end=np.concatenate([NONE, *(one.end for one in framed)]) + shift,
-            what=np.concatenate([NONE, *(one.what for one in framed)]),
-            version=np.concatenate([NONE, *(segment.version for segment in segments)]),
+            begin=joined([one.begin for one in framed], np.int64) + shift,
+            end=joined([one.end for one in framed], np.int64) + shift,
+            what=joined([one.what for one in framed], np.int64),
+            version=joined([segment.version for segment in segments], np.int64),
             segment=np.repeat(np.arange(len(segments)), counts),
             headers=np.array(headers, np.int64),
         )
