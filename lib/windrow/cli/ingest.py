@@ -82,10 +82,9 @@ def ingest_raw(
     settings: Settings, location: str, files: list[str], raw_source: str | None, quiet: bool
 ) -> list[RawIngested]:
     """Ingest raw files with a progress bar on a terminal, and say what became of each unless `quiet`."""
-    from windrow.ingest.raw_files import Coded
     from windrow.ingest.raw_files import ingest as ingest_into
 
-    done, chosen = [], settings.format
+    done = []
     with byte_count("ingest", quiet) as progress:
         taken = ingest_into(
             location,
@@ -95,7 +94,7 @@ def ingest_raw(
             raw_source=raw_source,
             chunk_bytes=settings.ingest.chunk_bytes,
             commit_bytes=settings.ingest.commit_bytes,
-            codec=None if chosen.codec == "none" else Coded(chosen.codec, chosen.max_decoded_bytes),
+            part=settings.format,
             progress=progress,
         )
         for ingested in taken:

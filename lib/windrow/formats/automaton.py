@@ -1,8 +1,7 @@
 """Finite automata that cut a stream of bytes into records, wherever the chunks were cut.
 
 An automaton is built from a step function, `step(state, byte) -> (state, ended)`, by following it from the start state
-to every reachable state. Bytes that every state treats alike share a class, so the tables are small and stay in the
-processor's cache.
+to every reachable state.
 
 Automata compose. The *summary* of a chunk gives, for every state in which the chunk could begin, the state in which it
 ends and where its first and last records end. So chunks can be summarised in parallel and in any order, and a scan over
@@ -12,22 +11,21 @@ comes from ParPaRaw (Stehle and Jacobsen, 2020).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from windrow.columnar.arrow import read_only
 from windrow.columnar.blocks import eight, lowest
-from windrow.columnar.compiled import ByteArray, Ints, compiled, inlined
+from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled, inlined
 from windrow.errors import SettingsError
 
 Step = Callable[[Any, int], tuple[Hashable, bool]]
 Open = Callable[[Any], bool]
 MOST_STATES = 255
-REGROUPED_EVERY = 4096
 BLOCK = 64  # bytes, one for each bit of a word
 ROW = np.uint32(10)  # bits of an index into the steps of one state
 MOST_MARKS = 8
@@ -36,24 +34,15 @@ GATHERING = np.uint64(0x0102040810204080)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Automaton:
-    """The tables: the class of each of the 256 bytes; the next state by state and class, and whether a record ended.
+    """The transition table of `_follow`, the bytes that it must look at one by one, and which states are `open`.
 
     Every stream and every record begins in state 0. A source that ends in an `open` state ends within a record: a
     quote or a brace is not closed.
     """
 
-    classes: ByteArray
-    following: ByteArray
-    ended: npt.NDArray[np.bool_]
+    steps: npt.NDArray[np.uint32]
+    marks: ByteArray
     open: npt.NDArray[np.bool_]
-    steps: npt.NDArray[np.uint32] = field(init=False)  # the transition table of `_follow`
-    marks: ByteArray = field(init=False)  # the bytes that it must look at one by one
-
-    def __post_init__(self) -> None:
-        """Prepare `_follow`."""
-        steps, marks = self._steps()
-        object.__setattr__(self, "steps", steps)
-        object.__setattr__(self, "marks", marks)
 
     @classmethod
     def of(cls, start: Hashable, step: Step, is_open: Open = lambda state: False) -> Automaton:
@@ -73,19 +62,14 @@ class Automaton:
             rows.append(row)
             if len(numbers) > MOST_STATES:
                 raise SettingsError("the delimiters of the format are too long", "Use shorter ones.")
-        columns = list(zip(*rows, strict=True))
-        kinds = {column: number for number, column in enumerate(dict.fromkeys(columns))}
-        return cls(
-            np.array([kinds[column] for column in columns], np.uint8),
-            np.array([[after for after, _ in column] for column in kinds], np.uint8).T.copy(),
-            np.array([[ended for _, ended in column] for column in kinds], np.bool_).T.copy(),
-            np.array([is_open(state) for state in numbers], np.bool_),
-        )
+        following, ended = np.moveaxis(np.array(rows, np.int64), 2, 0)
+        steps, marks = _tables(following, ended > 0)
+        return cls(steps, marks, np.array([is_open(state) for state in numbers], np.bool_))
 
     @property
     def states(self) -> int:
         """Return the number of states."""
-        return len(self.following)
+        return int(self.open.size)
 
     def follow(self, buffer: ByteArray, at: int, state: int, begin: int, most: int) -> Followed:
         """Find where records end from position `at` on, in state `state`, within a record that began at `begin`.
@@ -102,33 +86,35 @@ class Automaton:
             if count + BLOCK <= len(room):
                 return Followed(np.concatenate(ends), int(at), int(state), int(begin))
 
-    def _steps(self) -> tuple[npt.NDArray[np.uint32], ByteArray]:
-        following = self.following[:, self.classes].astype(np.uint32)
-        ended = self.ended[:, self.classes]
-        table = np.zeros((self.states, 1 << ROW), np.uint32)
-        table[:, :256] = following << ROW | ended
-        quiet, others = self._quiet
-        if others.size:
-            after = following[:, others[0]]
-            table[:, 256:512] = table[after, :256]
-            table[:, 512] = after << ROW
-        return table.ravel(), np.flatnonzero(~quiet).astype(np.uint8)
-
-    @property
-    def _quiet(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-        """Find the largest class of bytes of which a run does no more than a single one, in any state."""
-        again = np.take_along_axis(self.following, self.following.astype(np.int64), 0)
-        calm = (again == self.following).all(0) & ~self.ended.any(0)
-        size = np.bincount(self.classes, minlength=calm.size) * calm
-        quiet = (self.classes == np.argmax(size)) & calm.any()
-        return quiet, np.flatnonzero(quiet)
-
     def summary(self, buffer: ByteArray) -> Summary:
         """Return what the bytes do from every possible start state."""
-        after = np.empty(self.states, np.int64)
-        first, last = np.empty_like(after), np.empty_like(after)
-        _summarise(self.classes, self.following, self.ended, buffer, after, first, last)
-        return Summary(after, first, last)
+        rows = []
+        for state in range(self.states):
+            found = self.follow(buffer, 0, state, 0, len(buffer) + 1)
+            ends = found.ends
+            places = (ends[0], ends[-1], np.diff(ends).max(initial=0)) if ends.size else (-1, -1, 0)
+            rows.append((found.state, *map(int, places)))
+        return Summary(*map(list, zip(*rows, strict=True)))
+
+
+def _tables(following: Ints, ended: Flags) -> tuple[npt.NDArray[np.uint32], ByteArray]:
+    """Return the steps and the marks, given the next state by state and byte, and whether a record ended."""
+    quiet = _quiet(following, ended)
+    table = np.zeros((len(following), 1 << ROW), np.uint32)
+    table[:, :256] = following << ROW | ended
+    if quiet.any():
+        after = following[:, np.argmax(quiet)]
+        table[:, 256:512] = table[after, :256]
+        table[:, 512] = after << ROW
+    return table.ravel(), np.flatnonzero(~quiet).astype(np.uint8)
+
+
+def _quiet(following: Ints, ended: Flags) -> Flags:
+    """Find most bytes that do the same in every state, and of which a run does no more than a single one."""
+    again = np.take_along_axis(following, following, 0)
+    calm: Flags = (again == following).all(0) & ~ended.any(0)
+    group = np.unique(following, axis=1, return_inverse=True)[1].ravel()
+    return calm & (group == np.argmax(np.bincount(group[calm], minlength=1)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,24 +127,17 @@ class Followed:
     begin: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Summary:
+class Summary(NamedTuple):
     """What a run of bytes does: for each state before it, the state `after` it and where records end.
 
-    `first` and `last` are the positions after the first and the last delimiter, -1 if no record ends.
+    `first` and `last` are the positions after the first and the last delimiter, -1 if no record ends. The `longest`
+    record between these has so many bytes.
     """
 
-    after: Ints
-    first: Ints
-    last: Ints
-
-
-def scan(summaries: Sequence[Summary], state: int = 0) -> list[int]:
-    """Return the state in which each of some neighbouring runs begins, and finally the one in which the last ends."""
-    states = [state]
-    for summary in summaries:
-        states.append(int(summary.after[states[-1]]))
-    return states
+    after: list[int]
+    first: list[int]
+    last: list[int]
+    longest: list[int]
 
 
 @compiled
@@ -225,52 +204,3 @@ def _found(buffer: ByteArray, at: np.uint64, marks: ByteArray, found: ByteArray)
         gathered = eight(found, np.uint64(place)) * GATHERING >> np.uint64(56)
         bits |= gathered << np.uint64(place)
     return bits
-
-
-@compiled
-def _summarise(
-    classes: ByteArray,
-    following: ByteArray,
-    ended: npt.NDArray[np.bool_],
-    buffer: ByteArray,
-    after: Ints,
-    first: Ints,
-    last: Ints,
-) -> None:
-    """Follow all states side by side; states that meet are followed as one once each of them has ended a record."""
-    states = len(following)
-    leader, met = np.arange(states), np.zeros(states, np.int64)
-    active, count = np.arange(states), states
-    for state in range(states):
-        after[state], first[state], last[state] = state, -1, -1
-    for at in range(len(buffer)):
-        kind = classes[buffer[at]]
-        new = False
-        for number in range(count):
-            state = active[number]
-            if ended[after[state], kind]:
-                last[state] = at + 1
-                if first[state] == -1:
-                    first[state] = at + 1
-                    new = True
-            after[state] = following[after[state], kind]
-        if new or at % REGROUPED_EVERY == 0:
-            kept = 0
-            for number in range(count):
-                state = active[number]
-                joined = False
-                for other in active[:kept]:
-                    if after[other] == after[state] and first[other] != -1 and first[state] != -1:
-                        leader[state], met[state], joined = other, at + 1, True
-                        break
-                if not joined:
-                    active[kept] = state
-                    kept += 1
-            count = kept
-    for state in range(states - 1, -1, -1):
-        head = state
-        while leader[head] != head:
-            if last[leader[head]] > met[head]:
-                last[state] = last[leader[head]]
-            head = leader[head]
-        after[state] = after[head]

@@ -21,16 +21,14 @@ from windrow.formats.texts import Texts
 Kinds = npt.NDArray[np.uint8]
 PLAIN, QUOTED, MIXED = 0, 1, 2
 OPEN, EMPTY = -1, 0
-RETURN = ord("\r")
 
 
 class Marks(NamedTuple):
-    """What delimits columns: the delimiter, a quote and an escape (or -1), and whether a trailing return is dropped."""
+    """What delimits columns: the delimiter, and a quote and an escape (or -1)."""
 
     field: ByteArray
     quote: int
     escape: int
-    stripped: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,11 +59,10 @@ class Cells:
     def texts(self, row: int, nulls: tuple[bytes, ...]) -> Texts:
         """Return one column of the whole records: NULL if the text is one of `nulls` and not in quotes."""
         begin, end, kind = self.begin[row], self.end[row], self.kind[row]
-        valid = np.empty(begin.size, np.bool_)
-        mixed = _mark_valid(begin, end, kind, b"" in nulls, valid)
-        for word in filter(None, nulls):
+        valid = np.ones(begin.size, np.bool_)
+        for word in nulls:
             _mark_nulls(self.buffer, begin, end, kind, np.frombuffer(word, np.uint8), valid)
-        if not mixed:
+        if kind.max(initial=PLAIN) != MIXED:
             return Texts(self.buffer, begin, end, valid)
         plain = np.empty(int((end - begin).sum()), np.uint8)
         bounds = _unquote(self.buffer, begin, end, kind, self.marks.quote, self.marks.escape, plain)
@@ -80,7 +77,6 @@ def _cut(
     field: ByteArray,
     quote: int,
     escape: int,
-    stripped: bool,
     chosen: Ints,
     count: Ints,
     begin: Ints,
@@ -94,8 +90,6 @@ def _cut(
     escaping = np.uint8(escape) if escape >= 0 else closing
     for record in range(len(first)):
         at, stop = np.uint64(first[record]), np.uint64(last[record])
-        if stripped and at < stop and buffer[stop - one] == RETURN:
-            stop -= one
         if at == stop and columns > 1:
             count[record] = EMPTY
             continue
@@ -156,16 +150,6 @@ def _next(buffer: ByteArray, at: np.uint64, stop: np.uint64, one: np.uint8, othe
     while at < stop and buffer[at] != one and buffer[at] != other:
         at += np.uint64(1)
     return at
-
-
-@compiled
-def _mark_valid(begin: Ints, end: Ints, kind: Kinds, null: bool, valid: Flags) -> bool:
-    """Mark all cells as valid, or with `null` those that are not empty. Return whether any cell is MIXED."""
-    highest = PLAIN
-    for number in range(len(begin)):
-        valid[number] = not null or (kind[number] != PLAIN) | (begin[number] != end[number])
-        highest = max(highest, kind[number])
-    return highest == MIXED
 
 
 @compiled

@@ -14,7 +14,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-Codec = Literal["gzip", "zstd"]
+Codec = Literal["none", "gzip", "zstd"]
 PIECE_BYTES = 2**18
 GZIP_WINDOW = 16 + zlib.MAX_WBITS
 MOST_BLOCK_BYTES = 2**17
@@ -34,9 +34,12 @@ def decode(buffer: bytes, codec: Codec, most_bytes: int) -> bytes:
 def stream(pieces: Iterable[bytes], codec: Codec, most_bytes: int) -> Iterator[bytes]:
     """Yield the content of a file's frames, piece by piece. Raises CodecError for anything that is not a frame.
 
-    The file is given in pieces of any size. Pieces of the content may belong to a frame that turns out to be bad: the
-    content is good only once the stream has ended.
+    The file is given in pieces of any size; without a codec they are the content. Pieces of the content may belong to a
+    frame that turns out to be bad: the content is good only once the stream has ended.
     """
+    if codec == "none":
+        yield from pieces
+        return
     source = _Source(pieces)
     number = 0
     while source.more() or not number:
@@ -51,7 +54,9 @@ def stream(pieces: Iterable[bytes], codec: Codec, most_bytes: int) -> Iterator[b
 
 
 def encode(buffer: bytes, codec: Codec) -> bytes:
-    """Compress bytes into one frame."""
+    """Compress bytes into one frame; without a codec they stay as they are."""
+    if codec == "none":
+        return buffer
     if codec == "gzip":
         return gzip.compress(buffer, FASTEST, mtime=0)
     return bytes(pa.Codec("zstd", FASTEST).compress(buffer, asbytes=True))

@@ -104,11 +104,10 @@ class Csv(OfFields):
 
     @property
     def _marks(self) -> Marks:
-        """If records end with a newline, a carriage return before it belongs to it."""
         escapes = self.quote and self.escape and self.escape != self.quote  # with a quote it is doubled
         delimiter = read_only(np.frombuffer(self.delimiter, np.uint8))
         quote, escape = self.quote[0] if self.quote else -1, self.escape[0] if escapes else -1
-        return Marks(delimiter, quote, escape, self.record == b"\n")
+        return Marks(delimiter, quote, escape)
 
 
 def _refused(count: Ints, wanted: int) -> Iterator[pa.Table]:

@@ -22,15 +22,14 @@ from windrow.formats.records import OfFields, Records
 from windrow.formats.texts import Texts
 
 # The kind of a member, and the kinds that a field takes. The full decoder judges ODD members.
-ODD, NULL, TEXT, WHOLE, FRACTION, POWER, TRUTH, SHORT, RAW = 0, 1, 2, 4, 8, 16, 32, 64, 128
-NUMBER = WHOLE | FRACTION | POWER
+ODD, NULL, TEXT, WHOLE, FRACTION, TRUTH, RAW = 0, 1, 2, 4, 8, 16, 32
+NUMBER = WHOLE | FRACTION
 QUOTE, BACKSLASH, COLON, COMMA, OPENED, CLOSED, BLANK, TAB, LINE, RETURN = (ord(letter) for letter in '"\\:,{} \t\n\r')
 ZERO, NINE, PLUS, MINUS, POINT, E, SMALL = (ord(letter) for letter in "09+-.e ")
 ONE = np.uint64(1)
 LITERALS = np.array([list(word.ljust(5)) for word in (b"true", b"false", b"null")], np.uint8)
 LENGTHS = np.array([4, 5, 4], np.uint64)
 MEANINGS = np.array([TRUTH, TRUTH, NULL])
-LONGEST_SHORT = 38  # any decimal can be read from so many digits and a point
 REMEMBERED = 64  # names, by their position in a record
 
 
@@ -84,7 +83,7 @@ def _takes(field: Field) -> int:
     if is_.is_float32(type_) or is_.is_float64(type_):
         return NULL | NUMBER
     if is_.is_decimal128(type_):
-        return NULL | WHOLE | FRACTION | TEXT | SHORT
+        return NULL | NUMBER | TEXT
     if is_.is_boolean(type_):
         return NULL | TRUTH
     text = is_.is_string(type_) or is_.is_timestamp(type_) or is_.is_date32(type_) or is_.is_time(type_)
@@ -133,7 +132,7 @@ def _members(
             place = min(place + 1, REMEMBERED - 1)
             kind, left, at = _member(buffer, at + length + ONE, stop)
             if kind == ODD or (
-                field >= 0 and not _take(buffer, left, at, kind, field, record, whole, takes, seen, begin, end, valid)
+                field >= 0 and not _take(left, at, kind, field, record, whole, takes, seen, begin, end, valid)
             ):
                 break
             at, more, good = _next(buffer, at, stop)
@@ -186,7 +185,6 @@ def _member(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[int, np.
 
 @always_inlined
 def _take(
-    buffer: ByteArray,
     left: np.uint64,
     right: np.uint64,
     kind: int,
@@ -205,8 +203,6 @@ def _take(
         return False
     if kind == TEXT and not taken & RAW:
         left, right = left + ONE, right - ONE
-    if taken & SHORT and not _is_short(buffer, left, right):
-        return False
     seen[field] = record
     begin[field, row], end[field, row] = left, right
     valid[field, row] = kind != NULL or taken & RAW
@@ -294,7 +290,7 @@ def _value(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[int, np.u
         if at == digit:
             return ODD, at
     if at < stop and buffer[at] | SMALL == E:
-        kind, at = POWER, at + ONE
+        kind, at = FRACTION, at + ONE
         if at < stop and (buffer[at] == PLUS or buffer[at] == MINUS):
             at += ONE
         digit = at
@@ -303,13 +299,3 @@ def _value(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[int, np.u
         if at == digit:
             return ODD, at
     return kind, at
-
-
-@inlined
-def _is_short(buffer: ByteArray, begin: np.uint64, end: np.uint64) -> bool:
-    if end - begin > np.uint64(LONGEST_SHORT):
-        return False
-    short = True
-    for at in range(begin, end):
-        short = short and buffer[at] | SMALL != E
-    return short

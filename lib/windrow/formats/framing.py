@@ -146,7 +146,7 @@ class DelimitedFraming:
     def content(self, buffer: ByteArray, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
         """Return where the content of records begins and ends, without the delimiter, which the last one may lack.
 
-        Lines may end as on Windows: a carriage return before the newline belongs to the delimiter.
+        Lines may end as on Windows: a carriage return at the end of a line belongs to its delimiter.
         """
         if not self.own:
             return begin, end
@@ -214,14 +214,13 @@ class Spans:
 
 @compiled
 def _without(buffer: ByteArray, begin: Ints, end: Ints, delimiter: ByteArray, returns: bool) -> Ints:
-    """Return where records end without their delimiters, if they have one, and without a return before it."""
+    """Return where records end without their delimiters, if they have one, and if it `returns`, without a return."""
     found = np.empty(len(begin), np.int64)
     for number in range(len(begin)):
         stop = end[number] - len(delimiter)
         ended = stop >= begin[number]
         for place in range(len(delimiter) if ended else 0):
             ended = ended and buffer[stop + place] == delimiter[place]
-        if ended and returns and stop > begin[number] and buffer[stop - 1] == RETURN:
-            stop -= 1
-        found[number] = stop if ended else end[number]
+        stop = stop if ended else end[number]
+        found[number] = stop - (returns and stop > begin[number] and buffer[stop - 1] == RETURN)
     return found

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import texts as array_of
-from windrow.columnar.compiled import Flags, Ints
+from windrow.columnar.compiled import Flags
 from windrow.errors import SettingsError, first_line
 from windrow.formats import grammar
 from windrow.formats.automaton import Automaton
@@ -22,8 +22,6 @@ from windrow.formats.framing import DelimitedFraming
 from windrow.formats.part import FormatPart
 from windrow.formats.records import SYNTAX, OfFields, Parsed, Records, uniform_rejects
 from windrow.formats.texts import Texts
-
-NEWLINE, RETURN = b"\n", ord("\r")
 
 
 def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
@@ -59,7 +57,7 @@ class Lines(OfFields):
 
     def parse(self, records: Records) -> Parsed:
         """Return the values of the good records, and the reasons of the bad ones."""
-        lines = Texts(records.buffer, records.begin, self._ends(records), np.ones(records.count, np.bool_))
+        lines = Texts(records.buffer, records.begin, records.end, np.ones(records.count, np.bool_))
         text = convert(lines, Field("line", pa.string()))
         found = pc.extract_regex(text.values, pattern=self._whole)
         matched, empty = _flags(found.is_valid()), lines.begin == lines.end
@@ -78,11 +76,6 @@ class Lines(OfFields):
     @property
     def _whole(self) -> str:
         return rf"\A(?:{self.regex})\z"
-
-    def _ends(self, records: Records) -> Ints:
-        if self.record != NEWLINE or not records.buffer.size:
-            return records.end
-        return records.end - ((records.end > records.begin) & (records.buffer[records.end - 1] == RETURN))
 
     def _texts(self, values: pa.Array) -> Texts:
         return replace(Texts.of(values), valid=~_flags(pc.is_in(values, value_set=array_of(self.nulls))))

@@ -8,7 +8,7 @@ UTF-8, up to the first NUL if there is one. No field can be NULL.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.columnar.arrow import read_only
-from windrow.columnar.compiled import ByteArray, Flags, Ints
+from windrow.columnar.compiled import ByteArray, Flags
 from windrow.errors import SettingsError
 from windrow.formats.conversion import CAST, Converted, convert
 from windrow.formats.counted import ByteOrder, FixedFraming
@@ -25,7 +25,7 @@ from windrow.formats.fields import Field, type_text
 from windrow.formats.format import Format
 from windrow.formats.part import FormatPart
 from windrow.formats.records import SYNTAX, OfFields, Parsed, Records, uniform_rejects
-from windrow.formats.texts import Texts
+from windrow.formats.texts import Texts, gathered
 
 FIRST_DAY, LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
 DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
@@ -48,12 +48,13 @@ class Native(OfFields):
         if not fields:
             raise SettingsError("a native record without fields has no width", "List its fields in order.")
         self.fields = tuple(fields)
-        self._kinds = [_kind(field).newbyteorder("<" if order == "little" else ">") for field in fields]
+        kinds = [("", _kind(field)) for field in fields]
+        self._record = np.dtype(kinds).newbyteorder("<" if order == "little" else ">")
 
     @property
     def width(self) -> int:
         """Return the number of bytes in a record."""
-        return sum(kind.itemsize for kind in self._kinds)
+        return self._record.itemsize
 
     def parse(self, records: Records) -> Parsed:
         """Return the values of the good records, and the reasons of the bad ones."""
@@ -63,23 +64,11 @@ class Native(OfFields):
             uniform_rejects(other[lengths[other] == size], SYNTAX, None, f"{size} bytes instead of {self.width}")
             for size in np.unique(lengths[other]).tolist()
         ]
-        values = map(_column, self.fields, self._cut(self._rows(records, records.begin[whole])))
+        begin = records.begin[whole]
+        data, _ = gathered(read_only(records.buffer), begin, begin + self.width)
+        rows = data.view(self._record)
+        values = (_column(field, rows[name]) for field, name in zip(self.fields, self._record.names or (), strict=True))
         return self.joined(values, whole, refused, np.empty(0, np.int64))
-
-    def _rows(self, records: Records, begin: Ints) -> ByteArray:
-        """Return a row of bytes for each record, without copying if the records are adjacent."""
-        if len(begin) and np.all(np.diff(begin) == self.width):
-            return records.buffer[begin[0] : begin[-1] + self.width].reshape(-1, self.width)
-        return records.buffer[begin[:, None] + np.arange(self.width)]
-
-    def _cut(self, rows: ByteArray) -> Iterator[npt.NDArray[Any]]:
-        """Yield the values of each field, for texts and binary as rows of bytes."""
-        at = 0
-        for kind in self._kinds:
-            buffer = np.ascontiguousarray(rows[:, at : at + kind.itemsize])
-            raw = kind.base.type is np.void
-            yield buffer if raw else buffer.reshape(-1).view(kind.base).astype(kind.base.newbyteorder("="))
-            at += kind.itemsize
 
 
 def _kind(field: Field) -> np.dtype[Any]:
@@ -102,9 +91,12 @@ def _kind(field: Field) -> np.dtype[Any]:
     )
 
 
-def _column(field: Field, values: npt.NDArray[Any]) -> Converted:
+def _column(field: Field, given: npt.NDArray[Any]) -> Converted:
+    """Convert the values of a field, which lie in records."""
     if field.width is not None:
-        return convert(_texts(values, whole=pa.types.is_binary(field.type)), field)
+        rows = np.ascontiguousarray(given).view(np.uint8).reshape(-1, field.width)
+        return convert(_texts(rows, whole=pa.types.is_binary(field.type)), field)
+    values = given.astype(given.dtype.newbyteorder("=")).reshape(-1)
     if pa.types.is_fixed_size_list(field.type):
         inner = _column(Field(field.name, field.type.value_type), values)
         lists = pa.FixedSizeListArray.from_arrays(inner.values, type=field.type)

@@ -193,22 +193,18 @@ def decimals(
             continue
         upper, under, fits = np.uint64(0), np.uint64(0), True
         place = whole + exponent + scale
-        for digit_at in range(first, last):
-            if buffer[digit_at] == POINT:
+        zeros = min(max(place - digits, 0), precision)  # that are missing up to the last place
+        for digit_at in range(first, last + zeros):
+            byte = buffer[digit_at] if digit_at < last else ZERO
+            if byte == POINT:
                 continue
             place -= 1
-            digit = np.uint64(buffer[digit_at]) - np.uint64(ZERO)
+            digit = np.uint64(byte) - np.uint64(ZERO)
             if digit > np.uint64(0) and not 0 <= place < precision:
                 fits = False
                 break
             if place >= 0:
                 lowest = (under & low) * ten + digit
-                middle = (under >> half) * ten + (lowest >> half)
-                under = (middle << half) | (lowest & low)
-                upper = upper * ten + (middle >> half)
-        if fits and (upper > np.uint64(0) or under > np.uint64(0)):
-            for _ in range(place):
-                lowest = (under & low) * ten
                 middle = (under >> half) * ten + (lowest >> half)
                 under = (middle << half) | (lowest & low)
                 upper = upper * ten + (middle >> half)

@@ -26,7 +26,6 @@ from windrow.formats.texts import Texts, are_utf8
 
 FAILURES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 NEGATIVE_ZERO = re.compile(rb"-0(?![.\deE])")
-DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 class Node(NamedTuple):
@@ -119,10 +118,11 @@ def is_raw(field: Field) -> bool:
 
 
 def good(node: Node) -> bool:
-    """Tell whether a time or a float32 can be read; other values are always good."""
+    """Tell whether a time, a decimal or a float32 can be read; other values are always good."""
     if node.value is None or _written(node.type) == node.type or pa.types.is_nested(node.type):
         return True
-    return not _typed(pa.array([_text(node.value)], pa.string()), node.type, node.field.pattern)[1][0]
+    text = str(node.value) if pa.types.is_decimal(node.type) else _text(node.value)
+    return not _typed(pa.array([text], pa.string()), node.type, node.field.pattern)[1][0]
 
 
 def _nodes(node: Node) -> Iterator[Node]:
@@ -174,7 +174,7 @@ def _plain(type_: pa.DataType, name: str) -> Any:  # noqa: PLR0911 one line for 
     if is_.is_boolean(type_):
         return bool
     if is_.is_decimal128(type_):
-        return _decimal(type_)
+        return Exact
     if is_.is_string(type_) or is_.is_timestamp(type_) or is_.is_date32(type_) or is_.is_time(type_):
         return str
     if is_.is_binary(type_):
@@ -217,6 +217,19 @@ class Single(str):
         return cls(_text(value))
 
 
+class Exact(str):
+    """The text of a decimal."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, value: Any) -> Exact:
+        """Return the text of any number, or a text as it is."""
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise ValueError(f"Expected `decimal`, got `{type(value).__name__}`")  # noqa: TRY004 msgspec's way
+        return cls(value)
+
+
 def _text(value: Any) -> str:
     """Return a number as a text with all its digits; a text as it is."""
     return value if isinstance(value, str) else str(Decimal(value))
@@ -244,30 +257,8 @@ def _whole(type_: pa.DataType) -> Any:
     return Natural
 
 
-def _decimal(type_: pa.DataType) -> Any:
-    class Exact(Decimal):
-        @classmethod
-        def of(cls, value: Any) -> Exact:
-            if isinstance(value, bool) or not isinstance(value, int | float | str):
-                raise ValueError(f"Expected `{type_}`, got `{type(value).__name__}`")  # noqa: TRY004 msgspec's way
-            text = str(value)
-            if not DECIMAL.fullmatch(text) or not _fits(text, type_):
-                raise ValueError(f"Expected `{type_}`")
-            return cls(text)
-
-    return Exact
-
-
-def _fits(text: str, type_: pa.DataType) -> bool:
-    try:
-        value = Decimal(text)
-        return bool(pa.array([value], type_)[0].as_py() == value)  # Arrow turns 1e-999 into 0
-    except (pa.ArrowInvalid, ArithmeticError):
-        return False
-
-
 def _written(type_: pa.DataType) -> pa.DataType:
-    if pa.types.is_temporal(type_) or pa.types.is_float32(type_):
+    if pa.types.is_temporal(type_) or pa.types.is_float32(type_) or pa.types.is_decimal(type_):
         return pa.string()
     if _is_list(type_):
         size = type_.list_size if pa.types.is_fixed_size_list(type_) else -1

@@ -31,16 +31,13 @@ class Texts:
 
     @classmethod
     def of(cls, array: pa.Array) -> Texts:
-        """Return the texts of a `string` or `binary` array, without copying their bytes."""
-        bitmap, bounds, data = array.buffers()
-        count, offset = len(array), array.offset
-        bound = np.frombuffer(bounds, np.int32, count + 1, 4 * offset) if count else np.zeros(1, np.int32)
-        place = bound.astype(np.int64)
+        """Return the texts of a `string`, `binary` or `large_binary` array, without copying their bytes."""
+        _, bounds, data = array.buffers()
+        kind = np.dtype(np.int64 if pa.types.is_large_binary(array.type) else np.int32)
+        bound = np.frombuffer(bounds, kind, len(array) + 1, kind.itemsize * array.offset) if len(array) else [0]
+        place = np.array(bound, np.int64)
         buffer = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-        valid = np.ones(count, np.bool_)
-        if bitmap is not None:
-            bits = np.frombuffer(bitmap, np.uint8)
-            valid = np.unpackbits(bits, count=offset + count, bitorder="little")[offset:].astype(np.bool_)
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
         return cls(read_only(buffer), place[:-1].copy(), place[1:].copy(), valid)
 
     @property

@@ -8,25 +8,17 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock
 from typing import BinaryIO
 
 from windrow.errors import FileRefused, FileUnreadable
-from windrow.formats.codecs import Codec, CodecError, stream
+from windrow.formats.codecs import CodecError, stream
+from windrow.formats.part import FormatPart
 
 STANDARD_INPUT = "-"
 PIECE_BYTES = 1_048_576
 Progress = Callable[[int, int | None], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Coded:
-    """A codec, and the largest number of bytes to which one of its frames may decompress."""
-
-    name: Codec
-    most_bytes: int
 
 
 class Passed:
@@ -72,13 +64,10 @@ class Content:
         except OSError as error:
             raise self.refused(f"{self._file} cannot be read to its end: {error.strerror}", self.hint) from error
 
-    def decoded(self, codec: Coded | None) -> Iterator[bytes]:
-        """Yield the decompressed bytes, up to a frame that is damaged or oversize."""
-        if codec is None:
-            yield from self.pieces()
-            return
+    def decoded(self, part: FormatPart) -> Iterator[bytes]:
+        """Yield the bytes, decompressed as the format says, up to a frame that is damaged or oversize."""
         try:
-            yield from stream(self.pieces(), codec.name, codec.most_bytes)
+            yield from stream(self.pieces(), part.codec, part.max_decoded_bytes)
         except CodecError as error:
             self.broken = error
 
@@ -95,9 +84,9 @@ class UnchangedContent(Content):
     refused = FileRefused
     hint = "The depot does not have all of it. Ingest it again."
 
-    def decoded(self, codec: Coded | None) -> Iterator[bytes]:
-        """Yield the decompressed bytes. Raises FileRefused for damaged or oversize frames."""
-        yield from super().decoded(codec)
+    def decoded(self, part: FormatPart) -> Iterator[bytes]:
+        """Yield the bytes, decompressed as the format says. Raises FileRefused for damaged or oversize frames."""
+        yield from super().decoded(part)
         if self.broken is not None:
             raise FileRefused(
                 f"{self._file}: {self.broken}",

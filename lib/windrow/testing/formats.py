@@ -23,7 +23,7 @@ from windrow.formats.raw.byte_counts import Volume
 from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.spans import with_places
 from windrow.formats.raw.stage import Staged, stage
-from windrow.formats.raw.two_passes import Plan, Rests, can_spread, parse_bodies, summarise
+from windrow.formats.raw.two_passes import Plan, can_spread, parse_bodies, summarise
 from windrow.model import tables
 from windrow.model.chunks import RAW
 from windrow.model.commits import VERSION
@@ -218,9 +218,6 @@ def in_two_passes(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
     summaries = pa.concat_tables([summarise(row, format_) for row in apart])
     plan = Plan.of(summaries, partial, format_)
     parsed, rests = parsed_by(plan, apart, format_)
-    if rests.oversize:
-        plan = Plan.of(summaries, partial, format_, without=rests.oversize)
-        parsed, rests = parsed_by(plan, apart, format_)
     records = parsed.filter(pc.and_(pc.is_null(parsed["reject"]), pc.is_null(parsed["rest"])))
     bad = pa.Table.from_struct_array(parsed["reject"].drop_null())
     refused = pc.sum(bad["bytes"]).as_py() or 0
@@ -232,14 +229,14 @@ def in_two_passes(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
         SCHEMA.empty_table(),
         Volume(plan.byte_count, plan.byte_count - refused, refused, 0, 0),
     )
-    return bodies + plan.finish(rests.contents, partial, format_) + stage(others, partial, format_)
+    return bodies + plan.finish(rests, partial, format_) + stage(others, partial, format_)
 
 
-def parsed_by(plan: Plan, apart: list[pa.Table], format_: Format) -> tuple[pa.Table, Rests]:
+def parsed_by(plan: Plan, apart: list[pa.Table], format_: Format) -> tuple[pa.Table, pa.Table]:
     """Return what the second pass gives, and the rests among it."""
     columns = with_places(format_.parser.schema)
     parsed = pa.concat_tables([parse_bodies(row, plan.bodies, format_, columns) for row in apart])
-    return parsed, Rests.of(pa.Table.from_struct_array(parsed["rest"].drop_null()))
+    return parsed, pa.Table.from_struct_array(parsed["rest"].drop_null())
 
 
 def comparable(staged: Staged) -> list[Any]:

@@ -2,11 +2,24 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.formats.format import format_of
-from windrow.formats.part import FormatPart
-from windrow.formats.raw.source import located
+from windrow.formats.raw.source import located, placed
 
-FORMAT = format_of(FormatPart(type="csv", fields={"a": "string"}, header=False))
+
+@given(st.lists(st.integers(1, 9), min_size=1), st.data())
+def test_placed(sizes, data):
+    """
+    A span begins in the last piece that begins at or before it, and came with the piece of its last byte, in whatever
+    order spans are asked for.
+    """
+    begins = np.cumsum([0, *sizes])
+    pieces = np.array([begins[:-1], range(1, len(begins)), 7 * begins[:-1], begins[:-1], begins[:-1]], np.int64)
+    ends = data.draw(st.lists(st.tuples(*2 * [st.integers(0, int(begins[-1]) - 1)]), min_size=1))
+    begin, end = (np.array(side, np.int64) for side in zip(*(sorted(pair) for pair in ends), strict=True))
+    chunk, offset, received = placed(pieces, begin, end + 1, np.arange(len(begin)))
+    first, last = (np.searchsorted(begins, side, side="right") - 1 for side in (begin, end))
+    assert chunk.tolist() == (first + 1).tolist()
+    assert offset.tolist() == (7 * begins[first] + begin - begins[first]).tolist()
+    assert received.tolist() == begins[last].tolist()
 
 
 @given(st.lists(st.integers(0, 9), min_size=1), st.lists(st.integers(-2, 60)))

@@ -67,15 +67,15 @@ def test_missing_chunk():
     plan = Plan.of(summarise(rows, csv()), SCHEMA.empty_table(), csv())
     _, rests = parsed_by(plan, [rows.slice(1)], csv())
     with pytest.raises(BrokenPromise, match="chunk 1"):
-        plan.finish(rests.contents, SCHEMA.empty_table(), csv())
+        plan.finish(rests, SCHEMA.empty_table(), csv())
 
 
 def test_too_long():
     """
-    A record that is too long inside a chunk is rejected as by the stage, though the summaries do not tell of it.
+    A source with a record that is too long inside a chunk goes to the driver, which rejects the record.
     """
     rows = chunks([b"1,a\n2,b\n" + b"x" * 100 + b"\n3,c\n", b"4,d\n"])
-    assert Plan.of(summarise(rows, csv()), SCHEMA.empty_table(), csv()).others == frozenset()
+    assert Plan.of(summarise(rows, csv()), SCHEMA.empty_table(), csv()).others == {"s"}
     staged = in_two_passes(rows, SCHEMA.empty_table(), csv())
     assert set(staged.rejects["reason"].to_pylist()) == {"format_oversize"}
     assert comparable(staged) == comparable(stage(rows, SCHEMA.empty_table(), csv()))

@@ -23,7 +23,8 @@ from windrow.delta.creation import create_depot
 from windrow.delta.table import history
 from windrow.errors import FileRefused, TableRefused, TableUnwritable
 from windrow.formats.codecs import Codec, decode, encode
-from windrow.ingest.raw_files import Coded, RawIngested, chunk_files, ingest
+from windrow.formats.part import FormatPart
+from windrow.ingest.raw_files import RawIngested, chunk_files, ingest
 from windrow.ingest.raw_files import depot as raw_depot
 from windrow.model import chunks
 from windrow.model.chunks import Chunk
@@ -448,13 +449,16 @@ def test_codec(tmp_path: Path, codec: Codec) -> None:
     data = bytes(range(256)) * 40
     file, depot = tmp_path / "file", str(tmp_path / "depot")
     file.write_bytes(encode(data[:5_000], codec) + encode(data[5_000:], codec))
-    (read,) = ingest(depot, [str(file)], lambda: 1, chunk_bytes=1_000, codec=Coded(codec, 100_000))
+    (read,) = ingest(
+        depot, [str(file)], lambda: 1, chunk_bytes=1_000, part=FormatPart(codec=codec, max_decoded_bytes=100_000)
+    )
     rows = plain(DeltaTable(depot).to_pyarrow_table()).sort_by("sequence")
     assert read.chunks == rows.num_rows == 11
     parts = [decode(chunk, codec, 1_000) for chunk in rows["bytes"].to_pylist()]
     assert b"".join(parts) == data
     for wrong, most in ((b"plain", 100_000), (encode(data, codec), 10)):
         file.write_bytes(wrong)
+        part = FormatPart(codec=codec, max_decoded_bytes=most)
         with pytest.raises(FileRefused):
-            list(ingest(depot, [str(file)], lambda: 1, raw_source="other", codec=Coded(codec, most)))
+            list(ingest(depot, [str(file)], lambda: 1, raw_source="other", part=part))
     assert DeltaTable(depot).version() == read.depot_version

@@ -15,7 +15,8 @@ from tests.ingest.raw_files.test_ingest import contents, files_of, named, rows, 
 from windrow.delta.creation import create_depot
 from windrow.errors import FileRefused, TableUnwritable
 from windrow.formats.codecs import decode, encode
-from windrow.ingest.raw_files import Coded, RawIngested, ingest
+from windrow.formats.part import FormatPart
+from windrow.ingest.raw_files import RawIngested, ingest
 from windrow.ingest.raw_files import depot as raw_depot
 from windrow.model import chunks
 from windrow.model.chunks import Chunk
@@ -130,10 +131,10 @@ class TestVersions:
         With a codec bytes are counted as they are decoded, also where a file goes on.
         """
         file = written(tmp_path / "file", encode(CONTENT[:300_000], codec) + encode(CONTENT[300_000:], codec))
-        coded = Coded(codec, 1_000_000)
+        coded = FormatPart(codec=codec, max_decoded_bytes=1_000_000)
         with pytest.raises(FileRefused, match="changed while it was read"):
-            into(file, codec=coded, progress=lambda done, total: file.touch() if done > 300_000 else None)
-        done = into(file, codec=coded)
+            into(file, part=coded, progress=lambda done, total: file.touch() if done > 300_000 else None)
+        done = into(file, part=coded)
         assert done.before + done.bytes == 500_000
         assert b"".join(decode(row["bytes"], codec, 10_000) for row in rows(depot)) == CONTENT
 

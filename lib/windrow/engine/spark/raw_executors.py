@@ -32,7 +32,6 @@ from windrow.formats.raw.two_passes import (
     SUMMARIES,
     Bodies,
     Plan,
-    Rests,
     number_name,
     parse_bodies,
     parsed_schema,
@@ -64,26 +63,17 @@ class RawExecutorsSlice:
             counted = _arrow(self.rows.groupBy("version").count()).to_pylist()
             # guard: executors-whole-read
             require_whole({row["version"]: row["count"] for row in counted}, self.expected)
-            passes = self._passes(partial)
-            if passes is None:
+            limits, columns = self.format.limits, self.conversion.columns
+            summaries = _arrow(_mapped(self.rows, _by_format(limits, summarise), SUMMARIES)).cast(SUMMARIES)
+            plan = Plan.of(summaries, partial, self.format)
+            if not plan.sources:
                 return self._on_driver().parse(partial)
-            plan, parsed, rests = passes
-            rows = _chunks(_arrow(self.rows.where(_for_driver(plan))))
-        staged = plan.finish(rests.contents, partial, self.format) + stage(rows, partial, self.format)
-        return self._formatted(plan, parsed, staged)
-
-    def _passes(self, partial: pa.Table) -> tuple[Plan, DataFrame, Rests] | None:
-        """Make both passes; repeat them without sources that looked plain but have too long records."""
-        summaries = _arrow(_mapped(self.rows, _by_format(self.format.limits, summarise), SUMMARIES)).cast(SUMMARIES)
-        columns, without = self.conversion.columns, frozenset[str]()
-        while (plan := Plan.of(summaries, partial, self.format, without)).sources:
-            parsing = _parsing(plan.bodies, self.format.limits, columns)
+            parsing = _parsing(plan.bodies, limits, columns)
             parsed = self.kept.keep(_mapped(self.rows, parsing, parsed_schema(columns)))
-            rests = Rests.of(_arrow(parsed.where("rest IS NOT NULL").select("rest.*")))
-            if not rests.oversize:
-                return plan, parsed, rests
-            without |= rests.oversize
-        return None
+            rests = _arrow(parsed.where("rest IS NOT NULL").select("rest.*"))
+            rows = _chunks(_arrow(self.rows.where(_for_driver(plan))))
+        staged = plan.finish(rests, partial, self.format) + stage(rows, partial, self.format)
+        return self._formatted(plan, parsed, staged)
 
     def _on_driver(self) -> RawSlice:
         to_messages = self.conversion.apply_on(self.rows.sparkSession)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import groupby, pairwise
-from operator import attrgetter
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import counted, read_only, to_numpy, whole
+from windrow.columnar.arrow import counted, to_numpy, whole
 from windrow.columnar.compiled import ByteArray, Flags, Ints
 from windrow.formats.codecs import CodecError
 from windrow.formats.raw.checksum import checksums
@@ -80,10 +79,6 @@ class Arrived:
                 broken=self.broken.get(at, ""),
             )
 
-    def by_version(self) -> Iterator[list[Chunk]]:
-        """Yield the chunks of each version."""
-        return (list(chunks) for _, chunks in groupby(self, attrgetter("version")))
-
 
 def arrived_of(rows: pa.Table, decode: Decode) -> dict[str, Arrived]:
     """Return the chunks in rows (`RAW` and `version`) by source; `decode` decompresses the contents."""
@@ -122,17 +117,8 @@ def arrived_of(rows: pa.Table, decode: Decode) -> dict[str, Arrived]:
 
 def _contents(column: pa.ChunkedArray, order: Ints) -> tuple[ByteArray, Ints]:
     """Return the contents of rows one behind the other, and their bounds; without a copy if they are so already."""
-    texts = [Texts.of(array) for array in column.chunks if len(array)]
-    if len(texts) == 1:
-        return gathered(texts[0].buffer, texts[0].begin[order], texts[0].end[order])
-    first, behind = [one.begin.min() for one in texts], [one.end.max() for one in texts]
-    shift = np.cumsum([0, *(end - begin for begin, end in zip(first, behind, strict=True))])[:-1] - first
-    used = np.concatenate([one.buffer[begin:end] for one, begin, end in zip(texts, first, behind, strict=True)])
-    begin, end = (
-        np.concatenate([getattr(one, name) + by for one, by in zip(texts, shift, strict=True)])[order]
-        for name in ("begin", "end")
-    )
-    return gathered(read_only(used), begin, end)
+    texts = Texts.of(whole(column.cast(pa.large_binary())))  # which may have more than 2 GiB
+    return gathered(texts.buffer, texts.begin[order], texts.end[order])
 
 
 def _decoded(

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -63,7 +65,7 @@ class Refused(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """Chunks from `first` up to, but not including, `behind` that were given up in a depot version."""
+    """Chunks from `first` up to, but not including, `behind` that were given up or refused in a depot version."""
 
     first: int
     behind: int
@@ -90,10 +92,18 @@ class Queue:
     digests: bytes = b""  # of the chunks before `next`, the latest last
 
     def take(self, arrived: Iterable[Chunk], max_held_bytes: int, remembered_chunks: int) -> Iterator[Step]:
-        """Take the chunks of one depot version, and yield in order what becomes of them and of held ones."""
-        version, ordinals = -1, Counter[int]()
-        for one in sorted(arrived, key=lambda one: (one.number, one.received_at, one.digest)):
-            chunk, version = one._replace(ordinal=ordinals[one.number]), one.version
+        """Take chunks version by version, and yield in order what becomes of them and of held ones."""
+        in_order = sorted(arrived, key=lambda one: (one.version, one.number, one.received_at, one.digest))
+        for version, chunks in groupby(in_order, attrgetter("version")):
+            yield from self._take(version, chunks, max_held_bytes, remembered_chunks)
+            self.digests = self.digests[-remembered_chunks * DIGEST_BYTES :]
+
+    def _take(
+        self, version: int, arrived: Iterable[Chunk], max_held_bytes: int, remembered_chunks: int
+    ) -> Iterator[Step]:
+        ordinals = Counter[int]()
+        for one in arrived:
+            chunk = one._replace(ordinal=ordinals[one.number])
             ordinals[one.number] += 1
             why = self._refusal(chunk)
             if why is None:
@@ -107,7 +117,6 @@ class Queue:
             self.digests += LOST * min(behind - self.next, remembered_chunks)
             self.next = behind
             yield from self._release(version)
-        self.digests = self.digests[-remembered_chunks * DIGEST_BYTES :]
 
     def take_run(self, first: int, count: int, last: bool, digests: bytes, remembered_chunks: int) -> bool:
         """Take chunks that follow each other from `first` on; False if the queue must look at each of them.
@@ -136,12 +145,16 @@ class Queue:
         return f"it comes after the last chunk, {self.next - 1}"
 
     def _release(self, version: int) -> Iterator[Step]:
-        """Yield the held chunks that are next in order; refuse those after the last chunk."""
+        """Yield the held chunks that are next in order; refuse broken ones, and those after the last chunk."""
         while not self.ended and (chunk := self.held.pop(self.next, None)) is not None:
             self.next += 1
             self.digests += chunk.digest
             self.ended = chunk.last
-            yield Taken(chunk, version)
+            if chunk.broken:
+                yield Refused(chunk, "format_codec", chunk.broken, version)
+                yield Missing(chunk.number, self.next, version)
+            else:
+                yield Taken(chunk, version)
         if self.ended:
             behind, self.held = self.held, {}
             for number in sorted(behind):

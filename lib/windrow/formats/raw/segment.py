@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from windrow.columnar.compiled import ByteArray, Ints
 from windrow.formats.format import Format
-from windrow.formats.framing import GAP, LOST, RECORD, Framed
+from windrow.formats.framing import GAP, LOST, RECORD, Framed, Spans
 from windrow.formats.raw.queue import Missing, Taken
 from windrow.formats.raw.source import BEGIN, OFFSET, VERSION, Pieces, Source, located
 
+Number = TypeVar("Number", np.uint8, np.int64)
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 NO_HEADER = b""  # the header of a source whose first chunk was given up
 
@@ -38,12 +41,12 @@ class Run:
             for begin, step in zip(begins[:-1].tolist(), taken, strict=True)
         ]
         pieces = np.array(rows, np.int64).reshape(-1, 5)
-        return cls(joined(contents), pieces, bool(taken) and taken[-1].chunk.last)
+        return cls(joined(contents, np.uint8), pieces, bool(taken) and taken[-1].chunk.last)
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Spans of bytes (see `Framed`), the chunks they come from, and the depot version that completed each span.
+    """Framed bytes, the chunks they come from, and the depot version that completed each span.
 
     `header` is the number of the span that names the columns, -1 if there is none; `columns` is its content. `mark` is
     the size of the byte-order mark, which is in no span.
@@ -52,20 +55,18 @@ class Segment:
     source: str
     buffer: ByteArray
     pieces: Pieces
-    begin: Ints
-    end: Ints
-    what: Ints
+    framed: Framed
     version: Ints
-    header: int
     columns: bytes | None
-    mark: int
+    header: int = -1
+    mark: int = 0
 
 
 def segments(source: Source, steps: Iterable[Taken | Missing], format_: Format) -> Iterator[Segment]:
     """Frame the chunks that a source's queue released, and keep the unfinished bytes in the source."""
     taken: list[Taken] = []
     for step in steps:
-        if isinstance(step, Taken) and not step.chunk.broken:
+        if isinstance(step, Taken):
             taken.append(step)
             continue
         yield segment(source, Run.of(taken), format_, gap=step.version)
@@ -85,7 +86,7 @@ def segment(source: Source, run: Run, format_: Format, gap: int | None = None) -
     mark = _mark(source, buffer, format_, last or gap is not None)
     if mark < 0:
         source.rest, source.pieces = buffer.tobytes(), pieces
-        return _empty(source)
+        return Segment(source.name, buffer[:0], pieces[:0], Spans().framed(0, 0), np.empty(0, np.int64), source.header)
     if mark:
         buffer, pieces = buffer[mark:], _behind(pieces, mark)
     changed = source.fingerprint != format_.fingerprint and source.state >= 0
@@ -98,18 +99,7 @@ def segment(source: Source, run: Run, format_: Format, gap: int | None = None) -
     version = pieces[_piece(pieces, framed.known - 1), VERSION]
     if gap is not None:
         version[framed.known > len(buffer)] = gap
-    return Segment(
-        source=source.name,
-        buffer=buffer,
-        pieces=pieces,
-        begin=framed.begin,
-        end=framed.end,
-        what=framed.what,
-        version=version,
-        header=header,
-        columns=source.header,
-        mark=mark,
-    )
+    return Segment(source.name, buffer, pieces, framed, version, source.header, header, mark)
 
 
 def _behind_rest(source: Source, run: Run, gap: int | None) -> tuple[ByteArray, Pieces]:
@@ -119,13 +109,13 @@ def _behind_rest(source: Source, run: Run, gap: int | None) -> tuple[ByteArray, 
     old, new = source.pieces.copy(), run.pieces.copy()
     old[:, VERSION] = new[0, VERSION] if len(new) or gap is None else gap
     new[:, BEGIN] += len(source.rest)
-    return joined([np.frombuffer(source.rest, np.uint8), run.buffer]), np.concatenate([old, new])
+    return joined([np.frombuffer(source.rest, np.uint8), run.buffer], np.uint8), np.concatenate([old, new])
 
 
-def joined(contents: list[ByteArray]) -> ByteArray:
-    """Concatenate bytes; those of one array are not copied."""
-    held = [content for content in contents if content.size]
-    return held[0] if len(held) == 1 else np.concatenate([np.empty(0, np.uint8), *held])
+def joined(arrays: list[npt.NDArray[Number]], kind: type[Number]) -> npt.NDArray[Number]:
+    """Concatenate arrays; what is in one array is not copied."""
+    held: list[npt.NDArray[Number]] = [array for array in arrays if array.size]
+    return held[0] if len(held) == 1 else np.concatenate([np.empty(0, kind), *held])
 
 
 def _mark(source: Source, buffer: ByteArray, format_: Format, last: bool) -> int:
@@ -179,8 +169,3 @@ def _behind(pieces: Pieces, at: int) -> Pieces:
 def _piece(pieces: Pieces, position: Ints) -> Ints:
     """Return which piece each position is in; a position after all pieces is in the last one."""
     return located(pieces[:, BEGIN].copy(), position)
-
-
-def _empty(source: Source) -> Segment:
-    none = np.empty(0, np.int64)
-    return Segment(source.name, np.empty(0, np.uint8), source.pieces[:0], none, none, none, none, -1, source.header, 0)

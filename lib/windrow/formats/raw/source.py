@@ -131,13 +131,7 @@ def changes(before: pa.Table, touched: Iterable[Source]) -> pa.Table:
         rows += [one | {"known": one["id"] in ids} for one in own if one["id"] not in ids or "framing" in one]
         gone = ids - {one["id"] for one in own}
         rows += [{"id": id_, "state": tables.GONE, "known": True, "raw_source": source.name} for id_ in sorted(gone)]
-    return table_of([{"state": "partial"} | row for row in rows], SCHEMA)
-
-
-def table_of(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
-    """Return rows as a table; times are given in microseconds."""
-    numbers = pa.schema([(field.name, pa.int64() if field.type == TIME else field.type) for field in schema])
-    return pa.Table.from_pylist(rows, numbers).cast(schema)
+    return pa.Table.from_pylist([{"state": "partial"} | row for row in rows], SCHEMA)
 
 
 @compiled

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import TIME, read_only
 from windrow.columnar.compiled import ByteArray, Ints
 from windrow.formats.framing import RECORD
-from windrow.formats.raw.segment import Segment
+from windrow.formats.raw.segment import Segment, joined
 from windrow.formats.raw.source import BEGIN, Pieces, placed
 from windrow.formats.texts import Texts
 
@@ -26,8 +24,6 @@ SIGNED = {
     pa.uint32(): pa.int64(),
     pa.uint64(): pa.decimal128(20, 0),
 }
-
-Number = TypeVar("Number", np.uint8, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +48,8 @@ class Spans:
     def of(cls, segments: Sequence[Segment]) -> Spans:
         """Combine the spans of segments."""
         base = np.cumsum([0, *(len(segment.buffer) for segment in segments)])[:-1]
-        counts = [len(segment.begin) for segment in segments]
+        framed = [segment.framed for segment in segments]
+        counts = [len(one.begin) for one in framed]
         first = np.cumsum([0, *counts])[:-1]
         shift = np.repeat(base, counts)
         pieces = [segment.pieces.copy() for segment in segments]
@@ -61,12 +58,12 @@ class Spans:
         headers = [at + segment.header for at, segment in zip(first, segments, strict=True) if segment.header >= 0]
         return cls(
             segments=segments,
-            buffer=_concatenate([segment.buffer for segment in segments], np.uint8),
+            buffer=joined([segment.buffer for segment in segments], np.uint8),
             pieces=np.concatenate([np.empty((0, 5), np.int64), *pieces]),
-            begin=_concatenate([segment.begin for segment in segments], np.int64) + shift,
-            end=_concatenate([segment.end for segment in segments], np.int64) + shift,
-            what=_concatenate([segment.what for segment in segments], np.int64),
-            version=_concatenate([segment.version for segment in segments], np.int64),
+            begin=joined([one.begin for one in framed], np.int64) + shift,
+            end=joined([one.end for one in framed], np.int64) + shift,
+            what=joined([one.what for one in framed], np.int64),
+            version=joined([segment.version for segment in segments], np.int64),
             segment=np.repeat(np.arange(len(segments)), counts),
             headers=np.array(headers, np.int64),
         )
@@ -142,8 +139,3 @@ def _common(type_: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(type_):
         return pa.struct([pa.field(field.name, _common(field.type)) for field in type_])
     return SIGNED.get(type_, type_)
-
-
-def _concatenate(arrays: Sequence[npt.NDArray[Number]], kind: type[Number]) -> npt.NDArray[Number]:
-    """Concatenate arrays; a single one is not copied."""
-    return arrays[0] if len(arrays) == 1 else np.concatenate([np.empty(0, kind), *arrays])

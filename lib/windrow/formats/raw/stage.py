@@ -19,9 +19,9 @@ from windrow.formats.format import Format
 from windrow.formats.raw.arrived import arrived_of, invalid_of
 from windrow.formats.raw.byte_counts import Volume
 from windrow.formats.raw.parsing import Values, parse
-from windrow.formats.raw.queue import Refused, Step, Taken
+from windrow.formats.raw.queue import Refused
 from windrow.formats.raw.segment import Segment, segment, segments
-from windrow.formats.raw.source import Source, changes, sources_of, table_of
+from windrow.formats.raw.source import Source, changes, sources_of
 from windrow.formats.raw.spans import Spans
 from windrow.model.commits import VERSION
 
@@ -32,7 +32,7 @@ REJECTS = pa.schema(
         ("detail", pa.string()), ("bytes", pa.int64()), ("content", pa.binary()), ("field", pa.string()),
     ]
 )  # fmt: skip
-REPEATED, CODEC = "format_repeated", "format_codec"
+REPEATED = "format_repeated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +73,11 @@ def stage(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
         if chunks.taken_by(source.queue, format_.limits.remembered_chunks):
             framed.append(segment(source, chunks.run(), format_))
             continue
-        limits, steps = format_.limits, list[Step]()
-        for of_version in chunks.by_version():
-            steps += source.queue.take(of_version, limits.max_held_bytes, limits.remembered_chunks)
-        refused = [one for step in steps if (one := _refusal(step)) is not None]
-        rejects += [_refused(name, one) for one in refused]
+        limits = format_.limits
+        steps = list(source.queue.take(chunks, limits.max_held_bytes, limits.remembered_chunks))
+        rejects += [_refused(name, step) for step in steps if isinstance(step, Refused)]
         framed += segments(source, [step for step in steps if not isinstance(step, Refused)], format_)
     return staged(framed, rejects, touched.values(), partial, format_, read, kept)
-
-
-def _refusal(step: Step) -> Refused | None:
-    """Return what is refused in a step of the queue: a chunk that it refuses, or that cannot be decompressed."""
-    if isinstance(step, Taken) and step.chunk.broken:
-        return Refused(step.chunk, CODEC, step.chunk.broken, step.version)
-    return step if isinstance(step, Refused) else None
 
 
 def staged(
@@ -100,7 +91,7 @@ def staged(
 ) -> Staged:
     """Parse segments, and combine the records with the refused chunks and the sources' new state."""
     values = parse(Spans.of(framed), format_)
-    refused = pa.concat_tables([rejects_of(values), table_of(rejects, REJECTS)])
+    refused = pa.concat_tables([rejects_of(values), pa.Table.from_pylist(rejects, REJECTS)])
     volume = Volume(
         read=read,
         framed=_framed(values, framed),

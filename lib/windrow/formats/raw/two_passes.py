@@ -12,7 +12,7 @@ the ordinary stage. The records are the same either way.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from windrow.columnar.compiled import ByteArray, Ints
 from windrow.errors import require
-from windrow.formats.automaton import Automaton, Summary, scan
+from windrow.formats.automaton import Automaton
 from windrow.formats.format import Format
-from windrow.formats.framing import RECORD, DelimitedFraming
+from windrow.formats.framing import RECORD, DelimitedFraming, Framed
 from windrow.formats.raw.arrived import arrived_of
 from windrow.formats.raw.parsing import parse
 from windrow.formats.raw.queue import Chunk, Taken
@@ -39,17 +39,14 @@ SUMMARIES = pa.schema(
     [
         ("raw_source", pa.string()), ("sequence", pa.int64()), ("last", pa.bool_()), ("received_at", pa.int64()),
         ("version", pa.int64()), ("digest", pa.binary()), ("mark", pa.int64()), ("after", PLAIN), ("first", PLAIN),
-        ("final", PLAIN), ("head", pa.binary()),
+        ("final", PLAIN), ("longest", PLAIN), ("head", pa.binary()),
     ]
 )  # fmt: skip
 
 
 RESTS = pa.schema(
-    [
-        ("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64()), ("content", pa.binary()),
-        ("oversize", pa.bool_()),
-    ]
-)  # fmt: skip
+    [("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64()), ("content", pa.binary())]
+)
 
 
 class Body(NamedTuple):
@@ -104,9 +101,10 @@ def _summary(name: str, chunk: Chunk, format_: Format) -> dict[str, Any]:
         return row
     automaton = cast("Automaton", _delimited(format_).automaton)
     summary = automaton.summary(np.frombuffer(chunk.content, np.uint8)[mark:])
-    first, final = (np.where(at < 0, at, at + mark).tolist() for at in (summary.first, summary.last))
+    first, final = ([at + mark if at >= 0 else at for at in ends] for ends in (summary.first, summary.last))
     head = bytes(chunk.content[: max(first[0], 0)]) if chunk.number == 1 and format_.header is not None else None
-    return row | {"mark": mark, "after": summary.after.tolist(), "first": first, "final": final, "head": head}
+    found = {"after": summary.after, "first": first, "final": final, "longest": summary.longest}
+    return row | found | {"mark": mark, "head": head}
 
 
 def plan_source(source: Source, rows: list[Mapping[str, Any]], format_: Format) -> SourcePlan | None:
@@ -127,35 +125,28 @@ def plan_source(source: Source, rows: list[Mapping[str, Any]], format_: Format) 
     header = _header(source, steps, format_)
     if header is None and format_.header is not None:
         return None
-    columns = ([np.array(row[name], np.int64) for name in ("after", "first", "final")] for row in steps)
-    states = scan([Summary(*summary) for summary in columns], source.state)
     bodies: dict[tuple[int, int], Body] = {}
-    length = len(source.rest)
-    for step, row, state in zip(taken, steps, states, strict=False):
+    state, length = source.state, len(source.rest)
+    for step, row in zip(taken, steps, strict=True):
         first, final = row["first"][state], row["final"][state]
         length += step.chunk.size if first < 0 else first
-        if length > framing.max_record_bytes:
+        if max(length, row["longest"][state]) > framing.max_record_bytes:
+            # guard: oversize-body
             return None
         if first >= 0:
             bodies[step.chunk.number, step.chunk.version] = Body(first, final, step.version, header)
             length = step.chunk.size - final
+        state = row["after"][state]
     return None if length > framing.max_record_bytes else SourcePlan(source, taken, bodies)
 
 
 def _taken(source: Source, rows: list[Mapping[str, Any]], format_: Format) -> list[Taken] | None:
     """Take the chunks from the queue; None unless all of them are taken and none is held."""
-    taken: list[Taken] = []
-    for version in sorted({row["version"] for row in rows}):
-        chunks = [
-            Chunk(row["sequence"], b"", row["last"], row["received_at"], version, row["digest"])
-            for row in rows
-            if row["version"] == version
-        ]
-        for step in source.queue.take(chunks, format_.limits.max_held_bytes, format_.limits.remembered_chunks):
-            if not isinstance(step, Taken):
-                return None
-            taken.append(step)
-    return None if source.queue.held or not taken else taken
+    names, limits = ("last", "received_at", "version", "digest"), format_.limits
+    chunks = (Chunk(row["sequence"], b"", *(row[name] for name in names)) for row in rows)
+    steps = list(source.queue.take(chunks, limits.max_held_bytes, limits.remembered_chunks))
+    taken = [step for step in steps if isinstance(step, Taken)]
+    return None if source.queue.held or not taken or len(taken) < len(steps) else taken
 
 
 def _header(source: Source, steps: list[Mapping[str, Any]], format_: Format) -> bytes | None:
@@ -173,39 +164,27 @@ def _header(source: Source, steps: list[Mapping[str, Any]], format_: Format) -> 
 def cut_chunks(
     rows: pa.Table, planned: Bodies, format_: Format
 ) -> Iterator[tuple[Segment | None, list[dict[str, Any]]]]:
-    """Cut the chunks of planned sources: yield the records of each body, and the bytes outside it as `RESTS`.
-
-    `oversize` says that a record of the body is too long, so that the source must go through the ordinary stage.
-    """
+    """Cut the chunks of planned sources: yield the records of each body, and the bytes outside it as `RESTS`."""
     framing = _delimited(format_)
     for name, chunks in arrived_of(rows, format_.decode).items():
         for chunk in chunks if name in planned else ():
             body = planned[name].get((chunk.number, chunk.version))
-            rest = {"raw_source": name, "chunk": chunk.number, "oversize": False}
+            rest = {"raw_source": name, "chunk": chunk.number}
             if body is None:
                 yield None, [rest | {"offset": 0, "content": bytes(chunk.content)}]
                 continue
             buffer = np.frombuffer(chunk.content, np.uint8)[body.begin : body.end]
             found = framing.automaton.follow(buffer, 0, 0, 0, framing.max_record_bytes)
-            rest["oversize"] = found.at < len(buffer)
             outside = ((0, chunk.content[: body.begin]), (body.end, chunk.content[body.end :]))
             rests = [rest | {"offset": offset, "content": bytes(content)} for offset, content in outside]
             yield _segment(name, chunk, body, buffer, found.ends), rests
 
 
 def _segment(name: str, chunk: Chunk, body: Body, buffer: ByteArray, ends: Ints) -> Segment:
-    return Segment(
-        source=name,
-        buffer=buffer,
-        pieces=np.array([[0, chunk.number, body.begin, chunk.received_at, body.version]], np.int64),
-        begin=np.append(0, ends)[:-1],
-        end=ends,
-        what=np.full(ends.size, RECORD, np.int64),
-        version=np.full(ends.size, body.version, np.int64),
-        header=-1,
-        columns=body.header,
-        mark=0,
-    )
+    framed = Framed(np.append(0, ends)[:-1], ends, ends, np.full_like(ends, RECORD), len(buffer), 0)
+    pieces = np.array([[0, chunk.number, body.begin, chunk.received_at, body.version]], np.int64)
+    version = np.full(ends.size, body.version, np.int64)
+    return Segment(name, buffer, pieces, framed, version, body.header)
 
 
 def parsed_schema(columns: pa.Schema) -> pa.Schema:
@@ -256,26 +235,6 @@ def rejoined(taken: list[Taken], rests: Mapping[int, list[tuple[int, bytes]]]) -
 
 
 @dataclass(frozen=True, slots=True)
-class Rests:
-    """The bytes of chunks outside their bodies, by source and number, and the sources with an oversize record."""
-
-    contents: Mapping[str, Mapping[int, list[tuple[int, bytes]]]]
-    oversize: frozenset[str]
-
-    @classmethod
-    def of(cls, rows: pa.Table) -> Rests:
-        """Gather rows of `RESTS`, in any order."""
-        contents: dict[str, dict[int, list[tuple[int, bytes]]]] = defaultdict(lambda: defaultdict(list))
-        oversize = set()
-        for row in rows.to_pylist():
-            contents[row["raw_source"]][row["chunk"]].append((row["offset"], row["content"]))
-            if row["oversize"]:
-                # guard: oversize-body
-                oversize.add(row["raw_source"])
-        return cls(contents, frozenset(oversize))
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """The sources that are parsed in two passes, and the `others`, whose rows must go to the driver."""
 
@@ -284,8 +243,8 @@ class Plan:
     kept: int  # bytes that the planned sources had kept before
 
     @classmethod
-    def of(cls, summaries: pa.Table, partial: pa.Table, format_: Format, without: Collection[str] = ()) -> Plan:
-        """Plan the second pass from the summaries; sources in `without` go to the driver."""
+    def of(cls, summaries: pa.Table, partial: pa.Table, format_: Format) -> Plan:
+        """Plan the second pass from the summaries."""
         known, rows = sources_of(partial), defaultdict(list)
         for row in summaries.to_pylist():
             rows[row["raw_source"]].append(row)
@@ -294,7 +253,7 @@ class Plan:
         for name, own in rows.items():
             source = known.get(name) or Source(name)
             before = source.byte_count
-            found = None if name in without else plan_source(source, own, format_)
+            found = plan_source(source, own, format_)
             if found is not None:
                 sources[name] = found
                 kept += before
@@ -310,14 +269,18 @@ class Plan:
         """Return the number of bytes in all bodies."""
         return sum(body.end - body.begin for bodies in self.bodies.values() for body in bodies.values())
 
-    def finish(
-        self, rests: Mapping[str, Mapping[int, list[tuple[int, bytes]]]], partial: pa.Table, format_: Format
-    ) -> Staged:
-        """Parse the records that span several chunks, and update the sources; the bodies are not included."""
+    def finish(self, rests: pa.Table, partial: pa.Table, format_: Format) -> Staged:
+        """Parse the records that span several chunks, and update the sources; the bodies are not included.
+
+        `rests` has rows of `RESTS` in any order.
+        """
+        contents: dict[str, dict[int, list[tuple[int, bytes]]]] = defaultdict(lambda: defaultdict(list))
+        for row in rests.to_pylist():
+            contents[row["raw_source"]][row["chunk"]].append((row["offset"], row["content"]))
         framed: list[Segment] = []
         read = 0
         for name, found in self.sources.items():
-            taken = rejoined(found.taken, rests[name])
+            taken = rejoined(found.taken, contents[name])
             read += sum(len(step.chunk.content) for step in taken)
             framed += segments(found.source, taken, format_)
         touched = [found.source for found in self.sources.values()]

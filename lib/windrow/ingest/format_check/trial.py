@@ -22,7 +22,7 @@ from windrow.formats.format import Format, format_of
 from windrow.formats.raw.source import SCHEMA, sources_of
 from windrow.formats.raw.spans import columns_of, with_places
 from windrow.formats.raw.stage import Staged, stage
-from windrow.ingest.content import Coded, Content, Passed, Progress, size_of
+from windrow.ingest.content import Content, Passed, Progress, size_of
 from windrow.ingest.format_check import shown
 from windrow.ingest.format_check.output import Output
 from windrow.model import chunks
@@ -106,9 +106,9 @@ class Source:
     rest: bytes = b""
     partial: pa.Table = field(default_factory=SCHEMA.empty_table)
 
-    def pieces(self, content: Content, codec: Coded | None) -> Iterator[Piece]:
+    def pieces(self, content: Content) -> Iterator[Piece]:
         """Yield the results for the bytes of a file, which is read as one raw source."""
-        for chunk in chunks.cut(content.decoded(codec), PIECE_BYTES):
+        for chunk in chunks.cut(content.decoded(self.format.limits), PIECE_BYTES):
             if content.broken is None:
                 yield self._take(chunk, self.format)
                 continue
@@ -173,8 +173,6 @@ class Check:
         self._settings = settings.format
         with settings.locating_errors("format", named="fields"):
             with_codec = format_of(settings.format)
-        codec = settings.format.codec
-        self._codec = None if codec == "none" else Coded(codec, settings.format.max_decoded_bytes)
         self.format: Format = replace(with_codec, decode=None)  # a file is decompressed before it is cut
         self._columns = columns_of(self.format.parser.schema)
         self._conversion, self._note = self._converted(settings)
@@ -205,7 +203,7 @@ class Check:
     def _file(self, file: str, content: Content, received_at: int, found: Found, output: Output | None) -> CheckedFile:
         source = Source(os.fsencode(file).decode(errors="replace"), self.format, received_at, found.most)
         good = rejected = framed = refused = 0
-        for piece in source.pieces(content, self._codec):
+        for piece in source.pieces(content):
             found.add(file, piece, self.format.text)
             good += piece.staged.fields.num_rows
             rejected += piece.rejects.num_rows

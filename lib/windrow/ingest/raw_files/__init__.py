@@ -1,6 +1,5 @@
 """Ingest raw files: append their bytes as chunks to a raw depot, in commits of bounded size, each file once."""
 
-from windrow.ingest.content import Coded
 from windrow.ingest.raw_files.ingest import RawIngested, ingest
 
-__all__ = ["Coded", "RawIngested", "ingest"]
+__all__ = ["RawIngested", "ingest"]

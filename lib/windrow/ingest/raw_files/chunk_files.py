@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow.parquet as pq
+from deltalake.transaction import AddAction
 from pyarrow.fs import FileSystem
 
 from windrow.delta.statistics import statistics
@@ -20,16 +22,6 @@ FILE_BYTES = 134_217_728  # on disk, about
 GROUP_BYTES = 8_388_608  # in memory: readers hold a row group at a time as well
 GROUP_ROWS = 65_536
 NAMES = ["raw_source", "sequence", "last", "received_at"]  # statistics of the bytes would be useless
-
-
-@dataclass(frozen=True, slots=True)
-class Added:
-    """A file that a commit adds: its path in the table, its size in bytes, its rows, and their statistics as JSON."""
-
-    path: str
-    byte_count: int
-    rows: int
-    statistics: str
 
 
 class ChunkFiles:
@@ -50,7 +42,7 @@ class ChunkFiles:
         self._writer: Any = None
         self._begun = 0
         self._opened: list[str] = []
-        self._added: list[Added] = []
+        self._added: list[AddAction] = []
 
     def __enter__(self) -> Self:
         return self
@@ -69,7 +61,7 @@ class ChunkFiles:
         if self._held >= GROUP_BYTES or len(self._group) >= GROUP_ROWS:
             self._flush()
 
-    def take(self) -> tuple[Added, ...]:
+    def take(self) -> tuple[AddAction, ...]:
         """Write the remaining chunks, and return the new files."""
         self._flush()
         self._wait()
@@ -119,7 +111,8 @@ class ChunkFiles:
         size = self._stream.tell()
         self._stream.close()
         found = statistics(chunks.rows(self._raw_source, self._headers, self._received_at))
-        self._added.append(Added(self._opened[-1], size, len(self._headers), found))
+        now = time.time_ns() // 1_000_000
+        self._added.append(AddAction(self._opened[-1], size, {}, now, True, found))
         self._headers = []
 
 

@@ -9,7 +9,7 @@ of its last chunk and whether the raw source has ended, so that a file and a pro
 
 from __future__ import annotations
 
-import time
+import json
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from windrow.delta.lock import commit_lock
 from windrow.delta.mending import mend
 from windrow.delta.table import FAULTS, UNTRIMMED, history, open_table, table_files, unwritable
 from windrow.errors import FileRefused, TableRefused
-from windrow.ingest.raw_files.chunk_files import Added, discard
+from windrow.ingest.raw_files.chunk_files import discard
 from windrow.model.commits import BYTES
 from windrow.producer.queue import ENDED
 from windrow.producer.writer import application, marks
@@ -57,12 +57,12 @@ class Portion:
     begin: str | None
     last: bool
     size: int = 0
-    added: tuple[Added, ...] = ()
+    added: tuple[AddAction, ...] = ()
 
     @property
     def rows(self) -> int:
         """Return the number of chunks it adds."""
-        return sum(file.rows for file in self.added)
+        return sum(json.loads(file.stats)["numRecords"] for file in self.added)
 
     def numbers(self, begin: str | None) -> dict[str, int]:
         """Return the application transactions of its commit; `begin` is the digest of the file's first bytes."""
@@ -160,9 +160,8 @@ class RawDepot:
         metrics = {"num_added_files": len(given.added), "num_removed_files": 0, "num_added_rows": given.rows}
         metadata = {NOTE: given.name, BYTES: str(given.byte_count - given.start), "operationMetrics": metrics}
         numbers = given.numbers(begin)
-        now = time.time_ns() // 1_000_000
         table.create_write_transaction(
-            [AddAction(file.path, file.byte_count, {}, now, True, file.statistics) for file in given.added],
+            list(given.added),
             "append",
             table.schema(),
             commit_properties=CommitProperties(

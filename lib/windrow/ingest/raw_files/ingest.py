@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from windrow.delta.creation import create_depot
 from windrow.errors import FileRefused
-from windrow.ingest.content import STANDARD_INPUT, Coded, Passed, Progress, size_of
+from windrow.formats.part import FormatPart
+from windrow.ingest.content import STANDARD_INPUT, Passed, Progress, size_of
 from windrow.ingest.raw_files.depot import Portion, RawDepot
 from windrow.ingest.raw_files.reading import Reading, Source
 from windrow.model.chunks import CHUNK_BYTES
@@ -51,25 +52,24 @@ def ingest(  # noqa: PLR0913 - the options of the command
     chunk_bytes: int = CHUNK_BYTES,
     commit_bytes: int = COMMIT_BYTES,
     readers: int = READERS,
-    codec: Coded | None = None,
+    part: FormatPart | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Iterator[RawIngested]:
     """Append files to the raw depot at a path, and yield the result for each.
 
     The raw source is the path as given, or `raw_source` for a single file; `-` is standard input. `now` is the wall
     clock in microseconds; all chunks of a file carry the time at which reading began. `readers` files are read at a
-    time. A commit adds at most `commit_bytes` of a file, but at least one chunk. With a `codec`, a file is one or more
-    compressed frames, and so is each chunk; bytes are counted after decompression. `progress` is called, from any
-    thread, with the bytes read so far and the total, None if that is unknown. Raises FileRefused.
+    time. A commit adds at most `commit_bytes` of a file, but at least one chunk. With a codec in the format, a file is
+    one or more compressed frames, and so is each chunk; bytes are counted after decompression. `progress` is called,
+    from any thread, with the bytes read so far and the total, None if that is unknown. Raises FileRefused.
     """
     sources = _sources(files, raw_source)
     create_depot(location, None, keep)
     depot = RawDepot(location)
     for one in sources:
         depot.require_same(one.file, one.raw_source, one.byte_count)
-    reading = Reading(
-        depot, now, chunk_bytes, commit_bytes, codec, Passed([one.byte_count for one in sources], progress)
-    )
+    passed = Passed([one.byte_count for one in sources], progress)
+    reading = Reading(depot, now, chunk_bytes, commit_bytes, part or FormatPart(), passed)
     with closing(reading.in_order(sources, readers)) as portions:
         for _ in sources:
             yield _committed(depot, portions)

@@ -14,7 +14,8 @@ from uuid import uuid4
 
 from windrow.delta.table import writing
 from windrow.formats.codecs import encode
-from windrow.ingest.content import PIECE_BYTES, Coded, Passed, UnchangedContent
+from windrow.formats.part import FormatPart
+from windrow.ingest.content import PIECE_BYTES, Passed, UnchangedContent
 from windrow.ingest.raw_files.chunk_files import ChunkFiles
 from windrow.ingest.raw_files.depot import Portion, RawDepot, refused
 from windrow.model.chunks import FIRST, cut
@@ -64,7 +65,7 @@ class Reading:
     now: Callable[[], int]
     chunk_bytes: int
     commit_bytes: int
-    codec: Coded | None
+    part: FormatPart
     passed: Passed
 
     def in_order(self, sources: Sequence[Source], readers: int) -> Generator[Portion, None, None]:
@@ -94,7 +95,7 @@ class Reading:
         """Read a file to its end, and write the chunks after those that the depot has of its raw source."""
         content = UnchangedContent(source.file, max(self.chunk_bytes, PIECE_BYTES), self.passed)
         seen = Seen()
-        pieces = content.decoded(self.codec)
+        pieces = content.decoded(self.part)
         if self.depot.recorded(source.raw_source) is not None:
             for piece in pieces:
                 seen.add(piece)
@@ -111,9 +112,7 @@ class Reading:
                     yield replace(_portion(source, start, chunk.sequence - 1, seen), added=files.take())
                     start = seen.byte_count
                 seen.add(chunk.content)
-                files.add(
-                    chunk if self.codec is None else replace(chunk, content=encode(chunk.content, self.codec.name))
-                )
+                files.add(replace(chunk, content=encode(chunk.content, self.part.codec)))
                 chunks = chunk.sequence
             yield replace(_portion(source, start, chunks, seen, content.byte_count), added=files.take())
 
