@@ -20,6 +20,7 @@ from tests.faults.mishaps import assert_sound, assert_whole, clean_up, damaged, 
 from tests.messages import log, table
 from windrow import reading
 from windrow.delta.creation import create_depot
+from windrow.delta.table import OPEN_TABLES
 from windrow.engine.arrivals import Arrivals
 from windrow.errors import (
     DepotChanged,
@@ -191,6 +192,8 @@ class Exchanging(Probed):
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
         """Read the depot."""
         self._come_to("listing")
+        if self._moment == "listing":  # as where a run has read many other tables since it last looked
+            OPEN_TABLES.clear()
         super().read(after, upto, handle)
 
     def _arrivals(self, arrivals: Arrivals) -> Arrivals:
