@@ -65,7 +65,6 @@ class World:
     ) -> None:
         self.clock, self.payload = clock, payload or pa.string()
         self.depot, self.ledger = str(root / "depot"), str(root / ledger)
-        self._files: dict[str, list[Row]] = {}  # the rows of files of the ledger that were read
         create_depot(self.depot, self.payload)
 
     def filled_from(self, directory: Path) -> Self:
@@ -117,20 +116,20 @@ class World:
         files = DeltaTable(self.ledger, version=version).to_pyarrow_dataset(file_pruning_predicate=of_states)
         return plain(files.to_table()).sort_by("id").to_pylist()
 
-    def rows_by_file(self, *states: str, version: int) -> list[Row]:
-        """Return ledger rows of the given states at a version. A file never changes, so it is read once."""
+    def rows_by_file(self, known: dict[str, list[Row]], *states: str, version: int) -> list[Row]:
+        """Return ledger rows of the given states at a version. A file never changes, so `known` has what was read."""
         table = DeltaTable(self.ledger, version=version)
-        if beyond_files(table):
+        if "://" in self.ledger or beyond_files(table):
             return self.rows(*states, version=version)
         columns = dict.fromkeys(field.name for field in table.schema().fields)
         found: list[Row] = []
         for file in pa.table(table.get_add_actions(flatten=True)).select(["path", "partition.state"]).to_pylist():
             path, state = unquote(file["path"]), file["partition.state"]
             if state in states:
-                if path not in self._files:
+                if path not in known:
                     rows = plain(ParquetFile(Path(self.ledger, path)).read()).to_pylist()
-                    self._files[path] = [{**columns, **row, "state": state} for row in rows]
-                found += self._files[path]
+                    known[path] = [{**columns, **row, "state": state} for row in rows]
+                found += known[path]
         return sorted(found, key=lambda row: row["id"])
 
     def history(self) -> list[Row]:
@@ -188,9 +187,9 @@ class World:
 
     def check_books(self, after: int = -1, final: dict[str, Row] | None = None) -> tuple[int, dict[str, Row]]:
         """Check the versions after one, with the final rows of that one; return the last version and its final rows."""
-        final = final or {}
+        final, known = final or {}, dict[str, list[Row]]()
         for version in range(after + 1, self.version() + 1):
-            rows = self.rows_by_file("progress", *self.live, *self.final, version=version)
+            rows = self.rows_by_file(known, "progress", *self.live, *self.final, version=version)
             self.check_balance(version, rows)
             self.check_totals(version, rows)
             check_pauses(version, rows)

@@ -17,8 +17,6 @@ from urllib.parse import unquote
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from pyarrow.dataset import FileSystemDataset, ParquetFileFormat, ParquetFileFragment, ParquetReadOptions, field
-from pyarrow.fs import FileSystem
 
 from windrow.columnar.arrow import plain_type
 from windrow.delta.locations import local_path
@@ -27,7 +25,6 @@ from windrow.errors import DepotUnreadable
 from windrow.model.commits import CHANGE, FEED, VERSION
 
 FEED_WAS_OFF = re.compile(r"not have change data enabled|Change Data not enabled for version: (\d+)")  # says delta-rs
-PARQUET = ParquetFileFormat(read_options=ParquetReadOptions(coerce_int96_timestamp_unit="us"))
 
 
 def has_feed(table: DeltaTable) -> bool:
@@ -93,27 +90,34 @@ def _added(table: DeltaTable, commits: Iterable[dict[str, Any]], schema: pa.Sche
 
     Columns that a file lacks are NULL.
     """
+    from pyarrow import dataset as ds  # which takes pandas along
+
     files = [(commit["version"], file) for commit in commits for file in commit["added"] if file["dataChange"]]
     store = table_files(table.table_uri, table, {unquote(file["path"]): file["size"] for _, file in files})
-    fragments = [_fragment(store, file, version, schema) for version, file in files]
+    parquet = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
+    fragments = []
+    for version, file in files:
+        same = [
+            ds.field(name) == one if one.is_valid else ds.field(name).is_null()
+            for name, one in _common(file, version, schema)
+        ]
+        place = unquote(file["path"])
+        fragments.append(parquet.make_fragment(place, store, reduce(and_, same), file_size=file["size"]))
     # From a store, one file at a time: see `scanned`.
     at_once = len(fragments) if local_path(table.table_uri) is not None else 1
     for begin in range(0, len(fragments), max(1, at_once)):
-        dataset = FileSystemDataset(fragments[begin : begin + at_once], schema, PARQUET, store)
-        with dataset.scanner().to_reader() as rows:
+        some = ds.FileSystemDataset(fragments[begin : begin + at_once], schema, parquet, store)
+        with some.scanner().to_reader() as rows:
             yield from rows
 
 
-def _fragment(store: FileSystem, file: dict[str, Any], version: int, schema: pa.Schema) -> ParquetFileFragment:
-    """Return a file that a version added, with the values that its rows have in common."""
-    common = {
-        name: _partition_value(value, schema.field(name).type)
-        for name, value in file["partitionValues"].items()
-        if name in schema.names
-    }
-    common |= {CHANGE: pa.scalar("insert"), VERSION: pa.scalar(version, pa.int64())}
-    parts = [field(name) == value if value.is_valid else field(name).is_null() for name, value in common.items()]
-    return PARQUET.make_fragment(unquote(file["path"]), store, reduce(and_, parts), file_size=file["size"])
+def _common(file: dict[str, Any], version: int, schema: pa.Schema) -> Iterator[tuple[str, pa.Scalar]]:
+    """Yield the columns that have one value in all rows of a file that a version added, and the value."""
+    for name, value in file["partitionValues"].items():
+        if name in schema.names:
+            yield name, _partition_value(value, schema.field(name).type)
+    yield CHANGE, pa.scalar("insert")
+    yield VERSION, pa.scalar(version, pa.int64())
 
 
 def _partition_value(value: str | None, type_: pa.DataType) -> pa.Scalar:

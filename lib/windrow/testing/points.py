@@ -44,25 +44,24 @@ class Probed(Wrapper):
     ledger is also read to open it, or to compare rules.
     """
 
-    _reading = _primes = _passed = False
+    _reading = _primed = False
 
     def live(self) -> Live:
         """Read the live rows."""
-        live, self._primes = self.inner.live(), True
+        live, self._primed = self.inner.live(), not self._reading
         if self._reading:
-            self._passed = True
             self.at(Point.AFTER_PRIME)
         return live
 
     def take(self) -> None:
-        """Take a slice of the depot into a microbatch, which may have been primed before it was read."""
-        if self._primes and not self._passed:
-            self._passed = True
+        """Take a slice of the depot; the microbatch may have been primed before it was read."""
+        if self._primed:
+            self._primed = False
             self.at(Point.AFTER_PRIME)
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
         """Read the depot; the arrivals have points."""
-        self._reading, self._passed = True, False
+        self._reading = True
         try:
             self.inner.read(after, upto, lambda arrivals: handle(self._arrivals(arrivals)))
         finally:
@@ -70,6 +69,7 @@ class Probed(Wrapper):
 
     def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
         """Commit between two points."""
+        self._primed = False
         self.at(Point.BEFORE_COMMIT)
         merged = self.inner.merge(processed, control, live, token, note)
         self.at(Point.AFTER_COMMIT)
@@ -80,7 +80,7 @@ class Probed(Wrapper):
 
 
 class ProbedArrivals(Wrapper):
-    """Arrivals whose slices have points; `take` is called when a microbatch takes one."""
+    """Arrivals whose slices have a point; `take` is called when a microbatch takes one."""
 
     def __init__(self, inner: Any, at: At, take: Callable[[], None]) -> None:
         super().__init__(inner, at)
@@ -89,16 +89,18 @@ class ProbedArrivals(Wrapper):
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
         """Return the next slice, with a point."""
         arrived = self.inner.after(version, max_messages, upto)
-        return arrived and cast("Slice", ProbedSlice(arrived, self.at, self._take))
+        if arrived is None:
+            return None
+        self._take()
+        return cast("Slice", ProbedSlice(arrived, self.at))
 
 
-class ProbedSlice(ProbedArrivals):
+class ProbedSlice(Wrapper):
     """A slice with a point after its summary."""
 
     def parse(self, partial: pa.Table) -> Slice:
         """Parse the slice, and keep the point."""
-        self._take()
-        return cast("Slice", ProbedSlice(self.inner.parse(partial), self.at, self._take))
+        return cast("Slice", ProbedSlice(self.inner.parse(partial), self.at))
 
     def summarise(self, latest: int) -> pa.Table:
         """Summarise, then call the probe."""
