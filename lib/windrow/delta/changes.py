@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import reduce
 from itertools import chain, groupby
-from operator import and_, itemgetter
+from operator import itemgetter
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from windrow.columnar.arrow import plain_type
-from windrow.delta.locations import local_path
 from windrow.delta.table import Snapshot, beyond_files, history, table_files
 from windrow.errors import DepotUnreadable
 from windrow.model.commits import CHANGE, FEED, VERSION
 
 FEED_WAS_OFF = re.compile(r"not have change data enabled|Change Data not enabled for version: (\d+)")  # says delta-rs
+FEW_ROWS = 10_000  # that are read faster by one thread than by several
+SMALL_BYTES = 4 << 20  # a smaller file is read in one request, a larger one column by column
 
 
 def has_feed(table: DeltaTable) -> bool:
@@ -86,41 +87,36 @@ def _feed(
 
 
 def _added(table: DeltaTable, commits: Iterable[dict[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the files that versions added, in the order of the versions.
-
-    Columns that a file lacks are NULL.
-    """
-    from pyarrow import dataset as ds  # which takes pandas along
-
+    """Yield the rows of the files that versions added, in the order of the versions."""
     files = [(commit["version"], file) for commit in commits for file in commit["added"] if file["dataChange"]]
     store = table_files(table.table_uri, table, {unquote(file["path"]): file["size"] for _, file in files})
-    parquet = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(coerce_int96_timestamp_unit="us"))
-    fragments = []
     for version, file in files:
-        same = [
-            ds.field(name) == one if one.is_valid else ds.field(name).is_null()
-            for name, one in _common(file, version, schema)
+        with store.open_input_file(unquote(file["path"])) as opened:
+            small = file["size"] <= SMALL_BYTES
+            source = pa.BufferReader(opened.read()) if small else opened
+            yield from _rows(source, file["partitionValues"] | {CHANGE: "insert", VERSION: str(version)}, schema)
+
+
+def _rows(source: Any, same: dict[str, str | None], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file in the columns of `schema`, some of which have the `same` value in all of its rows.
+
+    Other columns that the file lacks are NULL.
+    """
+    parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
+    held = set(parquet.schema_arrow.names) - same.keys()
+    for group in range(parquet.num_row_groups):
+        wanted = [name for name in schema.names if name in held]
+        rows = parquet.read_row_group(group, wanted, use_threads=parquet.metadata.num_rows > FEW_ROWS)
+        columns = [
+            rows[field.name].cast(field.type)
+            if field.name in held
+            else pa.repeat(_same_value(same.get(field.name), field.type), rows.num_rows)
+            for field in schema
         ]
-        place = unquote(file["path"])
-        fragments.append(parquet.make_fragment(place, store, reduce(and_, same), file_size=file["size"]))
-    # From a store, one file at a time: see `scanned`.
-    at_once = len(fragments) if local_path(table.table_uri) is not None else 1
-    for begin in range(0, len(fragments), max(1, at_once)):
-        some = ds.FileSystemDataset(fragments[begin : begin + at_once], schema, parquet, store)
-        with some.scanner().to_reader() as rows:
-            yield from rows
+        yield from pa.table(columns, schema).to_batches()
 
 
-def _common(file: dict[str, Any], version: int, schema: pa.Schema) -> Iterator[tuple[str, pa.Scalar]]:
-    """Yield the columns that have one value in all rows of a file that a version added, and the value."""
-    for name, value in file["partitionValues"].items():
-        if name in schema.names:
-            yield name, _partition_value(value, schema.field(name).type)
-    yield CHANGE, pa.scalar("insert")
-    yield VERSION, pa.scalar(version, pa.int64())
-
-
-def _partition_value(value: str | None, type_: pa.DataType) -> pa.Scalar:
+def _same_value(value: str | None, type_: pa.DataType) -> pa.Scalar:
     """Return the value of a partition column, which the log has as a text; a time without a zone is one in UTC."""
     if value and pa.types.is_timestamp(type_) and type_.tz is not None and not value.endswith("Z"):
         value = f"{value}Z"
