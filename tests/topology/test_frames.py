@@ -312,6 +312,7 @@ def test_state_is_never_broadcast(spark: Any, tmp_path: Path) -> None:
     assert {row["total"] for row in harness.state("sums")} == {1}
 
 
+@pytest.mark.slow_unless({"frames": False})
 @pytest.mark.parametrize("frames", [False, True], ids=["tables", "frames"])
 def test_many_changes_overwrite_a_state(
     spark: Any, tmp_path: Path, frames: bool, monkeypatch: pytest.MonkeyPatch
