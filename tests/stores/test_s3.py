@@ -100,7 +100,7 @@ class TestEmbedded:
     @pytest.mark.parametrize("before", [2, pytest.param(40, marks=pytest.mark.slow)])
     def test_requests(self, bucket, embedded, proxy, before):
         """
-        A round with one microbatch of a thousand messages makes 55 requests at most, however many were before it.
+        A round with one microbatch of a thousand messages makes 40 requests at most, however many were before it.
         """
         runner = bucket.runner(embedded, idle_timeout="10s")
         for number in range(before + 1):
@@ -110,7 +110,7 @@ class TestEmbedded:
             runner.once()
             requests = proxy.taken()
         assert len(runner.summary.microbatches) == before + 1
-        assert len(requests) <= 55, by_kind(requests)
+        assert len(requests) <= 40, by_kind(requests)
 
     def test_backlog(self, bucket, embedded, proxy):
         """

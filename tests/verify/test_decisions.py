@@ -161,3 +161,13 @@ class TestDamaged:
         assert found(report) >= checks
         assert all(difference.examples for difference in report.differences)
         json.dumps(report.to_dict())
+
+    def test_out_of_range(self, world: World) -> None:
+        """
+        A number with which nothing can be computed is a difference too, and the other checks go on.
+        """
+        damage(world, setting("rejected", reason="clock_ahead", missed_by_us=-(1 << 63)))
+        report = check(world)
+        assert {"decisions", "rejected_off_by"} <= found(report)
+        [derived] = [difference for difference in report.differences if difference.check == "decisions"]
+        assert "Out of Range" in derived.found

@@ -239,13 +239,25 @@ def files_in(location: str, sizes: dict[str, int] | None = None) -> FileSystem:
 def _entry(table: DeltaTable, version: int) -> bytes | None:
     """Return the beginning of a version's log entry, None if there is none. Raises OSError.
 
-    It has the time of the commit, so another entry has another beginning. A store is not asked for the size first: it
-    answers with as many bytes as there are.
+    It has the time of the commit, so another entry has another beginning.
     """
-    place, uri = entry_path(version), table.table_uri
-    sizes = {place: BEGINNING_BYTES} if local_path(uri) is None else None
+    return _beginning(_log_files(table, [version]), version)
+
+
+def _log_files(table: DeltaTable, versions: Iterable[int]) -> FileSystem:
+    """Return the files of a table, of which log entries are read up to `BEGINNING_BYTES`.
+
+    A store is not asked for the sizes of these: it answers with as many bytes as there are.
+    """
+    uri = table.table_uri
+    is_local = local_path(uri) is not None
+    return files_in(uri, None if is_local else {entry_path(version): BEGINNING_BYTES for version in versions})
+
+
+def _beginning(store: FileSystem, version: int) -> bytes | None:
+    """Return the beginning of a version's log entry, None if there is none. Raises OSError."""
     try:
-        with files_in(uri, sizes).open_input_file(place) as opened:
+        with store.open_input_file(entry_path(version)) as opened:
             return bytes(opened.read(BEGINNING_BYTES))
     except FileNotFoundError:
         return None
@@ -267,8 +279,8 @@ def history(
     `known` remembers what is read, so that it is not read again.
     Raises OSError for an empty file.
     """
-    store, before = files_in(table.table_uri), {} if known is None else known.commits
     last = table.version() if upto is None else min(upto, table.version())
+    store, before = _log_files(table, range(since, last + 1)), {} if known is None else known.commits
     for version in range(last, since - 1, -1):
         commit = before.get(version)
         if commit is None or (files and "added" not in commit):
@@ -281,10 +293,10 @@ def history(
 
 def _content(table: DeltaTable, store: FileSystem, version: int) -> bytes | None:
     """Return a version's log entry, None if it is gone."""
-    beginning = _entry(table, version)
+    beginning = _beginning(store, version)
     if beginning is None or len(beginning) < BEGINNING_BYTES:
         return beginning
-    with store.open_input_file(entry_path(version)) as opened:
+    with files_in(table.table_uri).open_input_file(entry_path(version)) as opened:
         return bytes(opened.read())
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from windrow.errors import first_line
 from windrow.verify.decisions.comparison import check_members, check_rejected, check_windows
-from windrow.verify.decisions.microbatch_history import is_whole, read_history
+from windrow.verify.decisions.microbatch_history import MicrobatchHistory, is_whole, read_history
 from windrow.verify.decisions.recorded import check_ahead, check_clocks, check_rules, check_ticks
 from windrow.verify.decisions.relations import relations
 from windrow.verify.decisions.source_history import source_histories
@@ -56,7 +57,19 @@ def decide(snapshot: Snapshot, depot: Depot, most: int | None, progress: Callabl
     if not is_whole(snapshot):
         finding = f"the decisions in ledger version {snapshot.version}, whose history is not whole"
         return Decided(0, 0, 0, findings=(finding,))
-    history = read_history(snapshot, depot.readable)
+    from duckdb import DataError
+
+    try:
+        return _compared(snapshot, depot, read_history(snapshot, depot.readable), most, progress)
+    except DataError as error:
+        expects = "times and numbers from which the rules can derive the decisions"
+        return Decided(0, 0, 0, (Difference("decisions", expects, first_line(error)),))
+
+
+def _compared(
+    snapshot: Snapshot, depot: Depot, history: MicrobatchHistory, most: int | None, progress: Callable[[int, int], None]
+) -> Decided:
+    """Return the result of `decide`. Raises DuckDB's DataError for a damaged ledger with values out of range."""
     with relations(snapshot, depot, history, most) as connection:
         derive(connection, source_histories(connection, history), progress)
         differences = (
