@@ -70,7 +70,7 @@ class Notebook:
     def rules(self) -> Rules:
         """The rules that are in force in the ledger."""
         if _is_here(self.settings.ledger):
-            from windrow.reading.delta import open_ledger
+            from windrow.reading.tables import open_ledger
 
             return recorded_rules(open_ledger(self.settings.ledger).progress().rules)
         return recorded_rules(self._progress("rules"))

@@ -5,7 +5,7 @@ import pytest
 import typer
 
 from tests.cli.conftest import Command
-from windrow.cli import COMMANDS, app, options
+from windrow.cli import COMMANDS, app, shared_options
 
 ONE_LINE = re.compile(r"^│ ([a-z]+) +\S.*│$", re.MULTILINE)
 
@@ -44,12 +44,12 @@ def test_shared_options() -> None:
     """
     calls = []
 
-    @options.command("config depot ledger log_format log_level", example="windrow try")
-    def attempt(call: options.Call, limit: int = 3) -> None:
+    @shared_options.command("config depot ledger log_format log_level", example="windrow try")
+    def attempt(call: shared_options.Call, limit: int = 3) -> None:
         calls.append((call, limit))
 
     names = ["limit", "config", "depot", "ledger", "log_format", "log_level", "json", "debug"]
     assert list(signature(attempt.function).parameters) == names
     given = dict.fromkeys(names) | {"limit": 7, "ledger": "l", "log_level": "debug", "json": True, "debug": False}
     attempt.function(**given)
-    assert calls == [(options.Call(None, {"ledger": "l", "log": {"level": "debug"}}, json=True), 7)]
+    assert calls == [(shared_options.Call(None, {"ledger": "l", "log": {"level": "debug"}}, json=True), 7)]

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import Command, publish
 from tests.messages import SECOND, message
 from windrow.cli.status import FailIf
-from windrow.reading.conditions import FIGURES
+from windrow.reading.alarms import FIGURES
 
 PATIENCE = 60.0
 SCRIPT = "import sys; from windrow.cli import main; sys.exit(main(sys.argv[1:]))"

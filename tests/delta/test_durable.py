@@ -111,7 +111,7 @@ class TestKeep:
         """
         kept = []
         monkeypatch.setattr(durable, "fsync", kept.extend)
-        lock.KEPT.clear()
+        lock.SYNCED.clear()
         with commit_lock(worked.ledger):
             pass
         assert set(entries(worked.ledger, 9)) <= {Path(path) for path in kept}

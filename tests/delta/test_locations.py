@@ -12,7 +12,7 @@ def test_names(name: str) -> None:
     """
     Two or three words joined by dots are the name of a catalog table, which has no local path.
     """
-    assert locations.is_name(name)
+    assert locations.is_catalog_name(name)
     assert locations.local_path(name) is None
 
 
@@ -23,7 +23,7 @@ def test_paths(path: str) -> None:
     """
     Everything else is a path on this machine.
     """
-    assert not locations.is_name(path)
+    assert not locations.is_catalog_name(path)
     assert locations.local_path(path) == Path(path)
 
 

@@ -26,7 +26,7 @@ from tests.clocks import NOW
 from tests.messages import SECOND, message, table
 from windrow.cli import app, main
 from windrow.model import tables
-from windrow.reading import conditions
+from windrow.reading import alarms
 
 PAGES = ROOT / "docs" / "howto"
 HOME = "/srv/windrow"
@@ -67,7 +67,7 @@ def require_known(line: str) -> None:
         assert {word for word in words if word.startswith("--")} <= options
         for flag, value in pairwise(words):
             if flag == "--fail-if":
-                conditions.parse(value)
+                alarms.parse(value)
 
 
 class TestUnits:

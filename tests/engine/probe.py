@@ -15,9 +15,9 @@ from windrow.testing.points import Probed, ProbedArrivals
 class Mute(Probed):
     """An engine that commits and does not say so."""
 
-    def merge(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> None:
+    def commit_result(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> None:
         """Commit, and return nothing."""
-        self.inner.merge(rows, control, live, token, note)
+        self.inner.commit_result(rows, control, live, token, note)
 
 
 class Lossy(Probed):

@@ -14,7 +14,7 @@ from tests.engine.world import World
 from tests.messages import log, message, table
 from tests.probes import once
 from windrow.engine.spark import commit as spark_commit
-from windrow.runtime.progress import prime
+from windrow.runtime.ledger_state import prime
 from windrow.testing.points import Point
 
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"

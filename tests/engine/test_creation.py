@@ -21,7 +21,7 @@ from windrow.delta import creation
 from windrow.engine.embedded import engine as embedded
 from windrow.engine.spark import tables as spark_tables
 from windrow.model import tables
-from windrow.runtime.progress import Reached, first_rows
+from windrow.runtime.ledger_state import Reached, first_rows
 
 AT_ONCE, TRIES = 3, 5
 

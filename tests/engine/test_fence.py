@@ -16,7 +16,7 @@ from tests.probes import once
 from windrow.engine.spark import commit as spark_commit
 from windrow.engine.spark.commit import NO_TRANSACTION_ID, SparkCommit
 from windrow.errors import LedgerMoved, MicrobatchFailed
-from windrow.runtime.progress import prime
+from windrow.runtime.ledger_state import prime
 from windrow.testing.points import Point
 
 ALL = ("open", "progress", "closed", "rejected", "microbatch")

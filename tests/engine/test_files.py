@@ -12,7 +12,7 @@ from tests.messages import NOW, message
 from windrow.engine.embedded import ledger_files as files
 from windrow.engine.embedded.ledger_files import FileCache
 from windrow.errors import TableRefused
-from windrow.runtime.progress import prime
+from windrow.runtime.ledger_state import prime
 
 LATER = NOW + 60_000_000
 KEYS = [f"key{number:02}" for number in range(40)]

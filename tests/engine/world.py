@@ -27,7 +27,7 @@ from windrow.delta.table import beyond_files
 from windrow.engine import Engine
 from windrow.model import tables
 from windrow.model.messages import REFUSED, times
-from windrow.model.rejection import rejected
+from windrow.model.rejected_rows import rejected
 from windrow.replaying import Replay, replay
 from windrow.runtime.api import batching_runner
 from windrow.runtime.batcher import Batcher

@@ -19,7 +19,7 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from windrow import reading
 from windrow.delta import table as storage
-from windrow.engine.protocol import Live, Merged
+from windrow.engine.protocol import CommitCounts, Live
 from windrow.testing.points import Point, Probed
 from windrow.verify import verify
 
@@ -50,10 +50,10 @@ class Filling(Probed):
             self._disk = full_disk(self._limit)
             self._disk.__enter__()
 
-    def merge(self, rows: Any, control: pa.Table, live: Live, token: str, *more: Any) -> Merged | None:
+    def commit_result(self, rows: Any, control: pa.Table, live: Live, token: str, *more: Any) -> CommitCounts | None:
         """Commit on what is left of the disk, then make room."""
         try:
-            return super().merge(rows, control, live, token, *more)
+            return super().commit_result(rows, control, live, token, *more)
         finally:
             if self._disk:
                 self._disk.__exit__(None, None, None)

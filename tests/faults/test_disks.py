@@ -29,7 +29,7 @@ from tests.faults.mishaps import (
 )
 from tests.messages import log, table
 from tests.probes import once
-from windrow.engine.protocol import Merged
+from windrow.engine.protocol import CommitCounts
 from windrow.errors import DepotUnreadable, MicrobatchFailed, TableUnreadable, TableUnwritable
 from windrow.ingest.ingest import ingest
 from windrow.testing.points import Point, Probed
@@ -293,11 +293,11 @@ class Once(Probed):
         super().__init__(engine, lambda here: None)
         self._first = True
 
-    def merge(self, *given: Any) -> Merged | None:
+    def commit_result(self, *given: Any) -> CommitCounts | None:
         """Commit."""
         with full_disk() if self._first else nullcontext():
             self._first = False
-            return super().merge(*given)
+            return super().commit_result(*given)
 
 
 def blocked(place: Path) -> None:

@@ -16,7 +16,7 @@ from tests.messages import SECOND, Row, message
 from windrow.expressions import Mapping
 from windrow.model.messages import COLUMNS
 from windrow.model.warn import WarnPart
-from windrow.reading.delta import open_ledger
+from windrow.reading.tables import open_ledger
 from windrow.reading.warnings import LedgerWarning, warnings_of
 
 LIMITS = WarnPart(least=10)

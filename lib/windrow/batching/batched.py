@@ -17,7 +17,7 @@ from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.floors import Floors, processing_times
 from windrow.model.payload import parse
-from windrow.model.rejection import rejected
+from windrow.model.rejected_rows import rejected
 from windrow.model.timestamps import microseconds_of
 
 

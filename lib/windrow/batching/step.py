@@ -20,7 +20,7 @@ from windrow.model import clock, tables
 from windrow.model import messages as message_columns
 from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.messages import microseconds, with_dictionaries, with_room
-from windrow.model.rejection import rejected
+from windrow.model.rejected_rows import rejected
 from windrow.model.tables import CHANGED
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from windrow.cli import format as format_
-from windrow.cli import options
+from windrow.cli import shared_options
 from windrow.errors import UsageError, WindrowError, first_line
 
 # Arrow's own allocator gives memory back that it does not need for a moment, and gets it again in pages of 2 MiB, which
@@ -43,7 +43,7 @@ PANELS = {
     "Check": ("verify", "check", "replay"),
     "Topologies": ("rollback", "option"),
 }
-COMMANDS: dict[str, list[options.Command]] = {
+COMMANDS: dict[str, list[shared_options.Command]] = {
     panel: [getattr(import_module(f"windrow.cli.{name}"), name) for name in names] for panel, names in PANELS.items()
 }
 for panel, commands in COMMANDS.items():
@@ -58,7 +58,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from windrow.version import VERSION
 
-        options.say(f"windrow {VERSION}")
+        shared_options.say(f"windrow {VERSION}")
         raise typer.Exit
 
 

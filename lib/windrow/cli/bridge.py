@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from windrow.cli.options import Call, aside, command, count
 from windrow.cli.progress import counter
+from windrow.cli.shared_options import Call, aside, command, count
 from windrow.errors import SettingsError
 from windrow.model.durations import SECOND, microseconds
 
 if TYPE_CHECKING:
-    from windrow.producer.bridge.bridge import Bridge
     from windrow.producer.bridge.kafka import KafkaBridge
+    from windrow.producer.bridge.mqtt import Bridge
     from windrow.producer.bridge.summary import KafkaSummary, Summary
     from windrow.settings.settings import Settings
 
@@ -83,7 +83,7 @@ def _opened(
         from windrow.producer.bridge.kafka import KafkaBridge
 
         return KafkaBridge(chosen, progress, until_end=until_end)
-    from windrow.producer.bridge.bridge import Bridge
+    from windrow.producer.bridge.mqtt import Bridge
 
     return Bridge(chosen, progress)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from windrow.cli.options import Call, aside, command, count, grid, people, say
+from windrow.cli.shared_options import Call, aside, command, count, grid, people, say
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def check(
 def _checked(chosen: Settings, max_rejected: float | None, docs: str | None) -> Checked:
     """Check on the engine that is chosen; Spark is started when there is none."""
     from windrow.verify import quality
-    from windrow.verify.quality.library import library
+    from windrow.verify.quality.great_expectations import library
 
     library()  # says what is missing before Spark starts
     share = quality.MAX_REJECTED if max_rejected is None else max_rejected

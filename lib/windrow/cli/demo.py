@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from windrow.cli import options, running
+from windrow.cli import running, shared_options
 from windrow.cli.ingest import ingest_files
-from windrow.cli.options import Call, aside, command, say
+from windrow.cli.shared_options import Call, aside, command, say
 from windrow.errors import MissingExtra
 from windrow.runtime.wall_clock import WallClock
 
@@ -122,7 +122,7 @@ def _picture(settings: Settings, into: Path, host: str) -> Path | None:
 
 def _tell(found: dict[str, Any], into: Path, query: str) -> None:
     """Print what was found, and what to try next."""
-    count = options.count
+    count = shared_options.count
     say(
         f"{count(found['closed_batches'], 'closed batch')}, {found['messages_per_closed_batch']} messages each; "
         f"{count(found['open_batches'], 'batch')} still open, because the recording ends. A later run closes them."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from windrow.cli.options import Call, Named, aside, command, count, people, say
+from windrow.cli.shared_options import Call, Named, aside, command, count, people, say
 from windrow.errors import TableMissing
 from windrow.runtime.wall_clock import WallClock
 

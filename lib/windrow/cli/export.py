@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windrow.cli.options import Call, Key, aside, command, count, say
 from windrow.cli.progress import steps
+from windrow.cli.shared_options import Call, Key, aside, command, count, say
 from windrow.errors import OutputRefused
 from windrow.model import timestamps as moments
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from windrow.cli.options import Call, command
 from windrow.cli.running import run_and_print
+from windrow.cli.shared_options import Call, command
 
 
 @command("config depot ledger engine log_format log_level", example="windrow flush --json")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from windrow.cli.options import Call, command, count, grid, people, say
 from windrow.cli.progress import byte_count
+from windrow.cli.shared_options import Call, command, count, grid, people, say
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:

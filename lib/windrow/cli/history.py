@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from windrow.cli.options import Call, Named, command, grid, people
+from windrow.cli.shared_options import Call, Named, command, grid, people
 
 if TYPE_CHECKING:
     from windrow.settings.settings import Settings

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windrow.cli.options import Call, command, count, say
 from windrow.cli.progress import byte_count, counter
+from windrow.cli.shared_options import Call, command, count, say
 from windrow.errors import SettingsError
 from windrow.formats.installed import names
 from windrow.runtime.wall_clock import WallClock
-from windrow.settings.catalog_paths import PathBook
+from windrow.settings.path_cache import PathBook
 
 if TYPE_CHECKING:
     from windrow.ingest.ingest import Format, Ingested

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from windrow.cli import options
-from windrow.cli.options import Call, command
+from windrow.cli import shared_options
+from windrow.cli.shared_options import Call, command
 from windrow.errors import SettingsError
 from windrow.runtime.wall_clock import WallClock
 
@@ -53,7 +53,7 @@ def init(
     if not raw:
         open_ledger([DepotReader(None, opened, chosen)], batcher_of(chosen), WallClock().now())
         views = opened.create_views()
-    options.note_paths(call.config, chosen, opened)
+    shared_options.note_paths(call.config, chosen, opened)
     document = {"settings": file, "written": written, "depot": chosen.depot, "raw": raw, "ledger": chosen.ledger}
     lines = [f"Depot {chosen.depot} and ledger {chosen.ledger} are there."]
     lines += [f"Views: {', '.join(view.replace('`', '') for view in views)}."] if views else []

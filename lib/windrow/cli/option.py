@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windrow.cli.options import Call, Required, command
 from windrow.cli.running import run_topology
+from windrow.cli.shared_options import Call, Required, command
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from windrow.cli.options import Call, Source, aside, command, count
+from windrow.cli.shared_options import Call, Source, aside, command, count
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
 

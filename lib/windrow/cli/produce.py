@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from windrow.cli.options import Call, command, count
 from windrow.cli.progress import counter
+from windrow.cli.shared_options import Call, command, count
 from windrow.errors import FileRefused, SettingsError
-from windrow.settings.catalog_paths import PathBook
+from windrow.settings.path_cache import PathBook
 
 if TYPE_CHECKING:
     from windrow.producer.produce import Produced

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windrow.cli.options import Call, aside, command, count
+from windrow.cli.shared_options import Call, aside, command, count
 
 if TYPE_CHECKING:
     from windrow.runtime.recover import Recovered

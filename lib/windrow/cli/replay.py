@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from windrow.cli.options import Call, Named, command, count, say
 from windrow.cli.progress import steps
+from windrow.cli.shared_options import Call, Named, command, count, say
 from windrow.errors import SettingsError
 from windrow.model.durations import in_words, microseconds
 from windrow.runtime.wall_clock import WallClock

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from windrow.cli.options import Call, Named, command
 from windrow.cli.running import run_and_print, run_topology
+from windrow.cli.shared_options import Call, Named, command
 
 
 @command("config depot ledger engine", example="windrow resume --ledger data/ledger")

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from windrow.cli.options import Call, Required, command
 from windrow.cli.running import run_topology
+from windrow.cli.shared_options import Call, Required, command
 
 
 @command("config engine", example="windrow rollback words:topology --to-microbatch 12")

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windrow.cli import options
-from windrow.cli.options import Call, Named, command
+from windrow.cli import shared_options
 from windrow.cli.running import run_and_print, run_topology
+from windrow.cli.shared_options import Call, Named, command
 from windrow.errors import SettingsError, TableMissing
 from windrow.model.durations import microseconds
 
@@ -53,7 +53,7 @@ def run(
     --every it also maintains the tables between microbatches, as `windrow maintain` does.
     """
     _require_fitting(once, every, maintain_every, dry_run)
-    chosen = call.engine_settings(run=options.table(maintain_every=maintain_every))
+    chosen = call.engine_settings(run=shared_options.table(maintain_every=maintain_every))
     pause = chosen.run.every if every is None else microseconds(every, "--every")
 
     accepted = None if accept is None else _version(accept)

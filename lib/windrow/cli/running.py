@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from windrow.cli import options
-from windrow.cli.options import Call, count
+from windrow.cli import shared_options
+from windrow.cli.shared_options import Call, count
 from windrow.delta.locations import local_path
 from windrow.runtime.wall_clock import WallClock
 
@@ -59,7 +59,7 @@ def run(
             install()  # again, because Spark has installed its own handler
         with opened(engine, settings, clock, [bar], dry_run=dry_run) as runner:
             if not dry_run:
-                options.note_paths(config, settings, engine)
+                shared_options.note_paths(config, settings, engine)
             summary = work(runner)
         if not dry_run and any(committed.kind == "data" for committed in summary.microbatches):
             _warn(settings)
@@ -83,7 +83,7 @@ def run_topology(
 def _warn(settings: Settings) -> None:
     """Log what is off in a local ledger; any other would be read over the network once more."""
     from windrow.operate.log import log
-    from windrow.reading.delta import open_ledger
+    from windrow.reading.tables import open_ledger
     from windrow.reading.warnings import warnings_of
 
     if local_path(settings.ledger) is not None:

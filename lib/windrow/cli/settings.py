@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from windrow.cli.options import Call, command, grid, people
+from windrow.cli.shared_options import Call, command, grid, people
 
 
 @command("config depot ledger engine", example="windrow settings --config windrow.toml")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from windrow.cli.options import Call, Key, Source, command, count, say
+from windrow.cli.shared_options import Call, Key, Source, command, count, say
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
 
@@ -88,7 +88,7 @@ def show(
 
 def _show_state(call: Call, place: str | None, state: str, key: str | None, at: str | None, limit: int) -> None:
     """Show rows of a state, of a key or of all, after the microbatch `at` or as they are."""
-    from windrow.topology.finding import find
+    from windrow.topology.importing import find
 
     if place is None or (at is not None and not at.isdecimal()):
         raise SettingsError(

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from windrow.cli.offsets import offsets_table
-from windrow.cli.options import Call, Named, aside, command, count, grid, json_text, people, say
+from windrow.cli.shared_options import Call, Named, aside, command, count, grid, json_text, people, say
 from windrow.errors import SettingsError
 from windrow.model.durations import microseconds, span
 from windrow.model.timestamps import time_text
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from windrow.reading import NeededDelay, Status
-    from windrow.reading.conditions import Condition
+    from windrow.reading.alarms import Condition
     from windrow.settings.settings import Settings
     from windrow.topology.topology import Topology
 
@@ -66,14 +66,14 @@ def status(
 
     Of many sources it shows the worst. With --watch a terminal shows it live; a pipe or file gets a line each time.
     """
-    from windrow.reading import conditions
+    from windrow.reading import alarms
 
     if topology is not None and (fail_if or sources or kafka):
         raise SettingsError("--fail-if, --sources and --kafka do not apply to a topology", "Use --json.")
     if every is not None and not watch:
         raise SettingsError("--every goes with --watch", "Give both, or none.")
-    alarms = [conditions.parse(text) for text in fail_if or ()]
-    take = partial(_look, call, alarms, sources, kafka)
+    conditions = [alarms.parse(text) for text in fail_if or ()]
+    take = partial(_look, call, conditions, sources, kafka)
     if topology is not None:
         take = partial(_look_at_topology, *call.topology(topology))
     if watch:

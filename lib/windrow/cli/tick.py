@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from windrow.cli.options import Call, Named, command
 from windrow.cli.running import run_and_print, run_topology
+from windrow.cli.shared_options import Call, Named, command
 from windrow.model import timestamps as moments
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windrow.cli.options import Call, Named, aside, command, count, say
+from windrow.cli.shared_options import Call, Named, aside, command, count, say
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
 """Sync commits of local tables to disk: fsync the data files, then the log entry that names them.
 
 The operating system writes files to the device later; Linux waits half a minute by default. So a commit is reported
-only after `keep` has returned, when the data files of the entry, the entry and their directories are on the device. A
-power cut during a commit then leaves at most one entry, which was not reported. Object stores are durable by design.
+only after `sync_commits` has returned, when the data files of the entry, the entry and their directories are on the
+device. A power cut during a commit then leaves at most one entry, which was not reported. Object stores are durable by
+design.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from windrow.delta.logfiles import (
 WRITTEN_AFTER = 120.0  # seconds; Linux waits for 35 by default
 
 
-def keep(root: Path, after: int, upto: int | None = None) -> int:
+def sync_commits(root: Path, after: int, upto: int | None = None) -> int:
     """Sync the commits of a table after version `after`, up to `upto`; return the last version. Raises OSError."""
     found = list(entries(root, after, upto))
     if not found:
@@ -44,13 +45,13 @@ def keep(root: Path, after: int, upto: int | None = None) -> int:
     checkpoint = hinted(root)
     fsync(_with_checksums(found))
     if checkpoint is not None and checkpoint > after:
-        keep_checkpoint(root, checkpoint)
+        sync_checkpoint(root, checkpoint)
     else:
         fsync([root / LOG])
     return after + len(found)
 
 
-def keep_checkpoint(root: Path, version: int) -> None:
+def sync_checkpoint(root: Path, version: int) -> None:
     """Sync the checkpoint of a version, before the entries that it replaces are deleted. Raises OSError."""
     log = root / LOG
     files = [log / name for name in names(log) if name.startswith(f"{version:020}.checkpoint.")]

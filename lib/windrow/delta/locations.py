@@ -14,7 +14,7 @@ _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:/")
 _NAME = re.compile(rf"{_PART}(?:\.{_PART}){{1,2}}")
 
 
-def is_name(location: str) -> bool:
+def is_catalog_name(location: str) -> bool:
     """Tell whether a location is the name of a catalog table."""
     return _NAME.fullmatch(location) is not None
 
@@ -31,14 +31,14 @@ def quoted(*names: str) -> str:
 
 def reference(location: str) -> str:
     """Return the SQL reference of a table: its quoted name, or ``delta.`path` ``."""
-    return quoted(*parts(location)) if is_name(location) else f"delta.{quoted(location)}"
+    return quoted(*parts(location)) if is_catalog_name(location) else f"delta.{quoted(location)}"
 
 
 def local_path(location: str) -> Path | None:
     """Return the path of a table on a local file system; None for other storage and for catalog names."""
     if location.startswith("file:"):
         return Path(location.removeprefix("file:"))
-    return None if _SCHEME.match(location) or is_name(location) else Path(location)
+    return None if _SCHEME.match(location) or is_catalog_name(location) else Path(location)
 
 
 def absolute(location: str) -> str:

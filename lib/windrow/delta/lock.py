@@ -18,12 +18,12 @@ from windrow.delta.table import unwritable, writing
 from windrow.errors import NotKept, TableLocked
 
 PATIENCE_SECONDS = 120.0
-KEPT: dict[Path, int] = {}  # the last version of each table that this process has synced
+SYNCED: dict[Path, int] = {}  # the last version of each table that this process has synced
 
 
 @contextmanager
-def commit_lock(location: str, keep: bool = True) -> Iterator[None]:
-    """Hold the lock of a local table, and sync (`keep`) the commits made inside; other tables have no lock.
+def commit_lock(location: str, sync: bool = True) -> Iterator[None]:
+    """Hold the lock of a local table, and `sync` the commits made inside; other tables have no lock.
 
     A symbolic link uses the lock of its target. Raises TableLocked, TableUnwritable, and NotKept if the disk does not
     keep a commit.
@@ -50,14 +50,14 @@ def commit_lock(location: str, keep: bool = True) -> Iterator[None]:
         raise unwritable(location, "table", error) from error
     try:
         # guard: commit-durable
-        with _keeping(path) if keep else nullcontext():
+        with _syncing(path) if sync else nullcontext():
             yield
     finally:
         lock.release()
 
 
 @contextmanager
-def _keeping(path: Path) -> Iterator[None]:
+def _syncing(path: Path) -> Iterator[None]:
     """Sync the commits made inside, even if something fails after the commit; then that error is raised."""
     before = None
     with suppress(OSError):  # the writer reports what is wrong with the table
@@ -67,13 +67,13 @@ def _keeping(path: Path) -> Iterator[None]:
     except BaseException:
         if before is not None:
             with suppress(NotKept):
-                _keep_new(path, before)
+                _sync_new(path, before)
         raise
     if before is not None:
-        _keep_new(path, before)
+        _sync_new(path, before)
 
 
-def keep_read(location: str, after: int, upto: int) -> None:
+def sync_read(location: str, after: int, upto: int) -> None:
     """Sync the versions of a local depot after `after` up to `upto`, whoever wrote them, before a ledger reads them.
 
     Otherwise a power cut could remove a version that the ledger has read, and another commit would get its number.
@@ -82,20 +82,20 @@ def keep_read(location: str, after: int, upto: int) -> None:
     path = local_path(location)
     if path is not None:
         with _refusals(path):
-            durable.keep(path.resolve(), after, upto)
+            durable.sync_commits(path.resolve(), after, upto)
 
 
-def keep_recent(location: str) -> None:
+def sync_recent(location: str) -> None:
     """Sync all commits of a local depot, even if others wrote them. Raises NotKept, TableUnwritable."""
     path = local_path(location)
     if path is not None:
         path = path.resolve()
         with writing(location, "depot"):
             before = newest(path)
-        _keep_new(path, before)
+        _sync_new(path, before)
 
 
-def _keep_new(path: Path, before: int) -> None:
+def _sync_new(path: Path, before: int) -> None:
     """Sync the versions after `before`, and earlier ones that may not be on the disk yet.
 
     A process that was killed, or runs with `durable = false`, may have left such versions. If a power cut removed them,
@@ -103,7 +103,7 @@ def _keep_new(path: Path, before: int) -> None:
     """
     with _refusals(path):
         # guard: predecessor-durable
-        KEPT[path] = durable.keep(path, durable.unwritten(path, before, KEPT.get(path, -1)))
+        SYNCED[path] = durable.sync_commits(path, durable.unwritten(path, before, SYNCED.get(path, -1)))
 
 
 @contextmanager

@@ -133,7 +133,7 @@ class DeltaRsMaintenance:
             table.create_checkpoint()
             if (root := local_path(self.location)) is not None:
                 # guard: checkpoint-first
-                durable.keep_checkpoint(root, table.version())
+                durable.sync_checkpoint(root, table.version())
             table.cleanup_metadata()
 
         self._commit(trim)

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from windrow.delta.durable import fsync
 from windrow.delta.locations import local_path
-from windrow.delta.lock import KEPT, commit_lock
+from windrow.delta.lock import SYNCED, commit_lock
 from windrow.delta.logfiles import (
     ASIDE,
     HINT,
@@ -87,12 +87,12 @@ def mend(location: str, role: str) -> SetAside | None:
         return None
     done = None
     try:
-        with commit_lock(location, keep=False), writing(location, role):
+        with commit_lock(location, sync=False), writing(location, role):
             done = _mended(root, location, role)
     except TableUnwritable:
         if torn.first is not None:
             raise  # a checkpoint that is not whole may stay if we may not move it
-    KEPT.clear()
+    SYNCED.clear()
     return done
 
 
@@ -122,10 +122,10 @@ def follow(ledger: str, depot: str) -> SetAside | None:
     """
     if _resting_on_lost(ledger, depot) is None:
         return None
-    with commit_lock(ledger, keep=False), writing(ledger, "ledger"):
+    with commit_lock(ledger, sync=False), writing(ledger, "ledger"):
         first = _resting_on_lost(ledger, depot)
         done = None if first is None else set_aside(ledger, "ledger", first)
-    KEPT.clear()
+    SYNCED.clear()
     return done
 
 

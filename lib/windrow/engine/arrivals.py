@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.errors import DepotChanged, DepotUnreadable, ExpressionError, ShortRead, first_line
+from windrow.errors import DepotUnreadable, ExpressionError, ShortRead, first_line
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.formats.raw.byte_counts import Volume
 from windrow.model import messages as message_columns
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 
 
 TIMES = ("event_time", "received_at")
-GO_ON = (
-    "The version was not read. To skip it and read none of its rows: `windrow run --accept {version}` "
-    '(of a topology, --accept DEPOT:{version}); if a retention job deletes rows, on_depot_delete = "ignore" reads what '
-    "such versions add."
-)
 
 
 class Slice:
@@ -220,14 +215,3 @@ def mapping_of(columns: Mapping[str, str], schema: pa.Schema) -> ColumnMapping |
                 f'Map it: {name} = "timestamp_seconds({name})", timestamp_millis or timestamp_micros.',
             )
     return mapping
-
-
-def refuse_changes(changes: pa.Table) -> None:
-    """Raise DepotChanged if a change feed has rows other than insertions."""
-    # guard: depot-unchanged-rows
-    if changes.num_rows:
-        first = changes[VERSION][0].as_py()
-        raise DepotChanged(
-            f"depot version {first} deletes or updates rows, but a depot may only grow",
-            GO_ON.format(version=first),
-        )

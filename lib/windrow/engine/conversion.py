@@ -18,9 +18,9 @@ from windrow.engine.arrivals import (
     mapping_of,
     messages_of,
     next_versions,
-    refuse_changes,
     version_of,
 )
+from windrow.engine.depot_changes import refuse_changes
 from windrow.engine.depot_rows import RowsSlice, StateChanges, has_states, is_ledger, no_rows_of, rows_of
 from windrow.errors import MessagesError, SettingsError, TableRefused, require
 from windrow.expressions import Mapping as ColumnMapping

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import equal, no_rows, text, where
-from windrow.engine.arrivals import ArrowSlice, refuse_changes, version_of
-from windrow.errors import DepotChanged
+from windrow.engine.arrivals import ArrowSlice, version_of
+from windrow.engine.depot_changes import refuse_changes, refuse_set_back
 from windrow.model import tables
 from windrow.model.commits import FEED_COLUMNS, VERSION
 from windrow.model.messages import SUMMARY
@@ -113,19 +113,6 @@ def _set_back(feed: pa.Table, inserted: pa.ChunkedArray) -> pa.Table:
     microbatches = pc.equal(feed["state"], text("microbatch"))
     back = pc.or_kleene(pc.invert(inserted), pc.equal(feed["kind"], text("rollback")))
     return feed.filter(pc.and_(microbatches, pc.fill_null(back, False)))
-
-
-def refuse_set_back(microbatches: pa.Table) -> None:
-    """Raise DepotChanged if a ledger lost microbatches, or has rolled some back."""
-    # guard: ledger-not-set-back
-    if microbatches.num_rows:
-        first = microbatches[VERSION][0].as_py()
-        raise DepotChanged(
-            f"version {first} of the ledger that is read as a depot takes back earlier microbatches: somebody "
-            "rolled it back or restored it",
-            'The version was not read. Set on_depot_delete = "ignore" to read what it changed like any other change; '
-            f'or begin a new table of states, which has only what changed since: start_from = "version:{first + 1}".',
-        )
 
 
 def version_name(columns: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
 from windrow.delta.log import Table
-from windrow.engine.protocol import Engine, Live, Merged
+from windrow.engine.protocol import CommitCounts, Engine, Live
 from windrow.engine.result import MicrobatchResult
 from windrow.errors import EngineUnavailable
 from windrow.model import tables
@@ -61,7 +61,9 @@ class DryRunEngine:
             self._live = pa.concat_tables([live.rows, live.open.wanted(None)])
         return Live.held(self._live, 0)
 
-    def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+    def commit_result(
+        self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str
+    ) -> CommitCounts | None:
         """Apply the rows to the live rows in memory."""
         rows = processed.rows
         if isinstance(rows, pa.Table):

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from windrow.batching.step import Step
 from windrow.columnar.arrow import from_numpy, text, texts
-from windrow.delta.lock import keep_read
+from windrow.delta.lock import sync_read
 from windrow.delta.log import DeltaRsLog, Table
 from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.delta.mending import follow, mend
@@ -125,7 +125,7 @@ def no_messages(schema: pa.Schema) -> pa.Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class CommitCounts:
     """The row counts that a commit reports."""
 
     updated: int
@@ -186,7 +186,7 @@ class Engine(Protocol):
         """Sync the versions of the depot that are about to be read to the local disk."""
         if self._settings.durable:
             # guard: depot-durable
-            keep_read(self._depot, after, upto)
+            sync_read(self._depot, after, upto)
 
     def _conversion(self) -> tuple[Conversion, Table]:
         """Return how the depot is converted, and the depot. Raises TableMissing."""
@@ -293,9 +293,11 @@ class Engine(Protocol):
         """Run a step over the messages that arrived (None: a tick) and the open batches that it needs."""
 
     def commit_form(self, processed: MicrobatchResult, live: Live) -> str:
-        """Return how `merge` will commit the result, as the history records it."""
+        """Return how `commit_result` will commit the result, as the history records it."""
 
-    def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+    def commit_result(
+        self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str
+    ) -> CommitCounts | None:
         """Commit the result in one transaction, unless the ledger changed since the live rows were read.
 
         `token` is the token that was read with them. `note` becomes the commit's user metadata, which DESCRIBE HISTORY

@@ -16,8 +16,8 @@ from windrow.columnar.compiled import Ints
 from windrow.errors import SettingsError
 from windrow.formats import grammar
 from windrow.formats.automaton import Automaton
-from windrow.formats.cells import EMPTY, OPEN, Cells, Marks
 from windrow.formats.conversion import ENCODING, convert, quoted
+from windrow.formats.csv_columns import EMPTY, OPEN, Cells, Marks
 from windrow.formats.fields import Field, require_unsized
 from windrow.formats.format import Format
 from windrow.formats.framing import DelimitedFraming

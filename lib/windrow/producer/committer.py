@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from windrow.delta.creation import require_kind
 from windrow.delta.locations import absolute
-from windrow.delta.lock import keep_recent
+from windrow.delta.lock import sync_recent
 from windrow.errors import DeliveryTimeout, ProducerFenced, ProducerInUse, WindrowError, first_line
 from windrow.model import chunks
 from windrow.model.durations import SECOND
@@ -68,7 +68,7 @@ class Committer:
         if queue is None or queue.state is not State.OPEN:
             reached, raw = self.recorded(name), self._writer.raw
             if chosen.durable:
-                keep_recent(self.location)
+                sync_recent(self.location)
             ended = raw and reached.mark is not None
             queue = ProducerQueue(name, chosen, reached.sequence, self._bell, ordered=raw, ended=ended)
             with self._bell.lock:

@@ -15,7 +15,7 @@ from deltalake.transaction import Transaction
 
 from windrow.columnar.arrow import plain_type
 from windrow.delta.creation import create_depot
-from windrow.delta.lock import commit_lock, keep_recent
+from windrow.delta.lock import commit_lock, sync_recent
 from windrow.delta.mending import mend
 from windrow.delta.table import UNTRIMMED, Snapshot, history, open_table, reading, writing
 from windrow.errors import NotKept, ProducerFenced, TableRefused
@@ -95,7 +95,7 @@ class DepotWriter:
         if version is None:
             version = self._commit(rows, entry, durable)
         elif durable:
-            keep_recent(self._location)
+            sync_recent(self._location)
         self._commits += 1
         self._acknowledged = version
         self._failed = False

@@ -8,9 +8,9 @@ from __future__ import annotations
 from windrow.model.timestamps import time_text
 from windrow.reading.details import batch, batches, rejection, rejections
 from windrow.reading.distribution import Distribution, distribution
-from windrow.reading.figures import NeededDelay, Status
 from windrow.reading.history import history
-from windrow.reading.overview import status, waiting
+from windrow.reading.status import status, waiting
+from windrow.reading.status_values import NeededDelay, Status
 from windrow.reading.time_range import TimeRange, time_range
 from windrow.reading.trace import Arrival, trace
 

@@ -10,14 +10,14 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
-from windrow.delta.changes import has_feed
+from windrow.delta.row_changes import has_feed
 from windrow.errors import NotFound
 from windrow.model.commits import CHANGE, VERSION
 from windrow.model.messages import DEFAULTS, converted
 from windrow.model.timestamps import time_text
 from windrow.reading import feed
-from windrow.reading.delta import DepotTable, equal
 from windrow.reading.log import earliest_readable
+from windrow.reading.tables import DepotTable, equal
 from windrow.reading.values import records
 
 Row = dict[str, Any]

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pyarrow as pa
 
-from windrow.delta.locations import is_name
+from windrow.delta.locations import is_catalog_name
 from windrow.errors import LedgerRestored, SettingsError, TableMissing, TableRefused
 from windrow.model import tables
 from windrow.model.commits import CHANGE
-from windrow.reading.delta import Ledger, open_ledger, quoted
+from windrow.reading.tables import Ledger, open_ledger, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -215,7 +215,7 @@ def _changes(spark: SparkSession, ledger: str) -> DataFrame:
 
     reader = spark.readStream.format("delta").option("readChangeFeed", "true").option("maxFilesPerTrigger", EVERY_FILE)
     try:
-        changes = reader.table(ledger) if is_name(ledger) else reader.load(ledger)
+        changes = reader.table(ledger) if is_catalog_name(ledger) else reader.load(ledger)
         found = set(changes.columns)
     except AnalysisException as error:
         if error.getCondition() not in NO_TABLE:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from windrow.errors import NotFound
 from windrow.model import durations, tables
 from windrow.model.timestamps import time_text
-from windrow.reading.delta import Ledger, equal, open_ledger, quoted, within
+from windrow.reading.tables import Ledger, equal, open_ledger, quoted, within
 from windrow.reading.values import records
 
 IDLE_TIMEOUT = 10_000_000

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
 from windrow.model import canonical
-from windrow.reading.delta import Ledger, open_ledger, quoted
+from windrow.reading.tables import Ledger, open_ledger, quoted
 
 ROW = pa.schema(
     [

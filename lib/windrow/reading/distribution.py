@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
 from windrow.errors import NotFound
-from windrow.reading.delta import equal, open_ledger, recorded_rules, within
+from windrow.reading.tables import equal, open_ledger, recorded_rules, within
 
 SIZES = ("source", "state", "opened_by", "close_reason", "message_count", "bytes")
 DELAY = pa.schema([("name", pa.string()), ("outcome", pa.string()), ("delay_ms", pa.int64()), ("messages", pa.int64())])

@@ -31,8 +31,8 @@ from windrow.model import tables
 from windrow.model.chunks import REFUSED
 from windrow.model.tables import OF_BATCH
 from windrow.reading.closed import Final, Span, span
-from windrow.reading.delta import Ledger, equal, open_ledger, quoted, within
 from windrow.reading.pivot import Pivot
+from windrow.reading.tables import Ledger, equal, open_ledger, quoted, within
 from windrow.reading.values import finite
 
 Format = Literal["parquet", "csv", "json", "raw"]

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from windrow.columnar.arrow import plain
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
 from windrow.model.messages import COLUMNS
-from windrow.reading.delta import DepotTable, changes_of
+from windrow.reading.tables import DepotTable, changes_of
 
 if TYPE_CHECKING:
     from windrow.expressions import Mapping

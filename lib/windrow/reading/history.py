@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
 from windrow.errors import NotFound
-from windrow.reading.delta import Ledger, open_ledger, within
+from windrow.reading.tables import Ledger, open_ledger, within
 
 HISTORY = """
 SELECT h.microbatch, attempt, kind, messages_read AS messages, accepted, rejected, opened, closed, depot_version,

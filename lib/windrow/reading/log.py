@@ -15,7 +15,7 @@ from windrow.delta.table import history
 from windrow.errors import WindrowError
 from windrow.model import durations, tables
 from windrow.model.commits import changes_rows, rows_added
-from windrow.reading.delta import DepotTable, TableLog
+from windrow.reading.tables import DepotTable, TableLog
 
 PROGRESS_FILES = f"state={tables.PROGRESS}/"
 KEPT = "delta.logRetentionDuration"

@@ -24,7 +24,7 @@ from windrow.errors import OutputRefused, SettingsError, TableMissing, TableRefu
 from windrow.model.payload import name as name_of
 from windrow.model.payload import of_column
 from windrow.model.tables import OF_BATCH, batch_fields
-from windrow.reading.delta import Ledger, recorded_rules
+from windrow.reading.tables import Ledger, recorded_rules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,8 +16,8 @@ from windrow.model.messages import conform, microseconds, schema
 from windrow.model.payload import parse
 from windrow.reading import feed
 from windrow.reading.arrivals import UNREADABLE
-from windrow.reading.delta import DepotTable, depot_table
 from windrow.reading.log import earliest_readable
+from windrow.reading.tables import DepotTable, depot_table
 
 MOST = 1_000_000
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from windrow.errors import NotFound
 from windrow.model import tables
-from windrow.reading.delta import Ledger, equal, open_ledger, within
+from windrow.reading.tables import Ledger, equal, open_ledger, within
 
 MESSAGES = "sum(CASE state WHEN 'rejected' THEN 1 ELSE message_count END)"
 

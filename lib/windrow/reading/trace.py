@@ -16,9 +16,9 @@ from windrow.errors import UsageError
 from windrow.model import tables
 from windrow.model.timestamps import time_text
 from windrow.reading.arrivals import CONTENT, arrivals, not_found
-from windrow.reading.delta import Ledger, Progress, equal, open_depot, open_ledger, quoted
 from windrow.reading.details import nearest_batch
 from windrow.reading.reasons import TIMES, Why, explain
+from windrow.reading.tables import Ledger, Progress, equal, open_depot, open_ledger, quoted
 from windrow.reading.values import records
 
 Outcome = Literal["open", "closed", "rejected", "waiting", "skipped", "lost"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from windrow.model.durations import SECOND, UNITS, span
 from windrow.model.warn import WarnPart
-from windrow.reading.delta import Ledger, recorded_rules
+from windrow.reading.tables import Ledger, recorded_rules
 
 SINCE = """(SELECT coalesce(max(past.microbatch), 0) FROM {batch} AS past
     CROSS JOIN (SELECT rules FROM {batch} WHERE state = 'progress' AND id = 'progress') AS present

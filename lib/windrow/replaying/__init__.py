@@ -19,17 +19,17 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
 from windrow.batching.rules import Rules
-from windrow.delta.locations import is_name
+from windrow.delta.locations import is_catalog_name
 from windrow.engine import open_engine
 from windrow.engine.protocol import Engine
 from windrow.errors import DepotUnreadable, EngineUnavailable, NotFound, SettingsError
-from windrow.reading.delta import Ledger, open_depot, open_ledger, recorded_rules
 from windrow.reading.digests import Digests, Part, Streams, digests
+from windrow.reading.tables import Ledger, open_depot, open_ledger, recorded_rules
 from windrow.replaying.comparison import compare
 from windrow.replaying.legs import Leg, recorded, under
+from windrow.replaying.microbatch_range import Span, find_span
 from windrow.replaying.player import Player, begin
 from windrow.replaying.report import Change, Comparison, Move, Replay, Side
-from windrow.replaying.span import Span, find_span
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def replay(
 def _require(settings: Settings, into: str | None, ticks: str, streams: Streams) -> None:
     if ticks not in ("reuse", "fresh"):
         raise SettingsError(f"ticks = {ticks!r} is not valid", "Use reuse or fresh.")
-    if into is not None and is_name(into):
+    if into is not None and is_catalog_name(into):
         raise SettingsError(f"{into} is the name of a catalog table", f"Use a path, for example ./{into}.")
     if into is not None and streams:
         raise SettingsError(

@@ -14,8 +14,8 @@ from windrow.columnar.arrow import plain
 from windrow.model import canonical
 from windrow.model.floors import Ints
 from windrow.model.messages import COLUMNS
-from windrow.reading.delta import Ledger
 from windrow.reading.digests import BATCHES, Digests, Part
+from windrow.reading.tables import Ledger
 from windrow.reading.values import records
 from windrow.replaying.report import Change, Comparison, Move, What
 

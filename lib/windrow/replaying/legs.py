@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import plain
 from windrow.model.floors import Floors
 from windrow.model.messages import LATEST, microseconds
-from windrow.reading.delta import Ledger
+from windrow.reading.tables import Ledger
 
 HISTORY = "microbatch, kind, depot_version, rules, columns, messages_read, clocks"
 READ_ALIKE = ("rules", "columns", "format")

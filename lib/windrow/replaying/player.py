@@ -20,14 +20,14 @@ from windrow.engine.protocol import Engine
 from windrow.errors import BrokenPromise, DepotChanged, TableRefused
 from windrow.formats.part import FormatPart
 from windrow.model import tables
-from windrow.reading.delta import Ledger
 from windrow.reading.digests import Streams
+from windrow.reading.tables import Ledger
 from windrow.replaying.legs import Leg
-from windrow.replaying.span import Span
+from windrow.replaying.microbatch_range import Span
 from windrow.replaying.ticks import above, first_that_matters, split, ticks_of
 from windrow.runtime.batcher import Batcher, recorded_rules
+from windrow.runtime.ledger_state import Reached, first_rows
 from windrow.runtime.microbatch import Microbatch, Read
-from windrow.runtime.progress import Reached, first_rows
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:

@@ -2,20 +2,12 @@
 
 Microbatch and runner prime, plan, commit, fence and retry; the algorithm decides what happens to the messages. The
 batcher is one algorithm (`windrow.runtime.batcher`), the functions of a topology are another (`windrow.topology`).
-
-A function may append to a depot, or write to another system under the number of the microbatch. So every attempt must
-see the same number, the same rows and the same events, also one that another process makes after the driver was killed.
-The plan is durable before a function sees its messages: one small text beside the ledger. Its name comes
-from the positions in the depots from which the microbatch reads on, so a pause or an option that is recorded between
-two attempts changes nothing. It is deleted once the microbatch is committed.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from hashlib import sha256
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -29,9 +21,10 @@ from windrow.model.results import Kind
 if TYPE_CHECKING:
     from windrow.delta.log import Table
     from windrow.engine.arrivals import Slice
-    from windrow.engine.protocol import Engine, Notes
+    from windrow.engine.protocol import Engine
     from windrow.engine.result import MicrobatchResult
-    from windrow.runtime.progress import LedgerState, Reached
+    from windrow.runtime.ledger_state import LedgerState, Reached
+    from windrow.runtime.saved_plan import SavedPlans
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,53 +87,6 @@ class Plan:
         return self.kind == "flush"
 
 
-Positions = Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """What all attempts have in common: the number, the wall time in microseconds, and the versions to read up to.
-
-    `events` are those that a replay repeats; None: those that are due at this time fire. The number 0 is the next one.
-    A microbatch that `accepts` a version reads nothing.
-    """
-
-    microbatch: int
-    now: int
-    upto: Positions
-    events: list[str] | None = None
-    accepts: bool = False
-
-
-class Plans:
-    """The plans of a ledger, by the positions in its depots; `notes` keeps them."""
-
-    def __init__(self, notes: Notes) -> None:
-        """Read nothing yet."""
-        self._notes = notes
-
-    def recorded(self, positions: Positions) -> Planned | None:
-        """Return the plan of an earlier attempt, None if there was none."""
-        text = self._notes.read(_name(positions))
-        return None if text is None else Planned(**json.loads(text))
-
-    def record(self, positions: Positions, wanted: Planned) -> Planned:
-        """Record a plan, and return the one that stands: that of an earlier attempt, if there was one."""
-        if (planned := self.recorded(positions)) is None:
-            self._notes.write(_name(positions), json.dumps(asdict(wanted), sort_keys=True))
-            planned = self.recorded(positions)
-        # guard: first-plan-stands
-        return wanted if planned is None else planned
-
-    def forget(self, positions: Positions) -> None:
-        """Delete the plan of a microbatch that was committed."""
-        self._notes.delete(_name(positions))
-
-
-def _name(positions: Positions) -> str:
-    return f"plan-{sha256(json.dumps(dict(positions), sort_keys=True).encode()).hexdigest()[:32]}.json"
-
-
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options recorded in a ledger, which override the settings; None means not set. Durations are in microseconds.
@@ -164,8 +110,8 @@ class Algorithm(Protocol):
         """Return the settings of the algorithm, as the history records them."""
 
     @property
-    def plans(self) -> Plans | None:
-        """Return where plans are kept, so that all attempts read the same; None if that does not matter."""
+    def saved_plans(self) -> SavedPlans | None:
+        """Return where plans are saved, so that all attempts read the same; None if that does not matter."""
         return None
 
     def schema(self, depots: Sequence[Table]) -> pa.Schema:

@@ -23,9 +23,9 @@ from windrow.model.results import Committed
 from windrow.operate import Observer, Run, chosen, observed
 from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.batcher import Batcher
+from windrow.runtime.ledger_state import prime
 from windrow.runtime.maintenance import BackgroundMaintenance
 from windrow.runtime.opening import DepotReader, require_depot
-from windrow.runtime.progress import prime
 from windrow.runtime.runner import Runner, Summary
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings

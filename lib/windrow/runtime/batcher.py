@@ -17,7 +17,7 @@ from windrow.model.floors import Floors
 from windrow.model.payload import name
 from windrow.model.tables import DAMAGED
 from windrow.runtime.algorithm import Algorithm, Plan
-from windrow.runtime.progress import LedgerState
+from windrow.runtime.ledger_state import LedgerState
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from windrow.model.durations import SECOND, UNITS, microseconds
 from windrow.model.results import ROLES, Maintained, Role
 from windrow.model.timestamps import time_text
 from windrow.operate import Observers
-from windrow.runtime.progress import progress_row
+from windrow.runtime.ledger_state import progress_row
 from windrow.settings.settings import Settings
 
 HEADSTART = 3_600_000_000  # microseconds

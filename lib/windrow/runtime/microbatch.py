@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import whole
 from windrow.engine.arrivals import Arrived, require_whole
-from windrow.engine.protocol import Engine, Merged
+from windrow.engine.protocol import CommitCounts, Engine
 from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import PhaseTimeout, require
 from windrow.model import tables
@@ -36,9 +36,10 @@ from windrow.model.commits import Commit
 from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.messages import times
 from windrow.model.results import Committed, Kind
-from windrow.runtime.algorithm import Algorithm, DepotPlan, Plan, Planned
+from windrow.runtime.algorithm import Algorithm, DepotPlan, Plan
+from windrow.runtime.ledger_state import LedgerState, Reached, Sources, control_rows, prime
 from windrow.runtime.phase_timeout import limited
-from windrow.runtime.progress import LedgerState, Reached, Sources, control_rows, prime
+from windrow.runtime.saved_plan import SavedPlan
 from windrow.version import VERSION
 
 KEEPS_RULES = ("pause", "resume", "accept", "rollback", "option")
@@ -66,29 +67,29 @@ class Microbatch:
     ) -> None:
         """Read the live rows with `engine`; `depots` are the names of a topology's depots."""
         self._engine, self._algorithm, self._clock, self.attempt = engine, algorithm, clock, attempt
-        self._begun = clock.elapsed()
+        self._phase_began = clock.elapsed()
         self._phases: dict[str, float] = {}
         self.started_at = clock.now()
         self.primed: LedgerState = prime(engine, depots)
         self._timeout = algorithm.options(self.primed).phase_timeout
-        self._phase("prime_ms")
+        self._end_phase("prime_ms")
 
-    def begin(self) -> None:
-        """Begin now: what was read of the depots since prime is not ahead of the clock."""
+    def restart_clock(self) -> None:
+        """Set `started_at` to now: messages that arrived since prime must not count as ahead of the clock."""
         self.started_at = self._clock.now()
 
     def run_messages(
         self,
         read: Mapping[str | None, Read],
         latest: int,
-        planned: Planned | None = None,
+        planned: SavedPlan | None = None,
         passed: Mapping[str | None, Reached] | None = None,
     ) -> Committed:
         """Process what was read of the depots; messages that are stamped after `latest` are ahead of the clock.
 
         `planned` is what all attempts of a topology have in common, `passed` the positions in depots that had no rows.
         """
-        self._begun = self._clock.elapsed()
+        self._phase_began = self._clock.elapsed()
         depots = {name: self._taken(name, one, latest) for name, one in read.items()}
         plan = self._plan("data", depots, latest, planned)
         processed = self._process(plan)
@@ -112,22 +113,20 @@ class Microbatch:
         reached = replace(known.reached, depot_version=version, commit_fingerprint=read.fingerprints.get(version))
         return DepotPlan(reached, FloorsByVersion.plan(summary, known.sources.floors), arrived, summary)
 
-    def run_tick(self, floors: Floors, kind: Kind = "tick", planned: Planned | None = None) -> Committed:
+    def run_tick(self, floors: Floors, kind: Kind = "tick", planned: SavedPlan | None = None) -> Committed:
         """Raise floors without messages, which closes overdue batches; a `flush` closes all open batches.
 
         In a topology, which has no floors to raise, a tick fires events.
         """
-        self._begun = self._clock.elapsed()
-        after = self._raised(floors)
-        plan = self._plan(kind, after, planned=planned)
+        self._phase_began = self._clock.elapsed()
+        depots = self._raised(floors)
+        plan = self._plan(kind, depots, planned=planned)
         processed = self._process(plan)
-        ticked = {
-            name: self.primed.depots[name].sources.ticked(
-                one.floors.after.raised(processed.cuts.source, processed.cuts.floor)
-            )
-            for name, one in after.items()
-        }
-        return self._commit(plan, processed, ticked)
+        moved = {}
+        for name, depot in depots.items():
+            after = depot.floors.after.raised(processed.cuts.source, processed.cuts.floor)
+            moved[name] = self.primed.depots[name].sources.ticked(after)
+        return self._commit(plan, processed, moved)
 
     def _raised(self, floors: Floors) -> dict[str | None, DepotPlan]:
         """Return the depot of a batcher with raised floors; nothing in a topology."""
@@ -141,9 +140,9 @@ class Microbatch:
         """Skip a version of a depot: read none of its rows."""
         known = self.primed.depots[depot].reached
         reached = replace(known, depot_version=commit.version, commit_fingerprint=commit.fingerprint)
-        return self.run_alone("accept", reached={depot: reached})
+        return self.run_without_messages("accept", reached={depot: reached})
 
-    def run_alone(
+    def run_without_messages(
         self, kind: Kind, processed: MicrobatchResult | None = None, reached: Mapping[Any, Reached] | None = None
     ) -> Committed:
         """Commit rows that do not come from messages, or none; `reached` moves the positions in depots.
@@ -151,11 +150,11 @@ class Microbatch:
         A pause or resume changes nothing else, but fences a microbatch in progress. The recorded rules stay in force,
         because new rules must come with the floors that belong to them.
         """
-        self._begun = self._clock.elapsed()
+        self._phase_began = self._clock.elapsed()
         depots = self._raised(Floors.empty())
         depots |= {name: DepotPlan(at, FloorsByVersion.none(Floors.empty())) for name, at in (reached or {}).items()}
         plan = self._plan(kind, depots)
-        self._phase("process_ms")
+        self._end_phase("process_ms")
         return self._commit(plan, processed or MicrobatchResult.nothing(self.primed.progress.schema), {})
 
     def _plan(
@@ -163,18 +162,18 @@ class Microbatch:
         kind: Kind,
         depots: Mapping[str | None, DepotPlan],
         latest: int = UNKNOWN,
-        planned: Planned | None = None,
+        planned: SavedPlan | None = None,
     ) -> Plan:
-        common = planned or Planned(self.primed.microbatch + 1, self.started_at, {})
+        common = planned or SavedPlan(self.primed.microbatch + 1, self.started_at, {})
         id_, events = common.microbatch, common.events
         plan = Plan(kind, self.primed, self._engine, self.attempt, common.now, depots, latest, id_, events)
-        self._phase("plan_ms")
+        self._end_phase("plan_ms")
         return plan
 
     def _process(self, plan: Plan) -> MicrobatchResult:
         with limited(self._timeout, self._engine.session_at_work):
             processed = self._algorithm.process(plan)
-        self._phase("process_ms")
+        self._end_phase("process_ms")
         return processed
 
     def _commit(
@@ -205,11 +204,13 @@ class Microbatch:
         control = control_rows(self.primed, moved, processed.open, advanced, reached)
         history = self._history(plan, processed, done, moved, token)
         rows = pa.concat_tables([control, history])
-        merged = self._engine.merge(processed, rows, self.primed.fence, self.primed.token, _commit_note(done, token))
+        merged = self._engine.commit_result(
+            processed, rows, self.primed.fence, self.primed.token, _commit_note(done, token)
+        )
         if merged is not None:
             # guard: expected-counts
             _require_expected(merged, processed.counts, rows, self.primed)
-        self._phase("commit_ms")
+        self._end_phase("commit_ms")
         return replace(done, lag_ms=_lag(plan, self._clock.now()), commit_ms=self._phases["commit_ms"])
 
     def _done(self, plan: Plan, processed: MicrobatchResult) -> Committed:
@@ -275,11 +276,11 @@ class Microbatch:
             rows.append(tables.rows(schema, {**common, **own, **counted, "id": id_}, 1))
         return pa.concat_tables(rows)
 
-    def _phase(self, name: str) -> None:
-        """Record how long the phase that ends here took. Raises PhaseTimeout unless the commit was made."""
+    def _end_phase(self, name: str) -> None:
+        """End a phase, and record how long it took. Raises PhaseTimeout unless the commit was made."""
         now = self._clock.elapsed()
-        took = self._phases[name] = round((now - self._begun) * 1_000, 3)
-        self._begun = now
+        took = self._phases[name] = round((now - self._phase_began) * 1_000, 3)
+        self._phase_began = now
         if self._timeout is not None and name != "commit_ms" and took * 1_000 > self._timeout:
             phase = name.removesuffix("_ms")
             raise PhaseTimeout(f"{phase} took {took:,.0f} ms", "Raise the option phase_timeout, or lower max_messages.")
@@ -298,7 +299,7 @@ def _lag(plan: Plan, now: int) -> float | None:
     return None if newest is None else max(0, now - newest) / 1_000
 
 
-def _require_expected(merged: Merged, counts: Counts, rows: pa.Table, primed: LedgerState) -> None:
+def _require_expected(merged: CommitCounts, counts: Counts, rows: pa.Table, primed: LedgerState) -> None:
     """Compare the row counts that the commit reports with the expected ones; `rows` are control rows and history."""
     replaced = pc.is_in(rows["id"], primed.fence.rows["id"].combine_chunks())
     known = counts.known + int(pc.sum(replaced).as_py() or 0)
@@ -320,7 +321,7 @@ def _of_depot(name: str | None, plan: DepotPlan, moved: Sources, flush: bool) ->
         "messages_read": plan.messages,
         "versions": _one_list(_per_version(plan.summary), tables.VERSIONS),
         "clocks": _one_list(_clocks(moved, plan.floors.after if flush else None), tables.CLOCKS),
-        **{f"bytes_{name}": getattr(volume, name) for name in counted},
+        **{f"bytes_{count}": getattr(volume, count) for count in counted},
     }
 
 
@@ -349,6 +350,6 @@ def _clocks(moved: Sources, flushed_at: Floors | None) -> pa.Table:
 
 def _one_list(elements: pa.Table, type_: pa.DataType) -> pa.Array:
     """Return the rows of a table as one list."""
-    struct = elements.to_struct_array()
-    whole = pa.concat_arrays(struct.chunks) if struct.num_chunks else pa.array([], struct.type)
-    return pa.ListArray.from_arrays(pa.array([0, len(whole)], pa.int32()), whole).cast(type_)
+    chunked = elements.to_struct_array()
+    structs = pa.concat_arrays(chunked.chunks) if chunked.num_chunks else pa.array([], chunked.type)
+    return pa.ListArray.from_arrays(pa.array([0, len(structs)], pa.int32()), structs).cast(type_)

@@ -16,7 +16,7 @@ from windrow.errors import DepotChanged, LedgerMoved, OtherDepot, StartFromChang
 from windrow.model.commits import is_other
 from windrow.model.open_batches import OpenBatches
 from windrow.runtime.algorithm import Algorithm
-from windrow.runtime.progress import LedgerState, Reached, control_rows, first_rows, prime
+from windrow.runtime.ledger_state import LedgerState, Reached, control_rows, first_rows, prime
 from windrow.settings.settings import Settings
 from windrow.settings.start_from import Start
 
@@ -92,7 +92,7 @@ def _move_starts(engine: Engine, primed: LedgerState, starts: Mapping[str | None
     note = {"start_from": {name or "depot": at.start_from for name, at in starts.items()}}
     # guard: depot-added-again
     with suppress(LedgerMoved):
-        engine.merge(nothing, control, primed.fence, primed.token, json.dumps(note))
+        engine.commit_result(nothing, control, primed.fence, primed.token, json.dumps(note))
 
 
 def require_depot(engine: Engine, reached: Reached, settings: Settings) -> Table:
@@ -131,25 +131,3 @@ def require_listed(listed: Listed, reached: Reached, settings: Settings) -> None
             "The depot was restored and has grown since. Bring its versions back, or begin a new ledger (--ledger): "
             "the commits that took their numbers are not read.",
         )
-
-
-@dataclass(slots=True)
-class DepotCursor:
-    """How far a run has read a depot, its version at the last look (`latest`), and what that look found.
-
-    No more was found up to the version `covered`. `ahead` is the version after which the run looked, and the time of
-    the messages that follow (microseconds).
-    """
-
-    reader: DepotReader
-    known: Reached
-    latest: int = -1
-    covered: int = -1
-    ahead: tuple[int, int] | None = None
-
-    def behind(self) -> bool:
-        """Tell whether the depot has versions that were not read yet. Raises the errors of `require_depot`."""
-        # guard: same-depot-each-round
-        depot = require_depot(self.reader.engine, self.known, self.reader.settings)
-        self.latest = depot.version
-        return depot.version > max(self.known.depot_version, self.covered)

@@ -27,8 +27,8 @@ from windrow.delta.table import FAULTS, missing, writing
 from windrow.engine.embedded.engine import EmbeddedEngine, embedded_schema
 from windrow.errors import DepotChanged, EngineUnavailable, OtherDepot
 from windrow.model import tables
+from windrow.runtime.ledger_state import Reached
 from windrow.runtime.opening import require_depot
-from windrow.runtime.progress import Reached
 from windrow.settings.settings import Settings
 
 OS_ERROR = re.compile(r"os error (\d+)")
@@ -66,7 +66,7 @@ def recover(
         )
     if not (versions := logfiles.versions(logfiles.names(root / logfiles.LOG))):
         raise missing(settings.ledger, "ledger")
-    with commit_lock(settings.ledger, keep=False), writing(settings.ledger, "ledger"):
+    with commit_lock(settings.ledger, sync=False), writing(settings.ledger, "ledger"):
         usable = None
         for version in reversed(versions):
             progress(version)

@@ -1,7 +1,15 @@
 """The run loop: one microbatch after another, ticks at the end of the log, retries with backoff.
 
-The runner reads the depots of a ledger in turn, each through its `DepotReader`. Between two microbatches it keeps only
-the number of failed attempts; everything else is read from the ledger, so the runner may die at any point.
+A round does this:
+
+1. prime, and commit the settings if they differ from those that the ledger has recorded;
+2. while a depot has unread versions: read them, cut them into slices, and run a microbatch for each slice;
+3. at the ends of all depots, an idle tick closes the batches that are overdue;
+4. maintain the tables.
+
+Between two microbatches the runner keeps only the number of failed attempts; everything else is read from the ledger,
+so the runner may die at any point. `LedgerMoved` says that another driver was faster: the runner primes again. Other
+errors count as failed attempts.
 """
 
 from __future__ import annotations
@@ -10,41 +18,45 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from windrow.engine.arrivals import GO_ON, Arrivals
+from windrow.engine.arrivals import Arrivals
+from windrow.engine.depot_changes import commit_to_accept, refuse_restored
 from windrow.engine.result import MicrobatchResult
 from windrow.errors import (
-    DepotChanged,
     LedgerBehind,
     LedgerMoved,
     MicrobatchFailed,
-    NotFound,
     Paused,
     TableUnwritable,
     UsageError,
     WindrowError,
     first_line,
 )
-from windrow.model import clock
 from windrow.model.clock import Clock
-from windrow.model.commits import Commit
-from windrow.model.floors import Floors, FloorsByVersion
+from windrow.model.floors import Floors
 from windrow.model.results import Committed, Kind, Maintained, committed_in
-from windrow.runtime.algorithm import Algorithm, Planned
+from windrow.runtime.algorithm import Algorithm
+from windrow.runtime.depot_cursor import DepotCursor, next_in_step
+from windrow.runtime.ledger_state import LedgerState, Reached
 from windrow.runtime.microbatch import Microbatch, Read
-from windrow.runtime.opening import DepotCursor, DepotReader, open_ledger, require_listed
-from windrow.runtime.progress import LedgerState, Reached
+from windrow.runtime.opening import DepotReader, open_ledger, require_listed
+from windrow.runtime.saved_plan import SavedPlan
 from windrow.settings.settings import Settings
 
 FIRST_BACKOFF = 500_000
 LONGEST_BACKOFF = 30_000_000
-FAR = np.iinfo(np.int64).max
-NOWHERE = "", -1  # no token and version of a ledger
-Found: TypeAlias = tuple[DepotCursor, Arrivals]
-Alone: TypeAlias = tuple[MicrobatchResult, Mapping[str, Reached]]
+UNLIMITED = np.iinfo(np.int64).max  # messages
+Change: TypeAlias = tuple[MicrobatchResult, Mapping[str, Reached]]  # rows to commit, and the positions that move
+
+
+class Found(NamedTuple):
+    """What arrived in a depot."""
+
+    cursor: DepotCursor
+    arrivals: Arrivals
 
 
 @dataclass(slots=True)
@@ -82,17 +94,19 @@ class Runner:
 
         With `in_step`, no depot is read beyond the time that all others have reached.
         """
-        self.algorithm, self._settings, self._clock = algorithm, settings, clock
+        self.algorithm, self._settings, self._clock, self._in_step = algorithm, settings, clock, in_step
         self._report, self._retrying, self._maintain = report, retrying, maintain
-        self._attempt, self._in_step = 1, in_step
-        self._primed_at = self._refused_at = NOWHERE
-        self._primed: Microbatch | None = None  # by `_follow_rules`, and not used yet
-        self._handled = 0  # reads that found something
         self.summary = Summary(readers[0].engine.name)
+        self._attempt = 1
+        self._handled = 0  # reads that found something
+        self._primed: Microbatch | None = None  # by `_begin_round`, and not used yet
+        # Token and table version of the ledger: at the last prime, and where it last refused a commit.
+        self._primed_at: tuple[str, int] | None = None
+        self._refused_at: tuple[str, int] | None = None
         primed = open_ledger(readers, algorithm, clock.now())
         self._cursors = [DepotCursor(reader, primed.depots[reader.name].reached) for reader in readers]
         self._number, self._options = primed.microbatch, algorithm.options(primed)
-        self._plans = algorithm.plans  # beside the table, which is there now
+        self._saved_plans = algorithm.saved_plans  # beside the table, which is there now
 
     def once(self) -> Summary:
         """Read the depots to their ends, then close overdue batches; stop between microbatches if the clock says so.
@@ -115,15 +129,15 @@ class Runner:
 
     def _round(self, between: Callable[[], None]) -> Summary:
         """Read all depots to their ends and tick; call `between` after each read, because a depot may never end."""
-        self._persist(self._follow_rules)
+        self._with_retries(self._begin_round)
         if self.summary.paused:
             return self.summary
         while not self._stopped() and (cursors := self._next()):
-            self._persist(partial(self._read, cursors))
+            self._with_retries(partial(self._read, cursors))
             between()
         if not self._stopped() and self._settings.idle_timeout is not None:
             with suppress(Paused):
-                self._persist(self._tick_idle)
+                self._with_retries(self._tick_idle)
         between()
         return self.summary
 
@@ -145,27 +159,27 @@ class Runner:
                 f"Write --accept DEPOT:{version} with one of {', '.join(known)}." if known else "Give the version only."
             )
             raise UsageError("--accept must name one depot", hint)
-        self._persist(partial(self._accept, named[0], version))
+        self._with_retries(partial(self._accept, named[0], version))
 
     def _accept(self, cursor: DepotCursor, version: int) -> None:
-        while not self._clock.wait(0):
+        while not self._stop_requested():
             for one in self._cursors:
-                one.behind()
+                one.look()
             before = self._unpaused("acceptance of a version").primed
             if before.depots[cursor.reader.name].reached.depot_version >= version:
                 return
-            commit = _changed_commit(cursor, version)
+            commit = commit_to_accept(cursor.reader.engine, version)
             cursor.latest = version - 1
-            planned = self._planned()
+            planned = self._saved_plan()
             self._read([one for one in self._cursors if one is cursor or (planned and one.reader.name in planned.upto)])
             microbatch = self._unpaused("acceptance of a version")
             # guard: accepted-after-the-rest
-            if microbatch.primed.token == before.token and not self._clock.wait(0):
-                if self._planned():  # it may read rows before this version
+            if microbatch.primed.token == before.token and not self._stop_requested():
+                if self._saved_plan():  # it may read rows before this version
                     raise UsageError("an attempt at a microbatch is not finished", "Run without --accept first.")
                 self._record(microbatch.run_accept(commit, cursor.reader.name))
 
-    def run_planned(self, planned: Planned) -> bool:
+    def run_saved_plan(self, planned: SavedPlan) -> bool:
         """Run the one microbatch that was planned; return False if it cannot be run.
 
         It accepts a version, or reads exactly the planned versions; without any it fires the planned events.
@@ -174,166 +188,142 @@ class Runner:
             [(depot, version)] = planned.upto.items()
             self.accept(version, depot)
             return True
-        self._persist(self._follow_rules)
+        self._with_retries(self._begin_round)
         planned = planned if planned.microbatch else replace(planned, microbatch=self._number + 1)
-        if self._plans is None or self._plans.record(self._positions(), planned) != planned:
+        if self._saved_plans is None or self._saved_plans.record(self._positions(), planned) != planned:
             return False
         before, self._in_step = len(self.summary.microbatches), True
         if planned.upto:
-            self._persist(lambda: self._read(self._next()))
+            self._with_retries(lambda: self._read(self._next()))
         else:
-            self._persist(self._tick_idle)
+            self._with_retries(self._tick_idle)
         return len(self.summary.microbatches) == before + 1
 
     def tick(self, to: int | None = None) -> Summary:
         """Close the batches that are overdue now (an idle tick), or raise all floors to `to` (microseconds)."""
-        return self._persist(self._tick_idle if to is None else partial(self._tick_to, to))
+        return self._with_retries(self._tick_idle if to is None else partial(self._tick_to, to))
 
     def flush(self) -> Summary:
         """Close all open batches, each source at the later of its floor and its idle clock."""
-        return self._persist(self._flush)
+        return self._with_retries(self._flush)
 
     def pause(self) -> Summary:
         """Pause the ledger until `resume`; a microbatch in progress in another process is fenced."""
-        return self._persist(partial(self._set_paused, True))
+        return self._with_retries(partial(self._set_paused, True))
 
     def resume(self) -> Summary:
         """End a pause: microbatches may run again."""
-        return self._persist(partial(self._set_paused, False))
+        return self._with_retries(partial(self._set_paused, False))
 
-    def alone(self, kind: Kind, work: Callable[[LedgerState, list[DepotReader]], Alone]) -> Summary:
-        """Commit the result of `work` as a separate microbatch, whether the ledger is paused or not.
+    def commit_change(self, kind: Kind, work: Callable[[LedgerState, list[DepotReader]], Change]) -> Summary:
+        """Commit the result of `work` as a microbatch without messages, whether the ledger is paused or not.
 
         `work` also returns the positions to which it moves in depots.
         """
-        return self._persist(partial(self._alone, kind, work))
+        return self._with_retries(partial(self._commit_change, kind, work))
 
-    def _alone(self, kind: Kind, work: Callable[[LedgerState, list[DepotReader]], Alone]) -> None:
+    def _commit_change(self, kind: Kind, work: Callable[[LedgerState, list[DepotReader]], Change]) -> None:
         microbatch = self._microbatch()
         processed, reached = work(microbatch.primed, [cursor.reader for cursor in self._cursors])
-        self._record(microbatch.run_alone(kind, processed, reached))
+        self._record(microbatch.run_without_messages(kind, processed, reached))
         self._microbatch()
         for cursor in self._cursors:
-            cursor.covered = -1
+            cursor.search_again()
 
     def _set_paused(self, paused: bool) -> None:
         microbatch = self._microbatch()
         if microbatch.primed.paused != paused:
-            self._record(microbatch.run_alone("pause" if paused else "resume"))
+            self._record(microbatch.run_without_messages("pause" if paused else "resume"))
         self.summary.paused = paused
 
     def _unpaused(self, wanted: str) -> Microbatch:
-        """Return a primed microbatch, after recording changed settings of the algorithm. Raises Paused."""
-        microbatch = self._primed_microbatch()
-        # guard: paused-takes-no-tick
-        if microbatch.primed.paused:
-            raise Paused(f"the ledger is paused, so there can be no {wanted}", "Run `windrow resume` first.")
-        # guard: tick-follows-rules
-        return self._unpaused(wanted) if self._followed(microbatch) else microbatch
+        """Return a primed microbatch, after committing changed settings of the algorithm. Raises Paused."""
+        while True:
+            microbatch = self._primed_microbatch()
+            # guard: paused-takes-no-tick
+            if microbatch.primed.paused:
+                raise Paused(f"the ledger is paused, so there can be no {wanted}", "Run `windrow resume` first.")
+            # guard: tick-follows-rules
+            if not self._commit_changed_settings(microbatch):
+                return microbatch
 
-    def __getstate__(self) -> dict[str, object]:
-        """Drop what belongs to this process: on Spark Connect a copy in another process handles the arrivals."""
-        own = {"_report": _silent, "_retrying": _silent, "_maintain": tuple, "summary": Summary(self.summary.engine)}
-        return self.__dict__ | own | {"_primed": None}
+    def _stop_requested(self) -> bool:
+        return self._clock.wait(0)
 
     def _stopped(self) -> bool:
-        return self.summary.paused or self._clock.wait(0)
+        return self.summary.paused or self._stop_requested()
 
     def _next(self) -> list[DepotCursor]:
         """Return the depots to read next, none if all are read to their ends."""
-        behind = [cursor for cursor in self._cursors if cursor.behind()]
-        if planned := self._planned():
-            return [cursor for cursor in self._cursors if cursor.reader.name in planned.upto]
-        behind.sort(key=lambda cursor: cursor.reader.priority)
-        if not (self._in_step and behind):
-            return behind
-        ahead = {id(cursor): self._time_ahead(cursor) for cursor in behind}
-        behind = [cursor for cursor in behind if cursor.behind()]  # without depots whose new versions have no rows
-        if not behind:
-            return []
-        first = min(behind, key=lambda cursor: ahead[id(cursor)])
-        idle = [self._idle_time(cursor) for cursor in self._cursors if cursor not in behind]
-        return [first] if ahead[id(first)] <= min(idle, default=FAR) else []
+        for cursor in self._cursors:
+            cursor.look()
+        if saved := self._saved_plan():
+            return [cursor for cursor in self._cursors if cursor.reader.name in saved.upto]
+        if self._in_step:
+            following = next_in_step(self._cursors, self._microbatch, self._settings.max_clock_skew)
+            return [following] if following else []
+        unread = [cursor for cursor in self._cursors if cursor.has_unread]
+        return sorted(unread, key=lambda cursor: cursor.reader.priority)
 
     def _positions(self) -> dict[str, int]:
-        return {str(cursor.reader.name): cursor.known.depot_version for cursor in self._cursors}
+        return {str(cursor.reader.name): cursor.reached.depot_version for cursor in self._cursors}
 
-    def _planned(self) -> Planned | None:
+    def _saved_plan(self) -> SavedPlan | None:
         """Return what an earlier attempt at the next microbatch planned, None if there was none."""
-        return None if self._plans is None else self._plans.recorded(self._positions())
+        return None if self._saved_plans is None else self._saved_plans.recorded(self._positions())
 
-    def _plan(self, microbatch: Microbatch, upto: Mapping[str, int]) -> Planned | None:
+    def _save_plan(self, microbatch: Microbatch, upto: Mapping[str, int]) -> SavedPlan | None:
         """Return the plan that stands for a microbatch, None in a batcher, whose attempts may differ."""
-        if self._plans is None:
+        if self._saved_plans is None:
             return None
-        return self._plans.record(self._positions(), Planned(self._number + 1, microbatch.started_at, upto))
-
-    def _time_ahead(self, cursor: DepotCursor) -> int:
-        """Return the greatest clock after a depot's next version (microseconds), UNKNOWN if it moves no clock."""
-        known, engine = cursor.known.depot_version, cursor.reader.engine
-        if cursor.ahead is None or cursor.ahead[0] != known:
-            cursor.ahead, cursor.covered = None, engine.depot().version
-            engine.read(known, cursor.covered, partial(self._note_time_ahead, cursor))
-        return cursor.ahead[1] if cursor.ahead else clock.UNKNOWN
-
-    def _note_time_ahead(self, cursor: DepotCursor, arrivals: Arrivals) -> None:
-        known = cursor.known.depot_version
-        arrived = arrivals.after(known, 1)
-        if arrived is None:
-            return
-        cursor.covered = -1
-        microbatch = self._microbatch()
-        latest = microbatch.started_at + self._settings.max_clock_skew
-        state = microbatch.primed.depots[cursor.reader.name]
-        summary = arrived.parse(state.partial).summarise(latest)
-        after = FloorsByVersion.plan(summary, state.sources.floors).after
-        moved = summary["source"].drop_null().combine_chunks().unique()
-        cursor.ahead = (known, int(np.max(after.of(moved), initial=clock.UNKNOWN)))
-
-    def _idle_time(self, cursor: DepotCursor) -> int:
-        """Return the least idle clock of a depot that is read to its end (microseconds), FAR if it has none."""
-        microbatch = self._microbatch()
-        idle = microbatch.primed.depots[cursor.reader.name].sources.idle(microbatch.started_at)
-        return int(np.min(idle.floor, initial=FAR))
+        return self._saved_plans.record(self._positions(), SavedPlan(self._number + 1, microbatch.started_at, upto))
 
     def _read(self, cursors: Sequence[DepotCursor], found: Sequence[Found] = ()) -> None:
-        """Read what the depots added, one inside the other, and process what was `found` in all of them together."""
+        """Read what the depots added, and process what was `found` in all of them together.
+
+        An engine hands over what arrived only inside a callback. So depots are read nested: the callback of the first
+        one reads the second, and the innermost processes all. A depot without news calls nothing back; then the next
+        one is read directly.
+        """
         if not cursors:
             if found:
                 self._process(found)
             return
         cursor, *others = cursors
         upto, before = cursor.latest, self._handled
-        handle = partial(self._handle, cursor, others, found)
-        if upto > cursor.known.depot_version:
-            try:
-                elsewhere = cursor.reader.engine.read(cursor.known.depot_version, upto, handle)
-            except LedgerBehind:
-                # guard: back-seen-elsewhere
-                self._microbatch()  # where another process found it, this one has yet to learn where it stands
-                raise
-            if elsewhere is not None:
-                for committed in committed_in(elsewhere):
-                    self._record(committed)
-                self._microbatch()  # learns whether the ledger was paused meanwhile
+        if upto > cursor.reached.depot_version:
+            self._read_one(cursor, partial(self._handle, cursor, others, found))
         if self._handled == before and (others or found):
             self._read(others, found)
         # guard: cut-short-is-read-again
         if not (self._stopped() or self._in_step):
-            cursor.covered = upto
+            cursor.searched_to = upto
+
+    def _read_one(self, cursor: DepotCursor, handle: Callable[[Arrivals], None]) -> None:
+        """Read a depot to the version of the last look."""
+        try:
+            history = cursor.reader.engine.read(cursor.reached.depot_version, cursor.latest, handle)
+        except LedgerBehind:
+            # guard: back-seen-elsewhere
+            self._microbatch()  # where another process found it, this one has yet to learn where it stands
+            raise
+        if history is not None:  # on Spark Connect the callback ran in another process
+            for committed in committed_in(history):
+                self._record(committed)
+            self._microbatch()  # learns whether the ledger was paused meanwhile
 
     def _handle(
         self, cursor: DepotCursor, others: Sequence[DepotCursor], found: Sequence[Found], arrivals: Arrivals
     ) -> None:
         """Read the other depots beside what arrived in one of them."""
         self._handled += 1
-        self._read(others, [*found, (cursor, arrivals)])
+        self._read(others, [*found, Found(cursor, arrivals)])
 
     def _process(self, found: Sequence[Found]) -> None:
         """Run one microbatch for each slice of the arrivals, each from the state in the ledger."""
         # guard: stop-between-microbatches
-        while not self._clock.wait(0):
-            known = [cursor.known.depot_version for cursor, _ in found]
+        while not self._stop_requested():
+            known = [cursor.reached.depot_version for cursor, _ in found]
             slices = self._slices(found)
             if not slices:
                 return
@@ -343,15 +333,15 @@ class Runner:
                 return
             _require_no_gap(found)
             # guard: filtered-by-version
-            if [cursor.known.depot_version for cursor, _ in found] != known:
+            if [cursor.reached.depot_version for cursor, _ in found] != known:
                 continue
             try:
                 # guard: microbatch-follows-rules
-                if self._followed(microbatch):
+                if self._commit_changed_settings(microbatch):
                     continue
                 for cursor, arrivals in found:
                     # guard: listed-of-known-depot
-                    require_listed(arrivals.listed, cursor.known, cursor.reader.settings)
+                    require_listed(arrivals.listed, cursor.reached, cursor.reader.settings)
                 _refuse_restored(found, slices)
                 if not self._run(microbatch, slices, found) or self._in_step:
                     return
@@ -365,23 +355,23 @@ class Runner:
         """
         latest, positions = microbatch.started_at + self._settings.max_clock_skew, self._positions()
         upto = {str(name): max(read.arrived.expected) for name, read in slices.items()}
-        planned, passed = self._plan(microbatch, upto), _passed(found, slices)
+        planned, passed = self._save_plan(microbatch, upto), _passed(found, slices)
         if planned is not None and planned.upto != upto:
             slices, passed = self._slices(found, planned), {}
             if planned.upto.keys() != slices.keys():
                 return False
         self._record(microbatch.run_messages(slices, latest, planned, passed))
-        if self._plans is not None:
-            self._plans.forget(positions)
+        if self._saved_plans is not None:
+            self._saved_plans.forget(positions)
         return True
 
-    def _slices(self, found: Sequence[Found], planned: Planned | None = None) -> dict[str | None, Read]:
+    def _slices(self, found: Sequence[Found], planned: SavedPlan | None = None) -> dict[str | None, Read]:
         """Return the next slice of each depot: what was planned, or a fair share of the limit; in step one version."""
         limit = 1 if self._in_step else self._options.max_messages or self._settings.max_messages
-        most = max(1, limit // len(found)) if planned is None else FAR
+        most = max(1, limit // len(found)) if planned is None else UNLIMITED
         slices: dict[str | None, Read] = {}
         for cursor, arrivals in found:
-            name, known = cursor.reader.name, cursor.known.depot_version
+            name, known = cursor.reader.name, cursor.reached.depot_version
             upto = None if planned is None else planned.upto.get(str(name), known)
             arrived = arrivals.after(known, most, upto)
             if arrived is not None:
@@ -391,13 +381,13 @@ class Runner:
     def _tick_idle(self) -> None:
         microbatch = self._unpaused("tick")
         due = self.algorithm.due(microbatch.primed, microbatch.started_at)
-        if due is None and self._planned() is None:
+        if due is None and self._saved_plan() is None:
             return
-        positions, planned = self._positions(), self._plan(microbatch, {})
+        positions, planned = self._positions(), self._save_plan(microbatch, {})
         if planned is None or not planned.upto:  # else an earlier attempt read messages, and so will the next round
             self._record(microbatch.run_tick(due or Floors.empty(), planned=planned))
-            if self._plans is not None:
-                self._plans.forget(positions)
+            if self._saved_plans is not None:
+                self._saved_plans.forget(positions)
 
     def _tick_to(self, to: int) -> None:
         microbatch = self._unpaused("tick")
@@ -415,17 +405,18 @@ class Runner:
         if primed.open.total[0]:
             self._record(microbatch.run_tick(now, "flush"))
 
-    def _follow_rules(self) -> None:
-        """Record changed settings of the algorithm, unless the ledger is paused."""
+    def _begin_round(self) -> None:
+        """Prime a microbatch, and commit changed settings of the algorithm, unless the ledger is paused."""
         microbatch = self._microbatch()
         # guard: paused-follows-no-rules
-        if not (microbatch.primed.paused or self._followed(microbatch)):
+        if not (microbatch.primed.paused or self._commit_changed_settings(microbatch)):
             self._primed = microbatch
 
-    def _followed(self, microbatch: Microbatch) -> bool:
-        """Record a change of the algorithm's settings, with the floors that belong to it.
+    def _commit_changed_settings(self, microbatch: Microbatch) -> bool:
+        """Commit the algorithm's settings if they differ from the recorded ones; return whether it committed.
 
-        Returns False if they are unchanged. Every microbatch checks this: another driver may have other settings.
+        The floors that belong to them change in the same commit. Every microbatch checks this: another driver may have
+        other settings.
         """
         primed = microbatch.primed
         if primed.rules == self.algorithm.settings:
@@ -434,14 +425,14 @@ class Runner:
         return True
 
     def _primed_microbatch(self) -> Microbatch:
-        """Return the microbatch that `_follow_rules` primed, or prime one.
+        """Return the microbatch that `_begin_round` primed, or prime one.
 
         The depots were read in between. If the ledger has changed since, the fence refuses the commit.
         """
         microbatch, self._primed = self._primed, None
         if microbatch is None:
             return self._microbatch()
-        microbatch.begin()
+        microbatch.restart_clock()
         return microbatch
 
     def _microbatch(self) -> Microbatch:
@@ -454,9 +445,9 @@ class Runner:
         for cursor in self._cursors:
             reached = primed.depots[cursor.reader.name].reached
             # guard: back-is-read-again
-            if reached.depot_version < cursor.known.depot_version:
-                cursor.covered = -1
-            cursor.known = reached
+            if reached.depot_version < cursor.reached.depot_version:
+                cursor.search_again()
+            cursor.reached = reached
         if primed.microbatch != self._number:
             # guard: attempts-anew
             self._attempt = microbatch.attempt = 1
@@ -467,7 +458,7 @@ class Runner:
 
     def _require_moved(self, primed: LedgerState) -> None:
         """Raise TableUnwritable if the ledger refused a commit and is still unchanged: it would refuse every commit."""
-        refused_at, self._refused_at = self._refused_at, NOWHERE
+        refused_at, self._refused_at = self._refused_at, None
         self._primed_at = primed.token, primed.fence.table_version
         # guard: refusal-told
         if self._primed_at == refused_at:
@@ -482,12 +473,12 @@ class Runner:
             name = cursor.reader.name
             version = committed.depot_version if name is None else committed.depots.get(name)
             if version is not None:
-                cursor.known = replace(cursor.known, depot_version=version, commit_fingerprint=None)
+                cursor.reached = replace(cursor.reached, depot_version=version, commit_fingerprint=None)
         self._number = committed.microbatch
         self.summary.microbatches.append(committed)
         self._report(committed)
 
-    def _persist(self, work: Callable[[], None]) -> Summary:
+    def _with_retries(self, work: Callable[[], None]) -> Summary:
         """Do `work` and return the summary; after a failure that may pass, retry with backoff, up to the limit.
 
         LedgerMoved and LedgerBehind do not count as failures: another driver was faster, and the next prime sees it.
@@ -496,9 +487,9 @@ class Runner:
             try:
                 work()
             except (LedgerMoved, LedgerBehind) as error:
-                self._refused_at = self._primed_at if isinstance(error, LedgerMoved) else NOWHERE
+                self._refused_at = self._primed_at if isinstance(error, LedgerMoved) else None
                 for cursor in self._cursors:
-                    cursor.covered = -1
+                    cursor.search_again()
             except Exception as error:
                 # guard: not-retryable
                 if isinstance(error, WindrowError) and not error.retryable:
@@ -522,31 +513,18 @@ class Runner:
         if self._clock.wait(pause):
             raise error
 
-
-def _changed_commit(cursor: DepotCursor, version: int) -> Commit:
-    """Return the commit of a depot version that deleted or rewrote rows. Raises NotFound for any other."""
-    engine = cursor.reader.engine
-    found = [commit for commit in engine.depot_commits(version, version) if commit.version == version]
-    # guard: only-changes-accepted
-    if not found or not (found[0].restores or engine.removes_rows(version)):
-        raise NotFound(
-            f"depot version {version} has deleted or rewritten no rows",
-            "Only such a version can be accepted; `windrow status` and the error of the run that stopped name it.",
-        )
-    return found[0]
+    def __getstate__(self) -> dict[str, object]:
+        """Drop what belongs to this process: on Spark Connect a copy in another process handles the arrivals."""
+        own = {"_report": _silent, "_retrying": _silent, "_maintain": tuple, "summary": Summary(self.summary.engine)}
+        return self.__dict__ | own | {"_primed": None}
 
 
 def _refuse_restored(found: Sequence[Found], slices: Mapping[str | None, Read]) -> None:
-    """Raise DepotChanged if a slice has a RESTORE: rows that it brings back have been read, or were deleted."""
+    """Raise DepotChanged if a slice has a RESTORE, unless `on_depot_delete` is `ignore`."""
     for cursor, arrivals in found:
         read = slices.get(cursor.reader.name)
-        restored = arrivals.listed.restored & read.arrived.expected.keys() if read else ()
-        # guard: restored-is-not-new
-        if restored and cursor.reader.settings.on_depot_delete == "error":
-            raise DepotChanged(
-                f"depot version {min(restored)} is a RESTORE and brings back rows of earlier versions",
-                GO_ON.format(version=min(restored)),
-            )
+        if read is not None and cursor.reader.settings.on_depot_delete == "error":
+            refuse_restored(arrivals.listed, read.arrived.expected)
 
 
 def _passed(found: Sequence[Found], slices: Mapping[str | None, Read]) -> dict[str | None, Reached]:
@@ -556,7 +534,7 @@ def _passed(found: Sequence[Found], slices: Mapping[str | None, Read]) -> dict[s
     """
     passed = {}
     for cursor, arrivals in found:
-        name, last, known = cursor.reader.name, arrivals.last, cursor.known
+        name, last, known = cursor.reader.name, arrivals.last, cursor.reached
         # guard: passed-without-rows
         if name not in slices and last is not None and last > known.depot_version:
             fingerprint = arrivals.listed.fingerprints.get(last)
@@ -568,10 +546,10 @@ def _require_no_gap(found: Sequence[Found]) -> None:
     """Raise LedgerBehind if a stream begins after the version that a ledger reads next."""
     for cursor, arrivals in found:
         # guard: stream-begins-in-time
-        if cursor.known.depot_version + 1 < arrivals.listed.begin:
+        if cursor.reached.depot_version + 1 < arrivals.listed.begin:
             raise LedgerBehind(
                 f"the stream begins at depot version {arrivals.listed.begin}, but the ledger has read up to "
-                f"{cursor.known.depot_version}",
+                f"{cursor.reached.depot_version}",
                 "The ledger was restored during the run; the stream starts again.",
             )
 

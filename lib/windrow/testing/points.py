@@ -9,7 +9,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from windrow.engine.arrivals import Arrivals, Arrived, Slice
-from windrow.engine.protocol import Live, Merged
+from windrow.engine.protocol import CommitCounts, Live
 from windrow.engine.result import MicrobatchResult
 from windrow.runtime.algorithm import Plan
 
@@ -67,11 +67,13 @@ class Probed(Wrapper):
         finally:
             self._reading = False
 
-    def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+    def commit_result(
+        self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str
+    ) -> CommitCounts | None:
         """Commit between two points."""
         self._primed = False
         self.at(Point.BEFORE_COMMIT)
-        merged = self.inner.merge(processed, control, live, token, note)
+        merged = self.inner.commit_result(processed, control, live, token, note)
         self.at(Point.AFTER_COMMIT)
         return merged
 

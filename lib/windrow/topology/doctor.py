@@ -19,8 +19,8 @@ from windrow.operate.doctor.finding import Finding, error, ok, warning
 from windrow.operate.doctor.machine import check_machine
 from windrow.operate.doctor.opened import OpenDepot, OpenLedger, not_opened
 from windrow.operate.doctor.storage import check_storage
-from windrow.reading.delta import Ledger, Progress
-from windrow.runtime.progress import LedgerState, prime
+from windrow.reading.tables import Ledger, Progress
+from windrow.runtime.ledger_state import LedgerState, prime
 from windrow.settings.settings import Settings
 from windrow.topology.functions import Functions
 from windrow.topology.running import engine_of, settings_of

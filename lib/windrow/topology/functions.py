@@ -16,8 +16,9 @@ from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import TableRefused, TopologyRefused
 from windrow.model import messages, tables
 from windrow.model.floors import Floors, FloorsByVersion
-from windrow.runtime.algorithm import Algorithm, DepotPlan, Options, Plan, Plans
-from windrow.runtime.progress import LedgerState
+from windrow.runtime.algorithm import Algorithm, DepotPlan, Options, Plan
+from windrow.runtime.ledger_state import LedgerState
+from windrow.runtime.saved_plan import SavedPlans
 from windrow.topology.arrow_state import ArrowState
 from windrow.topology.event import event_rows, scheduled
 from windrow.topology.microbatch import Microbatch, SparkMicrobatch
@@ -40,9 +41,9 @@ class Functions(Algorithm):
     engines: Mapping[str, Engine]
 
     @property
-    def plans(self) -> Plans:
-        """Return the plans, which are kept beside the table of states."""
-        return Plans(next(iter(self.engines.values())).notes)
+    def saved_plans(self) -> SavedPlans:
+        """Return the plans, which are saved beside the table of states."""
+        return SavedPlans(next(iter(self.engines.values())).notes)
 
     @property
     def settings(self) -> str:

@@ -16,7 +16,7 @@ from windrow.model import tables
 from windrow.model.durations import microseconds
 from windrow.model.floors import Floors
 from windrow.runtime.algorithm import Options
-from windrow.runtime.progress import LedgerState
+from windrow.runtime.ledger_state import LedgerState
 
 UNSET = "default"
 

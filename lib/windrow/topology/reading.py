@@ -10,7 +10,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from windrow.columnar.arrow import plain
-from windrow.delta.locations import is_name, reference
+from windrow.delta.locations import is_catalog_name, reference
 from windrow.delta.table import history, open_table, reading
 from windrow.engine.protocol import Engine
 from windrow.errors import NotFound
@@ -35,7 +35,7 @@ def rows_of(location: str, state: State, keys: Keys | None, at: int | None, spar
     A table in a catalog is read with Spark. Raises NotFound, TableMissing, TopologyRefused.
     """
     ids = None if keys is None else state.ids(keys_table(state, keys))
-    if is_name(location):
+    if is_catalog_name(location):
         found = _with_spark(location, state, ids, at, spark)
     else:
         table = open_table(location, "ledger") if at is None else version_after(location, at)

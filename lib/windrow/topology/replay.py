@@ -25,8 +25,8 @@ import pyarrow as pa
 from windrow.errors import DepotChanged, TableRefused
 from windrow.model.clock import Clock
 from windrow.model.timestamps import microseconds_of
-from windrow.runtime.algorithm import Planned
-from windrow.runtime.progress import LedgerState, prime
+from windrow.runtime.ledger_state import LedgerState, prime
+from windrow.runtime.saved_plan import SavedPlan
 from windrow.settings.settings import Settings
 from windrow.topology.reading import Row, counting, history_of
 from windrow.topology.running import engines_of, runner_of
@@ -119,7 +119,7 @@ def replay_topology(
         runner = runner_of(again, engines, settings, clock)
         for done, one in enumerate(planned, 1):
             clock.at = one.now
-            if not runner.run_planned(one):
+            if not runner.run_saved_plan(one):
                 raise DepotChanged(
                     f"microbatch {one.microbatch} cannot be repeated: the depots no longer have what it read",
                     "A replay needs the whole history: raise the setting keep.",
@@ -136,7 +136,7 @@ def replay_topology(
     return Replayed(topology.name, ticks, len(planned), dict(fired), held, differences, went_on)
 
 
-def _planned(topology: Topology, rows: list[Row], ticks: Ticks) -> list[Planned]:
+def _planned(topology: Topology, rows: list[Row], ticks: Ticks) -> list[SavedPlan]:
     """Return the microbatches to run, with the events that fire in each."""
     declared = list(topology.events)
     recorded = [
@@ -147,7 +147,7 @@ def _planned(topology: Topology, rows: list[Row], ticks: Ticks) -> list[Planned]
     known = {name for row in rows for name in json.loads(row["rules"] or "{}").get("events", ())}
     kept = known if ticks == "merged" else set()
     schedule = {name: recorded[0].now + event.every for name, event in topology.events.items() if name not in kept}
-    found: list[Planned] = []
+    found: list[SavedPlan] = []
     for one in recorded:
         own = [name for name in one.events or () if name in kept]
         found += _due(topology, schedule, one.now)
@@ -156,11 +156,11 @@ def _planned(topology: Topology, rows: list[Row], ticks: Ticks) -> list[Planned]
     return found
 
 
-def _due(topology: Topology, schedule: dict[str, int], until: int) -> Iterator[Planned]:
+def _due(topology: Topology, schedule: dict[str, int], until: int) -> Iterator[SavedPlan]:
     """Yield a microbatch for each time up to `until` at which events of the schedule are due, and move the schedule."""
     while schedule and (now := min(schedule.values())) <= until:
         fired = [name for name, due in schedule.items() if due == now]
-        yield Planned(0, now, {}, fired)
+        yield SavedPlan(0, now, {}, fired)
         for name in fired:
             schedule[name] = now + topology.events[name].every
 
@@ -187,13 +187,13 @@ def _starts(primed: LedgerState, rows: list[Row]) -> dict[str, str]:
     }
 
 
-def _recorded(rows: list[Row]) -> list[Planned]:
+def _recorded(rows: list[Row]) -> list[SavedPlan]:
     """Return the microbatches that count, in order."""
-    kept: dict[int, Planned] = {}
+    kept: dict[int, SavedPlan] = {}
     for row in counting(rows):
         upto = {} if row["depot"] is None else {row["depot"]: row["depot_version"]}
         now = microseconds_of(row["planned_at"])
-        known = kept.get(row["microbatch"], Planned(row["planned_id"], now, {}, []))
+        known = kept.get(row["microbatch"], SavedPlan(row["planned_id"], now, {}, []))
         fired = [*(known.events or ()), *(row["events_fired"] or ())]
         accepts = row["kind"] == "accept"
         kept[row["microbatch"]] = replace(known, upto={**known.upto, **upto}, events=fired, accepts=accepts)

@@ -20,8 +20,8 @@ from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import DepotUnreadable
 from windrow.model import tables
 from windrow.model.floors import Floors
+from windrow.runtime.ledger_state import POSITION, LedgerState, Reached
 from windrow.runtime.opening import DepotReader
-from windrow.runtime.progress import POSITION, LedgerState, Reached
 from windrow.topology.reading import history_rows, in_columns, version_after
 from windrow.topology.state import State
 from windrow.topology.topology import Topology

@@ -19,9 +19,9 @@ from windrow.model.tables import is_of_topology
 from windrow.operate import Observer
 from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.api import watched
+from windrow.runtime.ledger_state import prime
 from windrow.runtime.maintenance import Progress, maintain
 from windrow.runtime.opening import DepotReader
-from windrow.runtime.progress import prime
 from windrow.runtime.runner import Runner, Summary
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
@@ -58,12 +58,12 @@ def rollback(runner: Runner, to: int) -> Summary:
     Works on a paused topology too. Raises NotFound, DepotUnreadable.
     """
     topology = cast("Functions", runner.algorithm).topology
-    return runner.alone("rollback", lambda primed, readers: taken_back(topology, primed, readers, to))
+    return runner.commit_change("rollback", lambda primed, readers: taken_back(topology, primed, readers, to))
 
 
 def set_option(runner: Runner, name: str, value: str) -> Summary:
     """Set an option (`windrow.runtime.algorithm.Options`) of a topology; `default` unsets it. Raises SettingsError."""
-    return runner.alone("option", lambda primed, _: (changed(primed, name, value), {}))
+    return runner.commit_change("option", lambda primed, _: (changed(primed, name, value), {}))
 
 
 def maintain_topology(

@@ -13,7 +13,7 @@ from windrow.engine.protocol import Engine
 from windrow.errors import NotFound
 from windrow.model import tables
 from windrow.model.timestamps import time_text
-from windrow.runtime.progress import DepotState, prime
+from windrow.runtime.ledger_state import DepotState, prime
 from windrow.settings.settings import Settings
 from windrow.topology.event import scheduled
 from windrow.topology.options import set_options

@@ -27,8 +27,8 @@ from windrow.engine.arrivals import Arrivals
 from windrow.engine.protocol import Engine
 from windrow.errors import DepotChanged, OtherDepot, WindrowError
 from windrow.model import canonical, tables
+from windrow.runtime.ledger_state import LedgerState, Reached, prime
 from windrow.runtime.opening import require_depot
-from windrow.runtime.progress import LedgerState, Reached, prime
 from windrow.settings.settings import Settings
 from windrow.topology.reading import Row, counting, history_of, in_columns, rows_of
 from windrow.topology.replay import replay_topology

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from windrow.errors import ExpressionError
-from windrow.reading.delta import DepotTable, Ledger, accepted_versions, open_depot, open_ledger
+from windrow.reading.tables import DepotTable, Ledger, accepted_versions, open_depot, open_ledger
 from windrow.verify.decisions import MOST, Decided, decide
 from windrow.verify.depot import Depot, read_depot
 from windrow.verify.files import check_end, check_files, unnamed

@@ -16,8 +16,8 @@ from windrow.expressions import Mapping, recorded_text
 from windrow.model.commits import CHANGE, VERSION
 from windrow.model.messages import COLUMNS, DEFAULTS, converted
 from windrow.reading.arrivals import UNREADABLE
-from windrow.reading.delta import DepotTable, changes_of
 from windrow.reading.feed import apply
+from windrow.reading.tables import DepotTable, changes_of
 from windrow.verify.columns import MESSAGE, as_messages
 from windrow.verify.raw.held import RawRows
 

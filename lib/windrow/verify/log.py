@@ -22,7 +22,7 @@ from windrow.delta.table import history, reading
 from windrow.errors import NotFound, TableUnreadable
 from windrow.model import tables
 from windrow.model.commits import WITHOUT_ROWS, fingerprint, note_of
-from windrow.reading.delta import open_ledger
+from windrow.reading.tables import open_ledger
 from windrow.verify.columns import MESSAGE, surplus
 from windrow.verify.report import Difference, differing
 from windrow.verify.snapshot import Snapshot

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import plain
 from windrow.errors import NotFound, TableUnreadable, WindrowError, first_line
 from windrow.model.tables import RAW_REJECTED
-from windrow.reading.delta import Ledger, Progress, open_ledger
+from windrow.reading.tables import Ledger, Progress, open_ledger
 from windrow.verify.columns import MESSAGE, as_messages, exploded
 from windrow.verify.raw.held import RawRows, of_messages, read_raw
 

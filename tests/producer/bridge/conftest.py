@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import windrow
 from tests.producer.bridge.broker import PATIENCE_SECONDS, Broker, Publisher, until
 from tests.producer.conftest import Faults, Gate, faults, gate, messages
-from windrow.producer.bridge.bridge import Bridge
+from windrow.producer.bridge.mqtt import Bridge
 from windrow.producer.bridge.summary import Summary
 from windrow.settings.settings import Settings
 

@@ -11,7 +11,7 @@ import pytest
 import windrow
 from tests.producer.bridge.conftest import messages
 from windrow.errors import BrokerRefused, DeliveryTimeout, ProducerFenced
-from windrow.producer.bridge.bridge import Bridge
+from windrow.producer.bridge.mqtt import Bridge
 from windrow.producer.bridge.reader import BASE64
 from windrow.settings.settings import Settings
 

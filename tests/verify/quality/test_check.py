@@ -25,13 +25,13 @@ from windrow.errors import (
     TableUnreadable,
 )
 from windrow.model.warn import WarnPart
-from windrow.reading.delta import open_ledger
+from windrow.reading.tables import open_ledger
 from windrow.reading.warnings import warnings_of
 from windrow.verify import quality, verify
 from windrow.verify.invariants import INVARIANTS, SUITES
 from windrow.verify.quality import Checked
 from windrow.verify.quality.embedded import can_hold
-from windrow.verify.quality.library import library
+from windrow.verify.quality.great_expectations import library
 
 PAGE = (Path(__file__).parents[3] / "docs" / "quality.md").read_text(encoding="utf-8")
 WARNINGS = ("ledger_splits", "rejected_share", "ledger_sources", "ledger_delay")

@@ -11,7 +11,7 @@ from tests.conftest import EngineFactory
 from tests.engine.world import World
 from tests.messages import message
 from tests.verify.quality.damages import DAMAGES, damage
-from windrow.reading.delta import open_ledger
+from windrow.reading.tables import open_ledger
 from windrow.verify import verify
 from windrow.verify.invariants import INVARIANTS
 from windrow.verify.quality.embedded import check_invariants

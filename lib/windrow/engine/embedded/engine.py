@@ -15,12 +15,12 @@ from pyarrow.parquet import ParquetFile
 
 from windrow.batching.step import Step
 from windrow.columnar.arrow import plain
-from windrow.delta.changes import changes, without_feed
 from windrow.delta.creation import add_columns, create_depot, create_ledger
-from windrow.delta.locations import is_name, local_path
+from windrow.delta.locations import is_catalog_name, local_path
 from windrow.delta.lock import commit_lock
 from windrow.delta.log import DeltaRsLog, added, identity, ledger_schema_of, require_ledger
 from windrow.delta.maintenance import DeltaRsMaintenance
+from windrow.delta.row_changes import changes, without_feed
 from windrow.delta.table import (
     UNTRIMMED,
     Snapshot,
@@ -35,12 +35,11 @@ from windrow.delta.table import (
     writing,
 )
 from windrow.engine.arrivals import Arrivals, Arrived, Listed, Slice
-from windrow.engine.choice import TRANSACTION
 from windrow.engine.conversion import Conversion
 from windrow.engine.depot_rows import StateChanges
 from windrow.engine.embedded.ledger_files import FileCache, LedgerFiles
 from windrow.engine.notes import LocalNotes, StoredNotes
-from windrow.engine.protocol import Engine, Input, Live, Merged, Notes
+from windrow.engine.protocol import CommitCounts, Engine, Input, Live, Notes
 from windrow.engine.result import MicrobatchResult, needed, process_on_driver
 from windrow.errors import (
     BrokenPromise,
@@ -264,9 +263,11 @@ class EmbeddedEngine(Engine):
 
     def commit_form(self, processed: MicrobatchResult, live: Live) -> str:
         """Return the form: one transaction of delta-rs."""
-        return TRANSACTION
+        return "transaction"
 
-    def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+    def commit_result(
+        self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str
+    ) -> CommitCounts | None:
         """Replace the files whose rows changed; the fence is Delta's check that nobody else removed them."""
         rows, files = processed.rows, live.open
         if not (isinstance(rows, pa.Table) and isinstance(files, LedgerFiles)):
@@ -305,7 +306,7 @@ def embedded_schema(location: str, table: DeltaTable) -> pa.Schema:
 
 
 def _path(location: str) -> str:
-    if is_name(location):
+    if is_catalog_name(location):
         raise EngineUnavailable(
             f"{location} is the name of a catalog table, which the embedded engine cannot look up",
             f"Give the table's path (DESCRIBE DETAIL {location} shows it), ./{location} for a path of this name, "

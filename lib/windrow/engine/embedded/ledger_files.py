@@ -36,7 +36,7 @@ from windrow.columnar.arrow import counted, no_rows, plain, where
 from windrow.delta.statistics import statistics
 from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
 from windrow.engine.embedded.pruning import STATISTICS, Extent, FilePruner
-from windrow.engine.protocol import Merged, ended_in
+from windrow.engine.protocol import CommitCounts, ended_in
 from windrow.errors import LedgerMoved, first_line
 from windrow.model import tables
 from windrow.model.floors import Floors
@@ -129,7 +129,7 @@ class LedgerFiles:
         """Return, by source, the last end of an open window that the source's clock has passed."""
         return ended_in(self.wanted(BatchFilter(no_streams, passed)), passed)
 
-    def replace(self, new: Sequence[pa.Table], note: Mapping[str, str]) -> Merged:
+    def replace(self, new: Sequence[pa.Table], note: Mapping[str, str]) -> CommitCounts:
         """Commit `new` rows in place of the rows with the same ids that were read; rows of state `gone` only remove.
 
         Raises CommitFailedError if others committed since prime, LedgerMoved if that cannot be checked.
@@ -149,7 +149,7 @@ class LedgerFiles:
         matched = sum(pc.sum(mask).as_py() or 0 for mask in replaced.values())
         given = sum(rows.num_rows for rows in new)
         gone = given - sum(rows.num_rows for rows in written)
-        return Merged(matched - gone, gone, given - matched)
+        return CommitCounts(matched - gone, gone, given - matched)
 
     def _kept(self, file: File, replaced: Mapping[str, pa.ChunkedArray]) -> pa.Table:
         """Return the rows of a file that stay; none of a file that is only read to be written again is replaced."""

@@ -3,7 +3,7 @@
 **MERGE** matches the new rows with live rows, and rewrites the files in which rows change.
 
 **Overwrite** replaces the partitions of live rows with the rows that are live afterwards, and adds the final rows, in
-one write without a join. `choice.py` decides between the two.
+one write without a join. `path_and_form.py` decides between the two.
 
 The fence is the same in both. While the progress row is written, inside the transaction, the token in the table is
 compared with the primed one. If they differ, the query raises an error and nothing is written.
@@ -22,12 +22,12 @@ from pyspark.sql import functions as F
 
 from windrow.columnar.arrow import text
 from windrow.delta.locations import reference
-from windrow.engine.choice import GOOD_PART, OVERWRITE
 from windrow.engine.embedded.ledger_files import without_dictionary
-from windrow.engine.protocol import Live, Merged
+from windrow.engine.protocol import CommitCounts, Live
 from windrow.engine.result import Rows
 from windrow.engine.spark.frames import frame_of
 from windrow.engine.spark.open_batches import UNCACHED, SparkOpen
+from windrow.engine.spark.path_and_form import GOOD_PART, OVERWRITE
 from windrow.engine.spark.session_settings import (
     FEW_ROWS,
     INTERPRETED,
@@ -64,7 +64,7 @@ class SparkCommit:
     note: str
     form: str
 
-    def write(self, rows: Rows, control: pa.Table, states: Sequence[str] = ()) -> Merged | None:
+    def write(self, rows: Rows, control: pa.Table, states: Sequence[str] = ()) -> CommitCounts | None:
         """Commit the rows and the control rows; returns None if Spark does not report how many rows it replaced.
 
         `states` are those of a topology that change.
@@ -113,7 +113,7 @@ class SparkCommit:
             return {}
         return ONE_TASK | (INTERPRETED if self.form == OVERWRITE or rows.num_rows <= FEW_ROWS else {})
 
-    def _merge(self, rows: Rows, control: pa.Table) -> Merged:
+    def _merge(self, rows: Rows, control: pa.Table) -> CommitCounts:
         """Match live rows with the new ones. The literal states let the MERGE skip files of final rows."""
         names, ids = control.schema.names, None
         if isinstance(rows, pa.Table):
@@ -128,7 +128,7 @@ class SparkCommit:
                 "Delta skipped the commit", "Another driver committed first; the microbatch will be tried again."
             )
         done = counts[0].asDict()
-        return Merged(done["num_updated_rows"], done["num_deleted_rows"], done["num_inserted_rows"])
+        return CommitCounts(done["num_updated_rows"], done["num_deleted_rows"], done["num_inserted_rows"])
 
     def _overwrite(
         self, rows: Rows, control: pa.Table, stays: pa.Table | None, small: bool, states: Sequence[str]

@@ -26,21 +26,21 @@ from pyspark.sql import functions as F
 
 from windrow.batching.step import Step
 from windrow.columnar.arrow import plain, texts
-from windrow.delta.changes import without_feed
-from windrow.delta.locations import for_spark, is_name, reference
+from windrow.delta.locations import for_spark, is_catalog_name, reference
 from windrow.delta.log import Table, added, ledger_schema_of, require_ledger
+from windrow.delta.row_changes import without_feed
 from windrow.delta.table import missing, open_table, unwritable
 from windrow.engine.arrivals import Arrivals, Listed, Slice
-from windrow.engine.choice import LITTLE_BYTES, MERGE, OVERWRITE, fits_driver, reads_all
 from windrow.engine.conversion import Conversion
 from windrow.engine.embedded.engine import added_rows, ungrown
-from windrow.engine.protocol import Input, Live, Merged, no_messages
+from windrow.engine.protocol import CommitCounts, Input, Live, no_messages
 from windrow.engine.result import MicrobatchResult, Rows, needed, process_on_driver
 from windrow.engine.spark.commit import BEYOND, SparkCommit, overwrites_states
 from windrow.engine.spark.errors import BAD_VALUE, translated
 from windrow.engine.spark.executors import ExecutorInput, ExecutorsSlice, process_on_executors
 from windrow.engine.spark.frames import frame_of, schema_of
 from windrow.engine.spark.open_batches import UNCACHED, SparkOpen, brought
+from windrow.engine.spark.path_and_form import LITTLE_BYTES, MERGE, OVERWRITE, fits_driver, reads_all
 from windrow.engine.spark.session_settings import WHOLE_TIMES, configured, takes
 from windrow.engine.spark.stream import SparkArrivals, Take, failure_in, feed_of, with_files, with_versions
 from windrow.engine.spark.tables import SparkTables
@@ -103,7 +103,7 @@ class SparkEngine(SparkTables):
         place = place or self._depot
         writer = writer.format("delta").mode("append")
         writer = writer.option("txnAppId", transaction[0]).option("txnVersion", transaction[1])
-        writer.saveAsTable(reference(place)) if is_name(place) else writer.save(place)
+        writer.saveAsTable(reference(place)) if is_catalog_name(place) else writer.save(place)
 
     def append(
         self,
@@ -210,7 +210,7 @@ class SparkEngine(SparkTables):
         reader = self._root.readStream.format("delta").option("startingVersion", take.begin)
         reader = reader.option("maxFilesPerTrigger", EVERY_FILE)
         reader = reader.option("skipChangeCommits" if self._by_files else "readChangeFeed", "true")
-        stream = reader.table(reference(self._depot)) if is_name(self._depot) else reader.load(self._depot)
+        stream = reader.table(reference(self._depot)) if is_catalog_name(self._depot) else reader.load(self._depot)
         stream = with_files(stream) if self._by_files else stream
         writer = stream.writeStream.foreachBatch(take).trigger(availableNow=True)
         if self._settings.checkpoints:
@@ -274,7 +274,7 @@ class SparkEngine(SparkTables):
     def process(self, step: Step, arrived: Slice | None, live: Live) -> MicrobatchResult:
         """Run a step over the messages that arrived (None: a tick) and the open batches that it needs.
 
-        `choice.py` says whether the driver runs it or the executors.
+        `path_and_form.py` says whether the driver runs it or the executors.
         """
         wanted = needed(step, arrived)
         here = arrived is None or arrived.path == "driver"
@@ -305,7 +305,9 @@ class SparkEngine(SparkTables):
         whole = processed.whole or overwrites_states(processed.states, live)
         return OVERWRITE if whole and self._takes_settings else MERGE
 
-    def merge(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> Merged | None:
+    def commit_result(
+        self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str
+    ) -> CommitCounts | None:
         """Commit the result in one Spark transaction, fenced by the token."""
         self._known, rows, form = None, processed.rows, self.commit_form(processed, live)
         if processed.states:

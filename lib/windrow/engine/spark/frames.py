@@ -39,7 +39,7 @@ def frame_of(session: SparkSession, table: pa.Table) -> DataFrame:
     return session.createDataFrame(table)
 
 
-class Kept:
+class PersistedFrame:
     """Persists one frame at a time on the executors' disks, if Spark supports that."""
 
     def __init__(self) -> None:

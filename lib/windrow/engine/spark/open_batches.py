@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 
 from windrow.columnar.arrow import plain
 from windrow.delta.table import unreadable
-from windrow.engine.choice import GOOD_PART
 from windrow.engine.protocol import ended_in
 from windrow.engine.spark.frames import frame_of
+from windrow.engine.spark.path_and_form import GOOD_PART
 from windrow.engine.spark.session_settings import FEW_ROWS
 from windrow.errors import BrokenPromise
 from windrow.model import clock, tables

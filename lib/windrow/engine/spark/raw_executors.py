@@ -21,7 +21,7 @@ from windrow.engine.arrivals import require_whole
 from windrow.engine.conversion import Conversion
 from windrow.engine.raw_slices import FormattedSlice, RawSlice, refused_rows, staged_rows, with_rejected
 from windrow.engine.spark.executors import Batches, ExecutorsSlice, with_source
-from windrow.engine.spark.frames import Kept, frame_of
+from windrow.engine.spark.frames import PersistedFrame, frame_of
 from windrow.engine.spark.session_settings import configured, knows
 from windrow.formats.format import Format, format_of
 from windrow.formats.part import FormatPart
@@ -54,7 +54,7 @@ class RawExecutorsSlice:
     expected: Mapping[int, int | None]
     format: Format
     conversion: Conversion
-    kept: Kept
+    kept: PersistedFrame
 
     def parse(self, partial: pa.Table) -> FormattedExecutorsSlice | FormattedSlice:
         """Return the messages; the driver parses them if no source is plain. Raises ShortRead."""

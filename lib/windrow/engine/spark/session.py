@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from windrow.delta.locations import is_name
+from windrow.delta.locations import is_catalog_name
 from windrow.engine import from_platform
 from windrow.engine.spark import stores
 from windrow.errors import EngineUnavailable
@@ -61,7 +61,7 @@ def local_session(application: str = "windrow", master: str = "local[*]", tables
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(application)
     scratch = Path(tempfile.gettempdir())
-    if any(map(is_name, tables)):
+    if any(map(is_catalog_name, tables)):
         builder = builder.config("spark.driver.extraJavaOptions", f"-Dderby.stream.error.file={scratch / 'derby.log'}")
         builder = builder.enableHiveSupport()
     else:

@@ -23,12 +23,13 @@ from pyspark.sql import functions as F
 
 from windrow import errors
 from windrow.columnar.arrow import plain
-from windrow.delta.locations import is_name, reference
-from windrow.engine.arrivals import Arrivals, Arrived, Listed, refuse_changes
+from windrow.delta.locations import is_catalog_name, reference
+from windrow.engine.arrivals import Arrivals, Arrived, Listed
 from windrow.engine.conversion import Conversion
-from windrow.engine.depot_rows import StateChanges, refuse_set_back, version_name
+from windrow.engine.depot_changes import refuse_changes, refuse_set_back
+from windrow.engine.depot_rows import StateChanges, version_name
 from windrow.engine.spark.executors import ExecutorsSlice, RowsOnExecutors, with_source
-from windrow.engine.spark.frames import Kept
+from windrow.engine.spark.frames import PersistedFrame
 from windrow.errors import WindrowError, first_line
 from windrow.model import tables
 from windrow.model.commits import CHANGE, COMMITTED_AT, FEED_COLUMNS, VERSION
@@ -44,7 +45,7 @@ class SparkArrivals(Arrivals):
 
     frame: DataFrame
     collected: pa.Table | None
-    parsed: Kept
+    parsed: PersistedFrame
 
     @classmethod
     def of(
@@ -69,7 +70,7 @@ class SparkArrivals(Arrivals):
         fits = total <= conversion.most_rows(most) and conversion.fits(byte_count)
         here = fits and not conversion.needs_executors(total, sum(byte_count.values()), most)
         feed = _collected(frame, conversion) if here else None
-        read, parsed = Kept(), Kept()
+        read, parsed = PersistedFrame(), PersistedFrame()
         for one in (read, parsed):
             kept.callback(one.release)
         if feed is None and streamed:
@@ -214,7 +215,7 @@ FILE = "_windrow_file"
 def feed_of(session: SparkSession, location: str, first: int, last: int) -> DataFrame:
     """Return the change feed of versions of a table, read without a stream."""
     reader = session.read.format("delta").options(readChangeFeed=True, startingVersion=first, endingVersion=last)
-    return reader.table(reference(location)) if is_name(location) else reader.load(location)
+    return reader.table(reference(location)) if is_catalog_name(location) else reader.load(location)
 
 
 def with_files(stream: DataFrame) -> DataFrame:

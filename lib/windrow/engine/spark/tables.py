@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.delta import creation
-from windrow.delta.locations import for_spark, is_name, local_path, parts, quoted, reference
+from windrow.delta.locations import for_spark, is_catalog_name, local_path, parts, quoted, reference
 from windrow.delta.lock import commit_lock
 from windrow.delta.log import DeltaRsLog
 from windrow.delta.maintenance import DeltaRsMaintenance
@@ -106,7 +106,7 @@ class SparkTables(Engine):
         They are created in the schema of the setting `views`, by default that of the ledger; a path has none. Raises
         TableRefused if another table or view has one of the names.
         """
-        if not is_name(self._ledger):
+        if not is_catalog_name(self._ledger):
             return []
         self._require_free()
         raw = tables.is_over_raw(self._session.table(reference(self._ledger)).columns)
@@ -129,7 +129,7 @@ class SparkTables(Engine):
 
     def _require_free(self) -> None:
         """Raise TableRefused if another table or view has the name of one of the views over a catalog ledger."""
-        for name in self._views_of(self._views or tables.views) if is_name(self._ledger) else ():
+        for name in self._views_of(self._views or tables.views) if is_catalog_name(self._ledger) else ():
             if self._comment(name) not in (None, self._mark):
                 raise TableRefused(
                     f"{name} exists, but is not a view over the ledger {self._ledger}",
@@ -164,7 +164,7 @@ class SparkTables(Engine):
     def path_of(self, table: str) -> str | None:
         """Return the path of `depot` or `ledger` for commands without Spark, None if the table does not exist."""
         location = self._depot if table == "depot" else self._ledger
-        if is_name(location):
+        if is_catalog_name(location):
             found = detail(self._session, reference(location))
             location = found["location"] if found else ""
         return str(local_path(location) or location) if location else None
@@ -194,7 +194,7 @@ class SparkTables(Engine):
         path = self._path(location)
         noted = {NOTE: json.dumps({"token": rows["token"][0].as_py()})} if by else {}
         with self._lock(location), configured(self._session, noted):
-            if path is not None and not is_name(location) and self._log(location).latest() is None:
+            if path is not None and not is_catalog_name(location) and self._log(location).latest() is None:
                 creation.require_empty(str(path), "ledger" if by else "depot")
             self._create_table(location, rows, properties, comment, by)
 
@@ -233,7 +233,7 @@ class SparkTables(Engine):
         """Return the local path of a table if delta-rs can read its files from here, else None."""
         if self.remote or ON_DATABRICKS in os.environ:
             return None
-        if not is_name(location):
+        if not is_catalog_name(location):
             # guard: spark-file-system
             return local_path(location) if location.startswith("file:") or bare_is_local(self._root) else None
         if location not in self._paths:
@@ -245,7 +245,7 @@ class SparkTables(Engine):
             self._paths[location] = None if is_managed(found["tableFeatures"]) else local_path(found["location"])
         return self._paths[location]
 
-    def _lock(self, location: str, keep: bool = True) -> AbstractContextManager[None]:
+    def _lock(self, location: str, sync: bool = True) -> AbstractContextManager[None]:
         """Hold the lock of a table on a local disk, however Spark writes to it; other tables have no lock.
 
         Raises EngineUnavailable for a table on S3 if commits there could replace each other.
@@ -253,4 +253,4 @@ class SparkTables(Engine):
         path = self._path(location) or (local_path(location) if self.remote else None)
         if not self._settings.single_writer:
             require_exclusion(self._session, self._places.get(location, location))
-        return commit_lock(str(path), keep) if path is not None and path.parent.is_dir() else nullcontext()
+        return commit_lock(str(path), sync) if path is not None and path.parent.is_dir() else nullcontext()

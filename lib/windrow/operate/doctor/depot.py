@@ -10,8 +10,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from windrow.columnar.arrow import plain, plain_type
-from windrow.delta.changes import changes, has_feed
 from windrow.delta.log import identity
+from windrow.delta.row_changes import changes, has_feed
 from windrow.engine.conversion import Conversion, payload_type_of
 from windrow.errors import DepotUnreadable, WindrowError, first_line
 from windrow.expressions import DEPOT, Mapping

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from deltalake import DeltaTable
 
-from windrow.delta.locations import is_name
+from windrow.delta.locations import is_catalog_name
 from windrow.delta.table import open_table
 from windrow.errors import TableMissing, WindrowError
 from windrow.operate.doctor.finding import Finding, error, ok, warning
-from windrow.reading.delta import Ledger, Progress, open_depot, open_ledger
+from windrow.reading.tables import Ledger, Progress, open_depot, open_ledger
 from windrow.settings.settings import Settings
 
 
@@ -59,7 +59,7 @@ def open_tables(settings: Settings, engine: str, now: int) -> tuple[OpenDepot | 
 def not_opened(role: str, location: str, refused: WindrowError) -> Finding:
     """Return why a table was not opened; a missing ledger is not an error, since the first run creates it."""
     missing = isinstance(refused, TableMissing)
-    if missing and is_name(location):
+    if missing and is_catalog_name(location):
         todo = f"`windrow init` or `windrow run` with Spark records it; or pass it: --{role} (see DESCRIBE DETAIL)."
         return warning(role, f"{location} is a catalog table, whose path is not known here", todo)
     if missing and role == "ledger":

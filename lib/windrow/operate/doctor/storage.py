@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from windrow.delta.locations import is_name, local_path
+from windrow.delta.locations import is_catalog_name, local_path
 from windrow.operate.doctor.finding import Finding, error, ok, warning
 from windrow.settings.settings import Settings
 
@@ -69,7 +69,7 @@ def _local(role: str, path: Path, kind: str | None) -> Finding:
 def _elsewhere(role: str, location: str) -> Finding:
     scheme = location.partition(":")[0].lower()
     where = f"{role}: {location}"
-    if is_name(location):
+    if is_catalog_name(location):
         return ok("storage", f"{where}, a catalog table: where it lies, and who excludes whom, the catalog says")
     if scheme in S3:
         return ok("storage", f"{where}: S3 lets one of two commits win, with Spark by Windrow's log store")

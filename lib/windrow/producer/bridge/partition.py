@@ -15,7 +15,7 @@ import pyarrow as pa
 from windrow.delta.locations import absolute
 from windrow.errors import require
 from windrow.model import messages
-from windrow.producer.bridge.records import Records
+from windrow.producer.bridge.kafka_records import Records
 from windrow.producer.bridge.summary import KafkaSummary
 from windrow.producer.delivery import Ack
 from windrow.producer.lines import Portion

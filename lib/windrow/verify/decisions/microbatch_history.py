@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.reading.delta import recorded_rules
+from windrow.reading.tables import recorded_rules
 from windrow.verify.columns import Ints, exploded, numbers
 from windrow.verify.snapshot import Snapshot
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.errors import EngineUnavailable, OutputRefused
 from windrow.model.warn import WarnPart
-from windrow.verify.quality.library import SITE, fresh_context, library, quiet
+from windrow.verify.quality.great_expectations import SITE, fresh_context, library, quiet
 from windrow.verify.quality.outcome import Checked, outcome_of
 from windrow.verify.quality.suites import MAX_REJECTED, books, closed_batches, rejected_messages
 

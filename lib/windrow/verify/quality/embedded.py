@@ -16,9 +16,9 @@ import pyarrow as pa
 from windrow.delta.table import beyond_files, reading, unreadable
 from windrow.errors import TableRefused
 from windrow.reading.database import database
-from windrow.reading.delta import Ledger, open_ledger
+from windrow.reading.tables import Ledger, open_ledger
 from windrow.verify.invariants import INVARIANTS, counting, for_duckdb, payload_bytes, views
-from windrow.verify.quality.library import SITE
+from windrow.verify.quality.great_expectations import SITE
 from windrow.verify.report import Difference, differing
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import pyarrow as pa
 from windrow.delta.locations import local_path, reference
 from windrow.errors import TableMissing, TableRefused
 from windrow.model.payload import of_column
-from windrow.reading.delta import LEDGER_COLUMNS
+from windrow.reading.tables import LEDGER_COLUMNS
 from windrow.verify.invariants import views
-from windrow.verify.quality.library import SITE
+from windrow.verify.quality.great_expectations import SITE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from windrow.model.warn import WarnPart
 from windrow.reading.warnings import DELAY, SOURCES, SPLITS, statement
 from windrow.verify.invariants import SUITES
-from windrow.verify.quality.library import library
+from windrow.verify.quality.great_expectations import library
 
 if TYPE_CHECKING:
     from great_expectations import ExpectationSuite

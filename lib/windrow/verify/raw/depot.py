@@ -27,7 +27,7 @@ from windrow.model.chunks import RAW
 from windrow.model.commits import VERSION
 from windrow.model.messages import COLUMNS, conform
 from windrow.reading.arrivals import UNREADABLE
-from windrow.reading.delta import DepotTable, Ledger, accepted_versions
+from windrow.reading.tables import DepotTable, Ledger, accepted_versions
 from windrow.verify.columns import as_messages, identifier
 from windrow.verify.depot import Depot, added_by, way_of
 from windrow.verify.raw.held import PARTIAL, RawRows

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import plain
 from windrow.model.chunks import REFUSED
 from windrow.model.tables import RAW_REJECTED
-from windrow.reading.delta import Ledger
+from windrow.reading.tables import Ledger
 
 PARTIAL = ("id", "raw_source", "chunk", "last", "content", "digests")
 BYTES = ("bytes_read", "bytes_framed", "bytes_rejected", "bytes_repeated")

@@ -11,7 +11,7 @@ from typing import Literal
 from windrow.errors import SettingsError
 from windrow.model import durations
 from windrow.model.durations import SECOND
-from windrow.reading.figures import Status
+from windrow.reading.status_values import Status
 
 SHAPE = re.compile(r"\s*([a-z_]+)\s*(?:(>=|<=|==|>|<)\s*(\S.*?)\s*)?")
 COMPARISONS: dict[str, Callable[[int, int], bool]] = {

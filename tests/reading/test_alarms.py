@@ -10,8 +10,8 @@ import pytest
 from tests.messages import HOUR, SECOND
 from windrow.errors import SettingsError
 from windrow.reading import Status
-from windrow.reading.conditions import FIGURES, parse
-from windrow.reading.figures import (
+from windrow.reading.alarms import FIGURES, parse
+from windrow.reading.status_values import (
     ClosedBatches,
     DepotState,
     Lag,

@@ -17,7 +17,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
-from windrow.delta.changes import changes
+from windrow.delta.row_changes import changes
 from windrow.delta.table import open_table, reading
 from windrow.errors import NotFound, OtherDepot, TableRefused
 from windrow.model import tables
@@ -220,7 +220,7 @@ def depot_table(location: str) -> DepotTable:
 def changes_of(
     depot: DepotTable, first: int, last: int | None = None, columns: Sequence[str] | None = None
 ) -> pa.RecordBatchReader:
-    """Return what versions of a depot changed (None: up to the latest), as `windrow.delta.changes.changes` does."""
+    """Return what versions of a depot changed (None: up to the latest), as `windrow.delta.row_changes.changes` does."""
     if isinstance(depot, DeltaTable):
         return changes(depot, first, last, columns)
     return pa.RecordBatchReader.from_stream(depot.load_cdf(first, last, columns))

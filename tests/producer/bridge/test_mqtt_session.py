@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from windrow.producer.bridge.session import Entry, Session
+from windrow.producer.bridge.mqtt_session import Entry, Session
 
 IDS = 4
 

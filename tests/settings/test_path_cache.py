@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from windrow.errors import TableMissing
-from windrow.settings.catalog_paths import PathBook
+from windrow.settings.path_cache import PathBook
 
 
 def test_what_was_noted_is_found(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.messages import Row, message, table
 from windrow.model import tables
 from windrow.model.messages import REFUSED
-from windrow.model.rejection import rejected
+from windrow.model.rejected_rows import rejected
 
 
 def ids(rows: list[Row], versions: list[int], refused: list[int] | None = None) -> list[str]:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from rich.console import Console
 
-from windrow.delta.locations import is_name, local_path
+from windrow.delta.locations import is_catalog_name, local_path
 from windrow.errors import SettingsError, WindrowError
-from windrow.settings import catalog_paths as paths
+from windrow.settings import path_cache as paths
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Call:
         require_spark()
         from windrow.engine.spark.engine import SparkEngine
         from windrow.engine.spark.reader import SparkReader
-        from windrow.reading.delta import reading_through
+        from windrow.reading.tables import reading_through
 
         found = self.settings()
         with TemporaryDirectory() as copies:
@@ -130,7 +130,7 @@ class Call:
 
     def find_topology(self, place: str) -> Topology:
         """Return the topology `module:name`. Raises SettingsError for flags that name tables: it names its own."""
-        from windrow.topology.finding import find
+        from windrow.topology.importing import find
 
         given = [f"--{name}" for name in ("depot", "ledger", "views") if name in self.flags]
         if given:
@@ -208,7 +208,7 @@ def note_paths(config: str | None, chosen: Settings, engine: AnyEngine) -> None:
 
     book = paths.PathBook.beside(config)
     for name in ("depot", "ledger"):
-        if is_name(getattr(chosen, name)):
+        if is_catalog_name(getattr(chosen, name)):
             try:
                 book.note(getattr(chosen, name), engine.path_of(name))
             except OSError as error:

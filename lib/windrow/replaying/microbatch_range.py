@@ -13,7 +13,7 @@ from windrow.engine.protocol import Engine
 from windrow.errors import NotFound, TableUnreadable
 from windrow.model import timestamps as moments
 from windrow.model.commits import note_of
-from windrow.reading.delta import Ledger, open_ledger
+from windrow.reading.tables import Ledger, open_ledger
 from windrow.settings.start_from import Start
 
 GONE = "`windrow status` shows how far back the ledger can be read. Without --from and --to, all of it is replayed."

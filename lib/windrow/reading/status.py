@@ -12,17 +12,8 @@ from windrow.errors import TableMissing
 from windrow.model.durations import in_words
 from windrow.model.timestamps import time_text
 from windrow.model.warn import WarnPart
-from windrow.reading.delta import (
-    DepotTable,
-    Ledger,
-    Progress,
-    accepted_versions,
-    ledger_log,
-    open_depot,
-    open_ledger,
-    recorded_rules,
-)
-from windrow.reading.figures import (
+from windrow.reading.log import earliest_readable, kept, waiting_versions
+from windrow.reading.status_values import (
     ClosedBatches,
     DepotState,
     Lag,
@@ -38,7 +29,16 @@ from windrow.reading.figures import (
     TooOld,
     Totals,
 )
-from windrow.reading.log import earliest_readable, kept, waiting_versions
+from windrow.reading.tables import (
+    DepotTable,
+    Ledger,
+    Progress,
+    accepted_versions,
+    ledger_log,
+    open_depot,
+    open_ledger,
+    recorded_rules,
+)
 from windrow.reading.values import records
 from windrow.reading.warnings import statement, warnings_of
 

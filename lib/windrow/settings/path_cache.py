@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from windrow.delta.locations import is_name
+from windrow.delta.locations import is_catalog_name
 from windrow.errors import TableMissing
 
 FILE = Path(".windrow") / "paths.json"
@@ -28,7 +28,7 @@ class PathBook:
 
     def path(self, location: str) -> str:
         """Return the path of a table; a path is returned unchanged. Raises TableMissing for an unknown name."""
-        if not is_name(location):
+        if not is_catalog_name(location):
             return location
         known = self._read().get(location)
         if known is None:
@@ -42,7 +42,7 @@ class PathBook:
     def note(self, location: str, path: str | None) -> None:
         """Record the path of a catalog table; does nothing for a path, or for a table that does not exist."""
         known = self._read()
-        if path is None or not is_name(location) or known.get(location) == path:
+        if path is None or not is_catalog_name(location) or known.get(location) == path:
             return
         self.file.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(known | {location: path}, indent=2, ensure_ascii=False, sort_keys=True)

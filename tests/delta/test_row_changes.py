@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from windrow.delta.changes import changes
+from windrow.delta.row_changes import changes
 from windrow.model.commits import CHANGE, VERSION
 
 AT = datetime(2024, 1, 2, 3, 4, 5, 6, tzinfo=UTC)

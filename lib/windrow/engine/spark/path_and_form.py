@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from windrow.model.open_batches import OpenBatches
 
-MERGE, OVERWRITE, TRANSACTION = "merge", "overwrite", "transaction"  # the embedded engine commits by the last one
+MERGE, OVERWRITE = "merge", "overwrite"
 LITTLE_BYTES = 16_000_000  # in memory
 BATCH_BYTES, MESSAGE_BYTES = 400, 150  # approximate overhead in memory on top of `open_bytes`
 GOOD_PART = 4  # of the open batches, one in four

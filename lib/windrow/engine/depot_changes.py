@@ -1,0 +1,72 @@
+"""A depot may only grow: refuse versions that deleted, rewrote or restored rows, and find one that a person accepts.
+
+A version that lost rows stops the run. Somebody then decides: accept that one version and read none of its rows, or
+set `on_depot_delete = "ignore"`, which reads what such versions add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from windrow.engine.arrivals import Listed
+from windrow.errors import DepotChanged, NotFound
+from windrow.model.commits import VERSION, Commit
+
+if TYPE_CHECKING:
+    from windrow.engine.protocol import Engine
+
+GO_ON = (
+    "The version was not read. To skip it and read none of its rows: `windrow run --accept {version}` "
+    '(of a topology, --accept DEPOT:{version}); if a retention job deletes rows, on_depot_delete = "ignore" reads what '
+    "such versions add."
+)
+
+
+def refuse_changes(changes: pa.Table) -> None:
+    """Raise DepotChanged if a change feed has rows other than insertions."""
+    # guard: depot-unchanged-rows
+    if changes.num_rows:
+        first = changes[VERSION][0].as_py()
+        raise DepotChanged(
+            f"depot version {first} deletes or updates rows, but a depot may only grow",
+            GO_ON.format(version=first),
+        )
+
+
+def refuse_set_back(microbatches: pa.Table) -> None:
+    """Raise DepotChanged if a ledger lost microbatches, or has rolled some back."""
+    # guard: ledger-not-set-back
+    if microbatches.num_rows:
+        first = microbatches[VERSION][0].as_py()
+        raise DepotChanged(
+            f"version {first} of the ledger that is read as a depot takes back earlier microbatches: somebody "
+            "rolled it back or restored it",
+            'The version was not read. Set on_depot_delete = "ignore" to read what it changed like any other change; '
+            f'or begin a new table of states, which has only what changed since: start_from = "version:{first + 1}".',
+        )
+
+
+def refuse_restored(listed: Listed, versions: Iterable[int]) -> None:
+    """Raise DepotChanged if a version is a RESTORE: rows that it brings back have been read, or were deleted."""
+    restored = listed.restored.intersection(versions)
+    # guard: restored-is-not-new
+    if restored:
+        raise DepotChanged(
+            f"depot version {min(restored)} is a RESTORE and brings back rows of earlier versions",
+            GO_ON.format(version=min(restored)),
+        )
+
+
+def commit_to_accept(engine: Engine, version: int) -> Commit:
+    """Return the commit of a depot version that deleted or rewrote rows. Raises NotFound for any other."""
+    found = [commit for commit in engine.depot_commits(version, version) if commit.version == version]
+    # guard: only-changes-accepted
+    if not found or not (found[0].restores or engine.removes_rows(version)):
+        raise NotFound(
+            f"depot version {version} has deleted or rewritten no rows",
+            "Only such a version can be accepted; `windrow status` and the error of the run that stopped name it.",
+        )
+    return found[0]

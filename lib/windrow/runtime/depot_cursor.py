@@ -1,0 +1,95 @@
+"""How far a run has read a depot, and which depot comes next in a topology that reads its depots in step.
+
+*In step*, a microbatch reads one version of one depot: that of which the next version ends at the earliest clock. It
+waits as long as another depot, which has nothing new, may still send something earlier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from windrow.engine.arrivals import Arrivals
+from windrow.model import clock
+from windrow.model.floors import FloorsByVersion
+from windrow.runtime.ledger_state import Reached
+from windrow.runtime.microbatch import Microbatch
+from windrow.runtime.opening import DepotReader, require_depot
+
+NEVER = np.iinfo(np.int64).max
+Prime = Callable[[], Microbatch]
+
+
+@dataclass(slots=True, eq=False)
+class DepotCursor:
+    """How far a run has read a depot."""
+
+    reader: DepotReader
+    reached: Reached  # the last version that the ledger has read
+    latest: int = -1  # the last version of the depot when the run last looked
+    searched_to: int = -1  # a read up to this version found nothing more
+    next_clock: tuple[int, int] | None = None  # the version reached, and the clock after the version that follows it
+
+    def look(self) -> None:
+        """Read the depot's last version from its log. Raises the errors of `require_depot`."""
+        # guard: same-depot-each-round
+        depot = require_depot(self.reader.engine, self.reached, self.reader.settings)
+        self.latest = depot.version
+
+    @property
+    def has_unread(self) -> bool:
+        """Tell whether the depot had versions at the last look that were neither read nor searched."""
+        return self.latest > max(self.reached.depot_version, self.searched_to)
+
+    def search_again(self) -> None:
+        """Forget what was searched: the ledger may have gone back."""
+        self.searched_to = -1
+
+
+def next_in_step(cursors: Sequence[DepotCursor], prime: Prime, max_clock_skew: int) -> DepotCursor | None:
+    """Return the depot to read next in step, None if all are read to their ends or one has to wait for another.
+
+    At equal clocks the smallest `priority` comes first. `max_clock_skew` is in microseconds.
+    """
+    unread = sorted((one for one in cursors if one.has_unread), key=lambda one: one.reader.priority)
+    clocks = {one: _clock_after_next_version(one, prime, max_clock_skew) for one in unread}
+    unread = [one for one in unread if one.has_unread]  # without those whose new versions turned out to have no rows
+    if not unread:
+        return None
+    first = min(unread, key=lambda one: clocks[one])
+    may_come = min((_least_idle_clock(one, prime) for one in cursors if one not in unread), default=NEVER)
+    return first if clocks[first] <= may_come else None
+
+
+def _clock_after_next_version(cursor: DepotCursor, prime: Prime, max_clock_skew: int) -> int:
+    """Return the greatest clock after a depot's next version (microseconds), UNKNOWN if it moves no clock."""
+    known, engine = cursor.reached.depot_version, cursor.reader.engine
+    if cursor.next_clock is None or cursor.next_clock[0] != known:
+        cursor.next_clock, upto = None, engine.depot().version
+        engine.read(known, upto, partial(_note_next_clock, cursor, prime, max_clock_skew))
+        if cursor.next_clock is None:
+            cursor.searched_to = upto
+    return cursor.next_clock[1] if cursor.next_clock else clock.UNKNOWN
+
+
+def _note_next_clock(cursor: DepotCursor, prime: Prime, max_clock_skew: int, arrivals: Arrivals) -> None:
+    known = cursor.reached.depot_version
+    arrived = arrivals.after(known, 1)
+    if arrived is None:
+        return
+    microbatch = prime()
+    state = microbatch.primed.depots[cursor.reader.name]
+    summary = arrived.parse(state.partial).summarise(microbatch.started_at + max_clock_skew)
+    after = FloorsByVersion.plan(summary, state.sources.floors).after
+    moved = summary["source"].drop_null().combine_chunks().unique()
+    cursor.next_clock = known, int(np.max(after.of(moved), initial=clock.UNKNOWN))
+
+
+def _least_idle_clock(cursor: DepotCursor, prime: Prime) -> int:
+    """Return the least idle clock of a depot that is read to its end (microseconds), NEVER if it has no sources."""
+    microbatch = prime()
+    idle = microbatch.primed.depots[cursor.reader.name].sources.idle(microbatch.started_at)
+    return int(np.min(idle.floor, initial=NEVER))
