@@ -25,6 +25,7 @@ from windrow.engine.protocol import Held
 from windrow.errors import BrokenPromise
 from windrow.model import messages, tables
 from windrow.model.floors import Floors, FloorsByVersion
+from windrow.model.summary import combine, summarise
 
 VERSIONED = logs(kinds=("message",) * 12 + ("tick", "tick", "flush"), versioned=st.just(True))
 PARTS = st.sampled_from((1, 2, 3))
@@ -53,8 +54,8 @@ class Ledger:
 
     def read(self, arrived: pa.Table) -> None:
         """Run a microbatch over messages."""
-        summaries = [messages.summarise(part, self.latest) for part in (arrived.slice(0, 1), arrived.slice(1))]
-        summary = messages.combine(pa.concat_tables(summaries))
+        summaries = [summarise(part, self.latest) for part in (arrived.slice(0, 1), arrived.slice(1))]
+        summary = combine(pa.concat_tables(summaries))
         self.run(arrived, FloorsByVersion.plan(summary, self.floors), flush=False)
 
     def tick(self, after: Floors, flush: bool = False) -> None:
@@ -238,9 +239,9 @@ def test_summaries_of_parts_combine(log: Log, position: int) -> None:
     Summaries of two parts of the messages combine to the summary of all, in the order of versions and sources.
     """
     arrived = messages.conform(table(log.messages, log))
-    parts = [messages.summarise(part, LONG_AFTER) for part in (arrived.slice(0, position), arrived.slice(position))]
-    whole = messages.summarise(arrived, LONG_AFTER)
-    assert messages.combine(pa.concat_tables(parts)).to_pylist() == whole.to_pylist()
+    parts = [summarise(part, LONG_AFTER) for part in (arrived.slice(0, position), arrived.slice(position))]
+    whole = summarise(arrived, LONG_AFTER)
+    assert combine(pa.concat_tables(parts)).to_pylist() == whole.to_pylist()
     named = list(zip(whole["version"].to_pylist(), whole["source"].to_pylist(), strict=True))
     assert named == sorted({(message.version, message.source) for message in log.messages})
     assert whole["messages"].to_pylist() == [
@@ -255,7 +256,7 @@ def test_later_version_first() -> None:
     rows = plain_table([plain_message(sequence=1), plain_message(sequence=2)])
     arrived = rows.append_column("version", pa.array([2, 1], pa.int64()))
     live = tables.ledger_schema(pa.string()).empty_table()
-    plan = FloorsByVersion.plan(messages.summarise(arrived, NOW), Floors.empty())
+    plan = FloorsByVersion.plan(summarise(arrived, NOW), Floors.empty())
     written, _ = Step(Rules(), plan, NOW, microbatch=1)(arrived, live)
     (batch,) = written.filter(pc.equal(written["state"], "open")).to_pylist()
     assert [inside["sequence"] for inside in batch["messages"]] == [2]

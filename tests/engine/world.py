@@ -26,7 +26,8 @@ from windrow.delta.creation import create_depot
 from windrow.delta.table import beyond_files
 from windrow.engine import Engine
 from windrow.model import tables
-from windrow.model.messages import REFUSED, times
+from windrow.model.admission import REFUSED
+from windrow.model.messages import times
 from windrow.model.rejected_rows import rejected
 from windrow.replaying import Replay, replay
 from windrow.runtime.api import batching_runner

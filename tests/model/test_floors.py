@@ -7,7 +7,8 @@ import pytest
 from windrow.errors import BrokenPromise
 from windrow.model.clock import UNKNOWN
 from windrow.model.floors import Floors, FloorsByVersion
-from windrow.model.messages import summarise, times, with_dictionaries
+from windrow.model.messages import times, with_dictionaries
+from windrow.model.summary import summarise
 
 LATE = 2**60 + 1  # a float does not hold it
 

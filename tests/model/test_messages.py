@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from windrow.errors import MessagesError
 from windrow.model import messages
 
 NAMES = ["source", "key", "type", "event_time", "received_at", "sequence", "payload"]
-BEGIN, END = datetime(1678, 1, 1, tzinfo=UTC), datetime(2262, 1, 1, tzinfo=UTC)
 LAST = 2**53 + 1  # a float does not hold it
 
 
@@ -129,39 +127,6 @@ class TestConform:
         """
         column = conformed("received_at", pa.array([3, None, -2], pa.timestamp(unit, tz=zone)))
         assert (column.type, micros(column)) == (TIME, [3 * size, None, -2 * size])
-
-
-class TestFaults:
-    def test_first_column_that_is_missing(self) -> None:
-        """
-        A message without source, key, type or a time is told by the first of them; a good one by nothing.
-        """
-        names = ("source", "key", "type", "event_time", "received_at")
-        rows = [message(**dict.fromkeys(names[at:])) for at in range(len(names))]
-        expected = [*(f"{name} is NULL" for name in names), None]
-        assert messages.faults(table([*rows, message()])).to_pylist() == expected
-
-    def test_range(self) -> None:
-        """
-        A time is in range from the beginning of 1678 up to the end of 2261, to the microsecond.
-        """
-        begin, end = (int(moment.timestamp()) * 1_000_000 for moment in (BEGIN, END))
-        times = [begin, end - 1, begin - 1, end]
-        told = [None, None, *["event_time is out of range"] * 2]
-        assert messages.faults(table(message(event_time=time) for time in times)).to_pylist() == told
-        told = [None, None, *["received_at is out of range"] * 2]
-        assert messages.faults(table(message(received_at=time) for time in times)).to_pylist() == told
-
-    def test_refused(self) -> None:
-        """
-        Refused is what is invalid, and what is stamped later than the wall clock allows, with how much later.
-        """
-        given = table([message(received_at=9), message(received_at=11), message(received_at=10), message(key=None)])
-        refused = messages.refused(given, 10).to_pylist()
-        assert [tuple(row.values()) for row in refused] == [
-            (1, "clock_ahead", None, 1, None),
-            (3, "invalid", "key is NULL", 0, None),
-        ]
 
 
 class TestNumbers:

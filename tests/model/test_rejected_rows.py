@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.messages import Row, message, table
 from windrow.model import tables
-from windrow.model.messages import REFUSED
+from windrow.model.admission import REFUSED
 from windrow.model.rejected_rows import rejected
 
 

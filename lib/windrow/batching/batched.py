@@ -15,6 +15,7 @@ from windrow.batching.rules import Rules
 from windrow.columnar.arrow import at_once, plain_type, to_numpy, without
 from windrow.model import messages as message_columns
 from windrow.model import tables
+from windrow.model.admission import refused_before_rules
 from windrow.model.floors import Floors, processing_times
 from windrow.model.payload import parse
 from windrow.model.rejected_rows import rejected
@@ -61,7 +62,7 @@ def batch(
     given = message_columns.with_dictionaries(by_version(conforming))
     fields = tables.batch_fields(plain_type(given.schema.field("payload").type))
     before = state or State(pa.schema(fields).empty_table(), Floors.empty())
-    unseen = message_columns.refused(given, message_columns.LATEST)
+    unseen = refused_before_rules(given, message_columns.LATEST)
     valid, good = without(given, to_numpy(unseen["row"]))
     version_of_valid = to_numpy(valid["version"])
     processing_time, floors = processing_times(valid, version_of_valid, before.floors)

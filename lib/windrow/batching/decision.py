@@ -17,8 +17,9 @@ from windrow.batching.columns import SHARE, Columns, Ints, Numbers, Rows, by_str
 from windrow.batching.rules import Rules
 from windrow.columnar.arrow import at_once, pieces, plain_type, take, texts, whole
 from windrow.model import tables
+from windrow.model.admission import REFUSED
 from windrow.model.floors import Floors
-from windrow.model.messages import REFUSED, microseconds, times
+from windrow.model.messages import microseconds, times
 
 REASONS = texts(["accepted", "too_old", "too_futuristic", "duplicate"])
 OPENED_BY = texts(["message", "conflict", "size"])
@@ -111,7 +112,7 @@ def decide(
 
 
 def refused(decision: Decision, row: Ints, processing_time: Ints) -> pa.Table:
-    """Return the messages that the rules refused (`messages.REFUSED`); `row` is the row of each message."""
+    """Return the messages that the rules refused (`admission.REFUSED`); `row` is the row of each message."""
     message, fate, missed_by = decision.refused
     reason, detail = REASONS.take(pa.array(fate)), pa.nulls(message.size, pa.string())
     columns = [pa.array(row[message]), reason, detail, pa.array(missed_by), times(processing_time[message])]

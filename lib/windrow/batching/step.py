@@ -17,7 +17,7 @@ from windrow.batching.rules import Rules
 from windrow.columnar.arrow import encoded, text, to_numpy, where, whole, without
 from windrow.errors import require
 from windrow.model import clock, tables
-from windrow.model import messages as message_columns
+from windrow.model.admission import refused_before_rules
 from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.messages import microseconds, with_dictionaries, with_room
 from windrow.model.rejected_rows import rejected
@@ -60,7 +60,7 @@ class Step:
         from windrow.batching.decision import decide, listed, refused
 
         arrived = with_room(with_dictionaries(arrived))
-        unseen = message_columns.refused(arrived, self.latest)
+        unseen = refused_before_rules(arrived, self.latest)
         # guard: invalid-stays-out
         messages, row = without(arrived, to_numpy(unseen["row"]))
         processing_time = self.floors.processing_times(messages)

@@ -14,6 +14,7 @@ from windrow.expressions import Mapping as ColumnMapping
 from windrow.formats.raw.byte_counts import Volume
 from windrow.model import messages as message_columns
 from windrow.model.commits import FEED_COLUMNS, VERSION, Commit
+from windrow.model.summary import summarise
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Slice:
         return self
 
     def summarise(self, latest: int) -> pa.Table:
-        """Return `messages.summarise` of all its rows."""
+        """Return `summary.summarise` of all its rows."""
         raise NotImplementedError
 
     def streams(self) -> pa.Table | None:
@@ -68,8 +69,8 @@ class ArrowSlice(Slice):
     volume: Volume | None = None
 
     def summarise(self, latest: int) -> pa.Table:
-        """Return `messages.summarise` of all rows."""
-        return message_columns.summarise(self.messages, latest)
+        """Return `summary.summarise` of all rows."""
+        return summarise(self.messages, latest)
 
     def streams(self) -> pa.Table | None:
         """Return the streams of its rows."""

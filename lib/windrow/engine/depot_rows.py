@@ -18,7 +18,7 @@ from windrow.engine.arrivals import ArrowSlice, version_of
 from windrow.engine.depot_changes import refuse_changes, refuse_set_back
 from windrow.model import tables
 from windrow.model.commits import FEED_COLUMNS, VERSION
-from windrow.model.messages import SUMMARY
+from windrow.model.summary import SUMMARY
 
 LEDGER_COLUMNS = {"id", "state", "token", "schema_version", "microbatch"}
 
@@ -46,7 +46,7 @@ class RowsSlice(ArrowSlice):
 
 
 def summary_of(counted: pa.Table) -> pa.Table:
-    """Return `messages.summarise` of rows without sources, from their versions and how many rows each has."""
+    """Return `summary.summarise` of rows without sources, from their versions and how many rows each has."""
     versions, rows = counted.columns
     columns = {"version": versions, "messages": rows}
     filled = [columns.get(field.name, pa.nulls(counted.num_rows, field.type)) for field in SUMMARY]

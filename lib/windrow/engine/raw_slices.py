@@ -14,11 +14,10 @@ from windrow.engine.arrivals import ArrowSlice, require_whole
 from windrow.engine.conversion import ToMessages
 from windrow.formats.format import Format
 from windrow.formats.raw.stage import Staged, stage
-from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.chunks import RAW
 from windrow.model.commits import VERSION
-from windrow.model.messages import SUMMARY
+from windrow.model.summary import SUMMARY, combine, summarise
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +45,9 @@ class FormattedSlice(ArrowSlice):
     staged: Staged = field(kw_only=True)
 
     def summarise(self, latest: int) -> pa.Table:
-        """Return `messages.summarise` of its messages; rejected records count as read, and every version appears."""
+        """Return `summary.summarise` of its messages; rejected records count as read, and every version appears."""
         rejected = Counter(self.staged.rejects["version"].to_pylist())
-        return with_rejected(message_columns.summarise(self.messages, latest), rejected, self.expected)
+        return with_rejected(summarise(self.messages, latest), rejected, self.expected)
 
     def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
         """Return rejects and partial rows."""
@@ -61,7 +60,7 @@ def with_rejected(summary: pa.Table, rejected: Mapping[int, int], versions: Iter
     nothing = {name: pa.nulls(len(read), SUMMARY.field(name).type) for name in ("source", "earliest", "stamp")}
     rest = {"version": list(read), "messages": list(read.values())} | nothing
     counted = pa.table({name: rest[name] for name in SUMMARY.names}, SUMMARY)
-    return message_columns.combine(pa.concat_tables([summary, counted]))
+    return combine(pa.concat_tables([summary, counted]))
 
 
 def staged_rows(staged: Staged, microbatch: int, schema: pa.Schema) -> list[pa.Table]:

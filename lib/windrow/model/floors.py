@@ -13,7 +13,8 @@ from windrow.columnar.arrow import texts, to_numpy, whole
 from windrow.columnar.order import fits_a_table
 from windrow.errors import require
 from windrow.model import clock
-from windrow.model.messages import SUMMARY, microseconds
+from windrow.model.messages import microseconds
+from windrow.model.summary import SUMMARY
 
 Ints = npt.NDArray[np.int64]
 
@@ -72,7 +73,7 @@ class FloorsByVersion:
 
     @classmethod
     def plan(cls, summary: pa.Table, before: Floors) -> FloorsByVersion:
-        """Compute the floors from a summary of the messages (`messages.summarise`), ordered by version."""
+        """Compute the floors from a summary of the messages (`summary.summarise`), ordered by version."""
         moving = summary.filter(pc.is_valid(summary["stamp"]))
         version = moving["version"].to_numpy()
         encoded = moving["source"].combine_chunks().dictionary_encode()

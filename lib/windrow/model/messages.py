@@ -1,9 +1,4 @@
-"""Messages: rows of an Arrow table, their columns, and which rows are invalid.
-
-Times are microseconds since the epoch, UTC. A row that lacks a key, a type or a time, or whose time lies outside
-1678 to 2261 (what readers that count nanoseconds can hold), is *invalid*: it is rejected with the reason and moves no
-clock.
-"""
+"""Messages: rows of an Arrow table, and the types of their columns. Times are microseconds since the epoch, UTC."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar import arrow
-from windrow.columnar.arrow import TIME, at_once, encoded, texts, to_numpy
+from windrow.columnar.arrow import TIME, at_once, encoded, to_numpy
 from windrow.errors import MessagesError
 from windrow.model.payload import holds, text_or_bytes
 from windrow.model.payload import name as name_of
@@ -32,18 +27,6 @@ COLUMNS = {
     "sequence": pa.int64(),
     "payload": None,  # see `model.payload`
 }
-SUMMARY = pa.schema(
-    [
-        ("version", pa.int64()), ("source", pa.string()), ("messages", pa.int64()), ("earliest", TIME), ("stamp", TIME),
-    ]
-)  # fmt: skip
-# Refused messages: the row in their table, why, and by how much they missed a limit.
-REFUSED = pa.schema(
-    [
-        ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string()), ("missed_by_us", pa.int64()),
-        ("processing_time", TIME),
-    ]
-)  # fmt: skip
 TIMES = ("event_time", "received_at")
 COMPARED = ("source", "key", "type")
 REQUIRED = (*COMPARED, *TIMES)
@@ -98,28 +81,6 @@ def times(values: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_] | None = N
     return pa.array(values, pa.int64(), mask=mask).cast(TIME)
 
 
-def faults(messages: pa.Table) -> pa.ChunkedArray:
-    """Return what makes each message invalid (its first bad column), NULL for a valid one."""
-    if _all_good(messages):
-        return pa.chunked_array([pa.nulls(messages.num_rows)])
-    fault: pa.ChunkedArray = pa.chunked_array([pa.nulls(messages.num_rows, pa.string())])
-    for name in REQUIRED:
-        fault = pc.coalesce(fault, pc.if_else(pc.is_null(messages[name]), f"{name} is NULL", None))
-    for name in TIMES:
-        value = messages[name].cast(pa.int64())
-        outside = pc.or_(pc.less(value, EARLIEST), pc.greater_equal(value, LATEST))
-        fault = pc.coalesce(fault, pc.if_else(outside, f"{name} is out of range", None))
-    return fault
-
-
-def _all_good(messages: pa.Table) -> bool:
-    """Tell quickly whether all messages are valid."""
-    if any(messages[name].null_count for name in REQUIRED):
-        return False
-    bounds = [pc.min_max(messages[name].cast(pa.int64())).as_py() for name in TIMES] if messages.num_rows else []
-    return all(bound["min"] >= EARLIEST and bound["max"] < LATEST for bound in bounds)
-
-
 def _column(table: pa.Table, name: str, type_: pa.DataType | None) -> pa.ChunkedArray:
     if name not in table.column_names:
         if name not in DEFAULTS:
@@ -158,51 +119,3 @@ def _time(column: pa.ChunkedArray) -> pa.ChunkedArray:
         floored = np.floor_divide(fine, 1_000)
         return pa.chunked_array([pa.array(floored, mask=column.is_null().to_numpy())]).cast(TIME)
     return column.cast(TIME)
-
-
-def refused(messages: pa.Table, latest: int) -> pa.Table:
-    """Return the messages that are rejected before any rule, as `REFUSED`; they have no processing time.
-
-    A message is `invalid`, or `clock_ahead` if its stamp is later than `latest` (wall clock + `max_clock_skew`).
-    """
-    fault = faults(messages).combine_chunks()
-    stamp = microseconds(messages["received_at"])
-    bad = fault.is_valid().to_numpy(zero_copy_only=False)
-    row = np.flatnonzero(bad | (stamp > latest))
-    ahead = ~bad[row]
-    columns = [
-        pa.array(row),
-        texts(["invalid", "clock_ahead"]).take(pa.array(ahead.astype(np.int8))),
-        fault.take(pa.array(row)).cast(pa.string()),
-        pa.array(np.where(ahead, stamp[row] - latest, 0)),
-        pa.nulls(row.size, TIME),
-    ]
-    return pa.Table.from_arrays(columns, schema=REFUSED)
-
-
-def summarise(messages: pa.Table, latest: int) -> pa.Table:
-    """Return for each (version, source) the rows, and the first and last stamp of those that move a clock.
-
-    `combine` merges the summaries of parts, so parts can be summarised anywhere.
-    """
-    refused_rows = refused(messages, latest)["row"].to_numpy()
-    moves = np.ones(messages.num_rows, np.bool_)
-    moves[refused_rows] = False
-    stamp = pc.if_else(pa.array(moves), messages["received_at"].combine_chunks(), None)
-    counted = pa.table(
-        {
-            "version": messages["version"],
-            "source": messages["source"],
-            "messages": np.ones(messages.num_rows, np.int64),
-            "earliest": stamp,
-            "stamp": stamp,
-        }
-    )
-    return combine(counted)
-
-
-def combine(summaries: pa.Table) -> pa.Table:
-    """Merge the summaries of parts into one, ordered by version and source."""
-    wanted = [("messages", "sum"), ("earliest", "min"), ("stamp", "max")]
-    grouped = summaries.group_by(["version", "source"]).aggregate(wanted).rename_columns(SUMMARY.names)
-    return grouped.sort_by([("version", "ascending"), ("source", "ascending")])

@@ -17,7 +17,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def rejected(messages: pa.Table, version: Ints, refused: list[pa.Table], microbatch: int | None) -> pa.Table:
-    """Return the rows of `rejected_messages`, in the order of `messages`; `refused` are tables of `messages.REFUSED`.
+    """Return the rows of `rejected_messages`, in the order of `messages`; `refused` are tables of `admission.REFUSED`.
 
     `messages` must have all messages of these streams and versions, because the id of a rejection is its place among
     them.

@@ -41,7 +41,7 @@ def split(ticks: pa.Table, upto: int | None) -> tuple[Floors, pa.Table]:
 
 
 def first_that_matters(ticks: pa.Table, summary: pa.Table) -> int:
-    """Return the depot version of the first tick that matters to messages (`messages.summarise`), or `BEYOND`."""
+    """Return the depot version of the first tick that matters to messages (`summary.summarise`), or `BEYOND`."""
     moving = summary.filter(pc.is_valid(summary["stamp"]))
     sources = moving["source"].combine_chunks().unique()
     code = _code(moving["source"].combine_chunks(), sources)

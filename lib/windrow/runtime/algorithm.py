@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from windrow.model.clock import UNKNOWN
 from windrow.model.floors import Floors, FloorsByVersion
-from windrow.model.messages import SUMMARY
 from windrow.model.results import Kind
+from windrow.model.summary import SUMMARY
 
 if TYPE_CHECKING:
     from windrow.delta.log import Table
@@ -32,7 +32,7 @@ class DepotPlan:
     """What a microbatch takes from a depot: the messages that arrived, and the clocks that follow from them.
 
     `reached` is the position in the depot after the microbatch. `summary` counts the messages by version and source
-    (`messages.summarise`); `arrived` is None if nothing was read.
+    (`summary.summarise`); `arrived` is None if nothing was read.
     """
 
     reached: Reached

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.columnar.arrow import TIME
-from windrow.model import messages
+from windrow.model.admission import refused_before_rules
 from windrow.model.floors import FloorsByVersion
 from windrow.model.messages import times
 
@@ -33,7 +33,7 @@ ORDER = [
 def timed(rows: pa.Table, floors: FloorsByVersion, latest: int, depot: str, priority: int) -> pa.Table:
     """Return the messages of a depot with its name, its priority and their processing times."""
     fit = np.ones(rows.num_rows, np.bool_)
-    fit[messages.refused(rows, latest)["row"].to_numpy()] = False
+    fit[refused_before_rules(rows, latest)["row"].to_numpy()] = False
     found = np.zeros(rows.num_rows, np.int64)
     found[fit] = floors.processing_times(rows.filter(pa.array(fit)))
     added = [pa.repeat(depot, rows.num_rows), pa.repeat(priority, rows.num_rows), times(found, fit)]

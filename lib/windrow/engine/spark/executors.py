@@ -29,6 +29,7 @@ from windrow.model import tables
 from windrow.model.commits import VERSION
 from windrow.model.floors import Floors
 from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatches
+from windrow.model.summary import SUMMARY, combine, summarise
 from windrow.model.tables import CHANGED, require_batches
 
 ROWS_OF_A_PARTITION = 200_000
@@ -48,9 +49,9 @@ class ExecutorsSlice(Slice):
     volume: Volume | None = None
 
     def summarise(self, latest: int) -> pa.Table:
-        """Return `messages.summarise` of all rows: each executor summarises what it reads."""
-        parts = self.messages.mapInArrow(_summarising(latest, self.payload), from_arrow_schema(message_columns.SUMMARY))
-        return message_columns.combine(plain(parts.toArrow()).cast(message_columns.SUMMARY))
+        """Return `summary.summarise` of all rows: each executor summarises what it reads."""
+        parts = self.messages.mapInArrow(_summarising(latest, self.payload), from_arrow_schema(SUMMARY))
+        return combine(plain(parts.toArrow()).cast(SUMMARY))
 
     def table(self) -> pa.Table:
         """Bring the messages to the driver."""
@@ -172,14 +173,14 @@ def _together(messages: DataFrame, batches: DataFrame) -> DataFrame:
 
 
 def _summarising(latest: int, payload: pa.DataType) -> Batches:
-    def summarise(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def summaries(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             arrived = message_columns.conform(plain(pa.table(batch)), payload)
             # guard: executors-text
             require_text(arrived)
-            yield from message_columns.summarise(arrived, latest).to_batches()
+            yield from summarise(arrived, latest).to_batches()
 
-    return summarise
+    return summaries
 
 
 def _processing(step: Step, schema: pa.Schema) -> Batches:

@@ -122,7 +122,7 @@ class FormattedExecutorsSlice(ExecutorsSlice):
     staged: Staged = field(kw_only=True)
 
     def summarise(self, latest: int) -> pa.Table:
-        """Return `messages.summarise` of its messages; rejected records count as read, and every version appears."""
+        """Return `summary.summarise` of its messages; rejected records count as read, and every version appears."""
         rejected = Counter(self.staged.rejects["version"].to_pylist()) + Counter(self.rejected)
         return with_rejected(ExecutorsSlice.summarise(self, latest), rejected, self.expected)
 

@@ -20,6 +20,7 @@ from windrow.columnar.arrow import without
 from windrow.errors import NotFound
 from windrow.model import messages as message_columns
 from windrow.model import tables
+from windrow.model.admission import refused_before_rules
 from windrow.model.floors import Floors, processing_times
 from windrow.model.messages import LATEST, microseconds
 from windrow.model.payload import of_column
@@ -112,7 +113,7 @@ class Trial:
         no message to batch.
         """
         given = by_version(message_columns.conform(messages, of_column(messages.schema)))
-        refused = message_columns.refused(given, LATEST if latest is None else latest)
+        refused = refused_before_rules(given, LATEST if latest is None else latest)
         valid, _ = without(given, refused["row"].to_numpy())
         version = valid["version"].to_numpy()
         processing_time, floors = processing_times(valid, version, Floors.empty())
