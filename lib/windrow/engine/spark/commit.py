@@ -26,14 +26,16 @@ from windrow.engine.embedded.ledger_files import without_dictionary
 from windrow.engine.protocol import CommitCounts, Live
 from windrow.engine.result import Rows
 from windrow.engine.spark.frames import frame_of
-from windrow.engine.spark.open_batches import UNCACHED, SparkOpen
+from windrow.engine.spark.open_batches import FILE_ROWS, UNCACHED, SparkOpen
 from windrow.engine.spark.path_and_form import GOOD_PART, OVERWRITE
 from windrow.engine.spark.session_settings import (
+    FEW_FILES,
     FEW_ROWS,
     INTERPRETED,
     NOTE,
     ONE_TASK,
     SMALL_BYTES,
+    SOME_FILES,
     WHOLE_FILES,
     WHOLE_TIMES,
     configured,
@@ -49,7 +51,6 @@ BEYOND = {"spark.databricks.delta.replaceWhere.constraintCheck.enabled": "false"
 # Delta's file of checksums of a version takes 25 requests to an object store.
 NO_CHECKSUM = {"spark.databricks.delta.writeChecksumFile.enabled": "false"}
 MOVED = "raise_error('WINDROW-LEDGER-MOVED: the ledger moved between prime and commit')"
-FILE_ROWS = 20_000  # a MERGE that changes a row writes its file again
 BY_ID = 100  # up to this many rows, a MERGE lists their ids, so that Delta skips files without them
 
 
@@ -108,10 +109,18 @@ class SparkCommit:
         return pa.concat_tables([self.live.rows, *held], promote_options="default")
 
     def _sped_up(self, rows: pa.Table, stays: pa.Table | None) -> dict[str, str]:
-        """Return the settings that make a small commit faster, none for a large one."""
+        """Return the settings that make a small commit faster, none for a large one.
+
+        A MERGE also writes all other rows of the files in which rows change.
+        """
         if rows.nbytes + (0 if stays is None else stays.nbytes) > SMALL_BYTES:
             return {}
-        return ONE_TASK | (INTERPRETED if self.form == OVERWRITE or rows.num_rows <= FEW_ROWS else {})
+        opened = self.live.open
+        files = min(rows.num_rows, opened.read_files) if isinstance(opened, SparkOpen) else 0
+        if self.form != OVERWRITE and files > SOME_FILES:
+            return {}
+        few = rows.num_rows <= FEW_ROWS and files <= FEW_FILES
+        return ONE_TASK | (INTERPRETED if self.form == OVERWRITE or few else {})
 
     def _merge(self, rows: Rows, control: pa.Table) -> CommitCounts:
         """Match live rows with the new ones. The literal states let the MERGE skip files of final rows."""

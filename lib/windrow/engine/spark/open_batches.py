@@ -30,6 +30,9 @@ from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatches
 
 # A cached query would answer for any version of a table; no cache has the file path of a row.
 UNCACHED = "_metadata.file_path IS NOT NULL"
+FILE = "windrow_file"
+IN_FILE = f"_metadata.file_path AS {FILE}"
+FILE_ROWS = 20_000  # a MERGE that changes a row writes its file again
 OPEN = f"state = '{tables.OPEN}'"
 RANGES = 50  # of ids that a condition lists one by one
 
@@ -38,7 +41,8 @@ RANGES = 50  # of ids that a condition lists one by one
 class SparkOpen:
     """The open rows of the ledger `reference` at a version; `rows` are all of them if the driver has them.
 
-    `whole` has all rows of those states of a topology that the driver has read whole.
+    `whole` has all rows of those states of a topology that the driver has read whole, and `files` are the data files of
+    other rows that it has read: a MERGE writes them again if their rows change.
     """
 
     session: SparkSession
@@ -47,16 +51,23 @@ class SparkOpen:
     schema: pa.Schema
     rows: pa.Table | None = None
     whole: dict[str, pa.Table] = field(default_factory=dict)
+    files: set[str] = field(default_factory=set)
     _counted: tuple[BatchFilter, OpenBatches] | None = None
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Bring the open batches that match to the driver, all for None; the result may contain others too."""
         if self.rows is not None:
             return self.rows
-        found = self._here(self.frame(wanted))
+        found = self._here(self.frame(wanted, with_files=True))
         if wanted is None:
             self.rows = found
         return found
+
+    @property
+    def read_files(self) -> int:
+        """Return in about how many files the rows are that the driver has read."""
+        whole = [*self.whole.values(), *([] if self.rows is None else [self.rows])]
+        return len(self.files) + sum(-(-rows.num_rows // FILE_ROWS) for rows in whole)
 
     def of_state(self, state: str, columns: pa.Schema, ids: pa.Array | None = None) -> pa.Table:
         """Bring the rows of a topology's state to the driver: all, or those with the given ids and perhaps others.
@@ -77,16 +88,17 @@ class SparkOpen:
                 self.whole[state] = found
                 return found
         known = F.broadcast(frame_of(self.session, pa.table({"id": ids})))
-        return self._of_state(frame.where(_among(ids.to_pylist())).join(known, "id", "left_semi"), columns)
+        frame = self.frame_of_state(state, columns, with_files=True).where(_among(ids.to_pylist()))
+        return self._of_state(frame.join(known, "id", "left_semi"), columns)
 
     def _of_state(self, frame: DataFrame, columns: pa.Schema) -> pa.Table:
-        found = brought(frame, self.reference)
+        found = self._brought(frame)
         wanted = pa.schema([pa.field("id", pa.string()), *columns])
         return found.select(wanted.names).cast(wanted).combine_chunks()
 
-    def frame_of_state(self, state: str, columns: pa.Schema) -> DataFrame:
+    def frame_of_state(self, state: str, columns: pa.Schema, with_files: bool = False) -> DataFrame:
         """Return the `id` and the columns of the rows of a topology's state."""
-        names = ", ".join(f"`{name}`" for name in ["id", *columns.names])
+        names = ", ".join([*(f"`{name}`" for name in ["id", *columns.names]), *([IN_FILE] if with_files else [])])
         return self.session.sql(
             f"SELECT {names} FROM {self.reference} VERSION AS OF {self.version} WHERE state = '{state}' AND {UNCACHED}"
         )
@@ -116,12 +128,14 @@ class SparkOpen:
             self._counted = wanted, OpenBatches.of(found.cast(SCHEMA))
         return self._counted[1]
 
-    def frame(self, wanted: BatchFilter | None, streams: DataFrame | None = None) -> DataFrame:
+    def frame(
+        self, wanted: BatchFilter | None, streams: DataFrame | None = None, with_files: bool = False
+    ) -> DataFrame:
         """Return the open batches that match, all for None, in the columns that an open batch fills.
 
         `streams` are the `source, key` of the messages if the driver does not know them.
         """
-        batches = self._live(*tables.BATCH)
+        batches = self._live(*tables.BATCH, *([IN_FILE] if with_files and wanted is not None else []))
         if wanted is None:
             return batches
         columns, found = batches.columns, wanted.streams()
@@ -154,11 +168,19 @@ class SparkOpen:
 
     def _here(self, frame: DataFrame) -> pa.Table:
         """Bring rows to the driver, in all columns of the ledger."""
-        found = brought(frame, self.reference)
+        found = self._brought(frame)
         columns: dict[str, object] = {
             name: found[name].cast(self.schema.field(name).type) for name in found.column_names
         }
         return tables.rows(self.schema, columns, found.num_rows).combine_chunks()
+
+    def _brought(self, frame: DataFrame) -> pa.Table:
+        """Bring rows to the driver, and note their files."""
+        found = brought(frame, self.reference)
+        if FILE not in found.column_names:
+            return found
+        self.files.update(found[FILE].unique().to_pylist())
+        return found.drop_columns([FILE])
 
 
 def brought(frame: DataFrame, ledger: str) -> pa.Table:
