@@ -14,7 +14,7 @@ import numpy as np
 from windrow.columnar.compiled import ByteArray, Ints, compiled
 from windrow.formats.fields import Field
 from windrow.formats.format import Format
-from windrow.formats.framing import GAP, LOST, OPEN, OVERSIZE, RECORD, Framed, Spans
+from windrow.formats.framing import AFTER_GAP, GAP, OPEN, OVERSIZE, RECORD, Framed, Spans
 from windrow.formats.part import FormatPart
 
 ByteOrder = Literal["little", "big"]
@@ -45,8 +45,8 @@ class FixedFraming:
 
     def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> Framed:  # noqa: ARG002
         """Frame bytes; see `Framing`. A rest at the end of a source that is too short becomes a bad record."""
-        if state == LOST:
-            return _pieces(buffer, self.max_record_bytes, last, GAP, LOST)
+        if state == AFTER_GAP:
+            return _pieces(buffer, self.max_record_bytes, last, GAP, AFTER_GAP)
         return _pieces(buffer, self.width, last, RECORD, 0)
 
     def content(self, buffer: ByteArray, begin: Ints, end: Ints) -> tuple[Ints, Ints]:  # noqa: ARG002
@@ -70,8 +70,8 @@ class LengthFraming:
 
     def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> Framed:  # noqa: ARG002
         """Frame bytes; see `Framing`."""
-        if state == LOST:
-            return _pieces(buffer, self.max_record_bytes, last, GAP, LOST)
+        if state == AFTER_GAP:
+            return _pieces(buffer, self.max_record_bytes, last, GAP, AFTER_GAP)
         spans = Spans()
         form = (self.width, self.order == "big", self.width * self.counts_itself, self.max_record_bytes)
         room = np.empty(16 + len(buffer) // (self.width + 16), np.int64)
@@ -84,11 +84,11 @@ class LengthFraming:
                 if count < len(room):
                     break
                 continue
-            spans.known = max(spans.known, begin + self.width)
+            spans.decided_after = max(spans.decided_after, begin + self.width)
             spans.add(np.array([begin + self.width]), begin, OVERSIZE)
             begin, left = self._pass_over(spans, buffer, begin + self.width, max(0, int(refused)), last)
         if last and begin < len(buffer):
-            spans.known = len(buffer) + 1
+            spans.decided_after = len(buffer) + 1
             spans.add(np.array([len(buffer)]), begin, OPEN)
             begin, left = len(buffer), 0
         return spans.framed(begin, left)
@@ -105,7 +105,7 @@ class LengthFraming:
                 break
             end = min(begin + size, len(buffer))
             if end > begin:
-                spans.known = max(spans.known, end)
+                spans.decided_after = max(spans.decided_after, end)
                 spans.add(np.array([end]), begin, OVERSIZE)
             if end == len(buffer) and last:
                 return end, 0
@@ -113,14 +113,14 @@ class LengthFraming:
         return begin, left
 
 
-def _pieces(buffer: ByteArray, size: int, last: bool, what: int, state: int) -> Framed:
+def _pieces(buffer: ByteArray, size: int, last: bool, kind: int, state: int) -> Framed:
     """Cut all bytes in pieces of a size; only the last piece of a source may be shorter."""
     spans = Spans()
     whole = len(buffer) // size * size
-    spans.add(np.arange(size, whole + 1, size), 0, what)
+    spans.add(np.arange(size, whole + 1, size), 0, kind)
     if last and whole < len(buffer):
-        spans.known = len(buffer) + 1
-        spans.add(np.array([len(buffer)]), whole, what)
+        spans.decided_after = len(buffer) + 1
+        spans.add(np.array([len(buffer)]), whole, kind)
         whole = len(buffer)
     return spans.framed(whole, state)
 

@@ -1,12 +1,13 @@
-"""Framing: split bytes into records, piece by piece; cut off records that are too long or never end.
+r"""Framing: split bytes into records, piece by piece.
 
-A record of more than `max_record_bytes` is not a record: a quote was left open, or the delimiter is wrong. It is cut
-off after the first raw delimiter in it, whatever the quotes say, and framing restarts there, so that the good records
-after it survive. Without a delimiter it is cut off in pieces until one comes. A record that is open at the end of its
-source is cut off in the same way.
+The bytes `a,1\nb,2\nc` are two records, `a,1\n` and `b,2\n`, and the rest `c`, which waits for more bytes. The result
+depends only on the bytes of the source from its start, not on how they were cut into chunks. To continue, framing needs
+where the unfinished record begins, and the state after the bytes seen so far.
 
-The result depends on nothing but the bytes of the source from its start, not on the chunks. The begin of the
-unfinished record and the state after the bytes seen so far are all that is needed to continue.
+More than `max_record_bytes` are not a record: a quote was left open, or the delimiter is wrong. Such bytes are cut off
+after the first delimiter among them, whatever the quotes say. In `"open quote\ngood\n` with a small limit, the first
+line is cut off and `good` is a record again. Without a delimiter, bytes are cut off in pieces until one comes. A record
+that is open at the end of its source is cut off in the same way.
 """
 
 from __future__ import annotations
@@ -25,27 +26,27 @@ from windrow.errors import FormatFailed
 from windrow.formats.automaton import Automaton, Followed
 from windrow.formats.installed import HINT, failed
 
-# What a span is: a record, or cut off because it is too long, open at the end of the source, or next to bytes that
+# The kinds of spans: a record, or cut off because it is too long, open at the end of the source, or next to bytes that
 # never came.
 RECORD, OVERSIZE, OPEN, GAP = range(4)
-RETURN = ord("\r")
-End = Callable[[bytes, int], int | None]
+CARRIAGE_RETURN = ord("\r")
+FindEnd = Callable[[bytes, int], int | None]
 WINDOW = 2**20  # bytes that are given to the function at once, if a record may not be longer
-SKIPPING, LOST = -1, -2  # states that look for a delimiter: in a record that is too long, or after a gap
+SKIPPING, AFTER_GAP = -1, -2  # states that look for a delimiter: in a record that is too long, or after a gap
 
 
 @dataclass(frozen=True, slots=True)
 class Framed:
     """Adjacent spans of bytes in order, and where the unfinished `rest` begins.
 
-    `what` says whether a span is a record, or why it was cut off. `known` is how many bytes were needed to decide that,
-    one more than there are if it took the end of the source. `state` is the state of framing after all bytes.
+    `kind` says whether a span is a record, or why it was cut off. `decided_after` is the number of bytes that decided
+    that: one more than there are if the end of the source decided it. `state` is the state of framing after all bytes.
     """
 
     begin: Ints
     end: Ints
-    known: Ints
-    what: Ints
+    decided_after: Ints
+    kind: Ints
     rest: int
     state: int
 
@@ -64,16 +65,16 @@ class Framing(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class FunctionFinder:
     """Finds the ends of records with a function of another package, whose results are checked.
 
-    `end(data, begin)` returns where the record that begins at `begin` ends, None if its last byte is not there. The
-    last byte of a record ends it, whatever follows. What is left at the end of a source is a record too. Because of the
-    checks, an error in the function can neither lose bytes nor make a run hang.
+    `find_end(data, begin)` returns where the record that begins at `begin` ends, None if its last byte is not there.
+    The last byte of a record ends it, whatever follows. What is left at the end of a source is a record too. Because of
+    the checks, an error in the function can neither lose bytes nor make a run hang.
     """
 
     name: str
-    end: End
+    find_end: FindEnd
     open: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(1, np.bool_))
 
     def follow(self, buffer: ByteArray, at: int, state: int, begin: int, most: int) -> Followed:  # noqa: ARG002
@@ -93,7 +94,7 @@ class Ends:
     def _checked(self, data: bytes, begin: int) -> int | None:
         """Return where a record ends."""
         try:
-            found = self.end(data, begin)
+            found = self.find_end(data, begin)
             end = None if found is None else operator.index(found)
         except Exception as error:
             raise failed(self.name, "find the end of a record", error) from error
@@ -108,16 +109,21 @@ class Ends:
 class DelimitedFraming:
     """Records that an automaton finds; framing restarts at a raw `delimiter`, and nowhere without one.
 
-    With `own` the delimiter is not part of the content. JSON records need no delimiter and keep all of their bytes.
+    With `strip_delimiter` the content of a record ends before its delimiter. JSON records need no delimiter, and keep
+    all of their bytes.
     """
 
-    automaton: Automaton | Ends
+    automaton: Automaton | FunctionFinder
     delimiter: bytes
     max_record_bytes: int
-    own: bool = True
+    strip_delimiter: bool = True
 
     def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> Framed:
-        """Frame bytes; see `Framing`."""
+        """Frame bytes; see `Framing`.
+
+        `begin` is where the current record begins, `at` the next byte to look at. What ends a round: a delimiter has
+        not come yet, all bytes are framed, or the record that is open has to be cut off.
+        """
         spans = Spans()
         begin, at = 0, seen
         while True:
@@ -130,11 +136,11 @@ class DelimitedFraming:
             spans.add(found.ends, begin)
             begin, at, state = found.begin, found.at, found.state
             if at < len(buffer):
-                spans.known = at + 1
+                spans.decided_after = at + 1
             elif not last or begin == len(buffer):
                 break
             else:
-                spans.known = len(buffer) + 1
+                spans.decided_after = len(buffer) + 1
                 if not self.automaton.open[state]:
                     spans.add(np.array([len(buffer)]), begin)
                     begin = len(buffer)
@@ -148,42 +154,42 @@ class DelimitedFraming:
 
         Lines may end as on Windows: a carriage return at the end of a line belongs to its delimiter.
         """
-        if not self.own:
+        if not self.strip_delimiter:
             return begin, end
         delimiter = np.frombuffer(self.delimiter, np.uint8)
-        return begin, _without(read_only(buffer), begin, end, delimiter, self.delimiter == b"\n")
+        return begin, _strip_delimiters(read_only(buffer), begin, end, delimiter, self.delimiter == b"\n")
 
     def _cut(self, spans: Spans, buffer: ByteArray, begin: int, why: int, skipping: int = SKIPPING) -> tuple[int, int]:
         """Cut off a record after its first delimiter or at the largest size; return the next position and the state."""
-        behind = self._behind_delimiter(buffer, begin)
-        if behind is not None:
-            spans.add(np.array([behind]), begin, why)
-            return behind, 0
+        after = self._after_delimiter(buffer, begin)
+        if after is not None:
+            spans.add(np.array([after]), begin, why)
+            return after, 0
         end = min(len(buffer), begin + self.max_record_bytes)
-        end -= self._begun(buffer[begin:end].tobytes()) if end < len(buffer) else 0
+        end -= self._partial_delimiter_bytes(buffer[begin:end].tobytes()) if end < len(buffer) else 0
         spans.add(np.array([end]), begin, why)
         return end, skipping
 
     def _skip(self, spans: Spans, buffer: ByteArray, begin: int, state: int, last: bool) -> tuple[int, int]:
         """Cut off bytes up to a delimiter; return where to continue and the state."""
-        why = GAP if state == LOST else OVERSIZE
+        why = GAP if state == AFTER_GAP else OVERSIZE
         while state < 0 and begin < len(buffer):
-            behind = self._behind_delimiter(buffer, begin)
+            after = self._after_delimiter(buffer, begin)
             full = begin + self.max_record_bytes + 1
-            if behind is None and len(buffer) < full and not last:
+            if after is None and len(buffer) < full and not last:
                 break
-            spans.known = max(spans.known, min(full, len(buffer) + 1) if behind is None else behind)
+            spans.decided_after = max(spans.decided_after, min(full, len(buffer) + 1) if after is None else after)
             begin, state = self._cut(spans, buffer, begin, why, state)
         return begin, state
 
-    def _behind_delimiter(self, buffer: ByteArray, begin: int) -> int | None:
+    def _after_delimiter(self, buffer: ByteArray, begin: int) -> int | None:
         """Return where the first delimiter ends, None if none begins within the largest size of a record."""
         if not self.delimiter:
             return None
         at = buffer[begin : begin + self.max_record_bytes].tobytes().find(self.delimiter)
         return None if at < 0 else begin + at + len(self.delimiter)
 
-    def _begun(self, buffer: bytes) -> int:
+    def _partial_delimiter_bytes(self, buffer: bytes) -> int:
         """Return how many bytes at the end may be the start of a delimiter."""
         longest = min(len(self.delimiter) - 1, len(buffer) - 1)
         return next((n for n in range(longest, 0, -1) if buffer.endswith(self.delimiter[:n])), 0)
@@ -193,28 +199,28 @@ class Spans:
     """Collects spans as they are found."""
 
     def __init__(self) -> None:
-        self.known = 0
+        self.decided_after = 0
         self._found = [np.empty((4, 0), np.int64)]  # the columns of `Framed`
 
-    def add(self, ends: Ints, begin: int, what: int = RECORD) -> None:
+    def add(self, ends: Ints, begin: int, kind: int = RECORD) -> None:
         """Add adjacent spans by their ends; the first one begins at `begin`."""
         if ends.size:
             found = np.empty((4, ends.size), np.int64)
             found[0, 0], found[0, 1:], found[1] = begin, ends[:-1], ends
-            np.maximum(ends, self.known, out=found[2])
-            found[3] = what
+            np.maximum(ends, self.decided_after, out=found[2])
+            found[3] = kind
             self._found.append(found)
 
     def framed(self, rest: int, state: int) -> Framed:
         """Return all spans."""
         found = self._found[1:]
-        begin, end, known, what = found[0] if len(found) == 1 else np.concatenate(self._found, axis=1)
-        return Framed(begin, end, known, what, rest, state)
+        begin, end, decided_after, kind = found[0] if len(found) == 1 else np.concatenate(self._found, axis=1)
+        return Framed(begin, end, decided_after, kind, rest, state)
 
 
 @compiled
-def _without(buffer: ByteArray, begin: Ints, end: Ints, delimiter: ByteArray, returns: bool) -> Ints:
-    """Return where records end without their delimiters, if they have one, and if it `returns`, without a return."""
+def _strip_delimiters(buffer: ByteArray, begin: Ints, end: Ints, delimiter: ByteArray, strip_return: bool) -> Ints:
+    """Return where records end without their delimiters; with `strip_return` without a carriage return before them."""
     found = np.empty(len(begin), np.int64)
     for number in range(len(begin)):
         stop = end[number] - len(delimiter)
@@ -222,5 +228,5 @@ def _without(buffer: ByteArray, begin: Ints, end: Ints, delimiter: ByteArray, re
         for place in range(len(delimiter) if ended else 0):
             ended = ended and buffer[stop + place] == delimiter[place]
         stop = stop if ended else end[number]
-        found[number] = stop - (returns and stop > begin[number] and buffer[stop - 1] == RETURN)
+        found[number] = stop - (strip_return and stop > begin[number] and buffer[stop - 1] == CARRIAGE_RETURN)
     return found

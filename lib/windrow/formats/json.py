@@ -47,7 +47,9 @@ def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
     delimiter, most = section.record_delimiter.encode(), section.max_record_bytes
     if delimiter:
         return Format(DelimitedFraming(grammar.delimited(delimiter), delimiter, most), Json(fields))
-    return Format(DelimitedFraming(grammar.objects(section.max_depth), b"\n", most, own=False), Json(fields))
+    return Format(
+        DelimitedFraming(grammar.objects(section.max_depth), b"\n", most, strip_delimiter=False), Json(fields)
+    )
 
 
 class Json(Members):

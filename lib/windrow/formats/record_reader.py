@@ -24,7 +24,7 @@ from windrow.formats.automaton import Automaton
 from windrow.formats.conversion import ENCODING, convert
 from windrow.formats.fields import Field, require_unsized
 from windrow.formats.format import Format
-from windrow.formats.framing import DelimitedFraming, End, Ends
+from windrow.formats.framing import DelimitedFraming, FindEnd, FunctionFinder
 from windrow.formats.installed import TRANSIENT, failed
 from windrow.formats.part import FormatPart
 from windrow.formats.records import SYNTAX, Bad, OfFields, Parsed, Records, rejects
@@ -36,7 +36,7 @@ def per_record(
     settings: FormatPart,
     fields: tuple[Field, ...],
     read: Read,
-    ends: bytes | Automaton | End = b"\n",
+    ends: bytes | Automaton | FindEnd = b"\n",
     *,
     resume_at: bytes = b"",
     text: bool = True,
@@ -53,8 +53,8 @@ def per_record(
     most, parser = settings.max_record_bytes, PerRecord(name, fields, read, settings.nulls)
     if isinstance(ends, bytes):
         return Format(DelimitedFraming(grammar.delimited(ends), ends, most), parser, text=text)
-    finder = ends if isinstance(ends, Automaton) else Ends(name, ends)
-    return Format(DelimitedFraming(finder, resume_at, most, own=False), parser, text=text)
+    finder = ends if isinstance(ends, Automaton) else FunctionFinder(name, ends)
+    return Format(DelimitedFraming(finder, resume_at, most, strip_delimiter=False), parser, text=text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,14 @@
-"""Compare two ledgers: digests first, then only the rows that differ, and their messages as multisets."""
+"""Compare two ledgers, the recorded one (`old`) and that of a replay (`new`).
+
+1. Rows with equal digests are the same, and are not read.
+2. Only the rows that differ are read from both ledgers.
+3. They are paired: by id (`changed`), then batches with equal messages (`other window`). The rest only `appears` or
+   `disappears`.
+4. Messages are compared as multisets. Each has a *place*: the id of its batch, or the reason of its rejection. One that
+   is in another place moved.
+
+To pair rows, both sides are concatenated: the rows before `old_count` are the old ones.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +29,25 @@ from windrow.reading.tables import Ledger
 from windrow.reading.values import records
 from windrow.replaying.report import Change, Comparison, Move, What
 
+CONTENT = ("source", "key", "content")  # equal for two batches with the same messages
 COMPARED = [name for name in dict.fromkeys((*canonical.BATCH, *canonical.REJECTED)) if name != "id"]
 
 
 def compare(ledgers: tuple[Ledger, Ledger], found: tuple[Digests, Digests], part: Part, limit: int) -> Comparison:
     """Compare two ledgers with the given digests; list at most `limit` changes and moves."""
-    before, after = (side.rows for side in found)
-    left, right = _differing(before, after), _differing(after, before)
-    (old, was), (new, now) = _rows(ledgers[0], part, left), _rows(ledgers[1], part, right)
-    pairs = _pairs(old, new)
-    moved, listed = moves(was, _as_before(now, old, new, pairs), limit)
+    old_digests, new_digests = (side.rows for side in found)
+    old_differing, new_differing = _differing(old_digests, new_digests), _differing(new_digests, old_digests)
+    old_rows, old_messages = _rows(ledgers[0], part, old_differing)
+    new_rows, new_messages = _rows(ledgers[1], part, new_differing)
+    pairs = _pairs(old_rows, new_rows)
+    moved, listed = moves(old_messages, _with_old_ids(new_messages, old_rows, new_rows, pairs), limit)
     counts = Counter(pairs["what"].to_pylist())
     return Comparison(
-        same=before.num_rows - left.num_rows,
+        same=old_digests.num_rows - old_differing.num_rows,
         counts={what: counts[what] for what in get_args(What)},
         moved=moved,
-        first_microbatch=pc.min(left["microbatch"]).as_py(),
-        changes=tuple(_changes(old, new, pairs, limit)),
+        first_microbatch=pc.min(old_differing["microbatch"]).as_py(),
+        changes=tuple(_changes(old_rows, new_rows, pairs, limit)),
         moves=listed,
     )
 
@@ -86,46 +98,46 @@ def _read_differing(
     return chosen
 
 
-def _pairs(before: pa.Table, after: pa.Table) -> pa.Table:
+def _pairs(old_rows: pa.Table, new_rows: pa.Table) -> pa.Table:
     """Pair rows with the same id, then batches with the same messages: `what` changed, and the row in each table.
 
     The row is NULL for a batch without a partner. A rejection in only one ledger is not listed as a change: its message
     is among those that moved.
     """
-    rows = pa.concat_tables([before, after], promote_options="default").combine_chunks()
-    split, every = before.num_rows, np.arange(rows.num_rows)
-    partner = partners(codes(rows["id"].combine_chunks()), split)
+    rows = pa.concat_tables([old_rows, new_rows], promote_options="default").combine_chunks()
+    old_count, index = old_rows.num_rows, np.arange(rows.num_rows)
+    is_old = index < old_count
+    partner = partners(codes(rows["id"].combine_chunks()), old_count)
     changed = partner >= 0
-    alone = np.flatnonzero(~changed & pc.is_in(rows["state"], pa.array(BATCHES)).to_numpy())
-    content = [canonical.netstrings(rows[name].take(pa.array(alone)).combine_chunks()) for name in CONTENT]
-    other = partners(codes(canonical.joined(content)), int(np.searchsorted(alone, split)))
-    partner[alone] = np.where(other >= 0, alone[other], -1)
-    what = np.select([changed, partner >= 0, every < split], ["changed", "other window", "disappears"], "appears")
-    listed = np.flatnonzero(((every < split) | (partner < 0)) & (changed | np.isin(every, alone)))
-    old, new = (np.where(of, every, partner)[listed] for of in (every < split, every >= split))
+    batches = np.flatnonzero(~changed & pc.is_in(rows["state"], pa.array(BATCHES)).to_numpy())
+    content = [canonical.netstrings(rows[name].take(pa.array(batches)).combine_chunks()) for name in CONTENT]
+    other = partners(codes(canonical.joined(content)), int(np.searchsorted(batches, old_count)))
+    partner[batches] = np.where(other >= 0, batches[other], -1)
+    what = np.select([changed, partner >= 0, is_old], ["changed", "other window", "disappears"], "appears")
+    # A pair is listed once, at its old row.
+    listed = np.flatnonzero((is_old | (partner < 0)) & (changed | np.isin(index, batches)))
+    old = np.where(is_old, index, partner)[listed]
+    new = np.where(is_old, partner, index)[listed]
     return pa.table(
         {
             "what": what[listed],
-            "before": pa.array(old, mask=old < 0),
-            "after": pa.array(new - split, mask=new < 0),
+            "old": pa.array(old, mask=old < 0),
+            "new": pa.array(new - old_count, mask=new < 0),
         }
     )
 
 
-CONTENT = ("source", "key", "content")  # equal for two batches with the same messages
-
-
-def _as_before(messages: pa.Table, before: pa.Table, after: pa.Table, pairs: pa.Table) -> pa.Table:
-    """Return the messages of the other ledger, with the old ids of batches that only have another window."""
+def _with_old_ids(messages: pa.Table, old_rows: pa.Table, new_rows: pa.Table, pairs: pa.Table) -> pa.Table:
+    """Return the new messages, in the place of the old batch where a batch only has another window."""
     windows = pairs.filter(pc.equal(pairs["what"], "other window"))
-    old, new = before["id"].take(windows["before"]), after["id"].take(windows["after"])
-    place = pc.coalesce(old.take(pc.index_in(messages["place"], new.combine_chunks())), messages["place"])
+    old_ids, new_ids = old_rows["id"].take(windows["old"]), new_rows["id"].take(windows["new"])
+    place = pc.coalesce(old_ids.take(pc.index_in(messages["place"], new_ids.combine_chunks())), messages["place"])
     return messages.set_column(messages.column_names.index("place"), "place", place)
 
 
-def _changes(before: pa.Table, after: pa.Table, pairs: pa.Table, limit: int) -> Iterator[Change]:
+def _changes(old_rows: pa.Table, new_rows: pa.Table, pairs: pa.Table, limit: int) -> Iterator[Change]:
     """Yield the first changes, ordered by time and id."""
-    sides = before.take(pairs["before"]), after.take(pairs["after"])
+    sides = old_rows.take(pairs["old"]), new_rows.take(pairs["new"])
     order = {name: pc.coalesce(*(side[name] for side in sides)) for name in ("time", "id")}
     chosen = pc.sort_indices(pa.table(order), [(name, "ascending") for name in order]).slice(0, limit)
     rows = (records(side.take(chosen)) for side in sides)
@@ -141,27 +153,29 @@ def _changes(before: pa.Table, after: pa.Table, pairs: pa.Table, limit: int) -> 
         )
 
 
-def moves(before: pa.Table, after: pa.Table, limit: int) -> tuple[int, tuple[Move, ...]]:
+def moves(old_messages: pa.Table, new_messages: pa.Table, limit: int) -> tuple[int, tuple[Move, ...]]:
     """Compare two tables of messages with their `place`; return how many messages moved, and the first moves by time.
 
     Messages that are equal in every column cannot be told apart, so they are paired in order. Moves between the same
     two places count as one.
     """
-    both, split = pa.concat_tables([before, after]).combine_chunks(), before.num_rows
-    message = codes(canonical.joined([canonical.netstrings(both[name].combine_chunks()) for name in COLUMNS]))
-    place = codes(both["place"].combine_chunks())
-    left = np.flatnonzero(partners(message * (place.max(initial=0) + 1) + place, split) < 0)
-    partner = partners(message[left], int(np.searchsorted(left, split)))
-    once = np.flatnonzero((left < split) | (partner < 0))  # of two partners the one in `before`
-    row, other = left[once], np.where(partner >= 0, left[partner], -1)[once]
-    old, new = np.where(row < split, row, -1), np.where(row < split, other, row)
-    moved = {name: both["place"].take(pa.array(at, mask=at < 0)) for name, at in (("before", old), ("after", new))}
-    moved |= {"row": pa.array(row), "time": both["event_time"].take(pa.array(row))}
-    ordered = pa.table(moved).sort_by([(name, "ascending") for name in ("time", "before", "after")])
-    grouped = ordered.group_by(["before", "after"], use_threads=False).aggregate([("row", "first"), ("row", "count")])
+    messages, old_count = pa.concat_tables([old_messages, new_messages]).combine_chunks(), old_messages.num_rows
+    message = codes(canonical.joined([canonical.netstrings(messages[name].combine_chunks()) for name in COLUMNS]))
+    place = codes(messages["place"].combine_chunks())
+    stayed = partners(message * (place.max(initial=0) + 1) + place, old_count) >= 0
+    rest = np.flatnonzero(~stayed)
+    partner = partners(message[rest], int(np.searchsorted(rest, old_count)))
+    once = np.flatnonzero((rest < old_count) | (partner < 0))  # of two partners the old one
+    row, other = rest[once], np.where(partner >= 0, rest[partner], -1)[once]
+    is_old = row < old_count
+    old, new = np.where(is_old, row, -1), np.where(is_old, other, row)
+    moved = {name: messages["place"].take(pa.array(at, mask=at < 0)) for name, at in (("old", old), ("new", new))}
+    moved |= {"row": pa.array(row), "time": messages["event_time"].take(pa.array(row))}
+    ordered = pa.table(moved).sort_by([(name, "ascending") for name in ("time", "old", "new")])
+    grouped = ordered.group_by(["old", "new"], use_threads=False).aggregate([("row", "first"), ("row", "count")])
     first = grouped.slice(0, limit)
-    examples = records(both.select(list(COLUMNS)).take(first["row_first"]))
-    columns = (first[name].to_pylist() for name in ("before", "after", "row_count"))
+    examples = records(messages.select(list(COLUMNS)).take(first["row_first"]))
+    columns = (first[name].to_pylist() for name in ("old", "new", "row_count"))
     return row.size, tuple(map(Move, *columns, examples))
 
 
@@ -170,16 +184,16 @@ def codes(values: pa.Array) -> Ints:
     return values.dictionary_encode().indices.to_numpy().astype(np.int64)
 
 
-def partners(code: Ints, split: int) -> Ints:
-    """Pair the rows before `split` with those from there on that have the same code, the first with the first.
+def partners(code: Ints, old_count: int) -> Ints:
+    """Pair rows with equal codes, one old and one new, the first with the first; return each row's partner or -1.
 
-    Returns the partner of each row, -1 for none.
+    `partners([7, 7, 9, 7, 9, 9], old_count=3)` is `[3, -1, 4, 0, 2, -1]`: the second old 7 and the last 9 have none.
     """
-    key = 2 * code + (np.arange(code.size) >= split)
-    order = np.argsort(key, kind="stable")
-    rank = np.arange(code.size) - np.searchsorted(key[order], key[order])  # of a row among those of its side
-    again = np.lexsort((key[order], rank, code[order]))  # partners are now neighbours
-    order, rank = order[again], rank[again]
+    side = code * 2 + (np.arange(code.size) >= old_count)
+    by_side = np.argsort(side, kind="stable")
+    rank = np.arange(code.size) - np.searchsorted(side[by_side], side[by_side])  # among the rows of its code and side
+    by_rank = np.lexsort((side[by_side], rank, code[by_side]))  # partners are neighbours, the old one first
+    order, rank = by_side[by_rank], rank[by_rank]
     at = np.flatnonzero((np.diff(code[order]) == 0) & (np.diff(rank) == 0))
     partner = np.full(code.size, -1)
     partner[order[at]], partner[order[at + 1]] = order[at + 1], order[at]

@@ -46,7 +46,7 @@ class Values:
 def parse(spans: Spans, format_: Format) -> Values:
     """Parse the spans that are records."""
     bad = [
-        uniform_rejects(np.flatnonzero(spans.what == what), reason, None, why) for what, (reason, why) in CUT.items()
+        uniform_rejects(np.flatnonzero(spans.kind == what), reason, None, why) for what, (reason, why) in CUT.items()
     ]
     tables: list[pa.Table] = [format_.parser.schema.empty_table()]
     rows: list[Ints] = []
@@ -183,6 +183,6 @@ def _lines(spans: Spans, begin: int, end: int, framing: DelimitedFraming) -> lis
         return None
     rest = spans.buffer[begin + first : end]
     framed = framing.frame(rest, 0, 0, last=not content.endswith(delimiter))
-    if framed.rest != len(rest) or framed.what.any():
+    if framed.rest != len(rest) or framed.kind.any():
         return None
     return [begin + first, *(framed.end + begin + first).tolist()]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from windrow.columnar.compiled import ByteArray, Ints
 from windrow.formats.format import Format
-from windrow.formats.framing import GAP, LOST, RECORD, Framed, Spans
+from windrow.formats.framing import AFTER_GAP, GAP, RECORD, Framed, Spans
 from windrow.formats.raw.queue import Missing, Taken
 from windrow.formats.raw.source import BEGIN, OFFSET, VERSION, Pieces, Source, located
 
@@ -71,7 +71,7 @@ def segments(source: Source, steps: Iterable[Taken | Missing], format_: Format) 
             continue
         yield segment(source, Run.of(taken), format_, gap=step.version)
         taken = []
-        source.state = LOST
+        source.state = AFTER_GAP
         source.begun = True
         if format_.header is not None and source.header is None:
             source.header = NO_HEADER
@@ -96,9 +96,9 @@ def segment(source: Source, run: Run, format_: Format, gap: int | None = None) -
     source.fingerprint, source.state = format_.fingerprint, framed.state
     source.rest, source.pieces = buffer[framed.rest :].tobytes(), _behind(pieces, framed.rest)
     header = _header(source, framed, buffer, format_)
-    version = pieces[_piece(pieces, framed.known - 1), VERSION]
+    version = pieces[_piece(pieces, framed.decided_after - 1), VERSION]
     if gap is not None:
-        version[framed.known > len(buffer)] = gap
+        version[framed.decided_after > len(buffer)] = gap
     return Segment(source.name, buffer, pieces, framed, version, source.header, header, mark)
 
 
@@ -139,7 +139,7 @@ def _header(source: Source, framed: Framed, buffer: ByteArray, format_: Format) 
     """Return the number of the header's span and remember the header; -1 if there is none."""
     if format_.header is None or source.header is not None:
         return -1
-    first = np.flatnonzero(framed.what == RECORD)[:1]
+    first = np.flatnonzero(framed.kind == RECORD)[:1]
     if not first.size:
         return -1
     begin, end = format_.framing.content(buffer, framed.begin[first], framed.end[first])
@@ -152,7 +152,9 @@ def _cut_rest(framed: Framed, length: int) -> Framed:
     if framed.rest == length:
         return framed
     begin, end = np.append(framed.begin, framed.rest), np.append(framed.end, length)
-    return Framed(begin, end, np.append(framed.known, length + 1), np.append(framed.what, GAP), length, LOST)
+    return Framed(
+        begin, end, np.append(framed.decided_after, length + 1), np.append(framed.kind, GAP), length, AFTER_GAP
+    )
 
 
 def _behind(pieces: Pieces, at: int) -> Pieces:

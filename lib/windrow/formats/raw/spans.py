@@ -39,7 +39,7 @@ class Spans:
     pieces: Pieces
     begin: Ints
     end: Ints
-    what: Ints
+    kind: Ints
     version: Ints
     segment: Ints
     headers: Ints
@@ -62,7 +62,7 @@ class Spans:
             pieces=np.concatenate([np.empty((0, 5), np.int64), *pieces]),
             begin=joined([one.begin for one in framed], np.int64) + shift,
             end=joined([one.end for one in framed], np.int64) + shift,
-            what=joined([one.what for one in framed], np.int64),
+            kind=joined([one.kind for one in framed], np.int64),
             version=joined([segment.version for segment in segments], np.int64),
             segment=np.repeat(np.arange(len(segments)), counts),
             headers=np.array(headers, np.int64),
@@ -70,7 +70,7 @@ class Spans:
 
     def records(self) -> Ints:
         """Return which spans are records with values, so no headers."""
-        held = self.what == RECORD
+        held = self.kind == RECORD
         held[self.headers] = False
         return np.flatnonzero(held)
 
@@ -82,7 +82,7 @@ class Spans:
             self,
             begin=np.append(self.begin, begin),
             end=np.append(former, end),
-            what=np.append(self.what, np.full(begin.size, RECORD)),
+            kind=np.append(self.kind, np.full(begin.size, RECORD)),
             version=np.append(self.version, self.version[parents]),
             segment=np.append(self.segment, self.segment[parents]),
         )
