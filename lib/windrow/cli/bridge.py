@@ -15,7 +15,7 @@ from windrow.model.durations import SECOND, microseconds
 
 if TYPE_CHECKING:
     from windrow.producer.bridge.kafka import KafkaBridge
-    from windrow.producer.bridge.mqtt import Bridge
+    from windrow.producer.bridge.mqtt import MqttBridge
     from windrow.producer.bridge.summary import KafkaSummary, Summary
     from windrow.settings.settings import Settings
 
@@ -77,15 +77,15 @@ def bridge(
 
 def _opened(
     kind: str, chosen: Settings, progress: Callable[[Summary | KafkaSummary], None], until_end: bool
-) -> Bridge | KafkaBridge:
+) -> MqttBridge | KafkaBridge:
     """Return a bridge from one kind of broker; each needs an extra of its own."""
     if kind == "kafka":
         from windrow.producer.bridge.kafka import KafkaBridge
 
         return KafkaBridge(chosen, progress, until_end=until_end)
-    from windrow.producer.bridge.mqtt import Bridge
+    from windrow.producer.bridge.mqtt import MqttBridge
 
-    return Bridge(chosen, progress)
+    return MqttBridge(chosen, progress)
 
 
 def sentence(done: Summary | KafkaSummary) -> str:

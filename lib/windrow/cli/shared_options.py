@@ -130,14 +130,14 @@ class Call:
 
     def find_topology(self, place: str) -> Topology:
         """Return the topology `module:name`. Raises SettingsError for flags that name tables: it names its own."""
-        from windrow.topology.importing import find
+        from windrow.topology.importing import import_topology
 
         given = [f"--{name}" for name in ("depot", "ledger", "views") if name in self.flags]
         if given:
             raise SettingsError(
                 f"{given[0]} does not apply to a topology", "A topology names its own depots and table of states."
             )
-        return find(place)
+        return import_topology(place)
 
     def topology(self, place: str) -> tuple[Topology, Settings]:
         """Return the topology, and the settings of what runs no function: tables on this disk need no Spark for it."""

@@ -88,14 +88,14 @@ def show(
 
 def _show_state(call: Call, place: str | None, state: str, key: str | None, at: str | None, limit: int) -> None:
     """Show rows of a state, of a key or of all, after the microbatch `at` or as they are."""
-    from windrow.topology.importing import find
+    from windrow.topology.importing import import_topology
 
     if place is None or (at is not None and not at.isdecimal()):
         raise SettingsError(
             "--state needs a topology, and --at the number of a microbatch",
             "Write for example: windrow show words:topology --state counts --key be --at 12.",
         )
-    topology = find(place)
+    topology = import_topology(place)
     keys = None if key is None else [_key(topology, state, key)]
     rows = topology.read(state, keys, None if at is None else int(at)).slice(0, limit).to_pylist()
     lines = ["  ".join(f"{name}={value}" for name, value in row.items()) for row in rows]

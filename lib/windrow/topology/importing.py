@@ -10,7 +10,7 @@ from windrow.errors import TopologyRefused, first_line
 from windrow.topology.topology import Topology
 
 
-def find(place: str) -> Topology:
+def import_topology(place: str) -> Topology:
     """Import `module` from the current directory or Python's path, return its `name`. Raises TopologyRefused."""
     module, _, name = place.partition(":")
     if not module or not name:

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import windrow
 from tests.producer.bridge.broker import PATIENCE_SECONDS, Broker, Publisher, until
 from tests.producer.conftest import Faults, Gate, faults, gate, messages
-from windrow.producer.bridge.mqtt import Bridge
+from windrow.producer.bridge.mqtt import MqttBridge
 from windrow.producer.bridge.summary import Summary
 from windrow.settings.settings import Settings
 
@@ -29,7 +29,7 @@ class Running:
         self.counts = Summary("", "", "")
         self.error: BaseException | None = None
         self.summary: Summary | None = None
-        self._bridge = Bridge(settings, self._note)
+        self._bridge = MqttBridge(settings, self._note)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 

@@ -11,7 +11,7 @@ import pytest
 import windrow
 from tests.producer.bridge.conftest import messages
 from windrow.errors import BrokerRefused, DeliveryTimeout, ProducerFenced
-from windrow.producer.bridge.mqtt import Bridge
+from windrow.producer.bridge.mqtt import MqttBridge
 from windrow.producer.bridge.reader import BASE64
 from windrow.settings.settings import Settings
 
@@ -45,7 +45,7 @@ class Answering:
 def bridge(depot, port):
     """Return a bridge to a port."""
     told = {"port": port, "topics": ["plant/{key}/{type...}"], "pause": "10ms"}
-    return Bridge(Settings(depot=depot, ledger=f"{depot}-ledger", mqtt=told))
+    return MqttBridge(Settings(depot=depot, ledger=f"{depot}-ledger", mqtt=told))
 
 
 def payloads(depot):

@@ -37,7 +37,7 @@ LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 Progress = Callable[[Summary], None]
 
 
-class Bridge:
+class MqttBridge:
     """Copies messages from a broker to a depot until it is stopped or fails."""
 
     def __init__(self, settings: Settings, progress: Progress = lambda summary: None) -> None:
