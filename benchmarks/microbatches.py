@@ -15,7 +15,7 @@ import windrow
 from benchmarks.peers import inputs
 from benchmarks.turns import Run, in_turns, timed
 from windrow.engine import open_engine
-from windrow.runtime.api import opened
+from windrow.runtime.run import opened
 from windrow.runtime.runner import Runner
 from windrow.runtime.wall_clock import WallClock
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from windrow.model.clock import Clock
-from windrow.runtime.api import batcher_of
 from windrow.runtime.opening import DepotReader
+from windrow.runtime.run import batcher_of
 from windrow.runtime.runner import Runner
 from windrow.settings.settings import Settings
 from windrow.testing.points import At, Point, Probed, ProbedAlgorithm

@@ -17,7 +17,7 @@ from benchmarks.scale.generated import GATEWAYS, publish, wide
 from benchmarks.scale.sessions import session
 from benchmarks.scale.telling import Telling
 from windrow.engine import open_engine
-from windrow.runtime.api import opened
+from windrow.runtime.run import opened
 from windrow.runtime.runner import Runner
 from windrow.runtime.wall_clock import WallClock
 

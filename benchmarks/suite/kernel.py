@@ -20,8 +20,8 @@ from benchmarks.row import Row, at_least, rate
 from benchmarks.turns import Run, in_turns, timed
 from windrow.batching import kernel
 from windrow.batching.columns import by_stream, columns
-from windrow.batching.decision import decided
 from windrow.batching.rules import Rules
+from windrow.batching.streams import decided
 from windrow.model import tables
 from windrow.model.floors import Floors, processing_times
 from windrow.model.messages import conform

@@ -24,7 +24,7 @@ from tests.messages import SECOND, log
 from tests.stores.bucket import Bucket
 from tests.stores.seaweed import SeaweedFS, variables
 from tests.stores.spark_driver import SparkDriver
-from windrow.runtime.api import batching_runner
+from windrow.runtime.run import batching_runner
 
 CHECKPOINT = 10  # commits
 MINUTE = 60 * SECOND

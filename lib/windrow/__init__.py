@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from windrow.reading.pivot import create_pivot_view
     from windrow.reading.tuning import tune
     from windrow.replaying import replay
-    from windrow.runtime.api import run
     from windrow.runtime.foreach_batch import foreach_batch
+    from windrow.runtime.run import run
     from windrow.settings.settings import Settings
     from windrow.topology import Topology, run_topology
 

@@ -38,7 +38,7 @@ from tests.batching.strategies import (
 )
 from tests.conftest import one_in
 from tests.oracle import Batch, Message, Oracle, OracleRules
-from windrow.batching import decision
+from windrow.batching import streams as decided
 from windrow.columnar import arrow
 
 CONTENT = ("type", "event_time", "received_at", "sequence", "payload")
@@ -486,7 +486,7 @@ class TestCutting:
         Shares of streams, however large, that several threads take give what one share gives.
         """
         whole = Books().play(log, cuts)
-        with patch.object(decision, "SHARE", size), patch.object(arrow, "MANY", 0):
+        with patch.object(decided, "SHARE", size), patch.object(arrow, "MANY", 0):
             shared = Books().play(log, cuts)
         assert shared.batches == whole.batches
         assert shared.rejected == whole.rejected

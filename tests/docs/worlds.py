@@ -34,7 +34,7 @@ from windrow.engine import open_engine
 from windrow.ingest import sample
 from windrow.ingest.ingest import ingest
 from windrow.model.timestamps import microseconds
-from windrow.runtime.api import opened
+from windrow.runtime.run import opened
 from windrow.runtime.runner import Runner, Summary
 from windrow.settings.settings import Settings
 from windrow.settings.template import settings_file

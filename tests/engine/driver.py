@@ -18,7 +18,7 @@ from tests.clocks import NOW, ManualClock
 from tests.probes import probed_runner
 from tests.topology.world import bank_engine, bank_runner
 from windrow.engine import open_engine
-from windrow.runtime.api import batching_runner
+from windrow.runtime.run import batching_runner
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
 from windrow.testing.points import Point, Probed

@@ -1,4 +1,4 @@
-"""The two forms in which Spark commits, as a test asks for them: what is read decides (`path_and_form.py`)."""
+"""The two forms in which Spark commits, as a test asks for them: what is read decides (`strategy.py`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from windrow.engine.spark.path_and_form import MERGE, OVERWRITE
+from windrow.engine.spark.strategy import MERGE, OVERWRITE
 
 Form = Literal["merging", "overwriting"]
 FORMS: tuple[Form, ...] = ("overwriting", "merging")

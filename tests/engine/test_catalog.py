@@ -26,7 +26,7 @@ from windrow.ingest.ingest import ingest
 from windrow.model import chunks, tables
 from windrow.model.chunks import Chunk
 from windrow.notebook import Notebook
-from windrow.runtime.api import batching_runner
+from windrow.runtime.run import batching_runner
 from windrow.runtime.runner import Runner
 from windrow.settings.settings import Settings
 from windrow.verify import verify

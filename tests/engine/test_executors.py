@@ -14,7 +14,7 @@ from tests.engine.forms import FORMS, have_spark
 from tests.engine.world import World
 from tests.faults.mishaps import forget_tables
 from tests.messages import HOUR, SECOND, log, message, table
-from windrow.engine.spark import path_and_form
+from windrow.engine.spark import strategy
 from windrow.engine.spark.errors import translated
 from windrow.errors import DepotChanged, EngineUnavailable, FormatFailed
 
@@ -191,7 +191,7 @@ class TestOneAmongMany:
         world.publish(streams)
         world.runner(spark_engine, max_driver_messages=100).once()
         before = {row["id"]: row for row in world.rows("open")}
-        assert sum(row["bytes"] for row in before.values()) > path_and_form.LITTLE_BYTES
+        assert sum(row["bytes"] for row in before.values()) > strategy.LITTLE_BYTES
         world.publish([message("b", NOW + SECOND, NOW + SECOND, key="k7", payload="one")])
         world.runner(spark_engine, max_driver_messages=100).once()
         ways = [(row["path"], row["commit_form"]) for row in world.history()]

@@ -21,7 +21,7 @@ from windrow.engine import open_engine
 from windrow.engine.protocol import Live
 from windrow.engine.spark.session import bare_is_local
 from windrow.engine.spark.tables import ON_DATABRICKS
-from windrow.runtime.api import batching_runner
+from windrow.runtime.run import batching_runner
 
 
 @pytest.fixture

@@ -30,9 +30,9 @@ from windrow.model.admission import REFUSED
 from windrow.model.messages import times
 from windrow.model.rejected_rows import rejected
 from windrow.replaying import Replay, replay
-from windrow.runtime.api import batching_runner
 from windrow.runtime.batcher import Batcher
 from windrow.runtime.microbatch import Microbatch
+from windrow.runtime.run import batching_runner
 from windrow.runtime.runner import Runner, Summary
 from windrow.settings.settings import Settings
 from windrow.testing.points import At, Probed

@@ -22,7 +22,7 @@ from tests.messages import HOUR, SECOND, log, message
 from windrow.engine import PLATFORMS
 from windrow.errors import OtherDepot
 from windrow.operate import Observer, Run
-from windrow.runtime.api import batcher_of, idle_run, idle_summary
+from windrow.runtime.run import batcher_of, idle_run, idle_summary
 from windrow.runtime.runner import Summary
 from windrow.settings.settings import Settings
 
@@ -357,6 +357,6 @@ def forbidden(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Forbid to open an engine from a moment on."""
 
     def forbid() -> None:
-        monkeypatch.setattr("windrow.runtime.api.open_engine", lambda *_: pytest.fail("an engine is opened"))
+        monkeypatch.setattr("windrow.runtime.run.open_engine", lambda *_: pytest.fail("an engine is opened"))
 
     return forbid

@@ -16,8 +16,8 @@ from tests.clocks import ManualClock
 from tests.stores.seaweed import files_at
 from windrow.engine import open_engine
 from windrow.errors import WindrowError
-from windrow.runtime.api import batching_runner
 from windrow.runtime.maintenance import maintain
+from windrow.runtime.run import batching_runner
 from windrow.runtime.runner import Runner
 from windrow.settings.settings import Settings
 

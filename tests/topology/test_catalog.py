@@ -12,7 +12,7 @@ from tests.clocks import ManualClock
 from tests.engine.test_catalog import publish, schema, tables_in
 from tests.messages import message, table
 from windrow.engine import open_engine
-from windrow.engine.notes import DIRECTORY
+from windrow.engine.side_files import DIRECTORY
 from windrow.settings.settings import Settings
 from windrow.topology import Microbatch, Topology, run_topology
 

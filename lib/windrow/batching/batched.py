@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.batching.decision import decide, listed, refused
 from windrow.batching.rules import Rules
+from windrow.batching.streams import decide, listed, refused
 from windrow.columnar.arrow import at_once, plain_type, to_numpy, without
 from windrow.model import messages as message_columns
 from windrow.model import tables

@@ -57,7 +57,7 @@ class Step:
 
     def decided(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Floors]:
         """Return what a call returns, before the check of the ids."""
-        from windrow.batching.decision import decide, listed, refused
+        from windrow.batching.streams import decide, listed, refused
 
         arrived = with_room(with_dictionaries(arrived))
         unseen = refused_before_rules(arrived, self.latest)

@@ -32,8 +32,8 @@ def init(
     """
     from windrow.engine import open_engine
     from windrow.model.payload import name, parse, text_or_bytes
-    from windrow.runtime.api import batcher_of
     from windrow.runtime.opening import DepotReader, open_ledger
+    from windrow.runtime.run import batcher_of
     from windrow.settings.template import settings_file
 
     type_ = parse(payload or "string")

@@ -45,7 +45,7 @@ def run(
     """
     from windrow.cli.watching import waiting, watched
     from windrow.engine import open_engine
-    from windrow.runtime.api import idle_summary, opened
+    from windrow.runtime.run import idle_summary, opened
     from windrow.settings.settings import MetricsPart
 
     if dry_run:

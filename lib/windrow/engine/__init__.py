@@ -27,7 +27,7 @@ def choose(engine: str, session: Any = None) -> str:
 def open_engine(settings: Settings, session: Any = None) -> Engine:
     """Return the engine that the settings choose. Raises MissingExtra or EngineUnavailable.
 
-    Spark's session starts here, so a run checks first whether it has anything to do (`windrow.runtime.api`).
+    Spark's session starts here, so a run checks first whether it has anything to do (`windrow.runtime.run`).
     """
     settings.with_storage()
     if choose(settings.engine, session) == "embedded":

@@ -20,7 +20,7 @@ from windrow.delta.table import missing
 from windrow.engine.arrivals import Arrivals
 from windrow.engine.conversion import Conversion
 from windrow.engine.depot_rows import StateChanges
-from windrow.engine.notes import LocalNotes, SparkNotes, StoredNotes
+from windrow.engine.side_files import LocalSideFiles, SparkSideFiles, StoredSideFiles
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
 from windrow.model import messages as message_columns
@@ -49,7 +49,7 @@ Source: TypeAlias = Union["DeltaTable", "ParquetFile", "DataFrame"]  # an input 
 # Open batches, or the states of a topology, at one version of the ledger; read on demand.
 OpenRows: TypeAlias = Union["Held", "LedgerFiles", "SparkOpen"]
 Log: TypeAlias = Union[DeltaRsLog, "SparkLog"]
-Notes: TypeAlias = LocalNotes | StoredNotes | SparkNotes
+SideFiles: TypeAlias = LocalSideFiles | StoredSideFiles | SparkSideFiles
 TableMaintenance: TypeAlias = Union[DeltaRsMaintenance, "SparkMaintenance"]
 
 
@@ -252,7 +252,7 @@ class Engine(Protocol):
         """Return the maintenance of the engine's `depot` or `ledger`, or of such a table at another `location`."""
 
     @property
-    def notes(self) -> Notes:
+    def side_files(self) -> SideFiles:
         """Return the small texts beside the ledger."""
 
     def open_input(self, file: str, format_: str) -> Input:

@@ -1,6 +1,7 @@
 """CSV and other formats whose records are columns with a delimiter between them.
 
-Quotes matter twice: `grammar.delimited` decides where a record ends, `cells` where its columns end and what they hold.
+Quotes matter twice: `grammar.delimited` decides where a record ends, `csv_cells` where its columns end and what they
+hold.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from windrow.errors import SettingsError
 from windrow.formats import grammar
 from windrow.formats.automaton import Automaton
 from windrow.formats.conversion import ENCODING, convert, quoted
-from windrow.formats.csv_columns import EMPTY, OPEN, Cells, Marks
+from windrow.formats.csv_cells import EMPTY, OPEN, Cells, Marks
 from windrow.formats.fields import Field, require_unsized
 from windrow.formats.format import Format
 from windrow.formats.framing import DelimitedFraming

@@ -124,7 +124,7 @@ class DelimitedFraming:
         `begin` is where the current record begins, `at` the next byte to look at. What ends a round: a delimiter has
         not come yet, all bytes are framed, or the record that is open has to be cut off.
         """
-        spans = Spans()
+        spans = SpanCollector()
         begin, at = 0, seen
         while True:
             if state < 0:
@@ -159,7 +159,9 @@ class DelimitedFraming:
         delimiter = np.frombuffer(self.delimiter, np.uint8)
         return begin, _strip_delimiters(read_only(buffer), begin, end, delimiter, self.delimiter == b"\n")
 
-    def _cut(self, spans: Spans, buffer: ByteArray, begin: int, why: int, skipping: int = SKIPPING) -> tuple[int, int]:
+    def _cut(
+        self, spans: SpanCollector, buffer: ByteArray, begin: int, why: int, skipping: int = SKIPPING
+    ) -> tuple[int, int]:
         """Cut off a record after its first delimiter or at the largest size; return the next position and the state."""
         after = self._after_delimiter(buffer, begin)
         if after is not None:
@@ -170,7 +172,7 @@ class DelimitedFraming:
         spans.add(np.array([end]), begin, why)
         return end, skipping
 
-    def _skip(self, spans: Spans, buffer: ByteArray, begin: int, state: int, last: bool) -> tuple[int, int]:
+    def _skip(self, spans: SpanCollector, buffer: ByteArray, begin: int, state: int, last: bool) -> tuple[int, int]:
         """Cut off bytes up to a delimiter; return where to continue and the state."""
         why = GAP if state == AFTER_GAP else OVERSIZE
         while state < 0 and begin < len(buffer):
@@ -195,7 +197,7 @@ class DelimitedFraming:
         return next((n for n in range(longest, 0, -1) if buffer.endswith(self.delimiter[:n])), 0)
 
 
-class Spans:
+class SpanCollector:
     """Collects spans as they are found."""
 
     def __init__(self) -> None:

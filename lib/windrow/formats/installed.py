@@ -21,7 +21,7 @@ OWN = {
     "json": EntryPoint("json", "windrow.formats.json:build", GROUP),
     "native": EntryPoint("native", "windrow.formats.native:build", GROUP),
     "lines": EntryPoint("lines", "windrow.formats.lines:build", GROUP),
-    "length-prefixed": EntryPoint("length-prefixed", "windrow.formats.counted:build", GROUP),
+    "length-prefixed": EntryPoint("length-prefixed", "windrow.formats.framing_by_length:build", GROUP),
 }
 
 

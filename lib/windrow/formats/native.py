@@ -20,9 +20,9 @@ from windrow.columnar.arrow import read_only
 from windrow.columnar.compiled import ByteArray, Flags
 from windrow.errors import SettingsError
 from windrow.formats.conversion import CAST, Converted, convert
-from windrow.formats.counted import ByteOrder, FixedFraming
 from windrow.formats.fields import Field, type_text
 from windrow.formats.format import Format
+from windrow.formats.framing_by_length import ByteOrder, FixedFraming
 from windrow.formats.part import FormatPart
 from windrow.formats.records import SYNTAX, OfFields, Parsed, Records, uniform_rejects
 from windrow.formats.texts import Texts, gathered

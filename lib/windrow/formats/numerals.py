@@ -34,7 +34,7 @@ def integers(
     """Read integers from -`least` to `most`; negative ones are stored as two's complement."""
     good = np.zeros(len(begin), np.bool_)
     ten, limit = np.uint64(10), np.uint64(2**64 - 1) // np.uint64(10)
-    one = np.uint64(1)  # positions are unsigned as in `cells`
+    one = np.uint64(1)  # positions are unsigned as in `csv_cells`
     for number in range(len(begin)):
         at, stop = np.uint64(begin[number]), np.uint64(end[number])
         values[number] = 0

@@ -18,7 +18,7 @@ from windrow.errors import EngineUnavailable, OtherInput
 from windrow.expressions import Mapping
 from windrow.model.results import Committed
 from windrow.operate import Observer
-from windrow.runtime.api import run
+from windrow.runtime.run import run
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:

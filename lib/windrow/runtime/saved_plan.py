@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from windrow.engine.protocol import Notes
+    from windrow.engine.protocol import SideFiles
 
 Positions = Mapping[str, int]
 
@@ -37,28 +37,28 @@ class SavedPlan:
 
 
 class SavedPlans:
-    """The plans of a ledger, by the positions in its depots; `notes` keeps them."""
+    """The plans of a ledger, by the positions in its depots; `files` keeps them."""
 
-    def __init__(self, notes: Notes) -> None:
+    def __init__(self, files: SideFiles) -> None:
         """Read nothing yet."""
-        self._notes = notes
+        self._files = files
 
     def recorded(self, positions: Positions) -> SavedPlan | None:
         """Return the plan of an earlier attempt, None if there was none."""
-        text = self._notes.read(_name(positions))
+        text = self._files.read(_name(positions))
         return None if text is None else SavedPlan(**json.loads(text))
 
     def record(self, positions: Positions, wanted: SavedPlan) -> SavedPlan:
         """Record a plan, and return the one that stands: that of an earlier attempt, if there was one."""
         if (planned := self.recorded(positions)) is None:
-            self._notes.write(_name(positions), json.dumps(asdict(wanted), sort_keys=True))
+            self._files.write(_name(positions), json.dumps(asdict(wanted), sort_keys=True))
             planned = self.recorded(positions)
         # guard: first-plan-stands
         return wanted if planned is None else planned
 
     def forget(self, positions: Positions) -> None:
         """Delete the plan of a microbatch that was committed."""
-        self._notes.delete(_name(positions))
+        self._files.delete(_name(positions))
 
 
 def _name(positions: Positions) -> str:

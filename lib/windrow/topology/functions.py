@@ -43,7 +43,7 @@ class Functions(Algorithm):
     @property
     def saved_plans(self) -> SavedPlans:
         """Return the plans, which are saved beside the table of states."""
-        return SavedPlans(next(iter(self.engines.values())).notes)
+        return SavedPlans(next(iter(self.engines.values())).side_files)
 
     @property
     def settings(self) -> str:

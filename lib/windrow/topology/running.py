@@ -18,10 +18,10 @@ from windrow.model.results import Committed, Maintained, Role
 from windrow.model.tables import is_of_topology
 from windrow.operate import Observer
 from windrow.runtime.algorithm import Algorithm
-from windrow.runtime.api import watched
 from windrow.runtime.ledger_state import prime
 from windrow.runtime.maintenance import Progress, maintain
 from windrow.runtime.opening import DepotReader
+from windrow.runtime.run import watched
 from windrow.runtime.runner import Runner, Summary
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings

@@ -21,9 +21,9 @@ from tests.messages import SECOND
 from tests.probes import nowhere, probed_runner
 from windrow.engine import open_engine
 from windrow.errors import WindrowError
-from windrow.runtime.api import batcher_of, batching_runner
 from windrow.runtime.maintenance import maintain
 from windrow.runtime.opening import DepotReader, open_ledger
+from windrow.runtime.run import batcher_of, batching_runner
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
 from windrow.testing.points import Point, Probed

@@ -27,7 +27,7 @@ from tests.producer.bridge.kafka_broker import PASSWORD, KafkaBroker
 from tests.producer.conftest import messages
 from windrow.errors import BrokerRefused, OffsetsLost, ProducerFenced, SettingsError
 from windrow.producer.bridge.kafka import KafkaBridge
-from windrow.producer.bridge.partition import Partition
+from windrow.producer.bridge.kafka_partition import Partition
 from windrow.producer.bridge.summary import KafkaSummary
 from windrow.settings.settings import Settings
 

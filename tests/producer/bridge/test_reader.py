@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.producer.bridge import times
+from windrow.producer.bridge.mqtt_topics import Topics
 from windrow.producer.bridge.reader import BASE64, Reader
-from windrow.producer.bridge.topics import Topics
 from windrow.producer.row import Form
 
 MOST = 1_000

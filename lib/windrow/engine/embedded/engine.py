@@ -38,9 +38,9 @@ from windrow.engine.arrivals import Arrivals, Arrived, Listed, Slice
 from windrow.engine.conversion import Conversion
 from windrow.engine.depot_rows import StateChanges
 from windrow.engine.embedded.ledger_files import FileCache, LedgerFiles
-from windrow.engine.notes import LocalNotes, StoredNotes
-from windrow.engine.protocol import CommitCounts, Engine, Input, Live, Notes
+from windrow.engine.protocol import CommitCounts, Engine, Input, Live, SideFiles
 from windrow.engine.result import MicrobatchResult, needed, process_on_driver
+from windrow.engine.side_files import LocalSideFiles, StoredSideFiles
 from windrow.errors import (
     BrokenPromise,
     DepotChanged,
@@ -229,10 +229,10 @@ class EmbeddedEngine(Engine):
                 )
 
     @property
-    def notes(self) -> Notes:
+    def side_files(self) -> SideFiles:
         """Return the small texts beside the ledger."""
         path = local_path(self._ledger)
-        return StoredNotes(files_in(self._ledger)) if path is None else LocalNotes(path)
+        return StoredSideFiles(files_in(self._ledger)) if path is None else LocalSideFiles(path)
 
     def live(self) -> Live:
         """Read the live rows, file by file."""

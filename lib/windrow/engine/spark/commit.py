@@ -3,7 +3,7 @@
 **MERGE** matches the new rows with live rows, and rewrites the files in which rows change.
 
 **Overwrite** replaces the partitions of live rows with the rows that are live afterwards, and adds the final rows, in
-one write without a join. `path_and_form.py` decides between the two.
+one write without a join. `strategy.py` decides between the two.
 
 The fence is the same in both. While the progress row is written, inside the transaction, the token in the table is
 compared with the primed one. If they differ, the query raises an error and nothing is written.
@@ -27,7 +27,6 @@ from windrow.engine.protocol import CommitCounts, Live
 from windrow.engine.result import Rows
 from windrow.engine.spark.frames import frame_of
 from windrow.engine.spark.open_batches import FILE_ROWS, UNCACHED, SparkOpen
-from windrow.engine.spark.path_and_form import GOOD_PART, OVERWRITE
 from windrow.engine.spark.session_settings import (
     FEW_FILES,
     FEW_ROWS,
@@ -40,6 +39,7 @@ from windrow.engine.spark.session_settings import (
     WHOLE_TIMES,
     configured,
 )
+from windrow.engine.spark.strategy import GOOD_PART, OVERWRITE
 from windrow.errors import LedgerMoved
 from windrow.model import tables
 from windrow.model.tables import CHANGED

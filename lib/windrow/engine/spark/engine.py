@@ -40,8 +40,8 @@ from windrow.engine.spark.errors import BAD_VALUE, translated
 from windrow.engine.spark.executors import ExecutorInput, ExecutorsSlice, process_on_executors
 from windrow.engine.spark.frames import frame_of, schema_of
 from windrow.engine.spark.open_batches import UNCACHED, SparkOpen, brought
-from windrow.engine.spark.path_and_form import LITTLE_BYTES, MERGE, OVERWRITE, fits_driver, reads_all
 from windrow.engine.spark.session_settings import WHOLE_TIMES, configured, takes
+from windrow.engine.spark.strategy import LITTLE_BYTES, MERGE, OVERWRITE, fits_driver, reads_all
 from windrow.engine.spark.stream import SparkArrivals, Take, failure_in, feed_of, with_files, with_versions
 from windrow.engine.spark.tables import SparkTables
 from windrow.errors import DepotUnreadable, ExpressionError, FileRefused, first_line
@@ -274,7 +274,7 @@ class SparkEngine(SparkTables):
     def process(self, step: Step, arrived: Slice | None, live: Live) -> MicrobatchResult:
         """Run a step over the messages that arrived (None: a tick) and the open batches that it needs.
 
-        `path_and_form.py` says whether the driver runs it or the executors.
+        `strategy.py` says whether the driver runs it or the executors.
         """
         wanted = needed(step, arrived)
         here = arrived is None or arrived.path == "driver"
@@ -299,7 +299,7 @@ class SparkEngine(SparkTables):
         return ExecutorInput(frame_of(self._session, messages), messages.num_rows, frames)
 
     def commit_form(self, processed: MicrobatchResult, live: Live) -> str:
-        """Return how `merge` will commit: an overwrite rewrites live partitions, so all their rows must be known."""
+        """Return how `commit_result` will commit: an overwrite rewrites live partitions, so it must know all their rows."""
         if self._takes_settings is None:
             self._takes_settings = takes(self._session, BEYOND)
         whole = processed.whole or overwrites_states(processed.states, live)

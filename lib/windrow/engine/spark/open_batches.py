@@ -20,8 +20,8 @@ from windrow.columnar.arrow import plain
 from windrow.delta.table import unreadable
 from windrow.engine.protocol import ended_in
 from windrow.engine.spark.frames import frame_of
-from windrow.engine.spark.path_and_form import GOOD_PART
 from windrow.engine.spark.session_settings import FEW_ROWS
+from windrow.engine.spark.strategy import GOOD_PART
 from windrow.errors import BrokenPromise
 from windrow.model import clock, tables
 from windrow.model.floors import Floors

@@ -27,8 +27,8 @@ from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.delta.store_errors import cause_of
 from windrow.delta.table import is_managed, missing, unwritable
 from windrow.engine.depot_rows import StateChanges
-from windrow.engine.notes import LocalNotes, SparkNotes
-from windrow.engine.protocol import Engine, Live, Log, Notes, TableMaintenance
+from windrow.engine.protocol import Engine, Live, Log, SideFiles, TableMaintenance
+from windrow.engine.side_files import LocalSideFiles, SparkSideFiles
 from windrow.engine.spark.frames import frame_of
 from windrow.engine.spark.log import SparkLog, detail
 from windrow.engine.spark.maintenance import SparkMaintenance
@@ -170,15 +170,15 @@ class SparkTables(Engine):
         return str(local_path(location) or location) if location else None
 
     @property
-    def notes(self) -> Notes:
+    def side_files(self) -> SideFiles:
         """Return the small texts beside the ledger. Raises TableMissing."""
         path = self._path(self._ledger)
         if path is not None:
-            return LocalNotes(path)
+            return LocalSideFiles(path)
         place = self.path_of("ledger")
         if place is None:
             raise missing(self._ledger, "ledger")
-        return SparkNotes(self._session, place)
+        return SparkSideFiles(self._session, place)
 
     def table_maintenance(self, table: str, location: str | None = None) -> TableMaintenance:
         """Return the maintenance of a table: with delta-rs on a local disk if it can, else with Spark."""

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from windrow.columnar.compiled import ByteArray, Ints
 from windrow.formats.format import Format
-from windrow.formats.framing import AFTER_GAP, GAP, RECORD, Framed, Spans
+from windrow.formats.framing import AFTER_GAP, GAP, RECORD, Framed, SpanCollector
 from windrow.formats.raw.queue import Missing, Taken
 from windrow.formats.raw.source import BEGIN, OFFSET, VERSION, Pieces, Source, located
 
@@ -86,7 +86,9 @@ def segment(source: Source, run: Run, format_: Format, gap: int | None = None) -
     mark = _mark(source, buffer, format_, last or gap is not None)
     if mark < 0:
         source.rest, source.pieces = buffer.tobytes(), pieces
-        return Segment(source.name, buffer[:0], pieces[:0], Spans().framed(0, 0), np.empty(0, np.int64), source.header)
+        return Segment(
+            source.name, buffer[:0], pieces[:0], SpanCollector().framed(0, 0), np.empty(0, np.int64), source.header
+        )
     if mark:
         buffer, pieces = buffer[mark:], _behind(pieces, mark)
     changed = source.fingerprint != format_.fingerprint and source.state >= 0

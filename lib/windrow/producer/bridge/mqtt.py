@@ -27,9 +27,9 @@ from windrow.producer import Ack, Producer
 from windrow.producer.bridge import times
 from windrow.producer.bridge.mqtt_connection import TICK, Connection
 from windrow.producer.bridge.mqtt_session import Entry, Session
+from windrow.producer.bridge.mqtt_topics import Topics
 from windrow.producer.bridge.reader import Reader, Reading
 from windrow.producer.bridge.summary import Lines, Summary
-from windrow.producer.bridge.topics import Topics
 from windrow.settings.settings import Settings
 from windrow.version import VERSION
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, replace
 
+from windrow.producer.bridge.mqtt_topics import Columns, Topics
 from windrow.producer.bridge.times import Time, TimeUnread
-from windrow.producer.bridge.topics import Columns, Topics
 from windrow.producer.payloads import size
 from windrow.producer.row import ROW_BYTES
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.errors import SettingsError
-from windrow.producer.bridge.topics import Columns, Pattern, Topics
+from windrow.producer.bridge.mqtt_topics import Columns, Pattern, Topics
 
 WORDS = st.sampled_from(["a", "b", "", "pump 1", "$x"])
 TOPICS = st.lists(WORDS, min_size=1, max_size=5).map("/".join)

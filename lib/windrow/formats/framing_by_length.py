@@ -14,7 +14,7 @@ import numpy as np
 from windrow.columnar.compiled import ByteArray, Ints, compiled
 from windrow.formats.fields import Field
 from windrow.formats.format import Format
-from windrow.formats.framing import AFTER_GAP, GAP, OPEN, OVERSIZE, RECORD, Framed, Spans
+from windrow.formats.framing import AFTER_GAP, GAP, OPEN, OVERSIZE, RECORD, Framed, SpanCollector
 from windrow.formats.part import FormatPart
 
 ByteOrder = Literal["little", "big"]
@@ -72,7 +72,7 @@ class LengthFraming:
         """Frame bytes; see `Framing`."""
         if state == AFTER_GAP:
             return _pieces(buffer, self.max_record_bytes, last, GAP, AFTER_GAP)
-        spans = Spans()
+        spans = SpanCollector()
         form = (self.width, self.order == "big", self.width * self.counts_itself, self.max_record_bytes)
         room = np.empty(16 + len(buffer) // (self.width + 16), np.int64)
         begin, left = self._pass_over(spans, buffer, 0, state, last)
@@ -97,7 +97,7 @@ class LengthFraming:
         """Return each record without its length."""
         return begin + self.width, end
 
-    def _pass_over(self, spans: Spans, buffer: ByteArray, begin: int, left: int, last: bool) -> tuple[int, int]:
+    def _pass_over(self, spans: SpanCollector, buffer: ByteArray, begin: int, left: int, last: bool) -> tuple[int, int]:
         """Cut off `left` bytes in pieces of the largest size; return where to continue and how many are left."""
         while left:
             size = min(left, self.max_record_bytes)
@@ -115,7 +115,7 @@ class LengthFraming:
 
 def _pieces(buffer: ByteArray, size: int, last: bool, kind: int, state: int) -> Framed:
     """Cut all bytes in pieces of a size; only the last piece of a source may be shorter."""
-    spans = Spans()
+    spans = SpanCollector()
     whole = len(buffer) // size * size
     spans.add(np.arange(size, whole + 1, size), 0, kind)
     if last and whole < len(buffer):

@@ -21,7 +21,7 @@ BUFFER_BYTES = 1_000_000
 NOTE = "name STRING, content STRING"
 
 
-class LocalNotes:
+class LocalSideFiles:
     """Texts in a directory on a local disk."""
 
     def __init__(self, table: Path) -> None:
@@ -53,7 +53,7 @@ class LocalNotes:
         (self._directory / name).unlink(missing_ok=True)
 
 
-class StoredNotes:
+class StoredSideFiles:
     """Texts in an object store, through delta-rs; of two writers at the same moment the last one may win."""
 
     def __init__(self, files: FileSystem) -> None:
@@ -81,7 +81,7 @@ class StoredNotes:
             self._files.delete_file(f"{DIRECTORY}/{name}")
 
 
-class SparkNotes:
+class SparkSideFiles:
     """One text at a time, in storage that only Spark reaches: a new one takes the place of the one before.
 
     Spark has no command that deletes a file, so texts by name would stay for ever.

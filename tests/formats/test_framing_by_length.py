@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.formats.test_automaton import buffer, pieces
 from tests.formats.test_framing import Spans
-from windrow.formats.counted import LONGEST, FixedFraming, LengthFraming
 from windrow.formats.framing import GAP, LOST, OPEN, OVERSIZE, RECORD
+from windrow.formats.framing_by_length import LONGEST, FixedFraming, LengthFraming
 
 LENGTHS = LengthFraming(2, "big", counts_itself=False, max_record_bytes=10)
 OWN = LengthFraming(1, "little", counts_itself=True, max_record_bytes=6)
