@@ -11,7 +11,7 @@ compared with the primed one. If they differ, the query raises an error and noth
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -26,7 +26,7 @@ from windrow.engine.embedded.ledger_files import without_dictionary
 from windrow.engine.protocol import CommitCounts, Live
 from windrow.engine.result import Rows
 from windrow.engine.spark.frames import frame_of
-from windrow.engine.spark.open_batches import FILE_ROWS, UNCACHED, SparkOpen
+from windrow.engine.spark.open_batches import UNCACHED, SparkOpen
 from windrow.engine.spark.session_settings import (
     FEW_FILES,
     FEW_ROWS,
@@ -39,7 +39,7 @@ from windrow.engine.spark.session_settings import (
     WHOLE_TIMES,
     configured,
 )
-from windrow.engine.spark.strategy import GOOD_PART, OVERWRITE
+from windrow.engine.spark.strategy import FILE_ROWS, OVERWRITE
 from windrow.errors import LedgerMoved
 from windrow.model import tables
 from windrow.model.tables import CHANGED
@@ -184,18 +184,6 @@ class SparkCommit:
             return pa.chunked_array([], pa.string())
         found = rows.where("known AND state NOT IN ('open', 'closed')").select("id").toArrow()["id"]
         return found.cast(pa.string())
-
-
-def overwrites_states(changed: Mapping[str, pa.Table], live: Live) -> bool:
-    """Tell whether a commit overwrites the states of a topology that change: the driver knows all of their rows.
-
-    A MERGE would have to match them, but would leave files in which nothing changes; a file has up to `FILE_ROWS` rows.
-    """
-    opened = live.open
-    if not (changed and isinstance(opened, SparkOpen) and changed.keys() <= opened.whole.keys()):
-        return False
-    held, new = sum(opened.whole[name].num_rows for name in changed), sum(rows.num_rows for rows in changed.values())
-    return held <= max(FILE_ROWS, new * GOOD_PART)
 
 
 def _without(live: pa.Table, ids: pa.ChunkedArray) -> pa.Table:

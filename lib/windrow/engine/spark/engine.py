@@ -11,7 +11,7 @@ delta-rs, which takes milliseconds; other logs are read with Spark.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -35,13 +35,13 @@ from windrow.engine.conversion import Conversion
 from windrow.engine.embedded.engine import added_rows, ungrown
 from windrow.engine.protocol import CommitCounts, Input, Live, no_messages
 from windrow.engine.result import MicrobatchResult, Rows, needed, process_on_driver
-from windrow.engine.spark.commit import BEYOND, SparkCommit, overwrites_states
+from windrow.engine.spark.commit import BEYOND, SparkCommit
 from windrow.engine.spark.errors import BAD_VALUE, translated
 from windrow.engine.spark.executors import ExecutorInput, ExecutorsSlice, process_on_executors
 from windrow.engine.spark.frames import frame_of, schema_of
 from windrow.engine.spark.open_batches import UNCACHED, SparkOpen, brought
 from windrow.engine.spark.session_settings import WHOLE_TIMES, configured, takes
-from windrow.engine.spark.strategy import LITTLE_BYTES, MERGE, OVERWRITE, fits_driver, reads_all
+from windrow.engine.spark.strategy import LITTLE_BYTES, MERGE, OVERWRITE, fits_driver, overwrites_states, reads_all
 from windrow.engine.spark.stream import SparkArrivals, Take, failure_in, feed_of, with_files, with_versions
 from windrow.engine.spark.tables import SparkTables
 from windrow.errors import DepotUnreadable, ExpressionError, FileRefused, first_line
@@ -299,10 +299,10 @@ class SparkEngine(SparkTables):
         return ExecutorInput(frame_of(self._session, messages), messages.num_rows, frames)
 
     def commit_form(self, processed: MicrobatchResult, live: Live) -> str:
-        """Return how `commit_result` will commit: an overwrite rewrites live partitions, so it must know all their rows."""
+        """Return how `commit_result` will commit; an overwrite has to know all rows of the partitions that it rewrites."""
         if self._takes_settings is None:
             self._takes_settings = takes(self._session, BEYOND)
-        whole = processed.whole or overwrites_states(processed.states, live)
+        whole = processed.whole or _overwrites(processed.states, live)
         return OVERWRITE if whole and self._takes_settings else MERGE
 
     def commit_result(
@@ -325,6 +325,15 @@ class SparkEngine(SparkTables):
     def commit(self, live: Live, token: str, note: str, form: str) -> SparkCommit:
         """Return the commit that replaces these live rows."""
         return SparkCommit(self._session, self._ledger, live, token, note, form)
+
+
+def _overwrites(changed: Mapping[str, pa.Table], live: Live) -> bool:
+    """Tell whether a commit overwrites the states of a topology that change."""
+    opened = live.open
+    if not (changed and isinstance(opened, SparkOpen) and changed.keys() <= opened.whole.keys()):
+        return False
+    held = sum(opened.whole[name].num_rows for name in changed)
+    return overwrites_states(held, sum(rows.num_rows for rows in changed.values()))
 
 
 def _rows(arrived: Slice | None) -> int:

@@ -21,7 +21,7 @@ from windrow.delta.table import unreadable
 from windrow.engine.protocol import ended_in
 from windrow.engine.spark.frames import frame_of
 from windrow.engine.spark.session_settings import FEW_ROWS
-from windrow.engine.spark.strategy import GOOD_PART
+from windrow.engine.spark.strategy import FILE_ROWS, GOOD_PART
 from windrow.errors import BrokenPromise
 from windrow.model import clock, tables
 from windrow.model.floors import Floors
@@ -32,7 +32,6 @@ from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatches
 UNCACHED = "_metadata.file_path IS NOT NULL"
 FILE = "windrow_file"
 IN_FILE = f"_metadata.file_path AS {FILE}"
-FILE_ROWS = 20_000  # a MERGE that changes a row writes its file again
 OPEN = f"state = '{tables.OPEN}'"
 RANGES = 50  # of ids that a condition lists one by one
 

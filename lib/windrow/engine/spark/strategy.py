@@ -21,12 +21,21 @@ MERGE, OVERWRITE = "merge", "overwrite"
 LITTLE_BYTES = 16_000_000  # in memory
 BATCH_BYTES, MESSAGE_BYTES = 400, 150  # approximate overhead in memory on top of `open_bytes`
 GOOD_PART = 4  # of the open batches, one in four
+FILE_ROWS = 20_000  # a MERGE that changes a row writes its file again
 
 
 def reads_all(opened: OpenBatches, messages: int) -> bool:
     """Tell whether a microbatch with this many messages reads all open batches."""
     batches, held, size = opened.total
     return size + batches * BATCH_BYTES + held * MESSAGE_BYTES <= LITTLE_BYTES or messages * GOOD_PART >= batches
+
+
+def overwrites_states(held: int, changed: int) -> bool:
+    """Tell whether a commit overwrites states of a topology of which the driver knows all `held` rows.
+
+    A MERGE would have to match them, but would leave files in which nothing changes.
+    """
+    return held <= max(FILE_ROWS, changed * GOOD_PART)
 
 
 def fits_driver(messages: int, open_messages: int, max_driver_messages: int) -> bool:
