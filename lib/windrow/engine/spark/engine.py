@@ -299,7 +299,7 @@ class SparkEngine(SparkTables):
         return ExecutorInput(frame_of(self._session, messages), messages.num_rows, frames)
 
     def commit_form(self, processed: MicrobatchResult, live: Live) -> str:
-        """Return how `commit_result` will commit; an overwrite has to know all rows of the partitions that it rewrites."""
+        """Return how `commit_result` will commit; to overwrite partitions, it has to know all of their rows."""
         if self._takes_settings is None:
             self._takes_settings = takes(self._session, BEYOND)
         whole = processed.whole or _overwrites(processed.states, live)
