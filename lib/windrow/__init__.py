@@ -38,7 +38,7 @@ _HOMES = {
     "foreach_batch": "runtime.foreach_batch",
     "read_closed": "reading.closed",
     "replay": "replaying",
-    "run": "runtime.api",
+    "run": "runtime.run",
     "run_topology": "topology",
     "stream_closed": "reading.closed",
     "tune": "reading.tuning",

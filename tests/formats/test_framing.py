@@ -26,11 +26,11 @@ def framed(framing: DelimitedFraming, parts: list[bytes]) -> Spans:
         before = base + len(held)
         held += part
         spans = framing.frame(buffer(held), seen, state, number == len(parts))
-        known = (spans.known + base).tolist()
+        known = (spans.decided_after + base).tolist()
         assert all(before < one for one in known) or number == len(parts)
         found += [
             (held[begin:end], what, at)
-            for begin, end, what, at in zip(spans.begin, spans.end, spans.what.tolist(), known, strict=True)
+            for begin, end, what, at in zip(spans.begin, spans.end, spans.kind.tolist(), known, strict=True)
         ]
         assert [*spans.begin[1:], spans.rest] == spans.end.tolist() or not spans.end.size
         held, state, base = held[spans.rest :], spans.state, base + spans.rest

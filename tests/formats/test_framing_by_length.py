@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.formats.test_automaton import buffer, pieces
 from tests.formats.test_framing import Spans
-from windrow.formats.framing import GAP, LOST, OPEN, OVERSIZE, RECORD
+from windrow.formats.framing import AFTER_GAP, GAP, OPEN, OVERSIZE, RECORD
 from windrow.formats.framing_by_length import LONGEST, FixedFraming, LengthFraming
 
 LENGTHS = LengthFraming(2, "big", counts_itself=False, max_record_bytes=10)
@@ -31,9 +31,9 @@ def framed(framing: FixedFraming | LengthFraming, parts: list[bytes], state: int
         before = base + len(held)
         held += part
         spans = framing.frame(buffer(held), len(held) - len(part), state, number == len(parts))
-        known = (spans.known + base).tolist()
+        known = (spans.decided_after + base).tolist()
         assert all(before < one for one in known) or number == len(parts)
-        bounds = zip(spans.begin, spans.end, spans.what.tolist(), known, strict=True)
+        bounds = zip(spans.begin, spans.end, spans.kind.tolist(), known, strict=True)
         found += [(held[begin:end], what, at) for begin, end, what, at in bounds]
         held, state, base = held[spans.rest :], spans.state, base + spans.rest
     assert held == b""
@@ -41,7 +41,7 @@ def framed(framing: FixedFraming | LengthFraming, parts: list[bytes], state: int
 
 
 @pytest.mark.parametrize("framing", [LENGTHS, OWN, WIDTH], ids=["length", "own length", "width"])
-@pytest.mark.parametrize("state", [0, LOST])
+@pytest.mark.parametrize("state", [0, AFTER_GAP])
 @given(
     data=st.lists(st.sampled_from([0, 0, 0, 1, 2, 3, 5, 12, 40]), max_size=60).map(bytes),
     cuts=st.lists(st.integers(0, 60)),
@@ -88,7 +88,7 @@ def cut(framing: LengthFraming, data: bytes) -> tuple[list[bytes], set[int]]:
     """Return the content of the records of a source, and where what is cut off begins."""
     spans = framing.frame(buffer(data), 0, 0, last=True)
     begin, end = framing.content(buffer(data), spans.begin, spans.end)
-    whole = spans.what == RECORD
+    whole = spans.kind == RECORD
     bounds = zip(begin[whole].tolist(), end[whole].tolist(), strict=True)
     return [data[one:other] for one, other in bounds], set(spans.begin[~whole].tolist())
 

@@ -154,6 +154,8 @@ class TestDepot:
     def test_takes_nothing(self, start, publisher, depot, faults):
         """
         A depot that takes nothing ends the bridge with the error, and the broker keeps what was not acknowledged.
+
+        An attempt that goes on beyond the timeout may still commit; then the messages are there twice.
         """
 
         def fail(attempt):
@@ -169,7 +171,7 @@ class TestDepot:
         again = start()
         again.until(lambda counts: counts.acknowledged == 10, "all is acknowledged")
         again.stop()
-        assert payloads(depot) == [str(number) for number in range(10)]
+        assert sorted(set(payloads(depot))) == [str(number) for number in range(10)]
 
     def test_fenced(self, start, publisher, depot):
         """
