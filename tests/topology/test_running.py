@@ -30,7 +30,7 @@ from windrow.errors import (
 from windrow.model.results import Committed
 from windrow.settings.settings import Settings
 from windrow.testing import Crashed, Harness, ManualClock, Point
-from windrow.topology import ArrowState, Depot, Microbatch, Topology, opened
+from windrow.topology import ArrowState, Depot, Microbatch, Topology, opened, run_topology
 from windrow.topology.verify import verify_topology
 
 EMBEDDED = Settings(engine="embedded")
@@ -836,10 +836,8 @@ class TestAccepted:
     def accept(self, harness: Harness, depot: str) -> None:
         """Accept the last version of a depot, which deletes rows, and run on."""
         version = DeltaTable(harness.topology.depots[depot].location).version()
-        with opened(harness.topology, EMBEDDED, harness.clock) as runner:
-            runner.accept(version, depot)
-            runner.accept(version, depot)
-            runner.once()
+        for _ in range(2):
+            run_topology(harness.topology, EMBEDDED, clock=harness.clock, accept=(depot, version))
 
     def test_in_one_of_several_depots(self, tmp_path: Path) -> None:
         """

@@ -41,14 +41,19 @@ def run_topology(
     clock: Clock | None = None,
     report: Callable[[Committed], None] = lambda committed: None,
     observers: Iterable[Observer] = (),
+    accept: tuple[str, int] | None = None,
 ) -> Summary:
     """Process what is new in the depots of a topology, then stop; with `once=False` repeat every `run.every`.
 
-    `settings` are those of `windrow.toml`, except depot and ledger, which the topology names; the rest is as in
-    `windrow.run`. Returns a summary. Raises the errors of `windrow.errors`; earlier commits stay.
+    `settings` are those of `windrow.toml`, except depot and ledger, which the topology names. `accept` names a depot
+    and a version of it to skip. The rest is as in `windrow.run`. Returns a summary. Raises the errors of
+    `windrow.errors`; earlier commits stay.
     """
     settings = settings or Settings.load()
     with opened(topology, settings, clock or WallClock(), spark, observers, report) as runner:
+        if accept is not None:
+            depot, version = accept
+            runner.accept(version, depot)
         return runner.once() if once else runner.every(settings.run.every)
 
 
