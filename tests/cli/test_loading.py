@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import typer
+from deltalake import write_deltalake
 
 from tests.clocks import ManualClock
 from tests.conftest import EngineFactory
@@ -22,6 +24,14 @@ from windrow.cli import main
 status = main(sys.argv[1:])
 print("loaded", *sorted({name.partition(".")[0] for name in sys.modules}))
 raise SystemExit(status)
+"""
+COUNTED = """
+from windrow.topology import Microbatch, Topology
+topology = Topology("counted", depots=["numbers"], states="counts")
+topology.state("counts", key="number BIGINT", value="times BIGINT")
+@topology.function
+def count(microbatch: Microbatch) -> None:
+    microbatch.state("counts").combine(microbatch.rows("numbers"), times="count")
 """
 HEAVY = {"altair", "duckdb", "great_expectations", "numba", "pandas", "pyspark", "sqlglot"}
 ARROW = {"deltalake", "numpy", "pyarrow"}
@@ -37,6 +47,8 @@ def batched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     chosen = f'depot = "{world.depot}"\nledger = "{world.ledger}"\nengine = "spark"\n'
     (folder / "windrow.toml").write_text(f'{chosen}idle_timeout = "never"\n')
     (folder / "patient.toml").write_text(f'{chosen}idle_timeout = "36500d"\n')
+    (folder / "counted.py").write_text(COUNTED)
+    write_deltalake(folder / "numbers", pa.table({"number": [1, 2]}))
     return folder
 
 
@@ -51,13 +63,15 @@ def batched(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["run", "--once"], HEAVY | {"filelock"}),
         (["run", "--once", "--engine", "embedded"], HEAVY | {"filelock"}),
         (["run", "--once", "--config", "patient.toml"], HEAVY | {"filelock"}),
+        (["run", "counted:topology", "--once", "--engine", "embedded"], HEAVY - {"pandas", "sqlglot"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_loads(batched: Path, command: list[str], never: set[str]) -> None:
     """
     A command that asks loads neither Spark nor compiler nor what only others need, pandas least of all; no more does a
-    run with nothing to do, whether it looks for overdue batches or not.
+    run with nothing to do, whether it looks for overdue batches or not. A topology of rows that are not messages needs
+    no compiler either.
     """
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *command], cwd=batched, capture_output=True, text=True, check=False

@@ -96,8 +96,10 @@ def texts(values: Sequence[str]) -> pa.Array:
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array, without a copy if it already is one."""
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    """Return a column as one array, without a copy if it already is one, and without pandas if it has no chunks."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
 
 
 def encoded(*columns: pa.ChunkedArray) -> pa.DictionaryArray:

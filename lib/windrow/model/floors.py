@@ -76,11 +76,12 @@ class FloorsByVersion:
         """Compute the floors from a summary of the messages (`summary.summarise`), ordered by version."""
         moving = summary.filter(pc.is_valid(summary["stamp"]))
         version = moving["version"].to_numpy()
-        encoded = moving["source"].combine_chunks().dictionary_encode()
+        sources = whole(moving["source"])
+        encoded = sources.dictionary_encode()
         source = encoded.indices.to_numpy()
         floor = before.of(encoded.dictionary)
         at = clock.rise(source, version, microseconds(moving["stamp"]), floor)
-        return cls(version, moving["source"].combine_chunks(), at, before.raised(encoded.dictionary, floor))
+        return cls(version, sources, at, before.raised(encoded.dictionary, floor))
 
     @classmethod
     def none(cls, after: Floors) -> FloorsByVersion:

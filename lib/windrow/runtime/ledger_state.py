@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import from_numpy, text, to_numpy, where
+from windrow.columnar import arrow
+from windrow.columnar.arrow import from_numpy, text, texts, to_numpy, where
 from windrow.engine.protocol import Engine, Live
 from windrow.errors import TableRefused
 from windrow.model import clock, tables
@@ -165,7 +166,7 @@ def _depot_state(control: pa.Table, partial: pa.Table, whole: pa.Table, depot: s
     require_sound(position, ((position, filled), (by_source, BY_SOURCE)))
     [reached] = [Reached.of(row) for row in position.to_pylist()] or [Reached()]
     sources = Sources(
-        by_source["source"].combine_chunks(),
+        arrow.whole(by_source["source"]),
         microseconds(by_source["clock"]),
         microseconds(by_source["floor"]),
         microseconds(by_source["seen_at"]),
@@ -176,7 +177,7 @@ def _depot_state(control: pa.Table, partial: pa.Table, whole: pa.Table, depot: s
 def _without_prefix(partial: pa.Table, depot: str) -> pa.Table:
     """Return the partial rows that a depot gave, with the ids that they have in the ledger of a batcher."""
     own = where(partial, pc.equal(partial["depot"], text(depot)))
-    ids = pc.utf8_slice_codeunits(own["id"], len(tables.identifier("of", pa.array([depot]))[0].as_py()) + 1)
+    ids = pc.utf8_slice_codeunits(own["id"], len(tables.identifier("of", texts([depot]))[0].as_py()) + 1)
     return own.set_column(own.schema.get_field_index("id"), own.schema.field("id"), ids)
 
 
