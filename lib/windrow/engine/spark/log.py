@@ -94,7 +94,7 @@ class SparkLog:
         try:
             return self._latest(number)[0]
         except AnalysisException as error:
-            if error.getCondition() not in (*NO_TABLE, "DELTA_TABLE_ONLY_OPERATION"):
+            if error.getCondition() not in (*NO_TABLE, *NOT_DELTA):
                 raise
             detail(self.session, self.reference)
             return None
@@ -155,6 +155,7 @@ NO_TABLE = (
     "TABLE_OR_VIEW_NOT_FOUND",
     "SCHEMA_NOT_FOUND",
 )
+NOT_DELTA = ("DELTA_TABLE_ONLY_OPERATION", "DELTA_ONLY_OPERATION")  # the second one on Spark Connect
 
 
 def _files_in_log(session: SparkSession, location: str, first: int, last: int) -> tuple[dict[str, int], set[int]]:
