@@ -30,8 +30,8 @@ from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatches
 
 # A cached query would answer for any version of a table; no cache has the file path of a row.
 UNCACHED = "_metadata.file_path IS NOT NULL"
-FILE = "windrow_file"
-IN_FILE = f"_metadata.file_path AS {FILE}"
+FILE = "windrow file"  # no state has a column of this name
+IN_FILE = f"_metadata.file_path AS `{FILE}`"
 OPEN = f"state = '{tables.OPEN}'"
 RANGES = 50  # of ids that a condition lists one by one
 
@@ -57,7 +57,7 @@ class SparkOpen:
         """Bring the open batches that match to the driver, all for None; the result may contain others too."""
         if self.rows is not None:
             return self.rows
-        found = self._here(self.frame(wanted, with_files=True))
+        found = self._here(self.frame(wanted, with_files=wanted is not None))
         if wanted is None:
             self.rows = found
         return found
@@ -134,7 +134,7 @@ class SparkOpen:
 
         `streams` are the `source, key` of the messages if the driver does not know them.
         """
-        batches = self._live(*tables.BATCH, *([IN_FILE] if with_files and wanted is not None else []))
+        batches = self._live(*tables.BATCH, *([IN_FILE] if with_files else []))
         if wanted is None:
             return batches
         columns, found = batches.columns, wanted.streams()
