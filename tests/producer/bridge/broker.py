@@ -123,6 +123,16 @@ class Broker:
             self._process.wait(PATIENCE_SECONDS)
             self._process = None
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Read and answer nothing in a block, with all connections open."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
     def forget(self) -> None:
         """Lose what it kept; it must be stopped."""
         (self._folder / "mosquitto.db").unlink()

@@ -39,10 +39,14 @@ class Running:
         assert self.error is None, self.error
         assert condition(self.counts), self.counts
 
+    def ask_to_stop(self, seconds: float) -> None:
+        """Ask it to stop gently, and give it some seconds."""
+        self._bridge.stop()
+        self._thread.join(seconds)
+
     def stop(self) -> Summary:
         """Stop it gently, and return what it did."""
-        self._bridge.stop()
-        self._thread.join(PATIENCE_SECONDS)
+        self.ask_to_stop(PATIENCE_SECONDS)
         assert self.summary is not None, self.error
         return self.summary
 

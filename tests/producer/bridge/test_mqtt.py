@@ -88,6 +88,28 @@ class TestMessages:
         assert (summary.received, summary.again, summary.connections) == (50, 0, 1)
         assert payloads(depot) == [str(number) for number in range(100)]
 
+    def test_slow_broker(self, start, broker, publisher, depot, faults, gate):
+        """
+        A bridge that is stopped waits until the broker has read its acknowledgements: nothing comes again.
+
+        With more to send, a broker drops the acknowledgements of a closed connection that it has not read.
+        """
+        faults.before = gate
+        first = start(receive_maximum=50)
+        first.until(lambda counts: counts.connections == 1, "it is connected")
+        publisher.publish_all(*[("plant/a/b", str(number)) for number in range(100)])
+        first.until(lambda counts: counts.received == 50, "half of it has come")
+        gate.await_commit()
+        with broker.paused():
+            gate.open()
+            first.until(lambda counts: counts.acknowledged == 50, "half of it is acknowledged")
+            first.ask_to_stop(0.5)
+        first.stop()
+        second = start()
+        second.until(lambda counts: counts.acknowledged >= 50, "the rest is acknowledged")
+        assert second.stop().received == 50
+        assert sorted(map(int, payloads(depot))) == list(range(100))
+
     def test_invalid(self, start, publisher, depot, tmp_path):
         """
         What is no message is in the depot, holds up nothing behind it, and is among the rejected ones afterwards.

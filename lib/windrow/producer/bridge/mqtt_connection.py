@@ -72,7 +72,7 @@ class Connection:
             self._await_answer(deadline)
             if stopped():
                 return False
-        self._client.subscribe([(one, SubscribeOptions(qos=1, retainHandling=ONLY_IF_NEW)) for one in self._filters])
+        self._subscribe()
         return True
 
     def pump(self, wake: socket.socket, has_room: Callable[[], bool]) -> None:
@@ -95,16 +95,41 @@ class Connection:
         self._client.ack(id_, 1)
 
     def close(self) -> None:
-        """Disconnect; the broker keeps the session. Waits `connect_timeout` at most for pending writes."""
+        """Disconnect when the broker has read all acknowledgements, or after `connect_timeout`; it keeps the session.
+
+        What arrives from now on is not received, so the broker sends it again over the next connection.
+        """
+        deadline = time.monotonic() + self._mqtt.connect_timeout / SECOND
+        self._receive = _receive_nothing
+        # guard: acknowledgements-read
+        if self.is_open and self.is_subscribed:
+            self._await_broker(deadline)
         if not self.is_open:
             return
-        deadline = time.monotonic() + self._mqtt.connect_timeout / SECOND
         self._client.disconnect()
         while (sock := self._client.socket()) is not None and time.monotonic() < deadline:
             select.select([], [sock], [], TICK)
             self._client.loop_write()
 
     # Parts.
+
+    def _subscribe(self) -> None:
+        self._client.subscribe([(one, SubscribeOptions(qos=1, retainHandling=ONLY_IF_NEW)) for one in self._filters])
+
+    def _await_broker(self, deadline: float) -> None:
+        """Wait until the broker has read all that was written: it answers in order, so subscribe once more.
+
+        A broker that finds the connection closed when it sends the next message drops the acknowledgements that it has
+        not read yet, and sends their messages again.
+        """
+        answered: list[bool] = []
+        self._client.on_subscribe = lambda *_: answered.append(True)
+        self._subscribe()
+        while self.is_open and not answered and time.monotonic() < deadline:
+            if self._ready(None, TICK, reading=True):
+                self._client.loop_read()
+            if self.is_open and self._client.want_write():
+                self._client.loop_write()
 
     def _create_client(self, mqtt: MqttPart) -> Client:
         client = Client(
@@ -201,6 +226,10 @@ class Connection:
             f"the broker {self.host}:{self.port} and the bridge do not trust each other: {why}",
             "Check tls, host, ca_file, certificate_file and key_file in [mqtt].",
         )
+
+
+def _receive_nothing(*_: object) -> None:
+    pass
 
 
 class _Failures(logging.Logger):
