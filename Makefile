@@ -42,9 +42,13 @@ announce-demo:
 test: require-java $(INSTALLED) ## run the tests
 	@.venv/bin/python -m pytest $(ONE_JVM)
 
+.PHONY: test-ci
+test-ci: require-java $(INSTALLED) ## run the tests that CI runs after those of `make test`
+	@.venv/bin/python -m pytest $(ONE_JVM) -m "ci and not slow and not kafka"
+
 .PHONY: test-fast
 test-fast: $(INSTALLED) ## run the tests of what is pure, without Spark and tables: within a minute
-	@.venv/bin/python -m pytest $(IN_PARALLEL) -m "not slow and not spark" $(PURE)
+	@.venv/bin/python -m pytest $(IN_PARALLEL) -m "not ci and not slow and not spark" $(PURE)
 
 .PHONY: test-kafka
 test-kafka: require-java $(INSTALLED) ## run the tests with a Kafka broker, which the first one downloads

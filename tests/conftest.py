@@ -3,9 +3,8 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from tests.clocks import ManualClock
+from tests.engine.factory import EMBEDDED, EngineFactory
 from windrow.cli import main
-from windrow.engine import Engine, open_engine
-from windrow.settings.settings import Settings
 
 settings.register_profile(
     "dev", max_examples=25, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
@@ -45,27 +43,6 @@ INTERPRETED = {"spark.sql.codegen.wholeStage": "false"}
 FAST_JAVA = ("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
-@dataclass(frozen=True)
-class EngineFactory:
-    """Opens one of the engines by name; `session` is the Spark session, None without Spark.
-
-    `more` are settings that are not the defaults, such as those with which Spark's executors process.
-    """
-
-    name: str
-    session: Any = None
-    more: Mapping[str, Any] = field(default_factory=dict)
-
-    def settings(self, depot: str, ledger: str, **values: Any) -> Settings:
-        """Return settings for this engine."""
-        return Settings(depot=depot, ledger=ledger, engine=self.name, **{**self.more, **values})
-
-    def open(self, depot: str, ledger: str, **values: Any) -> Engine:
-        """Open the engine on two tables."""
-        return open_engine(self.settings(depot, ledger, **values), self.session)
-
-
-EMBEDDED = EngineFactory("embedded")
 EXECUTORS = {"max_driver_messages": 0}
 ONE_JVM = "spark"
 LIBRARY = Path(__file__).parents[1] / "lib" / "windrow"

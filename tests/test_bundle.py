@@ -265,6 +265,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
     return tmp_path
 
 
+@pytest.mark.ci
 class TestScripts:
     @pytest.mark.parametrize("job", WITHOUT_JVM)
     def test_success_just_ends(self, here: Path, job: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,8 @@ from packaging.specifiers import SpecifierSet
 from tests.bundle import ROOT, project, wheel_name
 from tests.messages import SECOND, message, table
 
+pytestmark = pytest.mark.ci
+
 LIBRARY = ROOT / "lib" / "windrow"
 PIP = ("--quiet", "--disable-pip-version-check", "--no-input", "--no-cache-dir")
 

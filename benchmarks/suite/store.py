@@ -19,7 +19,7 @@ from benchmarks.conditions import Conditions
 from benchmarks.proxy import CountingProxy
 from benchmarks.row import Row, at_most
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EMBEDDED
+from tests.engine.factory import EMBEDDED
 from tests.messages import SECOND, log
 from tests.stores.bucket import Bucket
 from tests.stores.seaweed import SeaweedFS, variables

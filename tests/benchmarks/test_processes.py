@@ -11,6 +11,7 @@ STARTING = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print
 
 
 class TestRun:
+    @pytest.mark.ci
     def test_peak(self) -> None:
         """
         The peak of a command holds what it once held, however soon it let go of it.

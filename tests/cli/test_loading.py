@@ -13,7 +13,7 @@ import typer
 from deltalake import write_deltalake
 
 from tests.clocks import ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import log
 from windrow.cli import asked

@@ -38,6 +38,7 @@ class TestMaintain:
         monkeypatch.setenv("WINDROW_MAINTAIN__DEPOT", "never")
         assert "left alone, as [maintain] depot says" in filled("maintain", "--only", "depot").out
 
+    @pytest.mark.ci
     def test_only_spark_can(self, spark: Any, filled: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """
         Where either engine may do it, Spark looks after a ledger with features that only it knows.

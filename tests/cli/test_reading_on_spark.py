@@ -81,6 +81,7 @@ def test_verify_finds_a_lost_batch(tables: Path, spark: SparkSession, capsys: py
         spark.sql(f"RESTORE {ledger} TO VERSION AS OF 2")
 
 
+@pytest.mark.ci
 def test_show(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """
     Batches are shown, and what became of a message.
@@ -128,6 +129,7 @@ def test_history(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert [(row["kind"], row["messages"]) for row in rows] == [("data", 10)]
 
 
+@pytest.mark.ci
 def test_export_and_plot(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """
     Closed batches are written with their messages, and drawn.

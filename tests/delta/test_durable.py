@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EMBEDDED
+from tests.engine.factory import EMBEDDED
 from tests.engine.world import World
 from tests.faults.mishaps import assert_sound, forget_tables
 from tests.messages import log
@@ -69,6 +69,7 @@ def aside(table: str) -> list[str]:
 
 
 class TestKeep:
+    @pytest.mark.ci
     @pytest.mark.slow_on_executors
     def test_whole_commit_of_either_engine(self, world, engine, monkeypatch):
         """

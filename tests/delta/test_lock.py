@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.clocks import NOW
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import HOUR, log
 from windrow.delta import lock

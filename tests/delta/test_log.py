@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import log, message, table
 from windrow.delta.log import DeltaRsLog, added
@@ -34,6 +34,7 @@ class TestGone:
 
 
 class TestAnswers:
+    @pytest.mark.ci
     def test_both_readers_say_the_same(self, world: World, embedded: EngineFactory, spark: Any) -> None:
         """
         delta-rs and Spark give the same identity, version and rows of each commit, whoever wrote it.

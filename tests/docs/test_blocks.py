@@ -24,11 +24,11 @@ def with_blocks() -> list[Any]:
 
 
 def marks_of(page: Page) -> list[pytest.MarkDecorator]:
-    """Return what a page asks for: nothing, Spark, or time."""
+    """Return what a page asks for: Spark, or time. `make test` runs the README."""
     if page.path in LONG:
         return [pytest.mark.slow]
     if not any(block.needs_spark for block in page.blocks):
-        return []
+        return [pytest.mark.ci]
     return [pytest.mark.spark] if page.path in FIRST_WITH_SPARK else [pytest.mark.spark, pytest.mark.slow]
 
 

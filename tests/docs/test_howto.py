@@ -28,6 +28,8 @@ from windrow.cli import app, main
 from windrow.model import tables
 from windrow.reading import alarms
 
+pytestmark = pytest.mark.ci
+
 PAGES = ROOT / "docs" / "howto"
 HOME = "/srv/windrow"
 WINDROW = f"{HOME}/.venv/bin/windrow"

@@ -56,6 +56,7 @@ def with_marks() -> list[Any]:
     ]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("document", with_marks())
 def test_fields_are_printed(
     document: Any, windrow: Command, tmp_path: Path, made: Any, request: pytest.FixtureRequest

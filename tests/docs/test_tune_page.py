@@ -7,6 +7,8 @@ import pytest
 from tests.cli.conftest import Command, windrow  # noqa: F401 - a fixture
 from windrow.reading.tuning.sweep import CHOICES
 
+pytestmark = pytest.mark.ci
+
 
 def test_numbers(windrow: Command, sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811 - the fixture
     """

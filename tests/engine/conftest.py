@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.clocks import ManualClock
-from tests.conftest import EngineFactory, factory_of
+from tests.conftest import factory_of
+from tests.engine.factory import EngineFactory
 from tests.engine.histories import BatcherHistories, Histories
 from tests.engine.world import World
 

@@ -32,8 +32,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EMBEDDED, EngineFactory
 from tests.engine.attic import DAYS, Attic, age, clean_up
+from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.world import World
 from tests.messages import HOUR, SECOND, Row, message
 from tests.probes import failing, once

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.clocks import NOW
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, TIME, log, message, table
 from windrow.errors import ExpressionError, MessagesError
@@ -65,6 +65,7 @@ def mapped(row: dict[str, Any]) -> dict[str, Any]:
 
 
 class TestMapped:
+    @pytest.mark.ci
     @pytest.mark.slow_on_executors
     @pytest.mark.parametrize("max_driver_messages", [500_000, pytest.param(0, marks=pytest.mark.slow_on_spark)])
     def test_equals_mapped_messages(

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 import windrow
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.forms import FORMS, RECORDED, have_spark
 from tests.engine.world import World
 from tests.messages import log, message, table

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.clocks import ManualClock
-from tests.conftest import EMBEDDED, EngineFactory
+from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.world import World
 from tests.messages import log, table
 from windrow.cli import main

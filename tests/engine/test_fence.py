@@ -8,7 +8,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.forms import FORMS, RECORDED, have_spark
 from tests.engine.held import HeldCommit
 from tests.messages import HOUR, log

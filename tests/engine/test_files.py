@@ -6,7 +6,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from pyarrow.parquet import ParquetFile
 
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import NOW, message
 from windrow.engine.embedded import ledger_files as files
@@ -109,6 +109,7 @@ class TestParts:
         assert parts["b"] is None
 
 
+@pytest.mark.ci
 def test_rows_that_only_spark_can_tell(world: World, embedded: EngineFactory, spark: Any) -> None:
     """
     A ledger with deletion vectors, which others switched on, is left to Spark: in its files stand rows that are gone.

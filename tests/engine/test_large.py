@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from deltalake import DeltaTable
 
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import NOW, SECOND, Row, message
 from windrow.errors import MicrobatchFailed

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, TableFeatures
 
 import windrow
 from tests.clocks import NOW
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import age
 from tests.messages import HOUR, log, message
@@ -84,6 +84,7 @@ class TestLog:
         assert entries(started.ledger) == set(range(started.version() + 1))
         assert checkpoints(started.ledger)[-1] > old
 
+    @pytest.mark.ci
     @pytest.mark.spark
     def test_spark_reads_it(self, started: World, embedded: EngineFactory, spark: Any) -> None:
         """

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.conftest import EngineFactory, one_in
+from tests.conftest import one_in
+from tests.engine.factory import EngineFactory
 from tests.engine.histories import Histories
 
 NIGHTLY = 10_000

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.clocks import NOW
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from tests.probes import once

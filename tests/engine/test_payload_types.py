@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import windrow
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EMBEDDED, EngineFactory
+from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.processes import drivers
 from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message, table
@@ -106,6 +106,7 @@ class TestKept:
         sent = typed_world.arrived()["payload"].to_pylist()
         assert sorted(map(written, sent)) == sorted(map(written, all_payloads(typed_world)))
 
+    @pytest.mark.ci
     @pytest.mark.slow_unless({"kind": STRUCT})
     def test_engines_in_turn(self, typed_world: World, spark_engine: EngineFactory, kind: str) -> None:
         """
@@ -118,6 +119,7 @@ class TestKept:
         assert verify(typed_world.depot, typed_world.ledger).differences == ()
         assert typed_world.replayed(payload_type=kind).equal
 
+    @pytest.mark.ci
     @pytest.mark.slow_unless({"kind": STRUCT, "point": Point.AFTER_COMMIT})
     @pytest.mark.parametrize("point", [Point.BEFORE_COMMIT, Point.AFTER_COMMIT])
     def test_killed(self, typed_world: World, embedded: EngineFactory, kind: str, tmp_path: Path, point: Point) -> None:
@@ -138,6 +140,7 @@ class TestKept:
 
 
 class TestSame:
+    @pytest.mark.ci
     @pytest.mark.parametrize("backwards", [False, True])
     def test_first_wins(self, typed_world: World, embedded: EngineFactory, kind: str, backwards: bool) -> None:
         """
@@ -267,6 +270,7 @@ MAPPED = [
 ]
 
 
+@pytest.mark.ci
 @pytest.mark.slow_unless({"engine": "embedded"}, {"engine": "spark", "expression": "struct(value)"})
 @pytest.mark.parametrize(("values", "expression", "kind", "expected"), MAPPED)
 def test_mapped(
@@ -331,6 +335,7 @@ class TestRead:
         assert len(rows) == len(values)
         assert len((tmp_path / "out.csv").read_text().splitlines()) == len(values) + 1
 
+    @pytest.mark.ci
     def test_checked(self, typed_world: World, embedded: EngineFactory, kind: str) -> None:
         """
         The suites of Great Expectations find nothing wrong with payloads of the type.

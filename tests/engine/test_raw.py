@@ -11,7 +11,7 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from windrow.delta.creation import create_depot
 from windrow.engine.conversion import Conversion

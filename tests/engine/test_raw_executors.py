@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.clocks import ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.test_raw import BAD, CSV, ROWS, Raw
 from windrow.delta.log import DeltaRsLog
 from windrow.errors import MicrobatchFailed

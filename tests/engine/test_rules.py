@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EMBEDDED, one_in
+from tests.conftest import one_in
+from tests.engine.factory import EMBEDDED
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from tests.probes import once

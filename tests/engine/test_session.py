@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import log
 from windrow.engine import choose, require_spark

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.clocks import NOW
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.forms import FORMS, RECORDED, Form, have_spark
 from tests.engine.world import World
 from tests.faults.mishaps import forget_tables

@@ -52,6 +52,7 @@ class TestStartFrom:
         assert versions_read(full) == read
         assert full.canonical() == full.expected(after=read[0])
 
+    @pytest.mark.ci
     def test_begins_on_spark(self, full, spark_engine):
         """
         Spark's stream starts with the version after the ledger's, not with a snapshot.

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.clocks import NOW
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log
 from windrow.engine.spark.stream import _marked, failure_in

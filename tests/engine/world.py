@@ -18,7 +18,7 @@ from pyarrow.parquet import ParquetFile
 
 import windrow
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EMBEDDED, EngineFactory
+from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.messages import SCHEMA, Row, table
 from tests.probes import probed_runner
 from windrow.columnar.arrow import plain

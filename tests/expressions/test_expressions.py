@@ -907,6 +907,7 @@ class TestApply:
         assert embedded("event_time", "x", rows) == expected
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 class TestBothEngines:
     def test_alike(self, spark, one_database):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import windrow  # noqa: F401 - a fixture
 from tests.clocks import ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import log
 

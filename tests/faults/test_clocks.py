@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.clocks import NOW
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import SKEW, World
 from tests.faults.mishaps import assert_sound, assert_whole, run
 from tests.messages import HOUR, SECOND, message

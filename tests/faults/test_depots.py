@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.clocks import NOW
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import assert_sound, assert_whole, clean_up, damaged, data_files, log_file, run
 from tests.messages import log, table
@@ -115,6 +115,7 @@ class TestRewritten:
             run(read, embedded)
         assert read.version() == version
 
+    @pytest.mark.ci
     def test_stops_on_spark(self, read: World, spark_engine: EngineFactory) -> None:
         """
         Spark stops at a RESTORE of the depot as well.
@@ -201,6 +202,7 @@ class Exchanging(Probed):
         return super()._arrivals(arrivals)
 
 
+@pytest.mark.ci
 class TestExchanged:
     @pytest.mark.slow_on_spark
     @pytest.mark.slow_unless({"is_copy": False}, {"moment": "listing"}, {"moment": "reading"})

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from tests.cli.conftest import Command
 from tests.clocks import ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import (
     Filling,
@@ -33,6 +33,8 @@ from windrow.engine.protocol import CommitCounts
 from windrow.errors import DepotUnreadable, MicrobatchFailed, TableUnreadable, TableUnwritable
 from windrow.ingest.ingest import ingest
 from windrow.testing.points import Point, Probed
+
+pytestmark = pytest.mark.ci
 
 READ_ONLY, CLOSED = 0o555, 0o000
 NEW = log(versions=1, seed=9)[0]

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from tests.cli.conftest import Command
 from tests.clocks import NOW
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.faults.mishaps import rights, without_root
 from tests.faults.test_values import not_utf_8
 from tests.messages import message, table

@@ -10,13 +10,15 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EMBEDDED, EngineFactory
+from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import assert_whole, clean_up, damaged, data_files, forget_tables, log_file, run
 from tests.messages import log
 from windrow import reading
 from windrow.errors import MicrobatchFailed, OtherDepot, TableRefused, TableUnreadable
 from windrow.verify import verify
+
+pytestmark = pytest.mark.ci
 
 NEW = log(versions=1, seed=9)[0]
 

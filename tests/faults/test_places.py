@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.cli.conftest import Command
 from tests.clocks import ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import assert_whole, error_lines, run
 from tests.messages import log, message, table

@@ -8,6 +8,8 @@ import pytest
 
 from tests.faults.power import Counted, cuts, obstacle
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.fixture(scope="module")
 def power() -> None:

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.faults.trials.faults import FAULTS, Fault, tries
 from tests.faults.trials.results import Result, markdown
 from tests.faults.trials.trial import Counted
+
+pytestmark = pytest.mark.ci
 
 QUICK = {
     "SIGKILL at a random moment", "tick and flush by another process", "RESTORE of the ledger during a run",

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.cli.conftest import Command
 from tests.clocks import NOW
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import assert_sound, assert_whole, run
 from tests.messages import HOUR, SCHEMA, SECOND, message, table
@@ -22,6 +22,8 @@ from windrow.columnar.arrow import plain
 from windrow.errors import DepotUnreadable, ExpressionError, MicrobatchFailed
 from windrow.ingest.ingest import ingest
 from windrow.model.messages import EARLIEST, LATEST
+
+pytestmark = pytest.mark.ci
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 YEAR_1, YEAR_9999 = -62_135_596_800_000_000, 253_402_300_799_999_999

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+pytestmark = pytest.mark.ci
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "howto" / "format.md").read_text(encoding="utf-8")
 PROGRAM = "import sys; from windrow.cli import main; sys.exit(main())"

@@ -10,6 +10,8 @@ import pytest
 
 from windrow.testing import check_format
 
+pytestmark = pytest.mark.ci
+
 FIELDS = {"a": "int64", "b": "string", "c": "float64"}
 JSON = [b'{"a": 1, "b": "x", "c": 1.5}', '{"a": 2, "b": "ä\\n", "c": null}'.encode(), b'{"c": -0, "b": "}{", "a": 3}']
 NOT_JSON = [b'{"a": "1"}', b'{"a": 1, "b": "\xff"}', b'{"a": 1,}', b"[1]"]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.clocks import NOW
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.test_raw import Raw, world  # noqa: F401 a fixture
 from windrow.formats.format import format_of
 from windrow.formats.part import FormatPart

@@ -187,6 +187,7 @@ def test_passing_failure(register: Any) -> None:
     assert caught.value.retryable
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("name", "told"),
     [
@@ -212,6 +213,7 @@ def test_broken_rules(register: Any, name: str, told: str) -> None:
     assert not caught.value.retryable
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("name", "good", "bad"),
     [

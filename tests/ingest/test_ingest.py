@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.processes import ROOT
 from tests.messages import message, table
 from windrow.columnar.arrow import plain

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.clocks import ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.probes import nowhere, probed_runner
 from windrow.operate import Observer, Run, observed

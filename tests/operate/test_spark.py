@@ -4,7 +4,7 @@ from queue import Queue
 import pytest
 
 import windrow
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.messages import log
 from windrow.operate.spark_progress import listening
 
@@ -47,6 +47,7 @@ def heard():
 
 
 class TestQueries:
+    @pytest.mark.ci
     def test_tells_of_a_query(self, spark, world, heard):
         """
         From `debug` on the log has the start, the batch with its durations and the end of Spark's query; when the run

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import age, assert_whole
 from windrow import Producer

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import assert_whole
 from tests.producer.conftest import messages
@@ -84,6 +84,7 @@ def test_other_depots(depot, made):
     assert messages(depot)["type"].to_pylist() == ["a", "b", "a"]
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_on_spark(tmp_path: Path, clock: ManualClock, spark: Any) -> None:
     """

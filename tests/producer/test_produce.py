@@ -96,6 +96,7 @@ def assert_each_once(depot: str, count: int) -> None:
 
 
 class TestKilled:
+    @pytest.mark.ci
     def test_at_random(self, depot, tmp_path):
         """
         However often the process is killed between commits and restarted with the same input, no message is missing,

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 import windrow
 from tests.clocks import ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message
 from windrow.errors import LedgerRestored, SettingsError, TableMissing, TableRefused

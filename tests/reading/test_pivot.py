@@ -13,7 +13,7 @@ import pytest
 
 import windrow
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EMBEDDED
+from tests.engine.factory import EMBEDDED
 from tests.engine.world import World
 from tests.messages import SECOND, Row, message
 from windrow.errors import OutputRefused, SettingsError, TableMissing, TableRefused

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import HOUR, MILLISECOND, SECOND, log, message, table
 from windrow.batching.batched import batch as batch_messages

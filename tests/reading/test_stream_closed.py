@@ -15,7 +15,7 @@ from deltalake.transaction import AddAction
 
 import windrow
 from tests.clocks import ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import Row, log
 from windrow.columnar.arrow import plain
@@ -90,6 +90,7 @@ def closed(world: World) -> list[Row]:
 
 
 class TestEachOnce:
+    @pytest.mark.ci
     def test_restarts(self, spark, world, reader, embedded):
         """
         Each closed batch arrives exactly once, with the columns of closed_batches, over restarts of the stream, while

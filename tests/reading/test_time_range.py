@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from windrow.errors import NotFound

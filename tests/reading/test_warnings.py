@@ -10,7 +10,7 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, Row, message
 from windrow.expressions import Mapping

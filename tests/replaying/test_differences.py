@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import windrow
 from tests.clocks import NOW
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message
 from tests.replaying.test_equal import live

@@ -12,7 +12,7 @@ import pytest
 
 import windrow
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import Row, log, message, microseconds
 from windrow.model.canonical import BATCH, MESSAGE, REJECTED

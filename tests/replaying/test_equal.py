@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EMBEDDED, EngineFactory, one_in
+from tests.conftest import one_in
+from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from windrow.expressions import Mapping

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 import windrow
 from tests.clocks import NOW
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from windrow import reading
@@ -17,6 +17,8 @@ from windrow.delta.creation import create_ledger
 from windrow.errors import NotFound, OtherDepot, SettingsError, TableRefused
 from windrow.replaying import Portion
 from windrow.verify import verify
+
+pytestmark = pytest.mark.ci
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, TableFeatures
 
 import windrow
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import assert_whole, full_disk
 from tests.messages import HOUR, SECOND, Row, log

@@ -15,7 +15,7 @@ from deltalake.transaction import AddAction
 
 import windrow
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EMBEDDED, EngineFactory
+from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import OLD, age, assert_whole, data_files
 from tests.messages import HOUR, log, message

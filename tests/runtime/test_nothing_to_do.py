@@ -15,7 +15,7 @@ from deltalake import DeltaTable, TableFeatures
 
 import windrow
 from tests.clocks import ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.processes import ROOT
 from tests.engine.world import World
 from tests.messages import HOUR, SECOND, log, message

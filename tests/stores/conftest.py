@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.proxy import CountingProxy
 from tests.clocks import ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.stores.bucket import Bucket
 from tests.stores.seaweed import SeaweedFS, variables
 from tests.stores.spark_driver import SparkDriver

@@ -21,6 +21,8 @@ from windrow.runtime.maintenance import maintain
 from windrow.topology import Microbatch, Topology, run_topology
 from windrow.verify import verify
 
+pytestmark = pytest.mark.ci
+
 MINUTE = 60 * SECOND
 
 

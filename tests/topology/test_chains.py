@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.conftest import EngineFactory, factory_of
+from tests.conftest import factory_of
+from tests.engine.factory import EngineFactory
 from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.errors import DepotChanged, TableMissing, TableRefused, TopologyRefused
 from windrow.settings.settings import Settings

@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from tests.clocks import ManualClock
-from tests.conftest import EMBEDDED
+from tests.engine.factory import EMBEDDED
 from tests.engine.processes import drivers
 from tests.engine.test_crash import TestKill as Killed
 from tests.engine.test_crash import TestSeveralDrivers as SeveralDrivers

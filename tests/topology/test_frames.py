@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.clocks import ManualClock
-from tests.conftest import EMBEDDED, EngineFactory
+from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.forms import FORMS, Form, have_spark
 from tests.engine.world import World
 from tests.messages import log
@@ -312,6 +312,7 @@ def test_state_is_never_broadcast(spark: Any, tmp_path: Path) -> None:
     assert {row["total"] for row in harness.state("sums")} == {1}
 
 
+@pytest.mark.ci
 @pytest.mark.slow_unless({"frames": False})
 @pytest.mark.parametrize("frames", [False, True], ids=["tables", "frames"])
 def test_many_changes_overwrite_a_state(
@@ -360,6 +361,7 @@ def test_many_changes_overwrite_a_state(
     assert rows["commit_form"].to_pylist() == ["overwrite", "overwrite", "merge"]
 
 
+@pytest.mark.ci
 def test_settings_by_the_files_that_are_written_again(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

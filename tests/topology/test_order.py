@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from windrow.errors import TopologyRefused
 from windrow.testing import Harness
 from windrow.topology import Depot, Microbatch, SparkMicrobatch, Topology

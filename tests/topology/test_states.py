@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from windrow.columnar.arrow import no_rows
 from windrow.errors import NotFound, TopologyRefused
 from windrow.testing import Harness

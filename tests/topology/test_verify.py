@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.topology.banks import bank, transfers
 from tests.topology.test_chains import Chain
 from windrow.settings.settings import Settings

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import Row, table
 from tests.topology.banks import ACCOUNTS, BEGIN, HERE, OF_BRANCH, Random, bank, expected, transfer

@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EMBEDDED
+from tests.engine.factory import EMBEDDED
 from tests.engine.world import World
 from tests.messages import MILLISECOND, SECOND, Row
 from windrow.delta.creation import create_depot

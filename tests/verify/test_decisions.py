@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.clocks import NOW
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, message
 from tests.verify.conftest import LATER
@@ -148,6 +148,7 @@ def found(report: Report) -> set[str]:
     return {difference.check for difference in report.differences} - set(log_checks.CHECKS)
 
 
+@pytest.mark.ci
 class TestDamaged:
     @pytest.mark.parametrize("name", DAMAGES)
     def test_found(self, world: World, name: str) -> None:

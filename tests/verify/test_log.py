@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import log
 from windrow.errors import TableUnreadable
@@ -53,6 +53,7 @@ def flip(file: Path, column: str) -> None:
     file.write_bytes(content)
 
 
+@pytest.mark.ci
 class TestByHand:
     @pytest.mark.parametrize(
         ("where", "updates", "check"),

@@ -186,6 +186,7 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
 }
 
 
+@pytest.mark.ci
 class TestDamaged:
     @pytest.mark.parametrize("name", DAMAGES)
     def test_found(self, world: RawWorld, name: str) -> None:

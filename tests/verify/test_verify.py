@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message
 from windrow.errors import NotFound, OtherDepot, TableMissing, TableRefused

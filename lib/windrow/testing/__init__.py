@@ -1,8 +1,30 @@
 """Test topologies and formats: a harness with real tables, a manual clock, points of failure; every cut of bytes."""
 
-from windrow.testing.clock import NOW, ManualClock
-from windrow.testing.formats import check_format
-from windrow.testing.harness import Crashed, Harness
-from windrow.testing.points import Point
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from windrow.testing.clock import NOW, ManualClock
+    from windrow.testing.formats import check_format
+    from windrow.testing.harness import Crashed, Harness
+    from windrow.testing.points import Point
 
 __all__ = ["NOW", "Crashed", "Harness", "ManualClock", "Point", "check_format"]
+
+_HOMES = {
+    "NOW": "clock",
+    "Crashed": "harness",
+    "Harness": "harness",
+    "ManualClock": "clock",
+    "Point": "points",
+    "check_format": "formats",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name when it is first used: who tests a topology needs no formats."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'windrow.testing' has no attribute {name!r}")
+    return getattr(import_module(f"windrow.testing.{_HOMES[name]}"), name)

@@ -10,7 +10,8 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from tests.conftest import FAST_JAVA, EngineFactory
+from tests.conftest import FAST_JAVA
+from tests.engine.factory import EngineFactory
 from tests.faults.trials.faults import FAULTS, Fault, tries
 from tests.faults.trials.results import Result, markdown, write
 

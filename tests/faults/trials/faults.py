@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.faults.trials import mishaps, processes
 from tests.faults.trials.trial import Counted, Trial
 

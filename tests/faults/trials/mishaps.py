@@ -11,8 +11,8 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from tests.clocks import NOW
-from tests.conftest import EMBEDDED
 from tests.engine.attic import Attic, age, clean_up
+from tests.engine.factory import EMBEDDED
 from tests.engine.probe import Mute
 from tests.faults.mishaps import Filling, rights, without_root
 from tests.faults.trials.trial import Trial

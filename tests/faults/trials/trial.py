@@ -11,8 +11,8 @@ from random import Random
 from typing import Any
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EMBEDDED, EngineFactory
 from tests.engine.attic import Attic
+from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.world import SKEW, World
 from tests.messages import SCHEMA, Row, log, microseconds
 from windrow.runtime.runner import Runner

@@ -16,6 +16,8 @@ from deltalake import DeltaTable
 
 from tests.ingest.raw_files.test_ingest import MEBI, contents, files_of, named, written
 
+pytestmark = pytest.mark.ci
+
 ROOT = Path(__file__).parents[3]
 PATIENCE_SECONDS = 300
 

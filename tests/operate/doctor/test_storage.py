@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from windrow.operate.doctor import storage
 from windrow.operate.doctor.finding import Finding
 from windrow.operate.doctor.storage import check_storage, mounted

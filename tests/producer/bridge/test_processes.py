@@ -4,6 +4,7 @@ import signal
 import subprocess
 import threading
 
+import pytest
 from deltalake import DeltaTable
 from paho.mqtt.client import Client, MQTTMessageInfo
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
@@ -14,6 +15,8 @@ from tests.cli.conftest import Command
 from tests.producer.bridge.broker import PATIENCE_SECONDS, Publisher, program, until
 from tests.producer.bridge.command import Process
 from tests.producer.bridge.conftest import messages
+
+pytestmark = pytest.mark.ci
 
 HOSTS = ("edge-a", "edge-b")
 COLLECTD = """

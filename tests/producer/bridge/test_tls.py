@@ -10,6 +10,8 @@ from tests.producer.bridge.broker import Broker, Publisher, program, until
 from tests.producer.bridge.command import Process
 from tests.producer.bridge.conftest import messages
 
+pytestmark = pytest.mark.ci
+
 PASSWORD = "cherry-blossom-77"
 
 

@@ -14,6 +14,8 @@ import pytest
 from windrow.errors import MissingExtra, NotFound
 from windrow.reading import plot
 
+pytestmark = pytest.mark.ci
+
 pytest.importorskip("altair")
 
 MAX_DELAY = 5_000_000

@@ -11,6 +11,8 @@ import pytest
 from windrow.errors import MissingExtra, NotFound
 from windrow.reading import plot
 
+pytestmark = pytest.mark.ci
+
 pytest.importorskip("altair")
 
 START = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -13,6 +13,8 @@ from tests.messages import SECOND, message, table
 from windrow.errors import MissingExtra, NotFound, SettingsError
 from windrow.reading import plot
 
+pytestmark = pytest.mark.ci
+
 pytest.importorskip("altair")
 
 RED, BLUE, SAND = "#e02b20", "#a9cbea", "#f1dc9b"

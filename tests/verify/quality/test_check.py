@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, message
 from tests.verify.quality.damages import DAMAGES, damage, dropping
@@ -186,6 +186,7 @@ class TestEmpty:
 
 
 class TestRefused:
+    @pytest.mark.ci
     def test_an_expectation_that_does_not_run(self, world: World, spark: Any) -> None:
         """
         An expectation whose query Spark refuses is an error that names it, not a check that failed.

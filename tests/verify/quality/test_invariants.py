@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.clocks import NOW, ManualClock
-from tests.conftest import EngineFactory
+from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import message
 from tests.verify.quality.damages import DAMAGES, damage
@@ -32,6 +32,7 @@ def test_every_one_can_fail() -> None:
     assert DAMAGES.keys() == CRITICAL
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", DAMAGES)
 def test_found(world: World, name: str) -> None:
     """
