@@ -1,5 +1,6 @@
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import warnings
@@ -68,7 +69,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Compile before the processes of xdist begin, if nothing is compiled yet: each would, which takes minutes."""
+    """Compile before the processes of xdist begin, if nothing is compiled yet: each would, which takes minutes.
+
+    A shell ignores Ctrl-C in what it runs in the background, and so would the programs that tests start and interrupt.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     begins = session.config.getoption("numprocesses", None) and not hasattr(session.config, "workerinput")
     if begins and "NUMBA_CACHE_DIR" not in os.environ and not any(LIBRARY.rglob("__pycache__/*.nbi")):
         command = [sys.executable, "-m", "tests.warm"]

@@ -6,6 +6,8 @@ import pytest
 from tests.cli.conftest import Command
 from windrow.reading import plot
 
+pytestmark = pytest.mark.ci
+
 
 class TestPlot:
     def test_a_key(self, filled: Command, tmp_path: Path) -> None:

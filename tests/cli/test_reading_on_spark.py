@@ -91,6 +91,7 @@ def test_show(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(tables, capsys, "show", "--engine", "spark", "--closed")
 
 
+@pytest.mark.ci
 def test_tune(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """
     Other windows are tried on the messages of the depot.

@@ -87,6 +87,7 @@ def written(value: Any) -> str:
 
 
 class TestKept:
+    @pytest.mark.ci
     @pytest.mark.slow_on_spark
     def test_ledgers_alike(self, typed_world: World, engine: EngineFactory, kind: str, tmp_path: Path) -> None:
         """

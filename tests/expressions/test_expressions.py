@@ -1026,6 +1026,7 @@ TYPED = {
 
 
 class TestTyped:
+    @pytest.mark.ci
     @pytest.mark.spark
     @pytest.mark.parametrize("kind", TYPED)
     def test_alike(self, spark, one_database, kind):

@@ -46,6 +46,7 @@ def cell(value: Any) -> bytes:
     return b'"' + json.dumps(value).replace('"', '""').encode() + b'"\n'
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("type_", VALUES)
 @given(data=st.data())
 def test_same_everywhere(type_, data):

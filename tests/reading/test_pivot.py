@@ -158,6 +158,7 @@ class TestExport:
 
 @pytest.mark.spark
 class TestView:
+    @pytest.mark.ci
     @pytest.mark.slow_unless({"kind": "split"})
     @pytest.mark.parametrize("kind", ["split", "kept", "texts"])
     def test_same_as_python(self, spark: Any, tmp_path: Path, kind: str) -> None:

@@ -297,6 +297,7 @@ class TestWhereItLooks:
         monkeypatch.setenv(name, "1")
         assert asked(world) is None
 
+    @pytest.mark.ci
     def test_session_that_runs(self, world: World, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """
         Where a session of Spark runs in this process already there is none to save either.
