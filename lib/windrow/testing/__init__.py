@@ -24,7 +24,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load a name when it is first used: who tests a topology needs no formats."""
+    """Load a name when it is first used: a test of a topology needs no formats."""
     if name not in _HOMES:
         raise AttributeError(f"module 'windrow.testing' has no attribute {name!r}")
     return getattr(import_module(f"windrow.testing.{_HOMES[name]}"), name)

@@ -97,7 +97,7 @@ class Connection:
     def close(self) -> None:
         """Disconnect when the broker has read all acknowledgements, or after `connect_timeout`; it keeps the session.
 
-        What arrives from now on is not received, so the broker sends it again over the next connection.
+        Messages that arrive from now on are dropped: the broker sends them again over the next connection.
         """
         deadline = time.monotonic() + self._mqtt.connect_timeout / SECOND
         self._receive = _receive_nothing
