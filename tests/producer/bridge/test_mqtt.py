@@ -110,6 +110,17 @@ class TestMessages:
         assert second.stop().received == 50
         assert sorted(map(int, payloads(depot))) == list(range(100))
 
+    def test_silent_broker(self, start, broker, publisher):
+        """
+        A broker that reads nothing holds up a stopped bridge for `connect_timeout` at most.
+        """
+        running = start(connect_timeout="500ms")
+        running.until(lambda counts: counts.connections == 1, "it is connected")
+        publisher.publish_all(("plant/a/b", "one"))
+        running.until(lambda counts: counts.received == 1, "it has come")
+        with broker.paused():
+            assert running.stop().acknowledged == 1
+
     def test_invalid(self, start, publisher, depot, tmp_path):
         """
         What is no message is in the depot, holds up nothing behind it, and is among the rejected ones afterwards.
