@@ -95,14 +95,37 @@ def coloured(field: str, colours: dict[str, str], **legend: Any) -> Spec:
 
 
 def drawn(spec: Spec, data: dict[str, list[Spec]]) -> Any:
-    """Return the chart of panels one above the other, or of layers, with its data. Raises MissingExtra."""
+    """Return the chart of panels one above the other, or of layers, with its data. Raises MissingExtra.
+
+    altair's `from_dict` would take a second: it validates each part against everything that it might be. Saving
+    validates the whole once.
+    """
     require("altair")
     import altair as alt
 
     kind = alt.VConcatChart if "vconcat" in spec else alt.LayerChart
-    chart = kind.from_dict(spec | {"config": CONFIG}, validate=False)  # saving does
+    params = [alt.TopLevelSelectionParameter(**one) for one in spec.get("params", [])]
+    chart = kind(**_with_parts(spec) | ({"params": params} if params else {}) | {"config": CONFIG})
     chart.datasets = data  # afterwards, so that none is copied
     return chart
+
+
+def _with_parts(spec: Spec) -> Spec:
+    """Return a specification with its panels, layers and encoding as objects of altair."""
+    import altair as alt
+
+    made = {name: [_part(one) for one in spec[name]] for name in ("vconcat", "hconcat", "layer") if name in spec}
+    encoding = {"encoding": alt.FacetedEncoding(**spec["encoding"])} if "encoding" in spec else {}
+    return spec | made | encoding
+
+
+def _part(spec: Spec) -> Any:
+    """Return a panel or a layer."""
+    import altair as alt
+
+    kinds = {"hconcat": alt.HConcatSpecGenericSpec, "layer": alt.LayerSpec}
+    kind = next((kind for name, kind in kinds.items() if name in spec), alt.FacetedUnitSpec)
+    return kind(**_with_parts(spec))
 
 
 def save(chart: alt.TopLevelMixin, path: str | Path) -> None:
