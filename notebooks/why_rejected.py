@@ -90,14 +90,12 @@ else:
 
 # COMMAND ----------
 
-from windrow.reading.reasons import Refused, explain
+from windrow.reading.reasons import explain
 
 if mine is not None:
     then = spark.table("microbatches").where(F.col("microbatch") == mine["microbatch"])
     rules = then.select(F.get_json_object("rules", "$.max_delay"), F.get_json_object("rules", "$.max_leap")).first()
-    moments_us = [mine[f"{name}_us"] for name in times]
-    refused = Refused(mine["reason"], mine["detail"], mine["missed_by_us"] or 0, mine["source"], *moments_us)
-    answer = explain(refused, *(int(value) for value in rules))
+    answer = explain(mine, *(int(value) for value in rules))
     at.show(f"{mine['key']} {mine['type']}: {mine['reason']}\n{answer.why};\n{answer.remedy}.")
 
 # COMMAND ----------

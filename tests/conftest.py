@@ -18,7 +18,7 @@ from tests.engine.factory import EMBEDDED, EngineFactory
 from windrow.cli import main
 
 settings.register_profile(
-    "dev", max_examples=25, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "dev", max_examples=20, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True)  # what is red is red again
 settings.register_profile("all", settings.get_profile("dev"), max_examples=300)

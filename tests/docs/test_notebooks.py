@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -86,7 +87,7 @@ def run(sample: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) 
         spark.catalog.dropTempView(view.name)
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_explore_batches(run: Callable[..., Done]) -> None:
     """
     Batches, their messages and the rejections add up to the sample, and the picture has the messages of one key.
@@ -106,7 +107,7 @@ def test_explore_batches(run: Callable[..., Done]) -> None:
     assert {row["key"] for row in datasets["streams"]} == {done.names["key"]}
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_why_rejected(run: Callable[..., Done]) -> None:
     """
     Without parameters it takes the message that missed most, says which max_delay would have kept it, and draws it.
@@ -121,7 +122,7 @@ def test_why_rejected(run: Callable[..., Done]) -> None:
     assert done.names["mine"]["id"] in {row["id"] for row in drawn.get("messages", drawn.get("bands"))}
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_why_rejected_by_identity(run: Callable[..., Done], sample: Path) -> None:
     """
     Asked for a key, type and time it shows each arrival of that message: the one in a batch and the duplicate.
@@ -138,7 +139,7 @@ def test_why_rejected_by_identity(run: Callable[..., Done], sample: Path) -> Non
     assert done.names["chart"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_tune_rules(run: Callable[..., Done]) -> None:
     """
     A row for each pair that the parameters ask for, with the rejections that the ledger has for the rules in force.
@@ -155,7 +156,7 @@ def test_tune_rules(run: Callable[..., Done]) -> None:
     assert 'max_delay = "25s" rejects 413 of 51,004 as too old' in done.out
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 def test_watch_batcher(run: Callable[..., Done], sample: Path) -> None:
     """
     It says where the ledger stands, that nothing waits, which sources there are, and which figure needs a look.
@@ -177,7 +178,7 @@ def test_watch_batcher(run: Callable[..., Done], sample: Path) -> None:
     assert 0 < drawn == pytest.approx(noted, abs=1_000)  # Spark goes by the time of the log's file
 
 
-@pytest.mark.slow
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ["explore_batches", "watch_batcher"])
 def test_empty_ledger(run: Callable[..., Done], tmp_path: Path, name: str) -> None:
     """
@@ -201,6 +202,18 @@ class TestFormat:
         assert first.language == "md"
         assert re.match(r"# \w", first.text)
         assert "Parameters:" in first.text
+
+    def test_imports_resolve(self, file: Path) -> None:
+        """
+        Whatever a cell imports is there.
+        """
+        code = [cell.text for cell in cells(file) if cell.language == "python"]
+        imports = [
+            one for text in code for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Import | ast.ImportFrom)
+        ]
+        assert imports
+        for statement in imports:
+            exec(ast.unparse(statement), {})  # noqa: S102 - our own notebooks
 
     def test_links_resolve(self, file: Path) -> None:
         """
@@ -234,7 +247,7 @@ class TestPage:
             assert done.returncode == 0, done.stderr
             assert done.stdout
 
-    @pytest.mark.slow
+    @pytest.mark.ci
     def test_python(self, sample: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
         """
         The Python of the page runs in a notebook of one's own, and shows the streams.
