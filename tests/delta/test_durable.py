@@ -31,6 +31,8 @@ from windrow.runtime.maintenance import maintain
 from windrow.runtime.recover import recover
 from windrow.settings.settings import Settings
 
+pytestmark = pytest.mark.ci
+
 SAID = log(versions=8, seed=3)
 
 
@@ -69,7 +71,6 @@ def aside(table: str) -> list[str]:
 
 
 class TestKeep:
-    @pytest.mark.ci
     @pytest.mark.slow_on_executors
     def test_whole_commit_of_either_engine(self, world, engine, monkeypatch):
         """

@@ -53,6 +53,7 @@ class TestKill:
         world.assert_balanced()
 
 
+@pytest.mark.ci
 class TestSeveralDrivers:
     @pytest.mark.parametrize(
         ("engines", "versions"),

@@ -37,6 +37,7 @@ def commit_at(world, microbatch, moment):
 
 
 class TestCommit:
+    @pytest.mark.ci
     def test_tick_in_between(self, started, drivers):
         """
         When another driver ticks between prime and commit, the commit raises LedgerMoved and the table is unchanged.

@@ -38,6 +38,8 @@ from windrow.operate.doctor import examine
 from windrow.testing.points import Point, Probed
 from windrow.verify import verify
 
+pytestmark = pytest.mark.ci
+
 FEED = "delta.enableChangeDataFeed"
 NEW = log(versions=1, seed=9)[0]
 
@@ -115,7 +117,6 @@ class TestRewritten:
             run(read, embedded)
         assert read.version() == version
 
-    @pytest.mark.ci
     def test_stops_on_spark(self, read: World, spark_engine: EngineFactory) -> None:
         """
         Spark stops at a RESTORE of the depot as well.
@@ -202,7 +203,6 @@ class Exchanging(Probed):
         return super()._arrivals(arrivals)
 
 
-@pytest.mark.ci
 class TestExchanged:
     @pytest.mark.slow_on_spark
     @pytest.mark.slow_unless({"is_copy": False}, {"moment": "listing"}, {"moment": "reading"})

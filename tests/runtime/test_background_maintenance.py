@@ -23,6 +23,8 @@ from windrow.runtime.maintenance import BackgroundMaintenance
 from windrow.runtime.runner import Summary
 from windrow.runtime.wall_clock import WallClock
 
+pytestmark = pytest.mark.ci
+
 DAY = 24 * HOUR
 EACH = 4  # depot versions, each a microbatch and a small file of its own
 

@@ -31,6 +31,8 @@ from windrow.settings.settings import Settings
 from windrow.testing.points import Point
 from windrow.topology.verify import verify_topology
 
+pytestmark = pytest.mark.ci
+
 __all__ = ["TestHistories", "TestRunner", "test_checkpoints_are_used_once"]
 
 

@@ -18,6 +18,8 @@ from windrow.settings.settings import Settings
 from windrow.testing import Crashed, Harness, Point
 from windrow.topology.verify import TopologyReport, verify_topology
 
+pytestmark = pytest.mark.ci
+
 EMBEDDED = Settings(engine="embedded")
 
 

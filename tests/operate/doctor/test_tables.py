@@ -19,6 +19,8 @@ from windrow.delta.creation import create_depot
 from windrow.operate.doctor import CODES, Finding, examine
 from windrow.operate.doctor import ledger as of_ledger
 
+pytestmark = pytest.mark.ci
+
 DAY = 24 * HOUR
 FEED = {"delta.enableChangeDataFeed": "true"}
 
