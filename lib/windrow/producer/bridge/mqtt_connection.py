@@ -100,7 +100,7 @@ class Connection:
         Messages that arrive from now on are dropped: the broker sends them again over the next connection.
         """
         deadline = time.monotonic() + self._mqtt.connect_timeout / SECOND
-        self._receive = _receive_nothing
+        self._receive = lambda *_: None
         # guard: acknowledgements-read
         if self.is_open and self.is_subscribed:
             self._await_broker(deadline)
@@ -126,10 +126,14 @@ class Connection:
         self._client.on_subscribe = lambda *_: answered.append(True)
         self._subscribe()
         while self.is_open and not answered and time.monotonic() < deadline:
-            if self._ready(None, TICK, reading=True):
-                self._client.loop_read()
-            if self.is_open and self._client.want_write():
-                self._client.loop_write()
+            self._read_and_write()
+
+    def _read_and_write(self) -> None:
+        """Read what there is, or wait up to a second for it, and write what is due."""
+        if self._ready(None, TICK, reading=True):
+            self._client.loop_read()
+        if self._client.socket() is not None and self._client.want_write():
+            self._client.loop_write()
 
     def _create_client(self, mqtt: MqttPart) -> Client:
         client = Client(
@@ -169,10 +173,7 @@ class Connection:
 
     def _await_answer(self, deadline: float) -> None:
         """Wait a moment for the broker to accept the connection. Raises OSError, BrokerRefused."""
-        if self._ready(None, TICK, reading=True):
-            self._client.loop_read()
-        if self._client.socket() is not None and self._client.want_write():
-            self._client.loop_write()
+        self._read_and_write()
         if self._client.socket() is None:
             if self._mqtt.tls and "SSL" in self.lost_because:
                 raise self._refused_tls(self.lost_because)
@@ -226,10 +227,6 @@ class Connection:
             f"the broker {self.host}:{self.port} and the bridge do not trust each other: {why}",
             "Check tls, host, ca_file, certificate_file and key_file in [mqtt].",
         )
-
-
-def _receive_nothing(*_: object) -> None:
-    pass
 
 
 class _Failures(logging.Logger):
