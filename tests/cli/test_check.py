@@ -8,6 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.cli.conftest import Command
+from windrow.cli.shared_options import Call
 from windrow.verify.invariants import INVARIANTS
 
 
@@ -65,6 +66,17 @@ class TestWithoutSpark:
         monkeypatch.setattr("windrow.cli.check._session", asked.append)
         assert filled("check", "--engine", engine).status == 0
         assert bool(asked) == starts
+
+    def test_on_a_platform(self, filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        Where a platform provides Spark, only Spark knows what a path without a scheme means, so Spark checks.
+        """
+        asked: list[str] = []
+        monkeypatch.setattr("windrow.cli.check._session", asked.append)
+        monkeypatch.setenv("SPARK_REMOTE", "local[2]")
+        assert filled("check", "--engine", "auto").status == 0
+        assert asked
+        assert Call(None, {"ledger": "data/ledger"}, json=False).sparkless_settings().engine == "auto"
 
     def test_missing(self, windrow: Command) -> None:
         """

@@ -70,7 +70,7 @@ class TestRun:
         assert said in failed.err
         assert "WINDROW-TOPOLOGY" in failed.err
 
-    @pytest.mark.parametrize("flags", [["--ledger", "x"], ["--depot", "x"], ["--dry-run"]])
+    @pytest.mark.parametrize("flags", [["--ledger", "x"], ["--depot", "main.bronze.m"], ["--dry-run"]])
     def test_flags_of_the_batcher(self, counting: Command, flags: list[str]) -> None:
         """
         Flags that mean nothing for a topology are refused.

@@ -16,6 +16,9 @@ from tests.engine.world import World
 from tests.messages import HOUR, SECOND, log, message, table
 from windrow.errors import ExpressionError, NotFound
 from windrow.reading import Arrival, trace
+from windrow.reading.recent import recent
+
+FEED = "delta.enableChangeDataFeed"
 
 
 @pytest.fixture
@@ -205,6 +208,45 @@ class TestDepots:
         for name in Path(world.depot).glob("*.parquet"):
             name.unlink()
         assert outcomes(find(world)) == [(None, "open"), (1, "duplicate")]
+
+    def test_feed_switched_on_later(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
+        """
+        Messages from before the change feed was switched on are found, and so are those that wait.
+        """
+        world = World(tmp_path, clock)
+        world.depot = str(tmp_path / "without")
+        write_deltalake(world.depot, table([message()]))
+        DeltaTable(world.depot).alter.set_table_properties({FEED: "true"})
+        world.runner(embedded).once()
+        write_deltalake(world.depot, table([message("a", NOW + SECOND)]), mode="append")
+        assert outcomes(find(world)) == [(0, "open")]
+        assert outcomes(find(world, NOW + SECOND)) == [(2, "waiting")]
+
+    def test_accepted(self, world: World, embedded: EngineFactory) -> None:
+        """
+        A message of a version that a run went past is not in the ledger for that reason.
+        """
+        world.publish([message("b")])
+        write_deltalake(world.depot, table([message()]), mode="overwrite")
+        world.runner(embedded).accept(2)
+        [found] = find(world)
+        assert outcomes([found]) == [(2, "skipped")]
+        assert "--accept 2" in found.why
+
+    def test_accepted_without_a_feed(self, world: World, embedded: EngineFactory) -> None:
+        """
+        Beside a version that a run went past, and whose rows nobody recorded, all other messages are found.
+        """
+        world.publish([message(), message("b")])
+        DeltaTable(world.depot).alter.set_table_properties({FEED: "false"})
+        DeltaTable(world.depot).delete("type = 'a'")
+        runner = world.runner(embedded)
+        runner.accept(3)
+        world.publish([message("c")])
+        runner.once()
+        assert outcomes(find(world)) == [(1, "open")]
+        assert outcomes(find(world, type_="c")) == [(4, "open")]
+        assert recent(world.depot).messages["version"].to_pylist() == [1, 1, 4]
 
     def test_without_the_columns_that_may_be_absent(self, tmp_path: Path, embedded: EngineFactory) -> None:
         """

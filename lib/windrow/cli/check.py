@@ -46,19 +46,20 @@ def check(
         chosen = call.settings()
         _print_sql(chosen.ledger, chosen.payload_type)
         return 0
-    checked = _checked(call.engine_settings(), max_rejected, docs)
+    checked = _checked(call.sparkless_settings("ledger"), max_rejected, docs)
     call.answer(checked.to_dict(), tell=lambda: _print(checked))
     return 1 if checked.failures(fail_on) else 0
 
 
 def _checked(chosen: Settings, max_rejected: float | None, docs: str | None) -> Checked:
     """Check on the engine that is chosen; Spark is started when there is none."""
+    from windrow.engine import choose
     from windrow.verify import quality
     from windrow.verify.quality.great_expectations import library
 
     library()  # says what is missing before Spark starts
     share = quality.MAX_REJECTED if max_rejected is None else max_rejected
-    embedded = _is_embedded(chosen)
+    embedded = choose(chosen.engine) == "embedded"
     with aside.status("reading the ledger" if embedded else "starting Spark") as spinner:
         spark = None if embedded else _session(chosen.ledger)
 
@@ -66,20 +67,6 @@ def _checked(chosen: Settings, max_rejected: float | None, docs: str | None) -> 
             spinner.update(f"checked {what}, step {done} of {total}")
 
         return quality.check(spark, chosen.ledger, None, share, docs, progress, chosen.warn)
-
-
-def _is_embedded(chosen: Settings) -> bool:
-    """Tell whether to check without Spark: a ledger on this disk needs none, if its files alone say what it holds."""
-    from windrow.delta.locations import local_path
-    from windrow.engine import choose, from_platform
-
-    if choose(chosen.engine) == "embedded":
-        return True
-    if chosen.engine == "spark" or from_platform() or local_path(chosen.ledger) is None:
-        return False
-    from windrow.verify.quality.embedded import can_hold
-
-    return can_hold(chosen.ledger)
 
 
 def _session(ledger: str) -> Any:

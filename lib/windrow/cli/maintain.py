@@ -48,7 +48,7 @@ def _maintain(
         from windrow.engine import open_engine
         from windrow.runtime.maintenance import maintain
 
-        chosen = call.switch_settings()
+        chosen = call.sparkless_settings()
         return maintain(open_engine(chosen), chosen, now, role, dry_run, progress)
     from windrow.topology.running import maintain_topology
 

@@ -15,4 +15,4 @@ def pause(call: Call, topology: Named = None) -> None:
     if topology is not None:
         run_topology(call, *call.topology(topology), lambda runner: runner.pause(), "The topology is paused.")
         return
-    run_and_print(call, call.switch_settings(), lambda runner: runner.pause())
+    run_and_print(call, call.sparkless_settings(), lambda runner: runner.pause())

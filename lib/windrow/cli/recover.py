@@ -25,7 +25,7 @@ def recover(
     """
     from windrow.runtime.recover import recover as recovered
 
-    chosen = call.switch_settings()
+    chosen = call.sparkless_settings()
     with aside.status("looking at the ledger") as status:
         done = recovered(chosen, dry_run, lambda version: status.update(f"looking at version {version}"))
     call.answer({"dry_run": dry_run, **asdict(done)}, _describe(done, dry_run))

@@ -15,4 +15,4 @@ def resume(call: Call, topology: Named = None) -> None:
     if topology is not None:
         run_topology(call, *call.topology(topology), lambda runner: runner.resume(), "The topology continues.")
         return
-    run_and_print(call, call.switch_settings(), lambda runner: runner.resume(), nothing="The ledger was not paused.")
+    run_and_print(call, call.sparkless_settings(), lambda runner: runner.resume(), nothing="The ledger was not paused.")

@@ -53,7 +53,8 @@ def run(
     --every it also maintains the tables between microbatches, as `windrow maintain` does.
     """
     _require_fitting(once, every, maintain_every, dry_run)
-    chosen = call.engine_settings(run=shared_options.table(maintain_every=maintain_every))
+    more = shared_options.table(maintain_every=maintain_every)
+    chosen = call.engine_settings(run=more) if topology is None else call.settings(run=more)
     pause = chosen.run.every if every is None else microseconds(every, "--every")
 
     accepted = None if accept is None else _version(accept)

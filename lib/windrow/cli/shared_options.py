@@ -122,10 +122,10 @@ class Call:
         found = self.settings(**more)
         return self.path_settings(**more) if choose(found.engine) == "embedded" else found
 
-    def switch_settings(self) -> Settings:
-        """Return the settings of a command that only flips a switch: tables on this disk need no Spark for it."""
+    def sparkless_settings(self, *roles: str) -> Settings:
+        """Return the settings of a command that needs no Spark for tables (`depot`, `ledger`) on this disk."""
         found = self.engine_settings()
-        here = found.engine == "auto" and all(local_path(place) for place in (found.depot, found.ledger))
+        here = _are_here(found.engine, *(getattr(found, role) for role in roles or ("depot", "ledger")))
         return found.model_copy(update={"engine": "embedded"}) if here and not _needs_spark(found.ledger) else found
 
     def find_topology(self, place: str) -> Topology:
@@ -143,8 +143,7 @@ class Call:
         """Return the topology, and the settings of what runs no function: tables on this disk need no Spark for it."""
         found, chosen = self.find_topology(place), self.settings()
         places = [found.location, *(depot.location for depot in found.depots.values())]
-        here = chosen.engine == "auto" and all(map(local_path, places))
-        return found, chosen.model_copy(update={"engine": "embedded"}) if here else chosen
+        return found, chosen.model_copy(update={"engine": "embedded"}) if _are_here(chosen.engine, *places) else chosen
 
     def answer(self, document: Any, *lines: str, tell: Callable[[], None] = lambda: None) -> None:
         """Print the document with `--json`, else the lines for people, and then what `tell` prints."""
@@ -190,6 +189,13 @@ def command(shared: str, example: str) -> Callable[[Callable[..., int | None]], 
         return Command(call, f"Example: {example}")
 
     return extend
+
+
+def _are_here(engine: str, *places: str) -> bool:
+    """Tell whether an engine may be chosen for tables on this disk; a platform's Spark may not mean this disk."""
+    from windrow.engine import from_platform
+
+    return engine == "auto" and not from_platform() and all(map(local_path, places))
 
 
 def _needs_spark(ledger: str) -> bool:

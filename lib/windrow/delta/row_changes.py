@@ -39,11 +39,13 @@ def changes(
     last: int | None = None,
     columns: Sequence[str] | None = None,
     known: Snapshot | None = None,
+    skip_unknown: bool = False,
 ) -> pa.RecordBatchReader:
     """Return the changed rows of versions, with `_change_type` and `_commit_version`; None: up to the latest version.
 
     Reads piece by piece on demand. Without `columns` it has all of the table; `known` remembers what its log says.
-    Raises DepotUnreadable for a version that changed rows while the feed was off, DeltaError for one that is gone.
+    Raises DepotUnreadable for a version that changed rows while the feed was off, unless `skip_unknown` leaves it out;
+    DeltaError for one that is gone.
     """
     last = table.version() if last is None else min(last, table.version())
     own = pa.schema([(field.name, plain_type(field.type)) for field in pa.schema(table.schema().to_arrow())])
@@ -53,10 +55,10 @@ def changes(
     commits = list(reversed(list(history(table, first, last, files=True, known=known))))
     by_files = len(commits) == max(0, last - first + 1) and not beyond_files(table)  # else the feed says what is wrong
     # guard: only-appends-by-files
-    runs = groupby(commits, itemgetter("removed"))
+    runs = ((changed, list(at)) for changed, at in groupby(commits, itemgetter("removed")))
     parts = (
-        _feed(table, at[0]["version"], at[-1]["version"], columns, schema) if changed else _added(table, at, schema)
-        for changed, at in ((changed, list(at)) for changed, at in runs)
+        _changed(table, at, columns, schema, skip_unknown) if changed else _added(table, at, schema)
+        for changed, at in runs
     )
     found = chain.from_iterable(parts) if by_files else _feed(table, first, last, columns, schema)
     return pa.RecordBatchReader.from_batches(schema, found)
@@ -68,6 +70,21 @@ def without_feed(version: int) -> DepotUnreadable:
         f"depot version {version} changed rows while the change data feed was off, so its new rows are unknown",
         f"To skip this version and read none of its rows: `windrow run --accept {version}`.",
     )
+
+
+def _changed(
+    table: DeltaTable, commits: Iterable[dict[str, Any]], columns: Sequence[str] | None, schema: pa.Schema, skip: bool
+) -> Iterator[pa.RecordBatch]:
+    """Yield what the change feed recorded of versions that changed rows; `skip` those of which it recorded nothing.
+
+    Raises DepotUnreadable, DeltaError.
+    """
+    for version in (commit["version"] for commit in commits):
+        # guard: feed-was-off
+        if has_feed(DeltaTable(table.table_uri, version)):
+            yield from _feed(table, version, version, columns, schema)
+        elif not skip:
+            raise without_feed(version)  # delta-rs would return the rows that the change kept as new ones
 
 
 def _feed(

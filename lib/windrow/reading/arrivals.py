@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -68,7 +69,8 @@ def _feed(
     from windrow.expressions import Mapping
 
     if isinstance(log, DeltaTable) and has_feed(log) and Mapping.of_depot(columns, feed.names(log)) is None:
-        return _plain(log, first, asked, at)
+        with suppress(*UNREADABLE):  # the files may be readable from earlier on than the feed
+            return _plain(log, first, asked, at)
     return _filtered(feed.messages(log, first, columns, payload), asked, at)
 
 

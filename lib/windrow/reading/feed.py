@@ -55,6 +55,6 @@ def _plain(log: DepotTable, first: int) -> Iterator[pa.Table]:
 
 
 def _added(log: DepotTable, first: int, wanted: list[str] | None) -> Iterator[pa.Table]:
-    for batch in changes_of(log, first, columns=wanted):
+    for batch in changes_of(log, first, columns=wanted, skip_unknown=True):
         feed = plain(pa.Table.from_batches([batch]))
         yield feed.filter(pc.equal(feed[CHANGE], "insert"))

@@ -218,11 +218,15 @@ def depot_table(location: str) -> DepotTable:
 
 
 def changes_of(
-    depot: DepotTable, first: int, last: int | None = None, columns: Sequence[str] | None = None
+    depot: DepotTable,
+    first: int,
+    last: int | None = None,
+    columns: Sequence[str] | None = None,
+    skip_unknown: bool = False,
 ) -> pa.RecordBatchReader:
     """Return what versions of a depot changed (None: up to the latest), as `windrow.delta.row_changes.changes` does."""
     if isinstance(depot, DeltaTable):
-        return changes(depot, first, last, columns)
+        return changes(depot, first, last, columns, skip_unknown=skip_unknown)
     return pa.RecordBatchReader.from_stream(depot.load_cdf(first, last, columns))
 
 

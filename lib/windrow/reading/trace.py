@@ -18,7 +18,7 @@ from windrow.model.timestamps import time_text
 from windrow.reading.arrivals import CONTENT, arrivals, not_found
 from windrow.reading.details import nearest_batch
 from windrow.reading.reasons import TIMES, Why, explain
-from windrow.reading.tables import Ledger, Progress, equal, open_depot, open_ledger, quoted
+from windrow.reading.tables import Ledger, Progress, accepted_versions, equal, open_depot, open_ledger, quoted
 from windrow.reading.values import records
 
 Outcome = Literal["open", "closed", "rejected", "waiting", "skipped", "lost"]
@@ -145,7 +145,7 @@ class _History:
     """What the history recorded about the depot versions and microbatches of some arrivals."""
 
     def __init__(self, book: Ledger, progress: Progress, placed: list[Placed]) -> None:
-        self._progress = progress
+        self._book, self._progress = book, progress
         versions = sorted({version for _, version, _, _ in placed if version is not None})
         numbers = sorted({rejection["microbatch"] for *_, rejection in placed if rejection})
         self._read = self._microbatches(book, versions) if versions else {}
@@ -187,6 +187,11 @@ class _History:
                 f"it waits in depot version {version}; "
                 f"the ledger has read {f'up to {reached}' if reached >= 0 else 'nothing yet'}",
                 f"{resume}`windrow run` reads it",
+            )
+        if microbatch is None and version in accepted_versions(self._book):
+            return "skipped", Why(
+                f"depot version {version} deleted or rewrote rows, and a run went past it with --accept {version}",
+                "append it to the depot again",
             )
         if microbatch is None:
             return "skipped", Why(

@@ -30,7 +30,6 @@ from windrow.reading.warnings import warnings_of
 from windrow.verify import quality, verify
 from windrow.verify.invariants import INVARIANTS, SUITES
 from windrow.verify.quality import Checked
-from windrow.verify.quality.embedded import can_hold
 from windrow.verify.quality.great_expectations import library
 
 PAGE = (Path(__file__).parents[3] / "docs" / "quality.md").read_text(encoding="utf-8")
@@ -271,10 +270,8 @@ class TestWithoutSpark:
         """
         A ledger with deletion vectors is left to Spark: in its files stand rows that are gone.
         """
-        assert can_hold(world.ledger)
         ledger = f"delta.`{world.ledger}`"
         spark.sql(f"ALTER TABLE {ledger} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
-        assert not can_hold(world.ledger)
         with pytest.raises(TableRefused, match="deletionVectors"):
             quality.check(None, world.ledger)
 

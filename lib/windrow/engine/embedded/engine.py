@@ -20,7 +20,7 @@ from windrow.delta.locations import is_catalog_name, local_path
 from windrow.delta.lock import commit_lock
 from windrow.delta.log import DeltaRsLog, added, identity, ledger_schema_of, require_ledger
 from windrow.delta.maintenance import DeltaRsMaintenance
-from windrow.delta.row_changes import changes, without_feed
+from windrow.delta.row_changes import changes
 from windrow.delta.table import (
     UNTRIMMED,
     Snapshot,
@@ -54,7 +54,7 @@ from windrow.errors import (
 )
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import tables
-from windrow.model.commits import CHANGE, FEED, FEED_COLUMNS, VERSION
+from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
 from windrow.model.payload import of_column
 from windrow.settings.settings import Settings
 
@@ -70,8 +70,6 @@ class EmbeddedArrivals(Arrivals):
 
     def _slice(self, counts: Mapping[int, int | None]) -> Arrived | None:
         first, last = min(counts), max(counts)
-        if self.settings.on_depot_delete == "ignore" and counts[first] is None:
-            self._require_feed(first)
         feed = self._feed(first, last)
         # guard: read-as-listed
         self._require_listed()
@@ -89,14 +87,6 @@ class EmbeddedArrivals(Arrivals):
                 f"the depot {self.settings.depot} was replaced by another table while it was read",
                 "Nothing was written. Bring the depot back, or begin a new ledger (--ledger).",
             )
-
-    def _require_feed(self, version: int) -> None:
-        """Raise DepotUnreadable for a version that changed rows while the feed was off: old rows would look new."""
-        with reading(self.settings.depot, "depot"):
-            properties = DeltaTable(self.settings.depot, version=version).metadata().configuration
-        # guard: feed-was-off
-        if properties.get(FEED) != "true":
-            raise without_feed(version)
 
     def _feed(self, first: int, last: int) -> pa.Table:
         try:

@@ -88,11 +88,6 @@ def check_invariants(ledger: Ledger) -> Iterator[Difference]:
                 yield from differing(invariant.name, invariant.about, found, "rows")
 
 
-def can_hold(location: str) -> bool:
-    """Tell whether a ledger at a path can be checked without Spark. Raises TableMissing, TableRefused."""
-    return not beyond_files(open_ledger(location).table)
-
-
 @contextmanager
 def embedded_rows(location: str) -> Iterator[tuple[int, EmbeddedRows]]:
     """Yield the latest version of a ledger at a path and its rows.
