@@ -97,6 +97,7 @@ class TestRun:
         stopping = [line for line in map(json.loads, errors.splitlines()) if line["event"].startswith("stopping")]
         assert [line["signal"] for line in stopping] == ["SIGTERM"]
 
+    @pytest.mark.ci
     def test_maintains(self, filled: Command, tmp_path: Path) -> None:
         """
         With --every the tables are maintained, which log and last sentence say; SIGTERM ends it as before.

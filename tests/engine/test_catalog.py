@@ -68,6 +68,7 @@ def publish(spark: Any, name: str, rows: list[dict[str, Any]]) -> None:
     frame_of(spark, table(rows)).write.format("delta").mode("append").saveAsTable(name)
 
 
+@pytest.mark.ci
 def test_whole_way(spark: Any, schema: str, settings: Settings, clock: ManualClock, embedded: EngineFactory) -> None:
     """
     From a depot by name to the views: the batches are those of the same messages in tables by path, the views show

@@ -227,6 +227,7 @@ def test_session_of_another_zone(bronze: World, spark: Any, spark_engine: Engine
 NAMES = {"Source": "source", "KEY": "key", "Type": "type", "Sequence": "sequence", "Payload": "payload"}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("other", [list(NAMES), ["Source", "Sequence", "Payload"]])
 def test_case_of_names(world: World, embedded: EngineFactory, tmp_path: Path, other: list[str]) -> None:
     """
@@ -321,6 +322,7 @@ class TestPayloads:
             verify(world.depot, world.ledger)
 
 
+@pytest.mark.ci
 def test_mapping_that_changes(bronze: World, embedded: EngineFactory) -> None:
     """
     The history says with which mapping each version was read, so verify maps each as it was, whatever the settings

@@ -31,6 +31,7 @@ class TestKill:
         assert world.canonical() == reference(world).canonical()
         world.assert_balanced()
 
+    @pytest.mark.ci
     @pytest.mark.spark
     @pytest.mark.parametrize(
         "point",

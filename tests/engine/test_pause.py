@@ -132,6 +132,7 @@ class TestPause:
         runner.once()
         assert world.canonical() == world.expected()
 
+    @pytest.mark.ci
     @pytest.mark.parametrize(("pausing", "resuming"), [("5s", "8s"), ("8s", "5s"), ("8s", "8s"), ("0s", "8s")])
     def test_under_other_rules(self, world: World, embedded: EngineFactory, pausing: str, resuming: str) -> None:
         """

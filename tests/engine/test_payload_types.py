@@ -405,6 +405,7 @@ class TestPure:
         assert text.batches["messages"].to_pylist()[0][0]["payload"] == "2.5"
 
 
+@pytest.mark.ci
 def test_raw(tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
     """
     Records of a raw depot become payloads of a type too: a number field, or a struct of fields.

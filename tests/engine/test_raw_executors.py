@@ -105,6 +105,7 @@ def test_same_ledger(tmp_path: Path, clock: ManualClock, spark_engine: EngineFac
     depot.assert_balanced()
 
 
+@pytest.mark.ci
 def test_short_read(
     tmp_path: Path, clock: ManualClock, spark_engine: EngineFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

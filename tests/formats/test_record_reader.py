@@ -250,6 +250,7 @@ def test_one_name_twice(register: Any) -> None:
         format_of(FormatPart(**settings))
 
 
+@pytest.mark.ci
 def test_many_records(register: Any) -> None:
     """
     A function is asked for each record once, however many bytes there are.

@@ -138,6 +138,7 @@ class TestKilled:
         assert_each_once(depot, 4)
 
 
+@pytest.mark.ci
 class TestFenced:
     def test_in_turns(self, depot):
         """
@@ -176,6 +177,7 @@ class TestFenced:
         assert_each_once(depot, last)
 
 
+@pytest.mark.ci
 class TestResumed:
     def test_growing_file(self, depot, tmp_path):
         """

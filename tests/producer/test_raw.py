@@ -244,6 +244,7 @@ class TestFence:
             assert isinstance(producer.send(b"3").exception(60), ProducerFenced)
         assert [piece for _, piece, _ in contents(depot)["socket"]] == [b"1", b"2"]
 
+    @pytest.mark.ci
     def test_killed(self, depot: str) -> None:
         """
         A process that is killed while it sends leaves no gap; the next one continues, and each chunk is in the depot

@@ -117,6 +117,7 @@ class TestReadClosed:
         world.runner(embedded).once()
         assert windrow.read_closed(world.ledger, since=empty.upto).batches.to_pylist() == closed(world)
 
+    @pytest.mark.ci
     @pytest.mark.slow_unless({"at_once": 7}, {"at_once": 20, "most": 1}, {"at_once": 10_000, "most": 10_000})
     @pytest.mark.parametrize("most", [1, 10_000], ids=["small", "one microbatch"])
     @pytest.mark.parametrize("at_once", [1, 7, 20, 10_000])
@@ -147,6 +148,7 @@ class TestReadClosed:
         assert (found.batches.num_rows, found.upto.split("@")[0]) == (0, "3")
 
 
+@pytest.mark.ci
 class TestRestored:
     def test_behind(self, world, embedded):
         """

@@ -168,6 +168,7 @@ class TestRoundTrip:
         assert files["json"].read_bytes() == b""
 
 
+@pytest.mark.ci
 class TestChoice:
     @pytest.mark.parametrize("what", WHATS)
     def test_key(self, hostile, tmp_path, what):

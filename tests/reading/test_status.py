@@ -94,6 +94,7 @@ class TestWaiting:
         assert found.depot.version > found.depot.read_version
         assert (found.depot.versions_waiting, found.lag.messages, found.lag.seconds) == (0, 0, 0.0)
 
+    @pytest.mark.ci
     @pytest.mark.parametrize(
         "change",
         [
@@ -220,6 +221,7 @@ class TestStatus:
         }
         assert (shown["ledger"]["start_from"], shown["ledger"]["paused"]) == ("beginning", False)
 
+    @pytest.mark.ci
     def test_reach(self, busy, tmp_path, clock):
         """
         Replay and verify reach back to the beginning, until VACUUM or a clean-up of the log forgets it.

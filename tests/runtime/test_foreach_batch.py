@@ -102,6 +102,7 @@ def test_failure_between_append_and_microbatch(stream: Stream) -> None:
     assert (stream.depot, stream.batched()) == (5, Counter(range(5)))
 
 
+@pytest.mark.ci
 def test_lost_checkpoint_doubles_nothing(stream: Stream) -> None:
     """
     A stream without its checkpoint reads all files again: the depot has them twice, the batches once.

@@ -96,6 +96,7 @@ class TestCompaction:
         maintained(batched, embedded)
         assert data_files(batched.ledger, "state=open/*") | data_files(batched.ledger, "state=progress/*") == live
 
+    @pytest.mark.ci
     @pytest.mark.slow_on_spark
     def test_beside_a_microbatch(self, batched: World, engine: EngineFactory, embedded: EngineFactory) -> None:
         """
@@ -107,6 +108,7 @@ class TestCompaction:
         assert batched.history()[-1]["attempt"] == 1
         assert_whole(batched)
 
+    @pytest.mark.ci
     def test_beside_a_batcher(self, batched: World, embedded: EngineFactory) -> None:
         """
         Maintenance again and again beside a driver that commits again and again: both come to their end.
@@ -229,6 +231,7 @@ class TestCleanUp:
         assert_whole(world)
         assert maintained(world, embedded, only="depot")["depot"].vacuumed_files == 5
 
+    @pytest.mark.ci
     def test_of_two_ledgers(self, world: World, embedded: EngineFactory, tmp_path: Path) -> None:
         """
         What another ledger has yet to read stays when the settings name it; one of another depot has read nothing.
@@ -268,6 +271,7 @@ class TestCleanUp:
         world.runner(embedded).once()
         assert [row["messages_read"] for row in world.history()] == [90]
 
+    @pytest.mark.ci
     def test_unread_files_that_look_old(self, world: World, embedded: EngineFactory) -> None:
         """
         Unread versions stay as well when their files look older than their commits say, as a copy may make them.
@@ -279,6 +283,7 @@ class TestCleanUp:
         world.runner(embedded).once()
         assert_whole(world)
 
+    @pytest.mark.ci
     def test_depot_without_a_ledger(self, world: World, embedded: EngineFactory) -> None:
         """
         A depot that nobody has read yet is left alone when it is old, and maintained when it is not.
@@ -360,6 +365,7 @@ class TestTables:
             maintained(other, embedded)
         assert disk(batched.depot) == before
 
+    @pytest.mark.ci
     def test_keep(self, batched: World, embedded: EngineFactory) -> None:
         """
         A `keep` that was changed in the settings becomes the tables' own, and is reported once.

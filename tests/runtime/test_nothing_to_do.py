@@ -101,6 +101,7 @@ class TestCommand:
             assert (done.returncode, java.called, done.stdout.strip()) == (0, False, IDLE), done.stderr
         assert world.version() == before
 
+    @pytest.mark.ci
     def test_java_missing(self, world: World, tmp_path: Path) -> None:
         """
         That there is no Java at all is an error also where a run would find nothing to do.
@@ -114,6 +115,7 @@ class TestCommand:
         assert done.returncode == 2
         assert done.stderr.startswith(b"WINDROW-ENGINE: the Spark engine needs Java"), done.stderr
 
+    @pytest.mark.ci
     def test_java_home_without_one(self, world: World, java: Java) -> None:
         """
         Spark would start the Java of JAVA_HOME, whatever is on the path: where there is none, that is said as well.
@@ -122,6 +124,7 @@ class TestCommand:
         assert (done.returncode, java.called) == (2, False)
         assert "found none in JAVA_HOME (/nowhere)" in done.stderr
 
+    @pytest.mark.ci
     def test_document(self, world: World, java: Java) -> None:
         """
         With --json it prints the document of a run on Spark that did nothing.
@@ -131,6 +134,7 @@ class TestCommand:
         said = json.loads(done.stdout)
         assert (said["engine"], said["paused"], said["messages"], said["microbatches"]) == ("spark", False, 0, [])
 
+    @pytest.mark.ci
     def test_paused(self, world: World, java: Java, embedded: EngineFactory) -> None:
         """
         So does a run of a paused ledger, whatever is new, which says that it is paused.
@@ -141,6 +145,7 @@ class TestCommand:
         assert (done.returncode, java.called) == (0, False), done.stderr
         assert done.stdout.startswith("The ledger is paused")
 
+    @pytest.mark.ci
     def test_told(self, world: World, java: Java, tmp_path: Path) -> None:
         """
         Log and metrics hear of a run that was idle as of any other.
@@ -151,6 +156,7 @@ class TestCommand:
         assert [json.loads(line)["event"] for line in done.stderr.splitlines()] == ["run started", "run ended"]
         assert "windrow_" in (tmp_path / "windrow.prom").read_text()
 
+    @pytest.mark.ci
     @pytest.mark.parametrize("options", [(), ("--dry-run",)], ids=["new", "dry run"])
     def test_something_to_do(self, world: World, java: Java, options: tuple[str, ...]) -> None:
         """

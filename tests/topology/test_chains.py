@@ -152,6 +152,7 @@ def test_each_change_once(chain: Chain) -> None:
     assert len(read) == 5
 
 
+@pytest.mark.ci
 def test_many_changes(tmp_path: Path) -> None:
     """
     The same in random steps, with crashes of both, compaction and vacuum in between; a replay gives the same states.
@@ -174,6 +175,7 @@ def test_many_changes(tmp_path: Path) -> None:
     assert replay_topology(chain.mirror.topology, Settings(engine="embedded")).ok
 
 
+@pytest.mark.ci
 def test_nan(tmp_path: Path) -> None:
     """
     NaN that stays NaN is no change: not where it is put again, nor beside other rows of its file, nor in a replay.

@@ -52,6 +52,7 @@ def sales() -> Topology:
     return topology
 
 
+@pytest.mark.ci
 @pytest.mark.slow_unless({"few_rows": 0, "crash": False})
 @pytest.mark.parametrize("crash", [True, False])
 @pytest.mark.parametrize("few_rows", [20_000, 0])

@@ -169,6 +169,7 @@ def test_into_a_table_that_is_there(tmp_path: Path) -> None:
     assert len(harness.history()) == 3
 
 
+@pytest.mark.ci
 class TestTicks:
     RECORDED = (1.25, 2.5, 7.5, 8.25)
 

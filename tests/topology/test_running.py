@@ -374,6 +374,7 @@ class TestRollback:
         both.run()
         assert counted(both) == {"a": 1, "b": 1}
 
+    @pytest.mark.ci
     @pytest.mark.parametrize("start_from", ["end", "records-ago:1", "timestamp:2000-01-01T00:00:00Z", "days-ago:20000"])
     def test_to_before_a_depot_was_added(self, tmp_path: Path, start_from: str) -> None:
         """
@@ -672,6 +673,7 @@ def chain(output: str = "doubled") -> Topology:
 
 
 class TestOutputs:
+    @pytest.mark.ci
     @pytest.mark.parametrize("point", Point)
     def test_once(self, tmp_path: Path, point: Point) -> None:
         """

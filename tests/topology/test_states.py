@@ -146,6 +146,7 @@ class TestFiles:
         found = harness.topology.read("counts", keys=[{"name": "key-0150000"}, {"name": "key-0150001"}])
         assert found["count"].to_pylist() == [2, 1]
 
+    @pytest.mark.ci
     def test_keys_that_come_later(self, tmp_path: Path) -> None:
         """
         A state that grows by keys of all ranges keeps files whose ranges hardly overlap, and loses nothing.

@@ -81,6 +81,7 @@ def assert_clean(seed: int) -> None:
         assert report.books[-1].derived_streams == report.books[-1].streams
 
 
+@pytest.mark.ci
 class TestBounded:
     def test_most(self, world: World) -> None:
         """

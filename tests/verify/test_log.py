@@ -112,6 +112,7 @@ class TestByHand:
         assert found(world) == {"states"}
 
 
+@pytest.mark.ci
 class TestFiles:
     @pytest.mark.parametrize("role", ["ledger", "depot"])
     def test_count_in_the_log(self, world: World, role: str) -> None:
@@ -177,6 +178,7 @@ class TestFiles:
         assert (difference.check, "attempt" in difference.examples[0]["why"]) == ("files", True)
 
 
+@pytest.mark.ci
 class TestEnd:
     @pytest.mark.parametrize("role", ["ledger", "depot"])
     def test_last_entry_gone(self, world: World, role: str) -> None:

@@ -138,6 +138,7 @@ class TestClean:
         assert report.ok
         assert report.books[0].messages_read == 152
 
+    @pytest.mark.ci
     @pytest.mark.parametrize("start_from", ["end", "version:2"])
     def test_start_from(self, tmp_path, clock, embedded, start_from):
         """
@@ -151,6 +152,7 @@ class TestClean:
         report = verify(world.depot, world.ledger, [0, 1])
         assert (report.ok, [books.ok for books in report.books]) == (True, [0, 60])
 
+    @pytest.mark.ci
     def test_binary(self, tmp_path, clock, embedded):
         """
         Bytes are compared as they are, and NULL, no bytes and other bytes differ.
@@ -203,6 +205,7 @@ class TestMessages:
         assert {"closed_batches_there", "microbatch_closed"} <= failing(report)
         assert report.books[0].lost > 0
 
+    @pytest.mark.ci
     def test_open_batch_dropped(self, world):
         """
         The messages of an open batch that is gone are lost.
@@ -211,6 +214,7 @@ class TestMessages:
         assert {"lost", "balance"} <= found(report)
         assert "open_batches_there" in failing(report)
 
+    @pytest.mark.ci
     def test_rejection_dropped(self, world):
         """
         A message whose rejection is gone is lost, and the example says which one and from which depot version.
@@ -275,6 +279,7 @@ class TestMessages:
         (example,) = next(difference for difference in report.differences if difference.check == "unexpected").examples
         assert example["ledger_rows"] == ["rejected/1///99"]
 
+    @pytest.mark.ci
     def test_version_skipped(self, world):
         """
         A depot version that counts as read but was not is found, with all its messages lost.
@@ -292,6 +297,7 @@ class TestMessages:
         assert all(len(difference.examples) <= 20 for difference in report.differences)
 
 
+@pytest.mark.ci
 class TestBatches:
     def test_window_narrowed(self, world):
         """
@@ -338,6 +344,7 @@ class TestBatches:
         assert "type_once_in_window" in failing(report)
 
 
+@pytest.mark.ci
 class TestHistory:
     def test_microbatch_dropped(self, world):
         """
@@ -416,6 +423,7 @@ class TestHistory:
         assert failing(report) == {"versions_in_order"}
 
 
+@pytest.mark.ci
 class TestRejections:
     def test_id(self, world):
         """
@@ -425,6 +433,7 @@ class TestRejections:
         assert found(report) == {"rejected from"}
 
 
+@pytest.mark.ci
 class TestFinals:
     def test_changed_later(self, world):
         """
@@ -469,6 +478,7 @@ class TestTables:
         assert (report.books[0].ok, report.books[0].unchecked) == (3, 152)
         assert "unreadable versions" in found(without(world, "closed"))
 
+    @pytest.mark.ci
     def test_beginning_forgotten(self, tmp_path, clock, embedded):
         """
         Where the first version of a ledger is gone that began at the end of the log, its history tells where that was.
