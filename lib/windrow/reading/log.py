@@ -63,7 +63,7 @@ def waiting_versions(depot: DepotTable, read: int) -> Waiting:
     )
 
 
-def earliest_readable(table: DeltaTable | TableLog, depot: bool = False) -> int:
+def earliest_readable(table: TableLog, depot: bool = False) -> int:
     """Return the first version from which on a ledger, or a depot and its change feed, can be read completely.
 
     A version becomes unreadable when the log is cleaned up, or when VACUUM deletes files that later commits removed.
@@ -93,7 +93,7 @@ def earliest_readable(table: DeltaTable | TableLog, depot: bool = False) -> int:
     return high
 
 
-def kept(table: DeltaTable | TableLog) -> str | None:
+def kept(table: TableLog) -> str | None:
     """Return how long log and removed files are kept, by the property of the table; None without the property."""
     interval = table.metadata().configuration.get(KEPT)
     parts = re.fullmatch(r"interval (\d+) (second|minute|hour|day|week)s?", interval or "")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
@@ -23,63 +23,22 @@ from windrow.errors import NotFound, OtherDepot, TableRefused
 from windrow.model import tables
 from windrow.model.payload import of_column
 
+if TYPE_CHECKING:
+    from windrow.engine.spark.reader import SparkDepot, SparkReader, SparkTable
+
 DAMAGED = "Something else changed it. RESTORE it to an earlier version, or replay the depot into a new ledger."
 LEDGER_COLUMNS = {"id", "state", "messages", "messages_read", "token"}
 
 
-class TableLog(Protocol):
-    """What a reader knows of the log of a table; methods that a `DeltaTable` has too give the same answers."""
+# A table as delta-rs or Spark reads it. What Spark's classes have in common with a DeltaTable gives the same answers.
+TableLog: TypeAlias = "DeltaTable | SparkTable"
+DepotTable: TypeAlias = "DeltaTable | SparkDepot"
 
-    def metadata(self) -> Any:
-        """Return an object with the table's `id` and its properties, `configuration`."""
-
-    def earliest(self) -> int:
-        """Return the first version that can be read."""
-
-    def history(self, since: int) -> list[dict[str, Any]]:
-        """Return the commits from a version on, newest first, as `windrow.delta.table.history` does."""
-
-
-class MappedDepot(TableLog, Protocol):
-    """A depot as a reader gives it: in messages, or raw chunks, whatever columns its table has.
-
-    What a `DeltaTable` has too it answers in the same way.
-    """
-
-    def version(self) -> int:
-        """Return the latest version."""
-
-    def schema(self) -> Any:
-        """Return an object with the `fields` of the rows."""
-
-    def load_cdf(self, first: int, last: int | None, columns: Sequence[str] | None) -> pa.Table:
-        """Return the rows that versions added, with the columns of a change feed; without `columns` all of them."""
-
-    def mapped_as(self, recorded: Mapping[int, str | None]) -> Self:
-        """Return the depot with the mappings of its versions that the history of a ledger recorded."""
-
-
-DepotTable: TypeAlias = DeltaTable | MappedDepot
-
-
-class Reader(Protocol):
-    """Opens the tables of one ledger."""
-
-    def ledger(self, location: str, version: int | None) -> tuple[DeltaTable, int]:
-        """Return a plain table with the rows of a ledger at a version (default: the latest), and the version."""
-
-    def ledger_log(self) -> TableLog:
-        """Return what the log of the ledger says; a copy of it has another one."""
-
-    def depot(self) -> MappedDepot:
-        """Return the depot."""
-
-
-_READER: ContextVar[Reader | None] = ContextVar("reader", default=None)
+_READER: ContextVar[SparkReader | None] = ContextVar("reader", default=None)
 
 
 @contextmanager
-def reading_through(reader: Reader) -> Iterator[None]:
+def reading_through(reader: SparkReader) -> Iterator[None]:
     """Open depot and ledger with this reader while the block runs."""
     token = _READER.set(reader)
     try:
@@ -205,7 +164,7 @@ def open_ledger(location: str, version: int | None = None) -> Ledger:
     return Ledger(table, location, version)
 
 
-def ledger_log(ledger: Ledger) -> DeltaTable | TableLog:
+def ledger_log(ledger: Ledger) -> TableLog:
     """Return what the log of a ledger says."""
     reader = _READER.get()
     return ledger.table if reader is None else reader.ledger_log()
