@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
@@ -557,6 +558,18 @@ class TestDeclaredLater:
 
         with pytest.raises(TableRefused, match="'count' of the table of states is int64"):
             Harness(topology, tmp_path).run()
+
+
+def test_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The storage of settings that a program makes itself is set before a topology opens its tables.
+    """
+    monkeypatch.setenv("AWS_REGION", "")  # so that the test leaves none behind
+    monkeypatch.delenv("AWS_REGION")
+    harness = Harness(counter("a"), tmp_path)
+    harness.append([message()])
+    run_topology(harness.topology, Settings(engine="embedded", storage={"AWS_REGION": "eu-north-1"}))
+    assert os.environ["AWS_REGION"] == "eu-north-1"
 
 
 @pytest.mark.parametrize(
