@@ -586,6 +586,13 @@ def test_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("name STRING", "deleted BOOLEAN", "cannot be called 'deleted'"),
         ("Token STRING", "count BIGINT", "'Token' is string here"),
         ("name STRING", "count INTERVAL", "not a type of a state"),
+        ("name STRING", "total DECIMAL(40, 2)", "total DECIMAL.*: DECIMAL.40, 2. is not a type of a state"),
+        ("name STRING", "total DECIMAL(0)", "not a type of a state"),
+        ("name STRING", "total DECIMAL(2, 3)", "not a type of a state"),
+        ("name STRING", "total DECIMAL(some)", "not a type of a state"),
+        ("name STRING", "totals ARRAY<DECIMAL(40)>", "DECIMAL\\(40\\) is not a type of a state"),
+        ("name STRING", "totals MAP<STRING>", "not a type of a state"),
+        ("name STRING", "totals STRUCT<INT>", "not a type of a state"),
     ],
 )
 def test_refused_columns(key: str, value: str, said: str) -> None:
