@@ -490,6 +490,57 @@ def test_function_that_fails(tmp_path: Path) -> None:
     assert harness.state("good") == [{"seen": 1}]
 
 
+def raising(error: Exception) -> Topology:
+    """Return a topology whose function raises an error."""
+    topology = Topology("raising", depots=["a"], states="raising")
+    topology.state("seen", value="count BIGINT")
+
+    @topology.function
+    def fail(microbatch: Microbatch) -> None:
+        raise error
+
+    return topology
+
+
+class TestHarness:
+    def test_error_of_a_function(self, tmp_path: Path) -> None:
+        """
+        What a function raised is the cause of the error of a run.
+        """
+        error = ZeroDivisionError("division by zero")
+        harness = Harness(raising(error), tmp_path)
+        harness.append([message()])
+        with pytest.raises(MicrobatchFailed) as caught:
+            harness.run()
+        assert caught.value.__cause__ is error
+
+    def test_refusal(self, tmp_path: Path) -> None:
+        """
+        An error that is not retried comes out of a run as it is, each time.
+        """
+        refused = TopologyRefused("no", "Never.")
+        harness = Harness(raising(refused), tmp_path)
+        harness.append([message()])
+        for _ in range(2):
+            with pytest.raises(TopologyRefused) as caught:
+                harness.run()
+            assert caught.value is refused
+            assert refused.__cause__ is None
+
+    def test_crash_is_not_retried(self, tmp_path: Path) -> None:
+        """
+        A driver that has crashed does not retry, whatever the settings say.
+        """
+        harness = Harness(counter("a"), tmp_path, retries=2)
+        harness.append([message()])
+        harness.crash_at(Point.BEFORE_COMMIT)
+        with pytest.raises(Crashed):
+            harness.run()
+        harness.restart()
+        harness.run()
+        assert counted(harness) == {"a": 1}
+
+
 class TestNames:
     @pytest.mark.parametrize("name", ["gone", "open", "progress", "event", "closed", "1st", "a b", ""])
     def test_of_states(self, name: str) -> None:
