@@ -568,6 +568,16 @@ class TestNames:
         with pytest.raises(TopologyRefused, match="event hour"):
             Topology("names", depots=["a"], states="names").event("hour", every=every, overdue=overdue)  # type: ignore[arg-type]
 
+    def test_of_two_events(self) -> None:
+        """
+        A second event of one name is refused, and does not replace the first.
+        """
+        topology = Topology("names", depots=["a"], states="names")
+        topology.event("hour", every="1h")
+        with pytest.raises(TopologyRefused, match="there are two events 'hour'"):
+            topology.event("hour", every="2h")
+        assert topology.events["hour"].every == 3_600_000_000
+
 
 class TestDeclaredLater:
     def test_state(self, tmp_path: Path) -> None:
