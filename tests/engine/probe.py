@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
 from windrow.engine.arrivals import Arrivals, Slice
 from windrow.engine.protocol import Live
-from windrow.testing.points import Probed, ProbedArrivals
+from windrow.testing.points import Probed, Wrapper
 
 
 class Mute(Probed):
@@ -24,10 +24,10 @@ class Lossy(Probed):
     """An engine whose slices lost their first row."""
 
     def _arrivals(self, arrivals: Arrivals) -> Arrivals:
-        return LossyArrivals(arrivals, self.at, self.take)
+        return cast("Arrivals", LossyArrivals(arrivals, self.at))
 
 
-class LossyArrivals(ProbedArrivals):
+class LossyArrivals(Wrapper):
     """Arrivals whose slices lost their first row."""
 
     def after(self, version: int, max_messages: int, upto: int | None = None) -> Slice | None:

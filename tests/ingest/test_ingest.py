@@ -241,6 +241,16 @@ class TestRefusals:
         with pytest.raises(FileRefused, match="--format delta"):
             into(tmp_path / "bronze")
 
+    @pytest.mark.slow_on_spark
+    def test_address_of_a_file(self, engine: EngineFactory, depot: str, tmp_path: Path) -> None:
+        """
+        A Parquet file must be local, because its content is hashed; this is said before anything is created.
+        """
+        file = written(tmp_path / "one", message("a"))
+        with pytest.raises(FileRefused, match="is not a local file"):
+            list(ingest(engine.open(depot, str(tmp_path / "ledger")), [file.as_uri()], {}))
+        assert not DeltaTable.is_deltatable(depot)
+
 
 class TestSample:
     @pytest.mark.slow

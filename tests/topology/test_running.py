@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
@@ -490,6 +491,57 @@ def test_function_that_fails(tmp_path: Path) -> None:
     assert harness.state("good") == [{"seen": 1}]
 
 
+def raising(error: Exception) -> Topology:
+    """Return a topology whose function raises an error."""
+    topology = Topology("raising", depots=["a"], states="raising")
+    topology.state("seen", value="count BIGINT")
+
+    @topology.function
+    def fail(microbatch: Microbatch) -> None:
+        raise error
+
+    return topology
+
+
+class TestHarness:
+    def test_error_of_a_function(self, tmp_path: Path) -> None:
+        """
+        What a function raised is the cause of the error of a run.
+        """
+        error = ZeroDivisionError("division by zero")
+        harness = Harness(raising(error), tmp_path)
+        harness.append([message()])
+        with pytest.raises(MicrobatchFailed) as caught:
+            harness.run()
+        assert caught.value.__cause__ is error
+
+    def test_refusal(self, tmp_path: Path) -> None:
+        """
+        An error that is not retried comes out of a run as it is, each time.
+        """
+        refused = TopologyRefused("no", "Never.")
+        harness = Harness(raising(refused), tmp_path)
+        harness.append([message()])
+        for _ in range(2):
+            with pytest.raises(TopologyRefused) as caught:
+                harness.run()
+            assert caught.value is refused
+            assert refused.__cause__ is None
+
+    def test_crash_is_not_retried(self, tmp_path: Path) -> None:
+        """
+        A driver that has crashed does not retry, whatever the settings say.
+        """
+        harness = Harness(counter("a"), tmp_path, retries=2)
+        harness.append([message()])
+        harness.crash_at(Point.BEFORE_COMMIT)
+        with pytest.raises(Crashed):
+            harness.run()
+        harness.restart()
+        harness.run()
+        assert counted(harness) == {"a": 1}
+
+
 class TestNames:
     @pytest.mark.parametrize("name", ["gone", "open", "progress", "event", "closed", "1st", "a b", ""])
     def test_of_states(self, name: str) -> None:
@@ -516,6 +568,16 @@ class TestNames:
         """
         with pytest.raises(TopologyRefused, match="event hour"):
             Topology("names", depots=["a"], states="names").event("hour", every=every, overdue=overdue)  # type: ignore[arg-type]
+
+    def test_of_two_events(self) -> None:
+        """
+        A second event of one name is refused, and does not replace the first.
+        """
+        topology = Topology("names", depots=["a"], states="names")
+        topology.event("hour", every="1h")
+        with pytest.raises(TopologyRefused, match="there are two events 'hour'"):
+            topology.event("hour", every="2h")
+        assert topology.events["hour"].every == 3_600_000_000
 
 
 class TestDeclaredLater:
@@ -560,6 +622,18 @@ class TestDeclaredLater:
             Harness(topology, tmp_path).run()
 
 
+def test_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The storage of settings that a program makes itself is set before a topology opens its tables.
+    """
+    monkeypatch.setenv("AWS_REGION", "")  # so that the test leaves none behind
+    monkeypatch.delenv("AWS_REGION")
+    harness = Harness(counter("a"), tmp_path)
+    harness.append([message()])
+    run_topology(harness.topology, Settings(engine="embedded", storage={"AWS_REGION": "eu-north-1"}))
+    assert os.environ["AWS_REGION"] == "eu-north-1"
+
+
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
@@ -574,6 +648,13 @@ class TestDeclaredLater:
         ("name STRING", "deleted BOOLEAN", "cannot be called 'deleted'"),
         ("Token STRING", "count BIGINT", "'Token' is string here"),
         ("name STRING", "count INTERVAL", "not a type of a state"),
+        ("name STRING", "total DECIMAL(40, 2)", "total DECIMAL.*: DECIMAL.40, 2. is not a type of a state"),
+        ("name STRING", "total DECIMAL(0)", "not a type of a state"),
+        ("name STRING", "total DECIMAL(2, 3)", "not a type of a state"),
+        ("name STRING", "total DECIMAL(some)", "not a type of a state"),
+        ("name STRING", "totals ARRAY<DECIMAL(40)>", "DECIMAL\\(40\\) is not a type of a state"),
+        ("name STRING", "totals MAP<STRING>", "not a type of a state"),
+        ("name STRING", "totals STRUCT<INT>", "not a type of a state"),
     ],
 )
 def test_refused_columns(key: str, value: str, said: str) -> None:

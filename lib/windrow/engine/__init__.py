@@ -7,10 +7,12 @@ import shutil
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from windrow.engine.depot_rows import StateChanges
 from windrow.engine.protocol import Engine
 from windrow.errors import EngineUnavailable, MissingExtra
 
 if TYPE_CHECKING:
+    from windrow.engine.spark.tables import Views
     from windrow.settings.settings import Settings
 
 __all__ = ["Engine", "choose", "open_engine"]
@@ -24,20 +26,24 @@ def choose(engine: str, session: Any = None) -> str:
     return "spark" if ready else "embedded"
 
 
-def open_engine(settings: Settings, session: Any = None) -> Engine:
+def open_engine(
+    settings: Settings, session: Any = None, rows: bool | StateChanges = False, views: Views | None = None
+) -> Engine:
     """Return the engine that the settings choose. Raises MissingExtra or EngineUnavailable.
 
-    Spark's session starts here, so a run checks first whether it has anything to do (`windrow.runtime.run`).
+    With `rows`, a depot without messages is read as its rows, or as what changed in a state; `views` gives the views of
+    a topology. Spark's session starts here, so a run checks first whether it has anything to do
+    (`windrow.runtime.run`).
     """
     settings.with_storage()
     if choose(settings.engine, session) == "embedded":
         from windrow.engine.embedded.engine import EmbeddedEngine
 
-        return EmbeddedEngine(settings)
+        return EmbeddedEngine(settings, rows)
     require_spark(session)
     from windrow.engine.spark.engine import SparkEngine
 
-    return SparkEngine(settings, session)
+    return SparkEngine(settings, session, rows, views)
 
 
 def require_spark(session: Any = None) -> None:

@@ -64,6 +64,8 @@ def ingest(
 
 def _existing(file: str, format_: Format) -> str:
     path = Path(file)
+    if "://" in file and format_ == "parquet":
+        raise FileRefused(f"{file} is not a local file", "Copy it to this machine, and name the copy.")
     if "://" not in file and not path.exists():
         raise FileRefused(f"{file} does not exist", "Check the path; it is relative to the current directory.")
     if format_ == "parquet" and path.is_dir():

@@ -13,7 +13,15 @@ from windrow.errors import MessageRefused, MessagesError, TableRefused
 from windrow.model import chunks, messages
 from windrow.model.payload import name, parse, text_or_bytes
 from windrow.producer.delivery import Ack
-from windrow.producer.row import ChunkRow, Form, conformed, required_number
+from windrow.producer.row import (
+    ChunkRow,
+    Row,
+    conformed,
+    required_number,
+    required_payload,
+    required_text,
+    required_time,
+)
 from windrow.producer.sender import Sender, required_name
 
 
@@ -43,7 +51,6 @@ class Producer(Sender):
         )
         self.producer_id = producer_id
         self.payload: pa.DataType = self._committer.schema.field("payload").type
-        self._form = Form(producer_id, self.payload, self._chosen.max_message_bytes)
 
     @property
     def binary(self) -> bool:
@@ -73,7 +80,7 @@ class Producer(Sender):
         payloads it is a number, a bool, or a dict. Waits for room as `when_full` says. Raises MessageRefused,
         ProducerFull, ProducerFenced, ProducerClosed.
         """
-        return self._send(self._form.row(key, type, event_time, payload, source, received_at, sequence))
+        return self._send(self._row(key, type, event_time, payload, source, received_at, sequence))
 
     def send_invalid(
         self,
@@ -89,12 +96,23 @@ class Producer(Sender):
         At least one of key, type and event time must be missing. The message may be larger than `max_message_bytes`.
         Otherwise it works like `send`.
         """
-        return self._send(self._form.invalid(payload, source, key, type, event_time))
+        if None not in (key, type, event_time):
+            raise MessageRefused("a message with key, type and event_time is valid", "Use send().")
+        ready = Row(
+            self._source(source),
+            None if key is None else required_text("key", key),
+            None if type is None else required_text("type", type),
+            None if event_time is None else required_time("event_time", event_time),
+            time.time_ns() // 1_000,
+            None,
+            required_payload(payload, self.payload),
+        )
+        return self._send(ready)
 
     async def send_async(self, **message: Any) -> Ack:
         """Send a message as `send` does, and await its acknowledgement without blocking the event loop."""
         self._require_usable()
-        return await self._send_async(self._form.row(**message))
+        return await self._send_async(self._row(**message))
 
     def send_many(self, messages: pa.Table | pa.RecordBatch, mark: int | None = None) -> Future[Ack]:
         """Send many messages at once, in one commit, after everything that was sent before.
@@ -112,6 +130,38 @@ class Producer(Sender):
         whole = conformed(table, self.producer_id, time.time_ns() // 1_000, self.payload)
         number = None if mark is None else required_number("mark", mark)
         return self._queue.send_many(whole, number, may_wait=not self._committer.is_own_thread())
+
+    def _row(
+        self,
+        key: str,
+        type: str,  # noqa: A002 - the column's name
+        event_time: datetime | int | None = None,
+        payload: Any = None,
+        source: str | None = None,
+        received_at: datetime | int | None = None,
+        sequence: int | None = None,
+    ) -> Row:
+        """Return a checked message. Raises MessageRefused."""
+        now = time.time_ns() // 1_000
+        ready = Row(
+            self._source(source),
+            required_text("key", key),
+            required_text("type", type),
+            now if event_time is None else required_time("event_time", event_time),
+            now if received_at is None else required_time("received_at", received_at),
+            None if sequence is None else required_number("sequence", sequence),
+            required_payload(payload, self.payload),
+        )
+        most = self._chosen.max_message_bytes
+        if ready.byte_count > most:
+            raise MessageRefused(
+                f"a message of {ready.byte_count:,} bytes is larger than max_message_bytes, {most:,}",
+                "Nothing was sent. Send less, or raise max_message_bytes.",
+            )
+        return ready
+
+    def _source(self, source: str | None) -> str:
+        return self.producer_id if source is None else required_text("source", source)
 
 
 class RawProducer(Sender):

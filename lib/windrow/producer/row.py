@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -24,7 +22,7 @@ ROW_BYTES = 48  # times, number and list overhead besides the texts
 
 
 class Row(NamedTuple):
-    """One message in column order; times in microseconds. An invalid one (`Form.invalid`) lacks some values."""
+    """One message in column order; times in microseconds. An invalid one lacks some values."""
 
     source: str
     key: str | None
@@ -59,67 +57,6 @@ class ChunkRow(NamedTuple):
 
 
 Sent = Row | ChunkRow
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """What all messages of a producer share: the default source, the payload type, the largest size in bytes."""
-
-    source: str
-    payload: pa.DataType
-    most_bytes: int
-
-    def row(
-        self,
-        key: str,
-        type: str,  # noqa: A002 - the column's name
-        event_time: datetime | int | None = None,
-        payload: Any = None,
-        source: str | None = None,
-        received_at: datetime | int | None = None,
-        sequence: int | None = None,
-    ) -> Row:
-        """Return a checked message. Raises MessageRefused."""
-        now = time.time_ns() // 1_000
-        ready = Row(
-            self._source(source),
-            _text("key", key),
-            _text("type", type),
-            now if event_time is None else _time("event_time", event_time),
-            now if received_at is None else _time("received_at", received_at),
-            None if sequence is None else required_number("sequence", sequence),
-            _payload(payload, self.payload),
-        )
-        if ready.byte_count > self.most_bytes:
-            raise MessageRefused(
-                f"a message of {ready.byte_count:,} bytes is larger than max_message_bytes, {self.most_bytes:,}",
-                "Nothing was sent. Send less, or raise max_message_bytes.",
-            )
-        return ready
-
-    def invalid(
-        self,
-        payload: Any,
-        source: str | None = None,
-        key: str | None = None,
-        type: str | None = None,  # noqa: A002 - the column's name
-        event_time: datetime | int | None = None,
-    ) -> Row:
-        """Return an invalid message of any size; missing values are NULL. Raises MessageRefused for a valid one."""
-        if None not in (key, type, event_time):
-            raise MessageRefused("a message with key, type and event_time is valid", "Use send().")
-        return Row(
-            self._source(source),
-            None if key is None else _text("key", key),
-            None if type is None else _text("type", type),
-            None if event_time is None else _time("event_time", event_time),
-            time.time_ns() // 1_000,
-            None,
-            _payload(payload, self.payload),
-        )
-
-    def _source(self, source: str | None) -> str:
-        return self.source if source is None else _text("source", source)
 
 
 def table_of(columns: Iterable[Sequence[object]], schema: pa.Schema) -> pa.Table:
@@ -183,11 +120,8 @@ def required_number(name: str, value: object) -> int:
     return value
 
 
-def _array(values: Sequence[object], type_: pa.DataType) -> pa.Array:
-    return pa.array(values, pa.int64()).cast(type_) if pa.types.is_timestamp(type_) else pa.array(values, type_)
-
-
-def _text(name: str, value: object) -> str:
+def required_text(name: str, value: object) -> str:
+    """Return Unicode text. Raises MessageRefused."""
     if not isinstance(value, str):
         raise MessageRefused(f"{name} = {value!r} is not text", "Pass a str.")
     if not value.isascii():
@@ -195,14 +129,8 @@ def _text(name: str, value: object) -> str:
     return value
 
 
-def _encoded(name: str, value: str) -> bytes:
-    try:
-        return value.encode()
-    except UnicodeEncodeError as error:
-        raise MessageRefused(f"{name} = {value!r} is not Unicode: {error.reason}", "Send whole characters.") from error
-
-
-def _time(name: str, value: object) -> int:
+def required_time(name: str, value: object) -> int:
+    """Return a time in microseconds. Raises MessageRefused."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise MessageRefused(f"{name} = {value!r} has no time zone", "Add one, as in datetime.now(UTC).")
@@ -210,8 +138,8 @@ def _time(name: str, value: object) -> int:
     return required_number(name, value)
 
 
-def _payload(value: object, type_: pa.DataType) -> Any:
-    """Return a payload in the depot's type."""
+def required_payload(value: object, type_: pa.DataType) -> Any:
+    """Return a payload in the depot's type. Raises MessageRefused."""
     if value is None:
         return None
     if text_or_bytes(type_) != type_:
@@ -222,7 +150,7 @@ def _payload(value: object, type_: pa.DataType) -> Any:
             raise MessageRefused(f"payload = {value!r} {error}", hint) from None
     binary = type_ == pa.binary()
     if isinstance(value, str):
-        return _encoded("payload", value) if binary else _text("payload", value)
+        return _encoded("payload", value) if binary else required_text("payload", value)
     if not isinstance(value, bytes | bytearray | memoryview):
         raise MessageRefused(f"payload = {value!r} is neither text nor bytes", "Encode it, for example as JSON.")
     content = bytes(value)
@@ -235,3 +163,14 @@ def _payload(value: object, type_: pa.DataType) -> Any:
             f"the payload is not text: {error.reason} at byte {error.start}",
             "The payloads of this depot are text; create a depot with payload = 'binary' for bytes.",
         ) from error
+
+
+def _array(values: Sequence[object], type_: pa.DataType) -> pa.Array:
+    return pa.array(values, pa.int64()).cast(type_) if pa.types.is_timestamp(type_) else pa.array(values, type_)
+
+
+def _encoded(name: str, value: str) -> bytes:
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        raise MessageRefused(f"{name} = {value!r} is not Unicode: {error.reason}", "Send whole characters.") from error

@@ -492,7 +492,7 @@ class Runner:
                     cursor.search_again()
             except Exception as error:
                 # guard: not-retryable
-                if isinstance(error, WindrowError) and not error.retryable:
+                if not getattr(error, "retryable", True):
                     raise
                 self._back_off(error)
             else:

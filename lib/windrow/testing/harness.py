@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -46,7 +46,9 @@ Row = Mapping[str, Any]
 
 
 class Crashed(Exception):
-    """The driver crashed where a test asked for it. Uncommitted work is lost."""
+    """The driver crashed where a test asked for it. Uncommitted work is lost, and nothing is retried."""
+
+    retryable: ClassVar[bool] = False
 
 
 class Harness:
@@ -54,7 +56,7 @@ class Harness:
 
     The locations in the topology are not used, except that a topology finds the states of another one by the last part.
     `engine` is `embedded` or, with a `session`, `spark`; `settings` are those of `windrow.toml`. Failed microbatches
-    are not retried unless `retries` is set.
+    are not retried unless `retries` is set, and after a crash never.
     """
 
     def __init__(
@@ -96,10 +98,7 @@ class Harness:
 
     def run(self) -> Summary:
         """Process what is new, as `windrow run` does. Raises Crashed at the point given to `crash_at`."""
-        try:
-            return self.runner().once()
-        except Exception as error:
-            raise _crash_in(error) from error
+        return self.runner().once()
 
     def runner(self) -> Runner:
         """Return the runner of the topology, for anything the harness does not offer."""
@@ -193,13 +192,3 @@ class Harness:
     def _message(self) -> dict[str, Any]:
         now = datetime.fromtimestamp(self.clock.now() / SECOND, UTC)
         return {"source": "test", "key": "test", "type": "test", "event_time": now, "received_at": now}
-
-
-def _crash_in(error: Exception) -> Exception:
-    """Return the crash that caused an error, or the error itself."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, Crashed):
-            return cause
-        cause = cause.__cause__
-    return error

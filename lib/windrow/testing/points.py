@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 
-from windrow.engine.arrivals import Arrivals, Arrived, Slice
+from windrow.engine.arrivals import Arrivals
 from windrow.engine.protocol import CommitCounts, Live
 from windrow.engine.result import MicrobatchResult
 from windrow.runtime.algorithm import Plan
@@ -40,7 +40,7 @@ class Wrapper:
 class Probed(Wrapper):
     """A real engine; `at` is called at every point of a microbatch and may raise, commit elsewhere, or kill.
 
-    The first microbatch of a run is primed before the depot is read. Its point comes when there are new messages: the
+    The first microbatch of a run is primed before the depot is read. Its point comes when something has arrived: the
     ledger is also read to open it, or to compare rules.
     """
 
@@ -53,14 +53,8 @@ class Probed(Wrapper):
             self.at(Point.AFTER_PRIME)
         return live
 
-    def take(self) -> None:
-        """Take a slice of the depot; the microbatch may have been primed before it was read."""
-        if self._primed:
-            self._primed = False
-            self.at(Point.AFTER_PRIME)
-
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
-        """Read the depot; the arrivals have points."""
+        """Read the depot; what arrives first comes to the point of a microbatch that was primed before."""
         self._reading = True
         try:
             self.inner.read(after, upto, lambda arrivals: handle(self._arrivals(arrivals)))
@@ -78,44 +72,19 @@ class Probed(Wrapper):
         return merged
 
     def _arrivals(self, arrivals: Arrivals) -> Arrivals:
-        return cast("Arrivals", ProbedArrivals(arrivals, self.at, self.take))
-
-
-class ProbedArrivals(Wrapper):
-    """Arrivals whose slices have a point; `take` is called when a microbatch takes one."""
-
-    def __init__(self, inner: Any, at: At, take: Callable[[], None]) -> None:
-        super().__init__(inner, at)
-        self._take = take
-
-    def after(self, version: int, max_messages: int, upto: int | None = None) -> Arrived | None:
-        """Return the next slice, with a point."""
-        arrived = self.inner.after(version, max_messages, upto)
-        if arrived is None:
-            return None
-        self._take()
-        return cast("Slice", ProbedSlice(arrived, self.at))
-
-
-class ProbedSlice(Wrapper):
-    """A slice with a point after its summary."""
-
-    def parse(self, partial: pa.Table) -> Slice:
-        """Parse the slice, and keep the point."""
-        return cast("Slice", ProbedSlice(self.inner.parse(partial), self.at))
-
-    def summarise(self, latest: int) -> pa.Table:
-        """Summarise, then call the probe."""
-        summary = self.inner.summarise(latest)
-        self.at(Point.AFTER_PLAN)
-        return summary
+        if self._primed:
+            self._primed = False
+            self.at(Point.AFTER_PRIME)
+        return arrivals
 
 
 class ProbedAlgorithm(Wrapper):
-    """A real algorithm; `at` is called after it has processed messages."""
+    """A real algorithm; `at` is called before and after it processes messages."""
 
     def process(self, plan: Plan) -> MicrobatchResult:
-        """Process, then call the probe."""
+        """Process between two points."""
+        if plan.kind == "data":
+            self.at(Point.AFTER_PLAN)
         processed = self.inner.process(plan)
         if plan.kind == "data":
             self.at(Point.AFTER_PROCESS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import sqlglot
 from sqlglot import exp
@@ -26,6 +28,8 @@ _PLAIN = {
     _KINDS.TIMESTAMP: TIME,
     _KINDS.TIMESTAMPTZ: TIME,
 }
+_DECIMAL = re.compile(r"DECIMAL(?:\((\d{1,2})(?:, (\d{1,2}))?\))?", re.ASCII)
+_MOST_DIGITS = 38
 _KEYS = {pa.string(), pa.int64(), pa.int32(), pa.bool_(), pa.date32(), TIME}
 
 
@@ -63,14 +67,15 @@ def _type(kind: exp.DataType | None, declared: str) -> pa.DataType:
     if kind is not None:
         if kind.this in _PLAIN:
             return _PLAIN[kind.this]
-        if kind.this == _KINDS.DECIMAL:
-            digits = [int(number.name) for number in kind.expressions] or [10, 0]
-            return pa.decimal128(*digits)
-        if kind.this == _KINDS.ARRAY and kind.expressions:
+        if decimal := _DECIMAL.fullmatch(kind.sql("spark")):
+            precision, scale = int(decimal[1] or 10), int(decimal[2] or 0)
+            if scale <= precision and 1 <= precision <= _MOST_DIGITS:
+                return pa.decimal128(precision, scale)
+        if kind.this == _KINDS.ARRAY and len(kind.expressions) == 1:
             return pa.list_(_type(kind.expressions[0], declared))
-        if kind.this == _KINDS.MAP and kind.expressions:
+        if kind.this == _KINDS.MAP and len(kind.expressions) == 2:  # noqa: PLR2004 - keys and values
             return pa.map_(*(_type(one, declared) for one in kind.expressions))
-        if kind.this == _KINDS.STRUCT:
+        if kind.this == _KINDS.STRUCT and all(isinstance(one, exp.ColumnDef) for one in kind.expressions):
             return pa.struct([pa.field(one.name, _type(one.kind, declared)) for one in kind.expressions])
     raise TopologyRefused(
         f"{declared!r}: {kind.sql('spark') if kind else 'a missing type'} is not a type of a state",

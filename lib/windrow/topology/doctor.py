@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from windrow.delta.locations import is_catalog_name
 from windrow.delta.log import identity
 from windrow.delta.table import open_table
 from windrow.engine import choose
@@ -73,7 +74,7 @@ def _opened(topology: Topology, settings: Settings, now: int, engine: str) -> tu
         primed = prime(_reader(topology, settings), list(topology.depots))
         Functions(topology, {}).require(primed, identity(table))
     except WindrowError as refused:
-        if isinstance(refused, TableMissing):
+        if isinstance(refused, TableMissing) and not is_catalog_name(location):
             what = f"there is no table of states at {location}"
             return None, [warning("ledger", what, "The first run of the topology creates it.")]
         return None, [not_opened("ledger", location, refused)]

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from windrow.engine import choose, require_spark
+from windrow.engine import open_engine
 from windrow.engine.depot_rows import StateChanges
 from windrow.engine.protocol import Engine
 from windrow.errors import TableMissing, TopologyRefused
@@ -165,25 +165,14 @@ def engine_of(topology: Topology, depot: Depot, settings: Settings, session: Any
     """Return the engine that reads a depot. Raises MissingExtra or EngineUnavailable."""
     used = settings_of(topology, depot, settings)
     if depot.state is None:
-        return _engine(topology, used, session)
-    found = _engine(topology, used.model_copy(update={"ledger": depot.location}), session)
-    return _engine(topology, used, session, _changes(depot.location, depot.state, found))
+        return open_engine(used, session, rows=True, views=topology.views)
+    found = open_engine(used.model_copy(update={"ledger": depot.location}), session)
+    return open_engine(used, session, _changes(depot.location, depot.state, found), topology.views)
 
 
 def engines_of(topology: Topology, settings: Settings, session: Any = None) -> dict[str, Engine]:
     """Return the engine of each depot, by name."""
     return {name: engine_of(topology, depot, settings, session) for name, depot in topology.depots.items()}
-
-
-def _engine(topology: Topology, used: Settings, session: Any, rows: bool | StateChanges = True) -> Engine:
-    if choose(used.engine, session) == "embedded":
-        from windrow.engine.embedded.engine import EmbeddedEngine
-
-        return EmbeddedEngine(used, rows)
-    require_spark(session)
-    from windrow.engine.spark.engine import SparkEngine
-
-    return SparkEngine(used, session, rows, topology.views)
 
 
 def _changes(location: str, state: str, engine: Engine) -> StateChanges:

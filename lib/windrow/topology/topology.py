@@ -118,8 +118,13 @@ class Topology:
         return function
 
     def event(self, name: str, every: str, overdue: Overdue = "once") -> None:
-        """Declare an event that is due `every` interval; missed ones fire `once` or are left out (`skip`)."""
+        """Declare an event that is due `every` interval; missed ones fire `once` or are left out (`skip`).
+
+        Raises TopologyRefused.
+        """
         _require_name(name, "event")
+        if name in self.events:
+            raise TopologyRefused(f"there are two events {name!r}", "Rename one.")
         if overdue not in get_args(Overdue):
             raise TopologyRefused(f"event {name}: overdue={overdue!r}", f"Use {' or '.join(get_args(Overdue))}.")
         if microseconds(every, f"event {name}: every") == 0:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.errors import SettingsError
-from windrow.producer.bridge.mqtt_topics import Columns, Pattern, Topics
+from windrow.producer.bridge.mqtt_topics import Pattern, Topics
 
 WORDS = st.sampled_from(["a", "b", "", "pump 1", "$x"])
 TOPICS = st.lists(WORDS, min_size=1, max_size=5).map("/".join)
@@ -18,21 +18,21 @@ FILTERS = st.tuples(st.lists(LEVELS, max_size=4), st.sampled_from(["a", "+", "#"
 @pytest.mark.parametrize(
     ("pattern", "topic", "found"),
     [
-        ("plant/{key}/{type}", "plant/pump-1/temperature", Columns(key="pump-1", type="temperature")),
+        ("plant/{key}/{type}", "plant/pump-1/temperature", {"key": "pump-1", "type": "temperature"}),
         ("plant/{key}/{type}", "plant/pump-1/a/b", None),
-        ("plant/{key}/{type...}", "plant/pump-1/a/b", Columns(key="pump-1", type="a/b")),
+        ("plant/{key}/{type...}", "plant/pump-1/a/b", {"key": "pump-1", "type": "a/b"}),
         ("plant/{key}/{type...}", "plant/pump-1", None),
-        ("plant/{key}/#", "plant/pump-1", Columns(key="pump-1")),
-        ("collectd/{source}/{type...}", "collectd/edge-b/load/load", Columns(source="edge-b", type="load/load")),
-        ("+/{key}", "x/y", Columns(key="y")),
+        ("plant/{key}/#", "plant/pump-1", {"key": "pump-1"}),
+        ("collectd/{source}/{type...}", "collectd/edge-b/load/load", {"source": "edge-b", "type": "load/load"}),
+        ("+/{key}", "x/y", {"key": "y"}),
         ("+/{key}", "$SYS/y", None),
-        ("$SYS/{key}", "$SYS/y", Columns(key="y")),
-        ("{key}/x", "/x", Columns(key="")),
-        ("plant", "plant", Columns()),
+        ("$SYS/{key}", "$SYS/y", {"key": "y"}),
+        ("{key}/x", "/x", {"key": ""}),
+        ("plant", "plant", {}),
         ("plant", "Plant", None),
     ],
 )
-def test_columns(pattern: str, topic: str, found: Columns | None) -> None:
+def test_columns(pattern: str, topic: str, found: dict[str, str] | None) -> None:
     """
     A name takes its level, the last one all that are left, and everything else must be there letter by letter.
     """
@@ -75,8 +75,8 @@ def test_first_wins() -> None:
     Of patterns that overlap the first that matches says what a topic means.
     """
     topics = Topics.parse(["a/{key}/x", "a/{source}/{type}"])
-    assert topics.match("a/1/x") == Columns(key="1")
-    assert topics.match("a/1/y") == Columns(source="1", type="y")
+    assert topics.match("a/1/x") == {"key": "1"}
+    assert topics.match("a/1/y") == {"source": "1", "type": "y"}
 
 
 def test_filters() -> None:

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windrow.model import messages
 from windrow.producer.bridge import times
 from windrow.producer.bridge.mqtt_topics import Topics
 from windrow.producer.bridge.reader import BASE64, Reader
-from windrow.producer.row import Form
+from windrow.producer.row import table_of
 
 MOST = 1_000
 
@@ -35,18 +36,19 @@ def test_defaults(pattern: str, source: str, key: str, type_: str) -> None:
     What a topic does not say: the source is the bridge, the key the source that the topic names or else the topic, the
     type the topic.
     """
-    found = reader(pattern).read("a/b/c", b"21.5")
-    assert (found.source, found.key, found.type, found.payload) == (source, key, type_, "21.5")
-    assert not found.fault
+    row, fault = reader(pattern).read("a/b/c", b"21.5")
+    assert (row.source, row.key, row.type, row.payload) == (source, key, type_, "21.5")
+    assert row.event_time == row.received_at
+    assert not fault
 
 
 def test_no_pattern() -> None:
     """
     What matches no pattern has no type, and its topic as key.
     """
-    found = reader("a/{key}").read("b/c", b"1")
-    assert (found.key, found.type, found.event_time, found.payload) == ("b/c", None, None, "1")
-    assert "no pattern" in found.fault
+    row, fault = reader("a/{key}").read("b/c", b"1")
+    assert (row.key, row.type, row.event_time, row.payload) == ("b/c", None, None, "1")
+    assert "no pattern" in fault
 
 
 @pytest.mark.parametrize(
@@ -61,17 +63,25 @@ def test_fault(payload: bytes, kept: str, fault: str) -> None:
     """
     What cannot be read keeps the columns of its topic and its payload, and has no event time.
     """
-    found = reader("{key}/{type}", event_time="json:at").read("pump-1/temperature", payload)
-    assert (found.key, found.type, found.event_time, found.payload) == ("pump-1", "temperature", None, kept)
-    assert fault in found.fault
+    row, said = reader("{key}/{type}", event_time="json:at").read("pump-1/temperature", payload)
+    assert (row.key, row.type, row.event_time, row.payload) == ("pump-1", "temperature", None, kept)
+    assert fault in said
+
+
+def test_time_zero() -> None:
+    """
+    The epoch is a time as any other, and an empty level a key.
+    """
+    row, fault = reader("{source}/{key}", event_time="collectd").read("a/", b"0:1")
+    assert (row.key, row.event_time, fault) == ("", 0, "")
 
 
 def test_bytes() -> None:
     """
     A depot of bytes takes any payload as it is.
     """
-    found = reader("{key}/{type}", binary=True).read("a/b", b"\xff\x00")
-    assert (found.payload, found.fault) == (b"\xff\x00", "")
+    row, fault = reader("{key}/{type}", binary=True).read("a/b", b"\xff\x00")
+    assert (row.payload, fault) == (b"\xff\x00", "")
 
 
 @given(
@@ -79,15 +89,12 @@ def test_bytes() -> None:
     payload=st.binary(max_size=MOST),
     binary=st.booleans(),
 )
-def test_producer_takes_it(topic: str, payload: bytes, binary: bool) -> None:
+def test_row_of_the_depot(topic: str, payload: bytes, binary: bool) -> None:
     """
-    Whatever comes over a topic is a message or a faulty one that a producer takes, of the size that was counted.
+    Whatever comes over a topic is a row of the depot; what has no fault is valid, and no larger than a message may be.
     """
-    found = reader("{key}/{type}", "{key}/+/#", event_time="json:at", binary=binary).read(topic, payload)
-    form = Form("mqtt:b", pa.binary() if binary else pa.string(), MOST)
-    if found.fault:
-        row = form.invalid(source=found.source, key=found.key, type=found.type, payload=found.payload)
-    else:
-        assert found.type is not None
-        row = form.row(source=found.source, key=found.key, type=found.type, payload=found.payload)
-    assert row.byte_count == found.byte_count
+    row, fault = reader("{key}/{type}", "{key}/+/#", event_time="json:at", binary=binary).read(topic, payload)
+    schema = messages.schema(pa.binary() if binary else pa.string())
+    assert table_of([[value] for value in row], schema)["payload"].to_pylist() == [row.payload]
+    assert bool(fault) == (None in (row.key, row.type, row.event_time))
+    assert fault or row.byte_count <= MOST

@@ -28,7 +28,7 @@ from windrow.producer.bridge import times
 from windrow.producer.bridge.mqtt_connection import TICK, Connection
 from windrow.producer.bridge.mqtt_session import Entry, Session
 from windrow.producer.bridge.mqtt_topics import Topics
-from windrow.producer.bridge.reader import Reader, Reading
+from windrow.producer.bridge.reader import Reader
 from windrow.producer.bridge.summary import Lines, Summary
 from windrow.settings.settings import Settings
 from windrow.version import VERSION
@@ -207,26 +207,14 @@ class MqttBridge:
             return  # not acknowledged, so the next bridge receives it
         self._pause = self._mqtt.pause / SECOND
         name = topic.decode(errors="backslashreplace")
-        reading = self._reader.read(name, payload)
-        entry = self._session.received(id_, content, min(reading.byte_count, self._largest))
+        row, fault = self._reader.read(name, payload)
+        entry = self._session.received(id_, content, min(row.byte_count, self._largest))
         self._counts.received += 1
-        if reading.fault:
+        if fault:
             self._counts.invalid += 1
-            self._lines.invalid(name, reading.fault, time.monotonic())
-        self._send(reading).add_done_callback(lambda future: self._done(entry, future))
-
-    def _send(self, reading: Reading) -> Future[Ack]:
-        if reading.fault:
-            return self._producer.send_invalid(
-                source=reading.source, key=reading.key, type=reading.type, payload=reading.payload
-            )
-        return self._producer.send(
-            source=reading.source,
-            key=reading.key,
-            type=reading.type or "",
-            event_time=reading.event_time,
-            payload=reading.payload,
-        )
+            self._lines.invalid(name, fault, time.monotonic())
+        sent = self._producer._send(row)  # noqa: SLF001 - the reader has made what `send` would make of it
+        sent.add_done_callback(lambda future: self._done(entry, future))
 
     def _done(self, entry: Entry, future: Future[Ack]) -> None:
         """Report the outcome of a message to the loop; the producer's thread calls this."""

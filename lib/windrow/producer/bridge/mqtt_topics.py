@@ -21,15 +21,6 @@ _NAME = re.compile(r"\{(\w*)(\.\.\.)?\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """The columns that a topic gives; None if the pattern has no such name."""
-
-    source: str | None = None
-    key: str | None = None
-    type: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Pattern:
     """A pattern: its levels as in an MQTT topic filter, and the names of some of them."""
 
@@ -57,8 +48,8 @@ class Pattern:
         """Return the topic filter to subscribe to."""
         return "/".join(self.levels)
 
-    def match(self, topic: str) -> Columns | None:
-        """Return the columns that a topic gives, None if it does not match."""
+    def match(self, topic: str) -> dict[str, str] | None:
+        """Return the columns that a topic gives, by name; None if it does not match."""
         given = topic.split("/")
         if not _covers(self.levels, given):
             return None
@@ -68,7 +59,7 @@ class Pattern:
                 if at >= len(given):
                     return None
                 found[name] = "/".join(given[at:]) if level == REST else given[at]
-        return Columns(**found)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +75,8 @@ class Topics:
             raise SettingsError("there are no topics to subscribe to", "Set topics in [mqtt], or use --topic PATTERN.")
         return cls(tuple(Pattern.parse(text) for text in texts))
 
-    def match(self, topic: str) -> Columns | None:
-        """Return the columns that a topic gives, None if no pattern matches."""
+    def match(self, topic: str) -> dict[str, str] | None:
+        """Return the columns that a topic gives, by name; None if no pattern matches."""
         return next((found for one in self.patterns if (found := one.match(topic)) is not None), None)
 
     def filters(self) -> list[str]:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
-from decimal import ROUND_FLOOR, Context, Decimal
+from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
 
 from windrow.errors import SettingsError
 from windrow.model.timestamps import microseconds_of
@@ -83,7 +83,10 @@ def _microseconds(text: str, unit: int) -> int:
     """Return a decimal number in microseconds, rounded down."""
     if len(text) > LONGEST or not NUMBER.fullmatch(text):
         raise TimeUnread(f"{text[:LONGEST]!r} is not a number")
-    number = Decimal(text)
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise TimeUnread(f"{text!r} is out of range") from None
     if number.adjusted() > len(str(GREATEST)):
         raise TimeUnread(f"{text!r} is out of range")
     value = int(EXACT.multiply(number, Decimal(unit)).to_integral_value(ROUND_FLOOR))
