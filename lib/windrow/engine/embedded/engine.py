@@ -232,7 +232,7 @@ class EmbeddedEngine(Engine):
     def side_files(self) -> SideFiles:
         """Return the small texts beside the ledger."""
         path = local_path(self._ledger)
-        return StoredSideFiles(files_in(self._ledger)) if path is None else LocalSideFiles(path)
+        return StoredSideFiles(files_in(self._ledger)) if path is None else LocalSideFiles(path, self._settings.durable)
 
     def live(self) -> Live:
         """Read the live rows, file by file."""
