@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from windrow.columnar.arrow import counted, no_rows, plain, where
+from windrow.columnar.arrow import counted, in_columns, no_rows, plain, where
 from windrow.delta.statistics import statistics
 from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
 from windrow.engine.embedded.pruning import STATISTICS, Extent, FilePruner
@@ -76,7 +76,8 @@ class LedgerFiles:
         left = None if before is None else before.left_at(snapshot)
         self.files = list(live_files(snapshot.table, schema.names) if left is None else left)
         self._open = [file for file in self.files if file.state not in tables.CONTROL]
-        self.cached = {} if before is None else still_cached(before.cached, [file.path for file in self.files])
+        cached = {} if before is None else before.cached
+        self.cached: dict[str, pa.Table] = still_cached(cached, [file.path for file in self.files])
         self._read: dict[str, pa.Table] = {}
         self._left: list[File] | None = None
         self.rows = self._rows(file for file in self.files if file.state in tables.CONTROL)
@@ -96,7 +97,7 @@ class LedgerFiles:
             ordered = sorted(ids.to_pylist())
             files = [file for file in files if file.size < SMALL_BYTES or file.extent.may_hold(ordered)]
         wanted = pa.schema([pa.field("id", pa.string()), *columns])
-        rows = pa.concat_tables([no_rows(wanted), *(_with_columns(self._part(file), wanted) for file in files)])
+        rows = pa.concat_tables([no_rows(wanted), *(in_columns(self._part(file), wanted) for file in files)])
         return rows if ids is None else rows.filter(pc.is_in(rows["id"], ids))
 
     def ended(self, passed: Floors) -> Floors:
@@ -287,12 +288,6 @@ def _differ(rows: pa.Table) -> bool:
     if pa.types.is_struct(payloads.type):
         return True
     return pc.count_distinct(payloads).as_py() > len(payloads) / 2
-
-
-def _with_columns(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
-    """Return the wanted columns of rows; columns that they lack are NULL."""
-    columns: dict[str, object] = {name: rows[name] for name in wanted.names if name in rows.column_names}
-    return tables.rows(wanted, columns, rows.num_rows)
 
 
 def _cut(rows: pa.Table, byte_count: int) -> Iterator[pa.Table]:
