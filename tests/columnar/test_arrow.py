@@ -6,7 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.columnar.arrow import TIME, byte_count, counted, from_numpy, no_rows, text, texts, to_numpy, where
+from windrow.columnar.arrow import (
+    TIME,
+    byte_count,
+    counted,
+    from_numpy,
+    in_columns,
+    no_rows,
+    text,
+    texts,
+    to_numpy,
+    where,
+)
 from windrow.errors import BrokenPromise
 from windrow.model import tables
 
@@ -101,6 +112,17 @@ class TestNumbers:
         Times come out as numbers.
         """
         assert to_numpy(pa.array([7], pa.int64()).cast(TIME)).tolist() == [7]
+
+
+def test_in_columns() -> None:
+    """
+    Rows get the columns of a schema in its order and types: others go, and those that they lack are NULL.
+    """
+    schema = pa.schema([("a", pa.string()), ("b", pa.int64()), ("c", pa.list_(TIME))])
+    made = in_columns(pa.table({"d": [0, 0], "b": pa.array([1, None], pa.int32()), "a": ["x", "y"]}), schema)
+    assert made.schema == schema
+    assert made.to_pylist() == [{"a": "x", "b": 1, "c": None}, {"a": "y", "b": None, "c": None}]
+    assert in_columns(schema.empty_table(), schema).num_rows == 0
 
 
 def test_no_rows() -> None:

@@ -268,6 +268,19 @@ class TestMend:
         assert not any(name.endswith(".json") for name in aside(worked.ledger))
         assert_sound(worked)
 
+    def test_checksums(self, worked):
+        """
+        If only checksums are torn, also those of the hint, all of them are set aside.
+        """
+        DeltaTable(worked.ledger).create_checkpoint()
+        log = Path(worked.ledger, "_delta_log")
+        torn = [logfiles.checksums(file) for file in (entries(worked.ledger, 1)[0], log / logfiles.HINT)]
+        for file in torn:
+            file.write_bytes(b"")
+        mending.mend(worked.ledger, "ledger")
+        assert aside(worked.ledger) == [file.name for file in torn]
+        assert not any(file.exists() for file in torn)
+
     def test_creation(self, world, embedded, monkeypatch):
         """
         A ledger whose first entry is torn is created again in the same directory.

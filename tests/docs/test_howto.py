@@ -25,7 +25,7 @@ from tests.bundle import ROOT, bundle, jobs
 from tests.clocks import NOW
 from tests.messages import SECOND, message, table
 from windrow.cli import app, main
-from windrow.model import tables
+from windrow.model import messages, tables
 from windrow.reading import alarms
 
 pytestmark = pytest.mark.ci
@@ -222,7 +222,7 @@ class TestDatabricks:
             for found in block
             if isinstance(found, sqlglot.exp.Create) and found.this.find(sqlglot.exp.ColumnDef)
         ]
-        assert [column.name for column in table_.find_all(sqlglot.exp.ColumnDef)] == tables.depot_schema().names
+        assert [column.name for column in table_.find_all(sqlglot.exp.ColumnDef)] == messages.schema().names
         [create] = [block for block in blocks("databricks.md", "sql") if "CREATE TABLE IF" in block]
         assert all(f"{name} = {value}" in create for name, value in tables.PROPERTIES.items())
         [select] = [found for block in made for found in block if isinstance(found, sqlglot.exp.Select)]

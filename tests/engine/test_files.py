@@ -10,7 +10,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import NOW, message
 from windrow.engine.embedded import ledger_files as files
-from windrow.engine.embedded.ledger_files import FileCache
+from windrow.engine.embedded.ledger_files import still_cached
 from windrow.errors import TableRefused
 from windrow.runtime.ledger_state import prime
 
@@ -100,13 +100,10 @@ class TestParts:
         """
         Rows of files that the table no longer has are forgotten, and all of them when they are too large together.
         """
-        parts, rows = FileCache(1_000), pa.table({"n": [1, 2]})
-        parts["a"] = parts["b"] = rows
-        parts.only(["b", "c"])
-        assert (parts["a"], parts["b"], parts["c"]) == (None, rows, None)
-        parts["large"] = pa.table({"n": list(range(1_000))})
-        parts.only(["b", "large"])
-        assert parts["b"] is None
+        rows, large = pa.table({"n": [1, 2]}), pa.table({"n": list(range(1_000))})
+        parts = {"a": rows, "b": rows, "large": large}
+        assert still_cached(parts, ["b", "c"], 1_000) == {"b": rows}
+        assert still_cached(parts, ["b", "large"], 1_000) == {}
 
 
 @pytest.mark.ci
@@ -145,7 +142,7 @@ class TestKept:
         world.publish([message(key="open", event_time=LATER, received_at=LATER)])
         engine = world.engine(embedded, idle_timeout="never")
         world.runner(embedded, engine).once()
-        parts = engine._cache._rows.values()
+        parts = engine._opened.cached.values()
         held = {buffer.address: buffer.size for part in parts for column in part.columns for buffer in buffers(column)}
         assert sum(part.num_rows for part in parts) >= 3
         assert sum(held.values()) < 1_000_000

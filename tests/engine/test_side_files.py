@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from windrow.delta.table import files_in
 from windrow.engine import open_engine
 from windrow.engine.protocol import SideFiles
-from windrow.engine.side_files import LocalSideFiles, SparkSideFiles, StoredSideFiles
+from windrow.engine.side_files import DIRECTORY, LocalSideFiles, SparkSideFiles, StoredSideFiles
 from windrow.errors import TableMissing
 from windrow.settings.settings import Settings
 
@@ -22,7 +23,7 @@ def side_files(request: pytest.FixtureRequest, tmp_path: Path) -> SideFiles:
     """The texts beside a table, by each of their ways."""
     write_deltalake(tmp_path, pa.table({"number": [1]}))
     if request.param == "local":
-        return LocalSideFiles(tmp_path)
+        return LocalSideFiles(tmp_path, durable=True)
     if request.param == "stored":
         return StoredSideFiles(files_in(str(tmp_path)))
     session: Any = request.getfixturevalue("spark")
@@ -55,6 +56,23 @@ def test_left_alone_by_vacuum(side_files: SideFiles, tmp_path: Path) -> None:
     side_files.write("one", "kept")
     DeltaTable(tmp_path).vacuum(0, dry_run=False, enforce_retention_duration=False)
     assert side_files.read("one") == "kept"
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool) -> None:
+    """
+    The names of a text and of its directory are on the device when it is written, unless `durable` is false.
+    """
+    text, synced, really = tmp_path / DIRECTORY / "one", [], os.fsync
+
+    def keep(descriptor: int) -> None:
+        synced.append((Path(f"/proc/self/fd/{descriptor}").readlink(), text.exists()))
+        really(descriptor)
+
+    monkeypatch.setattr(os, "fsync", keep)
+    LocalSideFiles(tmp_path, durable).write("one", "kept")
+    named = {path for path, is_there in synced if is_there}
+    assert named == ({text.parent.resolve(), tmp_path.resolve()} if durable else set())
 
 
 @pytest.mark.spark

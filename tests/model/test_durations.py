@@ -28,7 +28,7 @@ def test_reads(written: str | int, expected: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "written", ["", "10", "s", "1.5s", "-1s", "10 apples", True, None, -1, LONGEST + 1, "9999999d"]
+    "written", ["", "10", "s", "1.5s", "-1s", "5mins", "30 mins", "10 apples", True, None, -1, LONGEST + 1, "9999999d"]
 )
 def test_refuses(written: object) -> None:
     """

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.errors import SettingsError
-from windrow.model import tables
+from windrow.model import messages, tables
 
 PARTS = st.none() | st.text(st.sampled_from("ab%/\0N25F"), max_size=4)
 NUMBERS = st.integers(-5, 5)
@@ -87,7 +87,7 @@ def test_columns() -> None:
     assert tables.ledger_schema().names == LEDGER.split()
     inside = tables.message_type(pa.binary())
     assert [field.name for field in inside] == ["type", "event_time", "received_at", "sequence", "payload"]
-    assert tables.depot_schema(pa.binary()).field("payload").type == pa.binary()
+    assert messages.schema(pa.binary()).field("payload").type == pa.binary()
 
 
 def test_schema() -> None:

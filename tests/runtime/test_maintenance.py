@@ -25,7 +25,7 @@ from windrow.delta.lock import commit_lock
 from windrow.delta.maintenance import Compacted, DeltaRsMaintenance
 from windrow.engine.spark.maintenance import SparkMaintenance
 from windrow.errors import TableRefused
-from windrow.model import tables
+from windrow.model import messages, tables
 from windrow.model.results import Maintained
 from windrow.runtime.maintenance import maintain
 from windrow.runtime.wall_clock import WallClock
@@ -337,14 +337,14 @@ class TestTables:
         A table with features of which delta-rs does not know the files or cannot write is told, by their names.
         """
         other = str(tmp_path / "bronze")
-        DeltaTable.create(other, tables.depot_schema(), configuration=properties)
+        DeltaTable.create(other, messages.schema(), configuration=properties)
         assert named in str(DeltaRsMaintenance(other, "depot").obstacle())
 
     def test_times_in_96_bits(self, batched: World, embedded: EngineFactory) -> None:
         """
         A depot with files of times in 96 bits is left alone, because delta-rs would write other times.
         """
-        rows = batched.arrived().slice(0, 1).select(tables.depot_schema().names)
+        rows = batched.arrived().slice(0, 1).select(messages.schema().names)
         name = "part-of-another-writer.parquet"
         pq.write_table(rows, Path(batched.depot, name), use_deprecated_int96_timestamps=True)
         add = AddAction(name, Path(batched.depot, name).stat().st_size, {}, int(time.time() * 1_000), True, "{}")

@@ -29,9 +29,11 @@ from windrow.errors import (
     UsageError,
 )
 from windrow.model.results import Committed
+from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
 from windrow.testing import Crashed, Harness, ManualClock, Point
 from windrow.topology import ArrowState, Depot, Microbatch, Topology, opened, run_topology
+from windrow.topology.running import rollback, set_option
 from windrow.topology.verify import verify_topology
 
 EMBEDDED = Settings(engine="embedded")
@@ -255,6 +257,23 @@ class TestOptions:
         slow[0] = False
         harness.run()
         assert harness.state("seen") == [{"count": 1}]
+
+    def test_phase_timeout_that_is_too_short(self, tmp_path: Path) -> None:
+        """
+        If the limit is too short for any phase nothing is read, but a pause, a rollback and another limit go through.
+        """
+        harness = Harness(counter("a"), tmp_path)
+        harness.append([message()])
+        harness.set_option("phase_timeout", "1us")
+        with opened(harness.topology, Settings(engine="embedded", retries=0), WallClock()) as runner:
+            with pytest.raises(MicrobatchFailed, match="Raise the option phase_timeout"):
+                runner.once()
+            runner.pause()
+            runner.resume()
+            rollback(runner, 0)
+            set_option(runner, "phase_timeout", "default")
+            runner.once()
+        assert [row["kind"] for row in harness.history()] == ["option", "pause", "resume", "rollback", "option", "data"]
 
     @pytest.mark.parametrize("beside", [False, True], ids=["main", "thread"])
     def test_hanging_function(self, tmp_path: Path, beside: bool) -> None:

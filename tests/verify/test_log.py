@@ -15,7 +15,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import log
 from windrow.errors import TableUnreadable
-from windrow.model import tables
+from windrow.model import messages, tables
 from windrow.verify import Report, verify
 
 LATER = {"max_delay": "6s", "max_batch_bytes": 40, "window_start": "event_time"}
@@ -148,7 +148,7 @@ class TestFiles:
         The same in the depot, whether a message has the column or not.
         """
         rows = list(log(versions=1, seed=8)[0])
-        extra = pa.Table.from_pylist(rows, tables.depot_schema()).append_column("beside", pa.array(["x"] * len(rows)))
+        extra = pa.Table.from_pylist(rows, messages.schema()).append_column("beside", pa.array(["x"] * len(rows)))
         write_deltalake(world.depot, extra, mode="append", schema_mode="merge")
         world.runner(embedded, rules=LATER).once()
         assert found(world) == set()

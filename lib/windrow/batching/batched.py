@@ -65,7 +65,7 @@ def batch(
     unseen = refused_before_rules(given, message_columns.LATEST)
     valid, good = without(given, to_numpy(unseen["row"]))
     version_of_valid = to_numpy(valid["version"])
-    processing_time, floors = processing_times(valid, version_of_valid, before.floors)
+    processing_time, floors = processing_times(valid, before.floors)
     if now is not None:
         floors = floors.at_least(now if isinstance(now, int) else microseconds_of(now))
     decision = decide(valid, processing_time, version_of_valid, before.open, rules, floors.of, flush=flush)

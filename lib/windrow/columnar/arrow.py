@@ -223,6 +223,15 @@ def read_only(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
     return view
 
 
+def in_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows in the columns of a schema; those that they lack are NULL."""
+    columns = [
+        table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
 def no_rows(schema: pa.Schema) -> pa.Table:
     """Return an empty table."""
     return pa.Table.from_arrays([pa.nulls(0, type_) for type_ in schema.types], schema=schema)

@@ -14,7 +14,7 @@ from windrow.delta.lock import commit_lock
 from windrow.delta.logfiles import ASIDE
 from windrow.delta.table import latest_table, writing
 from windrow.errors import TableRefused
-from windrow.model import chunks, tables
+from windrow.model import chunks, messages, tables
 
 FIRST = CommitProperties(max_commit_retries=0)  # a second try would commit on top of what another process has created
 
@@ -34,7 +34,7 @@ def create_depot(location: str, payload: pa.DataType | None, keep: str = "90d") 
 
 def depot_columns(payload: pa.DataType | None) -> tuple[pa.Schema, str]:
     """Return the columns and the comment of a new depot, a raw one without a type of payloads."""
-    return (chunks.RAW, chunks.COMMENT) if payload is None else (tables.depot_schema(payload), tables.DEPOT_COMMENT)
+    return (chunks.RAW, chunks.COMMENT) if payload is None else (messages.schema(payload), tables.DEPOT_COMMENT)
 
 
 def require_kind(columns: pa.Schema, location: str, raw: bool) -> None:

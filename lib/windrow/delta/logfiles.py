@@ -10,10 +10,11 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+
+from windrow.model.commits import note_of
 
 LOG, ASIDE, HINT = "_delta_log", "_set_aside", "_last_checkpoint"
 ENTRY = re.compile(r"(\d{20})\.json")
@@ -81,11 +82,8 @@ def added_files(
 
 def note(root: Path, version: int) -> dict[str, Any]:
     """Return the note (user metadata) of a ledger's commit; empty if there is none or the entry is torn."""
-    for action in actions(root / entry_path(version)) or ():
-        with suppress(ValueError, TypeError):
-            found = json.loads(action.get("commitInfo", {}).get("userMetadata"))
-            return found if isinstance(found, dict) else {}
-    return {}
+    said = (action["commitInfo"] for action in actions(root / entry_path(version)) or () if "commitInfo" in action)
+    return note_of(next(said, {}))
 
 
 def hinted(root: Path) -> int | None:

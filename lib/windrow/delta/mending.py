@@ -17,7 +17,6 @@ import logging
 import os
 import re
 import time
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -244,22 +243,13 @@ def _torn_hints(log: Path, files: Sequence[str], since: int) -> tuple[str, ...]:
 
     Those before version `since` and before the last checkpoint do not count, so that a long log is not read again.
     """
-    last = next((name for name in reversed(files) if CHECKPOINT.fullmatch(name)), None)
-    oldest = f"{since:020}" if last is None else min(f"{since:020}", last[:20])
-    lately = [*_from(files, f".{oldest}", "/"), *_from(files, oldest, HINT)]  # names are sorted, dots come first
-    known = [name for name in lately if CHECKPOINT.fullmatch(name) or name.endswith(".crc")]
-    torn = [name for name in known if not _is_whole(log / name)]
-    hint = hinted(log.parent)
-    hinted_at = [] if hint is None else _from(files, f"{hint:020}.", f"{hint:020}/")
-    if HINT in files and not any(CHECKPOINT.fullmatch(name) for name in hinted_at if name not in torn):
+    checkpoints = [name for name in files if CHECKPOINT.fullmatch(name)]
+    oldest = min([f"{since:020}", *checkpoints[-1:]])[:20]
+    known = [*checkpoints, *(name for name in files if name.endswith(".crc"))]
+    torn = [name for name in known if name.removeprefix(".") >= oldest and not _is_whole(log / name)]
+    if HINT in files and hinted(log.parent) not in [int(name[:20]) for name in checkpoints if name not in torn]:
         torn.append(HINT)
-    of_hint = checksums(Path(HINT)).name
-    return (*torn, *([of_hint] if of_hint in files and not _has_its_checksums(log / HINT) else []))
-
-
-def _from(files: Sequence[str], first: str, end: str) -> Sequence[str]:
-    """Return the sorted names from `first` on, before `end`."""
-    return files[bisect_left(files, first) : bisect_left(files, end)]
+    return tuple(torn)
 
 
 def _is_whole(file: Path) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import equal, no_rows, text, where
+from windrow.columnar.arrow import equal, in_columns, no_rows, text, where
 from windrow.engine.arrivals import ArrowSlice, version_of
 from windrow.engine.depot_changes import refuse_changes, refuse_set_back
 from windrow.model import tables
@@ -47,10 +47,7 @@ class RowsSlice(ArrowSlice):
 
 def summary_of(counted: pa.Table) -> pa.Table:
     """Return `summary.summarise` of rows without sources, from their versions and how many rows each has."""
-    versions, rows = counted.columns
-    columns = {"version": versions, "messages": rows}
-    filled = [columns.get(field.name, pa.nulls(counted.num_rows, field.type)) for field in SUMMARY]
-    return pa.table(filled, SUMMARY).sort_by("version")
+    return in_columns(counted.rename_columns(["version", "messages"]), SUMMARY).sort_by("version")
 
 
 def is_ledger(columns: pa.Schema) -> bool:

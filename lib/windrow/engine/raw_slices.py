@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.columnar.arrow import in_columns
 from windrow.engine.arrivals import ArrowSlice, require_whole
 from windrow.engine.conversion import ToMessages
 from windrow.formats.format import Format
@@ -57,18 +58,14 @@ class FormattedSlice(ArrowSlice):
 def with_rejected(summary: pa.Table, rejected: Mapping[int, int], versions: Iterable[int]) -> pa.Table:
     """Return a summary of messages in which rejected records count as read and every version appears."""
     read = dict.fromkeys(versions, 0) | dict(rejected)
-    nothing = {name: pa.nulls(len(read), SUMMARY.field(name).type) for name in ("source", "earliest", "stamp")}
-    rest = {"version": list(read), "messages": list(read.values())} | nothing
-    counted = pa.table({name: rest[name] for name in SUMMARY.names}, SUMMARY)
-    return combine(pa.concat_tables([summary, counted]))
+    counted = pa.table({"version": list(read), "messages": list(read.values())})
+    return combine(pa.concat_tables([summary, in_columns(counted, SUMMARY)]))
 
 
 def staged_rows(staged: Staged, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
     """Return rejects and partial rows as rows of the ledger, with `known`."""
-    partial = staged.partial
-    kept: dict[str, object] = {name: partial[name] for name in partial.column_names if name != "known"}
-    rows = tables.rows(schema, kept, partial.num_rows)
-    return [refused_rows(staged.rejects, microbatch, schema), rows.append_column("known", partial["known"])]
+    partial = in_columns(staged.partial, schema).append_column("known", staged.partial["known"])
+    return [refused_rows(staged.rejects, microbatch, schema), partial]
 
 
 def refused_rows(rejects: pa.Table, microbatch: int, schema: pa.Schema) -> pa.Table:

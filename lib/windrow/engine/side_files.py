@@ -13,6 +13,8 @@ from uuid import uuid4
 
 from pyarrow.fs import FileSystem, FileType
 
+from windrow.delta.durable import fsync
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -24,9 +26,9 @@ NOTE = "name STRING, content STRING"
 class LocalSideFiles:
     """Texts in a directory on a local disk."""
 
-    def __init__(self, table: Path) -> None:
-        """Keep them in the directory of a table."""
-        self._directory = table / DIRECTORY
+    def __init__(self, table: Path, durable: bool) -> None:
+        """Keep them in the directory of a table; if `durable`, also through a power cut."""
+        self._directory, self._durable = table / DIRECTORY, durable
 
     def read(self, name: str) -> str | None:
         """Return a text, None if there is none."""
@@ -45,6 +47,8 @@ class LocalSideFiles:
                 os.fsync(opened.fileno())
             with suppress(FileExistsError):
                 (self._directory / name).hardlink_to(new)
+            if self._durable:
+                fsync([self._directory, self._directory.parent])
         finally:
             new.unlink(missing_ok=True)
 

@@ -14,7 +14,8 @@ OF_RULES = ("window", "max_delay", "max_leap")
 LONGEST = 36_500 * UNITS["d"]
 MILLISECOND, SECOND, LONG = UNITS["ms"], UNITS["s"], 2 * UNITS["m"]
 
-_PART = re.compile(r"(\d+)(us|ms|s|m|h|d)")
+_READ = UNITS | {"min": UNITS["m"]}
+_PART = re.compile(r"(\d+)(us|ms|s|min|m|h|d)")
 
 
 def microseconds(duration: str | int | timedelta, name: str = "duration") -> int:
@@ -65,9 +66,9 @@ def enough(microseconds: int) -> str:
 
 
 def _parse(duration: str, name: str) -> int:
-    compact = duration.replace(" ", "").replace("_", "").replace("min", "m")
+    compact = duration.replace(" ", "").replace("_", "")
     if compact == "0":
         return 0
     if not compact or _PART.sub("", compact):
         raise SettingsError(f"{name} = {duration!r} is not a duration", "Write it like 500ms, 10s, 5m or 1h30m.")
-    return sum(int(count) * UNITS[unit] for count, unit in _PART.findall(compact))
+    return sum(int(count) * _READ[unit] for count, unit in _PART.findall(compact))

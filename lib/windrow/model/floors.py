@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import texts, to_numpy, whole
+from windrow.columnar.arrow import texts, to_numpy, where, whole
 from windrow.columnar.order import fits_a_table
 from windrow.errors import require
 from windrow.model import clock
@@ -48,18 +48,14 @@ class Floors:
         return Floors(joined.dictionary, floors)
 
 
-def processing_times(messages: pa.Table, version: Ints, before: Floors) -> tuple[Ints, Floors]:
+def processing_times(messages: pa.Table, before: Floors) -> tuple[Ints, Floors]:
     """Return the processing time of each message and the floors after all of them.
 
     `messages` (valid ones) are in the order of their depot versions. Source of the rule: T = max(floor, received_at).
     """
-    encoded = whole(messages["source"]).dictionary_encode()
-    source = encoded.indices.to_numpy()
-    stamp = microseconds(messages["received_at"])
-    floor = before.of(encoded.dictionary)
-    processing_time = clock.rise(source, version, stamp, floor)
-    np.maximum(processing_time, stamp, out=processing_time)
-    return processing_time, before.raised(encoded.dictionary, floor)
+    stamped = messages.select(["version", "source", "received_at"]).rename_columns(["version", "source", "stamp"])
+    planned = FloorsByVersion.plan(stamped, before)
+    return np.maximum(planned.floor, microseconds(stamped["stamp"])), planned.after
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +70,7 @@ class FloorsByVersion:
     @classmethod
     def plan(cls, summary: pa.Table, before: Floors) -> FloorsByVersion:
         """Compute the floors from a summary of the messages (`summary.summarise`), ordered by version."""
-        moving = summary.filter(pc.is_valid(summary["stamp"]))
+        moving = where(summary, pc.is_valid(summary["stamp"]))
         version = moving["version"].to_numpy()
         sources = whole(moving["source"])
         encoded = sources.dictionary_encode()

@@ -48,11 +48,6 @@ def retention(keep: str) -> dict[str, str]:
     return {"delta.logRetentionDuration": interval, "delta.deletedFileRetentionDuration": interval}
 
 
-def depot_schema(payload: pa.DataType | None = None) -> pa.Schema:
-    """Return the columns of a depot: those of a message."""
-    return message_columns.schema(payload)
-
-
 def message_type(payload: pa.DataType) -> pa.DataType:
     """Return the type of a message inside a batch."""
     inside = ("type", "event_time", "received_at", "sequence", "payload")

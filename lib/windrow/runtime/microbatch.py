@@ -38,7 +38,7 @@ from windrow.model.messages import times
 from windrow.model.results import Committed, Kind
 from windrow.runtime.algorithm import Algorithm, DepotPlan, Plan
 from windrow.runtime.ledger_state import LedgerState, Reached, Sources, control_rows, prime
-from windrow.runtime.phase_timeout import limited
+from windrow.runtime.phase_timeout import HINT, limited
 from windrow.runtime.saved_plan import SavedPlan
 from windrow.version import VERSION
 
@@ -171,9 +171,12 @@ class Microbatch:
         return plan
 
     def _process(self, plan: Plan) -> MicrobatchResult:
+        """Call the algorithm within the limit; what calls none has no limit, so that the option can be raised."""
+        self._require_in_time()
         with limited(self._timeout, self._engine.session_at_work):
             processed = self._algorithm.process(plan)
         self._end_phase("process_ms")
+        self._require_in_time()
         return processed
 
     def _commit(
@@ -277,13 +280,16 @@ class Microbatch:
         return pa.concat_tables(rows)
 
     def _end_phase(self, name: str) -> None:
-        """End a phase, and record how long it took. Raises PhaseTimeout unless the commit was made."""
+        """End a phase, and record how long it took."""
         now = self._clock.elapsed()
-        took = self._phases[name] = round((now - self._phase_began) * 1_000, 3)
+        self._phases[name] = round((now - self._phase_began) * 1_000, 3)
         self._phase_began = now
-        if self._timeout is not None and name != "commit_ms" and took * 1_000 > self._timeout:
-            phase = name.removesuffix("_ms")
-            raise PhaseTimeout(f"{phase} took {took:,.0f} ms", "Raise the option phase_timeout, or lower max_messages.")
+
+    def _require_in_time(self) -> None:
+        """Raise PhaseTimeout if a phase took too long."""
+        for name, took in self._phases.items():
+            if self._timeout is not None and took * 1_000 > self._timeout:
+                raise PhaseTimeout(f"{name.removesuffix('_ms')} took {took:,.0f} ms", HINT)
 
 
 def _commit_note(done: Committed, token: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import in_columns, plain
 from windrow.delta.locations import is_catalog_name, reference
 from windrow.delta.table import history, open_table, reading
 from windrow.engine.protocol import Engine
@@ -59,14 +59,6 @@ def keys_table(state: State, keys: Keys) -> pa.Table:
         hint = f"The keys of the state are {', '.join(state.keys.names) or 'none'}."
         raise state.refused("read", f"has no key {min(unknown)!r}", hint)
     return state.conformed(pa.table(columns), state.keys, "read")
-
-
-def in_columns(found: pa.Table, columns: pa.Schema) -> pa.Table:
-    """Return rows in the given columns; those that they lack are NULL."""
-    for field in columns:
-        if field.name not in found.column_names:
-            found = found.append_column(field, pa.nulls(found.num_rows, field.type))
-    return found.select(columns.names).cast(columns)
 
 
 def version_after(location: str, microbatch: int) -> DeltaTable:

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from windrow.columnar.arrow import plain, text
+from windrow.columnar.arrow import in_columns, plain, text
 from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import DepotUnreadable
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.runtime.ledger_state import POSITION, LedgerState, Reached
 from windrow.runtime.opening import DepotReader
-from windrow.topology.reading import history_rows, in_columns, version_after
+from windrow.topology.reading import history_rows, version_after
 from windrow.topology.state import State
 from windrow.topology.topology import Topology
 

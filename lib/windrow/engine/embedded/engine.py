@@ -37,7 +37,7 @@ from windrow.delta.table import (
 from windrow.engine.arrivals import Arrivals, Arrived, Listed, Slice
 from windrow.engine.conversion import Conversion
 from windrow.engine.depot_rows import StateChanges
-from windrow.engine.embedded.ledger_files import FileCache, LedgerFiles
+from windrow.engine.embedded.ledger_files import LedgerFiles
 from windrow.engine.protocol import CommitCounts, Engine, Input, Live, SideFiles
 from windrow.engine.result import MicrobatchResult, needed, process_on_driver
 from windrow.engine.side_files import LocalSideFiles, StoredSideFiles
@@ -121,7 +121,11 @@ class EmbeddedEngine(Engine):
         """
         super().__init__(settings, rows)
         self._depot, self._ledger = _path(settings.depot), _path(settings.ledger)
-        self._cache = FileCache()
+        self._opened: LedgerFiles | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """Drop the open table, which belongs to this process."""
+        return self.__dict__ | {"_opened": None}
 
     def _log(self, location: str) -> DeltaRsLog:
         return DeltaRsLog(location)
@@ -222,16 +226,14 @@ class EmbeddedEngine(Engine):
     def side_files(self) -> SideFiles:
         """Return the small texts beside the ledger."""
         path = local_path(self._ledger)
-        return StoredSideFiles(files_in(self._ledger)) if path is None else LocalSideFiles(path)
+        return StoredSideFiles(files_in(self._ledger)) if path is None else LocalSideFiles(path, self._settings.durable)
 
     def live(self) -> Live:
         """Read the live rows, file by file."""
-        files, location = self._cache.opened, self._ledger
+        files, location = self._opened, self._ledger
         snapshot = latest_snapshot(location, "ledger", None if files is None else files.snapshot)
         if files is None or files.snapshot is not snapshot:
-            left = None if files is None else files.left_at(snapshot)
-            schema = embedded_schema(location, snapshot.table)
-            files = self._cache.opened = LedgerFiles(snapshot, schema, self._cache, left)
+            files = self._opened = LedgerFiles(snapshot, embedded_schema(location, snapshot.table), files)
         return Live(files.rows, files, snapshot.version)
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:

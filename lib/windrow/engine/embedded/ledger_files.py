@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from windrow.columnar.arrow import counted, no_rows, plain, where
+from windrow.columnar.arrow import counted, in_columns, no_rows, plain, where
 from windrow.delta.statistics import statistics
 from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
 from windrow.engine.embedded.pruning import STATISTICS, Extent, FilePruner
@@ -66,43 +66,18 @@ class File:
     extent: Extent
 
 
-class FileCache:
-    """Caches the rows of live files between microbatches, because a file never changes; `opened` used them last."""
-
-    def __init__(self, most: int = KEPT_BYTES) -> None:
-        """Keep at most `most` bytes of rows."""
-        self._most = most
-        self._rows: dict[str, pa.Table] = {}
-        self.opened: LedgerFiles | None = None
-
-    def __reduce__(self) -> tuple[type[FileCache], tuple[int]]:
-        """Start empty in another process."""
-        return FileCache, (self._most,)
-
-    def __getitem__(self, path: str) -> pa.Table | None:
-        return self._rows.get(path)
-
-    def __setitem__(self, path: str, rows: pa.Table) -> None:
-        self._rows[path] = rows
-
-    def only(self, paths: Iterable[str]) -> None:
-        """Forget all other files, and these too if they are too large together."""
-        kept = {path: self._rows[path] for path in paths if path in self._rows}
-        self._rows = kept if sum(rows.nbytes for rows in kept.values()) <= self._most else {}
-
-
 class LedgerFiles:
     """The live rows of a ledger at one version, by file; those that were read can be replaced."""
 
-    def __init__(
-        self, snapshot: Snapshot, schema: pa.Schema, cache: FileCache, files: Sequence[File] | None = None
-    ) -> None:
-        """Read all live rows but the open batches; `files` are the live files if known. Raises TableUnreadable."""
-        self._location, self.snapshot, self._schema, self._cache = snapshot.location, snapshot, schema, cache
+    def __init__(self, snapshot: Snapshot, schema: pa.Schema, before: LedgerFiles | None = None) -> None:
+        """Read all live rows but the open batches, and not again what `before` has read. Raises TableUnreadable."""
+        self._location, self.snapshot, self._schema = snapshot.location, snapshot, schema
         self._store = table_files(self._location, snapshot.table)
-        self.files = list(live_files(snapshot.table, schema.names) if files is None else files)
+        left = None if before is None else before.left_at(snapshot)
+        self.files = list(live_files(snapshot.table, schema.names) if left is None else left)
         self._open = [file for file in self.files if file.state not in tables.CONTROL]
-        cache.only(file.path for file in self.files)
+        cached = {} if before is None else before.cached
+        self.cached: dict[str, pa.Table] = still_cached(cached, [file.path for file in self.files])
         self._read: dict[str, pa.Table] = {}
         self._left: list[File] | None = None
         self.rows = self._rows(file for file in self.files if file.state in tables.CONTROL)
@@ -122,7 +97,7 @@ class LedgerFiles:
             ordered = sorted(ids.to_pylist())
             files = [file for file in files if file.size < SMALL_BYTES or file.extent.may_hold(ordered)]
         wanted = pa.schema([pa.field("id", pa.string()), *columns])
-        rows = pa.concat_tables([no_rows(wanted), *(_with_columns(self._part(file), wanted) for file in files)])
+        rows = pa.concat_tables([no_rows(wanted), *(in_columns(self._part(file), wanted) for file in files)])
         return rows if ids is None else rows.filter(pc.is_in(rows["id"], ids))
 
     def ended(self, passed: Floors) -> Floors:
@@ -193,12 +168,12 @@ class LedgerFiles:
 
     def _part(self, file: File) -> pa.Table:
         """Return the rows of a file in the ledger's columns; columns that the file leaves out are NULL."""
-        part = self._cache[file.path]
+        part = self.cached.get(file.path)
         if part is None:
             found = self._content(file.path)
             columns: dict[str, object] = {name: found[name] for name in found.column_names} | {BY: file.state}
             part = tables.rows(self._columns_of(file.state, found), columns, found.num_rows)
-            self._cache[file.path] = part
+            self.cached[file.path] = part
         self._read[file.path] = part
         return part
 
@@ -263,9 +238,15 @@ class LedgerFiles:
             size = opened.tell()
         live = None
         if state not in tables.FINAL:
-            self._cache[path] = rows
+            self.cached[path] = rows
             live = File(path, state, size, Extent.held(rows))
         return AddAction(path, size, {BY: state}, _now(), True, statistics(held)), live
+
+
+def still_cached(cache: Mapping[str, pa.Table], paths: Iterable[str], most: int = KEPT_BYTES) -> dict[str, pa.Table]:
+    """Return the cached rows of these files, which never change; none if they have more than `most` bytes together."""
+    kept = {path: cache[path] for path in paths if path in cache}
+    return kept if sum(rows.nbytes for rows in kept.values()) <= most else {}
 
 
 def live_files(table: DeltaTable, columns: Sequence[str]) -> Iterator[File]:
@@ -307,12 +288,6 @@ def _differ(rows: pa.Table) -> bool:
     if pa.types.is_struct(payloads.type):
         return True
     return pc.count_distinct(payloads).as_py() > len(payloads) / 2
-
-
-def _with_columns(rows: pa.Table, wanted: pa.Schema) -> pa.Table:
-    """Return the wanted columns of rows; columns that they lack are NULL."""
-    columns: dict[str, object] = {name: rows[name] for name in wanted.names if name in rows.column_names}
-    return tables.rows(wanted, columns, rows.num_rows)
 
 
 def _cut(rows: pa.Table, byte_count: int) -> Iterator[pa.Table]:

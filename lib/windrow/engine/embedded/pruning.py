@@ -18,14 +18,13 @@ import pyarrow.compute as pc
 from windrow.model import clock, tables
 from windrow.model.open_batches import BatchFilter
 
-STATISTICS = ("num_records", "null_count.source", "min.id", "min.source", "min.window_end", "max.id", "max.source")
+STATISTICS = ("null_count.source", "min.id", "min.source", "min.window_end", "max.id", "max.source")
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Statistics of a file: rows, first and last id, first and last source, first window end; None if unknown."""
+    """Statistics of a file: first and last id, first and last source, first window end; None if unknown."""
 
-    rows: int | None
     ids: tuple[str, str] | None
     sources: tuple[str, str] | None  # None also if a source is NULL
     window_end: int | None  # microseconds
@@ -34,7 +33,6 @@ class Extent:
     def of(cls, stats: Mapping[str, Any]) -> Extent:
         """Return the extent from a flattened add action of delta-rs, with times as numbers."""
         return cls(
-            stats.get("num_records"),
             _bounds(stats, "id"),
             _bounds(stats, "source") if stats.get("null_count.source") == 0 else None,
             stats.get("min.window_end"),
@@ -43,7 +41,7 @@ class Extent:
     @classmethod
     def held(cls, rows: pa.Table) -> Extent:
         """Return the extent of a file with these rows."""
-        stats: dict[str, Any] = {"num_records": rows.num_rows}
+        stats: dict[str, Any] = {}
         for name in ("id", "source", "window_end"):
             if name in rows.column_names:
                 column = rows[name].cast(pa.int64()) if name == "window_end" else rows[name]

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.batching.step import Step, timeouts
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import in_columns, plain
 from windrow.engine.arrivals import Slice, require_text
 from windrow.engine.depot_rows import summary_of
 from windrow.engine.protocol import Live
@@ -200,9 +200,7 @@ def _processing(step: Step, schema: pa.Schema) -> Batches:
 def _batches(both: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the open batches of `_together`, with all columns of the ledger."""
     batch, rows = plain(_unpacked(both, "batch")), plain(both.filter(pc.is_valid(both["batch"])))
-    found = {"messages": rows["messages"]} | {name: batch[name] for name in batch.column_names}
-    columns: dict[str, object] = {name: column.cast(schema.field(name).type) for name, column in found.items()}
-    return tables.rows(schema, columns, batch.num_rows)
+    return in_columns(batch.append_column("messages", rows["messages"]), schema)
 
 
 def _unpacked(table: pa.Table, name: str) -> pa.Table:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import in_columns, plain
 from windrow.delta.table import unreadable
 from windrow.engine.protocol import ended_in
 from windrow.engine.spark.frames import frame_of
@@ -167,11 +167,7 @@ class SparkOpen:
 
     def _here(self, frame: DataFrame) -> pa.Table:
         """Bring rows to the driver, in all columns of the ledger."""
-        found = self._brought(frame)
-        columns: dict[str, object] = {
-            name: found[name].cast(self.schema.field(name).type) for name in found.column_names
-        }
-        return tables.rows(self.schema, columns, found.num_rows).combine_chunks()
+        return in_columns(self._brought(frame), self.schema).combine_chunks()
 
     def _brought(self, frame: DataFrame) -> pa.Table:
         """Bring rows to the driver, and note their files."""

@@ -174,7 +174,7 @@ class SparkTables(Engine):
         """Return the small texts beside the ledger. Raises TableMissing."""
         path = self._path(self._ledger)
         if path is not None:
-            return LocalSideFiles(path)
+            return LocalSideFiles(path, self._settings.durable)
         place = self.path_of("ledger")
         if place is None:
             raise missing(self._ledger, "ledger")

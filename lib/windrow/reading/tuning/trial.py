@@ -116,7 +116,7 @@ class Trial:
         refused = refused_before_rules(given, LATEST if latest is None else latest)
         valid, _ = without(given, refused["row"].to_numpy())
         version = valid["version"].to_numpy()
-        processing_time, floors = processing_times(valid, version, Floors.empty())
+        processing_time, floors = processing_times(valid, Floors.empty())
         asked = {name: value for name, value in (("key", key), ("source", source)) if value is not None}
         rows = np.flatnonzero(_has(valid, asked))
         if not rows.size:
