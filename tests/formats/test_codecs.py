@@ -119,10 +119,13 @@ def test_skippable():
 @CODECS
 def test_bound(codec):
     """
-    The bound is of each frame by itself, and holds to the byte.
+    The bound is of all frames of a chunk together, in a file of each frame by itself, and holds to the byte.
     """
     buffer = COMPRESS[codec](b"x" * 1000) * 3
-    assert len(decode(buffer, codec, 1000)) == 3000
+    assert len(decode(buffer, codec, 3000)) == 3000
+    with pytest.raises(CodecError, match=f"the {codec} frames decode to more than 2999 bytes together"):
+        decode(buffer, codec, 2999)
+    assert sum(map(len, stream([buffer], codec, 1000))) == 3000
     with pytest.raises(CodecError, match=f"{codec} frame 0 decodes to more than 999 bytes"):
         decode(buffer, codec, 999)
 
