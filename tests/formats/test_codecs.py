@@ -147,6 +147,20 @@ def test_bomb(codec):
 
 
 @CODECS
+def test_out_of_memory(codec):
+    """
+    Where there is no memory the content is not called damaged.
+    """
+
+    def pieces():
+        yield COMPRESS[codec](b"content")[:5]
+        raise pa.ArrowMemoryError("malloc of size 262144 failed")
+
+    with pytest.raises(MemoryError, match="malloc"):
+        list(stream(pieces(), codec, PLENTY))
+
+
+@CODECS
 def test_stream_is_lazy(codec):
     """
     A file is read only as far as its content is asked for.

@@ -139,6 +139,8 @@ def _zstd(source: _Source) -> Iterator[bytes]:
         with pa.CompressedInputStream(pa.PythonFile(_Pieces(_blocks(source)), mode="r"), "zstd") as decoded:
             while piece := decoded.read(PIECE_BYTES):
                 yield piece
+    except MemoryError:  # Arrow's is an ArrowException too, and passes
+        raise
     except (OSError, pa.ArrowException) as error:
         raise CodecError(f"the zstd data is damaged: {str(error).partition(chr(10))[0]}") from error
 
