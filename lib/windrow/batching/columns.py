@@ -127,7 +127,7 @@ def by_stream(messages: pa.Table, processing_time: Ints, version: Ints, batches:
         new=new,
         new_begin=new_begin,
         version=_after(open_rows, version),
-        in_order=order.increasing(version),
+        in_order=bool((version[1:] > version[:-1]).all()),
         values=_values(content, _after(open_rows, processing_time)),
     )
 
@@ -207,8 +207,9 @@ def _visit(rows: Rows, first: int, last: int) -> tuple[Numbers, Ints]:
     begin = begin - begin[0]
     if rows.in_order:
         return visit, begin
-    if order.sort_groups(visit, begin, rows.version, rows.values.processing_time):
-        slots = order.tied(visit, begin, rows.version, rows.values.processing_time)
+    order.sort_groups(visit, begin, rows.version, rows.values.processing_time)
+    slots = order.tied(visit, begin, rows.version, rows.values.processing_time)
+    if slots.size:
         stream = np.searchsorted(begin, slots, side="right")
         at = visit[slots]
         run, _ = order.ties(np.arange(slots.size), (stream, rows.version[at], rows.values.processing_time[at]))

@@ -51,15 +51,16 @@ def _ordinals(messages: pa.Table, version: Ints, row: Ints) -> Ints:
     """
     if not row.size:
         return row
-    rows = order.among(version, version[row])
+    rows = np.flatnonzero(np.isin(version, version[row]))
     among = messages.take(pa.array(rows)) if rows.size < version.size else messages
     asked = np.zeros(version.size, np.bool_)
     asked[row] = True
     group, count = _groups(among, version[rows])
     stamp = pc.fill_null(among["received_at"].cast(pa.int64()), clock.UNKNOWN).to_numpy()
     at, begin = order.group(group, count)
-    if order.sort_groups(at, begin, stamp, stamp):
-        slots = order.tied(at, begin, stamp, stamp)
+    order.sort_groups(at, begin, stamp, stamp)
+    slots = order.tied(at, begin, stamp, stamp)
+    if slots.size:
         run, _ = order.ties(at[slots], (group, stamp))
         wanted = np.isin(run, run[asked[rows[at[slots]]]])
         slots, run = slots[wanted], run[wanted]
@@ -84,12 +85,12 @@ def _groups(messages: pa.Table, version: Ints) -> tuple[order.Numbers, int]:
     """Number the (source, key, version) of the messages, and return how many there are; NULL counts as a value."""
     (source, sources), (key, keys) = (_codes(messages[name]) for name in ("source", "key"))
     stream, streams = order.pairs(source, key, sources, keys)
-    number, versions = order.dense(version - version.min(), int(np.ptp(version)) + 1)
-    return order.pairs(stream, number.astype(np.int32), streams, versions)
+    number, versions = _codes(pa.chunked_array([pa.array(version)]))
+    return order.pairs(stream, number, streams, versions)
 
 
-def _codes(texts: pa.ChunkedArray) -> tuple[order.Numbers, int]:
-    """Number texts, and return how many numbers there may be; NULL has a separate number."""
-    coded = whole(texts).dictionary_encode()
+def _codes(values: pa.ChunkedArray) -> tuple[order.Numbers, int]:
+    """Number values, and return how many numbers there may be; NULL has a separate number."""
+    coded = whole(values).dictionary_encode()
     null = len(coded.dictionary)
     return pc.fill_null(coded.indices, null).to_numpy(), null + 1
