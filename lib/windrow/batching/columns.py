@@ -18,13 +18,9 @@ import pyarrow.compute as pc
 from windrow.batching.numbering import Numbered, number
 from windrow.columnar import order
 from windrow.columnar.arrow import byte_count, encoded, read_only, whole
-from windrow.columnar.compiled import compiled_in_place
+from windrow.columnar.compiled import Ints, Numbers, compiled_in_place
 from windrow.model.messages import microseconds, with_dictionaries
 from windrow.model.payload import comparable
-
-Ints = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.int32]  # of rows and what is counted among them: half the memory to go through
-
 
 CONTENT = ["type", "event_time", "received_at", "sequence", "payload"]
 SHARE = 100_000  # rows

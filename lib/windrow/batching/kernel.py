@@ -24,23 +24,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
 from windrow.batching.bitset import contains, insert, levels_of, predecessor, remove, successor
 from windrow.batching.numbering import Numbered
-from windrow.columnar.compiled import compiled_in_place
+from windrow.columnar.compiled import Flags, Ints, Numbers, Words, compiled_in_place
 
 ACCEPTED, TOO_OLD, TOO_FUTURISTIC, DUPLICATE = 0, 1, 2, 3
 BY_MESSAGE, BY_CONFLICT, BY_SIZE = 0, 1, 2
 NEVER = np.iinfo(np.int64).min
 FOREVER = np.iinfo(np.int64).max
 NONE = -1
-
-Ints = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.int32]
-Words = npt.NDArray[np.uint64]
-Bools = npt.NDArray[np.bool_]
 
 
 class Given(NamedTuple):
@@ -75,10 +69,10 @@ class Windows(NamedTuple):
     first: Ints  # the position of its first message
     last: Ints  # the position of its last message
     weight: Ints
-    weighed: Bools
+    weighed: Flags
     opened_by: Ints
     closed_at: Ints
-    changed: Bools
+    changed: Flags
     at: Numbers
 
     @classmethod
@@ -125,7 +119,7 @@ class Emitted(NamedTuple):
     window: Ints
     part: Ints
     byte_count: Ints
-    oversize: Bools
+    oversize: Flags
 
     @classmethod
     def room(cls, slots: int) -> Emitted:

@@ -12,9 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.columnar.compiled import Ints, compiled, compiled_in_place, inlined
-
-Numbers = npt.NDArray[np.int32]
+from windrow.columnar.compiled import Ints, Numbers, compiled, compiled_in_place, inlined
 
 
 def group(ids: npt.NDArray[np.integer], size: int) -> tuple[Numbers, Ints]:
