@@ -136,12 +136,9 @@ def decided(rows: Rows, first: int, columns: Columns, rules: Rules, sweep: Ints,
     windows = kernel.Windows.room(batches.num_rows + positions, positions)
     fate = np.full(slots, kernel.ACCEPTED, np.int8)
     weighed = 0 < rules.max_batch_bytes < columns.byte_count.sum()
-    given = kernel.Given(
-        rows.open_sizes[opened[0] : opened[-1]],
-        microseconds(batches["window_start"]),
-        microseconds(batches["window_end"]),
-        pc.index_in(whole(batches["opened_by"]), OPENED_BY).cast(pa.int64()).to_numpy(),
-    )
+    windows.start[: batches.num_rows] = microseconds(batches["window_start"])
+    windows.end[: batches.num_rows] = microseconds(batches["window_end"])
+    windows.opened_by[: batches.num_rows] = pc.index_in(whole(batches["opened_by"]), OPENED_BY).to_numpy()
     limits = kernel.Limits(
         rules.window,
         rules.max_delay,
@@ -152,7 +149,8 @@ def decided(rows: Rows, first: int, columns: Columns, rules: Rules, sweep: Ints,
         split_at_midpoint=rules.split_at == "midpoint",
     )
     sets = kernel.Sets.empty(columns.numbers, weighed)
-    count = kernel.decide(columns, given, limits, sweep, sets, windows, fate)
+    sizes = rows.open_sizes[opened[0] : opened[-1]]
+    count = kernel.decide(columns, sizes, limits, sweep, sets, windows, fate)
     stream = np.searchsorted(columns.numbers.position_begin, windows.first[:count], side="right") - 1
     flushed = (windows.closed_at[:count] == kernel.NEVER) & flush
     windows.closed_at[:count][flushed] = sweep[stream[flushed]]
