@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.columnar.order import group, pairs, sort_groups, tied, ties
+from windrow.columnar.order import among, group, pairs, sort_groups, tied, ties
 
 FEW = st.lists(st.tuples(st.integers(0, 4), st.integers(-5, 5), st.integers(0, 3)), max_size=120)
 
@@ -113,6 +113,15 @@ def test_pairs_in_little_memory() -> None:
     first, second = np.array([bound - 1] * 3, np.int32), np.array([7, 8, 7], np.int32)
     numbers, count = pairs(first, second, bound, bound)
     assert (numbers.tolist(), count) == ([0, 1, 0], 2)
+
+
+@given(st.lists(st.integers(-9, 9)), st.lists(st.integers(-5, 5) | st.integers(2**62, 2**62 + 9), min_size=1))
+def test_among(values: list[int], some: list[int]) -> None:
+    """
+    The positions of the values that are in a set are found, however far apart its numbers are.
+    """
+    found = among(np.array(values, np.int64), np.array(some, np.int64))
+    assert found.tolist() == [row for row, value in enumerate(values) if value in some]
 
 
 @given(ROWS)

@@ -156,6 +156,24 @@ def ties(rows: Ints, keys: Sequence[npt.NDArray[np.generic]]) -> tuple[Ints, Int
     return run, np.flatnonzero(~(alone[:-1] & alone[1:])[: rows.size])
 
 
+def among(values: Ints, some: Ints) -> Ints:
+    """Return the positions of the values that are in `some`, which is not empty."""
+    least, places = int(some.min()), int(np.ptp(some)) + 1
+    if not fits_a_table(places, values.size):
+        return np.flatnonzero(np.isin(values, some))
+    is_one, found = np.zeros(places, np.bool_), np.empty(values.size, np.bool_)
+    is_one[some - least] = True
+    _among(values, least, is_one, found)
+    return np.flatnonzero(found)
+
+
+@compiled_in_place
+def _among(values, least, is_one, found):  # type: ignore[no-untyped-def]
+    for row in range(values.size):
+        place = values[row] - least
+        found[row] = 0 <= place < is_one.size and is_one[place]
+
+
 def fits_a_table(places: int, rows: int) -> bool:
     """Tell whether a lookup table with this many places costs less than sorting or hashing the rows."""
     return places <= 4 * rows + 1024

@@ -49,7 +49,7 @@ def _ordinals(messages: pa.Table, version: Ints, row: Ints) -> Ints:
     """
     if not row.size:
         return row
-    rows = np.flatnonzero(np.isin(version, version[row]))
+    rows = order.among(version, version[row])
     among = messages.take(pa.array(rows)) if rows.size < version.size else messages
     asked = np.zeros(version.size, np.bool_)
     asked[row] = True
