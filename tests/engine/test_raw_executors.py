@@ -137,3 +137,15 @@ def test_few_chunks(tmp_path: Path, clock: ManualClock, spark_engine: EngineFact
         depot.append(*chunks)
         depot.run(spark_engine, format=CSV | {"executor_chunks": least})
     assert [row["path"] for row in depot.history()] == ["driver"] * 3
+
+
+def test_greatest_number(tmp_path: Path, clock: ManualClock, spark_engine: EngineFactory) -> None:
+    """
+    A number that has no next is rejected among good chunks of its source, as the driver rejects it.
+    """
+    depot = depot_of(tmp_path / "here", clock)
+    depot.append(*cut("order", b"".join(ROWS), random.Random(1), 400), ("order", 2**63 - 1, b"last", False))
+    depot.run(spark_engine, format=CSV | {"executor_chunks": 1})
+    assert [row["path"] for row in depot.history()] == ["executors"]
+    assert [(row["reason"], row["content"]) for row in depot.rows("rejected")] == [("format_invalid", b"last")]
+    depot.assert_balanced()

@@ -141,6 +141,15 @@ def test_objects(values):
     assert [json.loads(data[begin:end]) for begin, end in zip([0, *found], found, strict=False)] == values
 
 
+def test_deepest_objects():
+    """
+    Values may nest as deep as the settings allow.
+    """
+    deepest = 200
+    value = b"[" * deepest + b"]" * deepest
+    assert ends(objects(deepest), value * 2) == [2 * deepest, 4 * deepest]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

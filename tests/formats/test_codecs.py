@@ -119,10 +119,13 @@ def test_skippable():
 @CODECS
 def test_bound(codec):
     """
-    The bound is of each frame by itself, and holds to the byte.
+    The bound is of all frames of a chunk together, in a file of each frame by itself, and holds to the byte.
     """
     buffer = COMPRESS[codec](b"x" * 1000) * 3
-    assert len(decode(buffer, codec, 1000)) == 3000
+    assert len(decode(buffer, codec, 3000)) == 3000
+    with pytest.raises(CodecError, match=f"the {codec} frames decode to more than 2999 bytes together"):
+        decode(buffer, codec, 2999)
+    assert sum(map(len, stream([buffer], codec, 1000))) == 3000
     with pytest.raises(CodecError, match=f"{codec} frame 0 decodes to more than 999 bytes"):
         decode(buffer, codec, 999)
 
@@ -141,6 +144,20 @@ def test_bomb(codec):
     tracemalloc.stop()
     assert most < 4_000_000
     assert pa.default_memory_pool().max_memory() <= max(before, 10_000_000)
+
+
+@CODECS
+def test_out_of_memory(codec):
+    """
+    Where there is no memory the content is not called damaged.
+    """
+
+    def pieces():
+        yield COMPRESS[codec](b"content")[:5]
+        raise pa.ArrowMemoryError("malloc of size 262144 failed")
+
+    with pytest.raises(MemoryError, match="malloc"):
+        list(stream(pieces(), codec, PLENTY))
 
 
 @CODECS

@@ -30,6 +30,7 @@ READ: dict[bytes, Any] = {
     b"no text": {"b": {1, 2}},
     b"list": ["1", "x"],
 }
+SEVERAL_LINES = b'"a\n"\n'
 ERRORS: dict[bytes, Exception] = {
     b"value": ValueError("not good"),
     b"half": ValueError("no pair in \ud800"),
@@ -84,6 +85,12 @@ def bracketed(settings: FormatPart, fields: tuple[Field, ...]) -> Format:
         ),
     )
     return per_record(settings, fields, lambda record: {"b": record[:-1]}, ends=step, resume_at=b"]")
+
+
+def quoted(settings: FormatPart, fields: tuple[Field, ...]) -> Format:
+    """End a record at a newline outside of quotes."""
+    ends = Automaton.of(False, lambda inside, byte: (inside ^ (byte == 34), byte == 10 and not inside), bool)
+    return per_record(settings, fields, read, ends)
 
 
 class Odd:
@@ -238,6 +245,14 @@ def test_too_long(register: Any, name: str, found: list[str]) -> None:
     ledger = ledger_of(register(name) | {"max_record_bytes": 8}, b"\x0exxxxxxxx\n\1y")
     assert [row["b"] for row in ledger.fields()] == found
     assert {row["reason"] for row in ledger.rejects()} == {"format_oversize"}
+
+
+def test_quotes_without_resuming(register: Any) -> None:
+    """
+    A bad record of several lines is rejected as a whole where the format does not say where reading resumes.
+    """
+    ledger = ledger_of(register("quoted"), SEVERAL_LINES)
+    assert [(row["reason"], row["content"]) for row in ledger.rejects()] == [("format_syntax", SEVERAL_LINES)]
 
 
 def test_one_name_twice(register: Any) -> None:

@@ -18,13 +18,9 @@ import pyarrow.compute as pc
 from windrow.batching.numbering import Numbered, number
 from windrow.columnar import order
 from windrow.columnar.arrow import byte_count, encoded, read_only, whole
-from windrow.columnar.compiled import compiled_in_place
+from windrow.columnar.compiled import Ints, Numbers, compiled_in_place
 from windrow.model.messages import microseconds, with_dictionaries
 from windrow.model.payload import comparable
-
-Ints = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.int32]  # of rows and what is counted among them: half the memory to go through
-
 
 CONTENT = ["type", "event_time", "received_at", "sequence", "payload"]
 SHARE = 100_000  # rows
@@ -127,7 +123,7 @@ def by_stream(messages: pa.Table, processing_time: Ints, version: Ints, batches:
         new=new,
         new_begin=new_begin,
         version=_after(open_rows, version),
-        in_order=order.increasing(version),
+        in_order=bool((version[1:] > version[:-1]).all()),
         values=_values(content, _after(open_rows, processing_time)),
     )
 
@@ -207,8 +203,9 @@ def _visit(rows: Rows, first: int, last: int) -> tuple[Numbers, Ints]:
     begin = begin - begin[0]
     if rows.in_order:
         return visit, begin
-    if order.sort_groups(visit, begin, rows.version, rows.values.processing_time):
-        slots = order.tied(visit, begin, rows.version, rows.values.processing_time)
+    order.sort_groups(visit, begin, rows.version, rows.values.processing_time)
+    slots = order.tied(visit, begin, rows.version, rows.values.processing_time)
+    if slots.size:
         stream = np.searchsorted(begin, slots, side="right")
         at = visit[slots]
         run, _ = order.ties(np.arange(slots.size), (stream, rows.version[at], rows.values.processing_time[at]))

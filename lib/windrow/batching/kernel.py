@@ -24,32 +24,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
 from windrow.batching.bitset import contains, insert, levels_of, predecessor, remove, successor
 from windrow.batching.numbering import Numbered
-from windrow.columnar.compiled import compiled_in_place
+from windrow.columnar.compiled import Flags, Ints, Numbers, Words, compiled_in_place
 
 ACCEPTED, TOO_OLD, TOO_FUTURISTIC, DUPLICATE = 0, 1, 2, 3
 BY_MESSAGE, BY_CONFLICT, BY_SIZE = 0, 1, 2
 NEVER = np.iinfo(np.int64).min
 FOREVER = np.iinfo(np.int64).max
 NONE = -1
-
-Ints = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.int32]
-Words = npt.NDArray[np.uint64]
-Bools = npt.NDArray[np.bool_]
-
-
-class Given(NamedTuple):
-    """The open batches: how many messages each has, its window, and why that was opened."""
-
-    sizes: Ints
-    start: Ints
-    end: Ints
-    opened_by: Ints
 
 
 class Limits(NamedTuple):
@@ -75,10 +60,10 @@ class Windows(NamedTuple):
     first: Ints  # the position of its first message
     last: Ints  # the position of its last message
     weight: Ints
-    weighed: Bools
+    weighed: Flags
     opened_by: Ints
     closed_at: Ints
-    changed: Bools
+    changed: Flags
     at: Numbers
 
     @classmethod
@@ -125,7 +110,7 @@ class Emitted(NamedTuple):
     window: Ints
     part: Ints
     byte_count: Ints
-    oversize: Bools
+    oversize: Flags
 
     @classmethod
     def room(cls, slots: int) -> Emitted:
@@ -136,19 +121,20 @@ class Emitted(NamedTuple):
 
 
 @compiled_in_place
-def decide(columns, given, limits, sweep, sets, windows, fate):  # type: ignore[no-untyped-def]
+def decide(columns, sizes, limits, sweep, sets, windows, fate):  # type: ignore[no-untyped-def]
     """Decide every new message, and return how many windows there are.
 
-    `sweep` is the clock of each stream after all messages. `windows` and `fate` (per slot) are filled; before the call
-    `sets` are empty and every fate is ACCEPTED.
+    `sizes` has the number of messages of each open batch, `sweep` the clock of each stream after all messages.
+    `windows` and `fate` (per slot) are filled. Before the call `windows` has start, end and cause of the open batches,
+    `sets` are empty, and every fate is ACCEPTED.
     """
-    numbers, count = columns.numbers, given.start.size
+    numbers, count = columns.numbers, sizes.size
     for stream in range(columns.begin.size - 1):
         low, high = numbers.position_begin[stream], numbers.position_begin[stream + 1]
         weigh = _may_exceed(limits, columns.byte_count, columns.begin[stream], columns.begin[stream + 1])
         slot = columns.begin[stream]
         for w in range(columns.open_begin[stream], columns.open_begin[stream + 1]):
-            slot = _reopen(windows, sets, columns, given, w, slot, weigh)
+            slot = _reopen(windows, sets, columns, sizes, w, slot, weigh)
         head = columns.open_begin[stream] if slot > columns.begin[stream] else NONE  # the next window to close
         due = windows.end[head] + limits.max_delay if head != NONE else FOREVER
 
@@ -213,13 +199,12 @@ def _may_exceed(limits, byte_count, begin, end):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _reopen(windows, sets, columns, given, w, slot, weigh):  # type: ignore[no-untyped-def]
-    """Make a window of open batch `w`. Its messages begin at `slot`; return the slot after its last one."""
+def _reopen(windows, sets, columns, sizes, w, slot, weigh):  # type: ignore[no-untyped-def]
+    """Complete the window of open batch `w`. Its messages begin at `slot`; return the slot after its last one."""
     numbers = columns.numbers
-    windows.start[w], windows.end[w], windows.opened_by[w] = given.start[w], given.end[w], given.opened_by[w]
     windows.weight[w], windows.weighed[w] = 0, True
     first, last = numbers.position[slot], numbers.position[slot]
-    after = slot + given.sizes[w]
+    after = slot + sizes[w]
     for one in range(slot, after):
         p, kind = numbers.position[one], numbers.list_of[one]
         first, last = min(first, p), max(last, p)

@@ -10,12 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from windrow.columnar.compiled import compiled_in_place
-
-Ints = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.int32]
+from windrow.columnar.compiled import Ints, Numbers, compiled_in_place
 
 ONE = np.uint64(1)
 

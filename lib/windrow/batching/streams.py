@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.batching import kernel
-from windrow.batching.columns import SHARE, Columns, Ints, Numbers, Rows, by_stream, columns
+from windrow.batching.columns import SHARE, Columns, Rows, by_stream, columns
 from windrow.batching.rules import Rules
 from windrow.columnar.arrow import at_once, pieces, plain_type, take, texts, whole
+from windrow.columnar.compiled import Flags, Ints, Numbers
 from windrow.model import tables
 from windrow.model.admission import REFUSED
 from windrow.model.floors import Floors
@@ -26,7 +27,6 @@ OPENED_BY = texts(["message", "conflict", "size"])
 STATES = texts(["closed", "open"])
 CLOSED_BY = texts(["timeout", "flush"])
 
-Bools = npt.NDArray[np.bool_]
 Fates = npt.NDArray[np.int8]
 Now = Callable[[pa.Array], Ints]
 Several = TypeVar("Several", bound=NamedTuple)
@@ -43,11 +43,11 @@ class Batches(NamedTuple):
     end: Ints
     opened_by: Ints
     closed_at: Ints
-    changed: Bools
-    flushed: Bools
+    changed: Flags
+    flushed: Flags
     part: Ints
     byte_count: Ints
-    oversize: Bools
+    oversize: Flags
     known_as: Ints  # which of the open batches it was, or NONE
 
 
@@ -136,12 +136,9 @@ def decided(rows: Rows, first: int, columns: Columns, rules: Rules, sweep: Ints,
     windows = kernel.Windows.room(batches.num_rows + positions, positions)
     fate = np.full(slots, kernel.ACCEPTED, np.int8)
     weighed = 0 < rules.max_batch_bytes < columns.byte_count.sum()
-    given = kernel.Given(
-        rows.open_sizes[opened[0] : opened[-1]],
-        microseconds(batches["window_start"]),
-        microseconds(batches["window_end"]),
-        pc.index_in(whole(batches["opened_by"]), OPENED_BY).cast(pa.int64()).to_numpy(),
-    )
+    windows.start[: batches.num_rows] = microseconds(batches["window_start"])
+    windows.end[: batches.num_rows] = microseconds(batches["window_end"])
+    windows.opened_by[: batches.num_rows] = pc.index_in(whole(batches["opened_by"]), OPENED_BY).to_numpy()
     limits = kernel.Limits(
         rules.window,
         rules.max_delay,
@@ -152,7 +149,8 @@ def decided(rows: Rows, first: int, columns: Columns, rules: Rules, sweep: Ints,
         split_at_midpoint=rules.split_at == "midpoint",
     )
     sets = kernel.Sets.empty(columns.numbers, weighed)
-    count = kernel.decide(columns, given, limits, sweep, sets, windows, fate)
+    sizes = rows.open_sizes[opened[0] : opened[-1]]
+    count = kernel.decide(columns, sizes, limits, sweep, sets, windows, fate)
     stream = np.searchsorted(columns.numbers.position_begin, windows.first[:count], side="right") - 1
     flushed = (windows.closed_at[:count] == kernel.NEVER) & flush
     windows.closed_at[:count][flushed] = sweep[stream[flushed]]
@@ -205,7 +203,7 @@ def _cut(batches: Batches, source_of_stream: pa.Array, rules: Rules, last: Floor
     return Floors(sources.take(pa.array(had_open)), cut[had_open] + rules.max_delay)
 
 
-def listed(decision: Decision, microbatch: int | None = None) -> tuple[pa.Table, Bools, Bools]:
+def listed(decision: Decision, microbatch: int | None = None) -> tuple[pa.Table, Flags, Flags]:
     """List all batches, also unchanged ones; `microbatch` is the number for newly opened and closed batches.
 
     Returns them with the ledger's columns, and for each whether it changed and whether it existed before.
@@ -270,6 +268,6 @@ def _batches(decision: Decision, messages: pa.ChunkedArray, microbatch: int | No
     return tables.rows(schema, values, still_open.size)
 
 
-def _named(names: pa.Array, which: npt.NDArray[np.generic], valid: Bools | None = None) -> pa.Array:
+def _named(names: pa.Array, which: npt.NDArray[np.generic], valid: Flags | None = None) -> pa.Array:
     """Return for each number its name; NULL where not `valid`."""
     return names.take(pa.array(which.astype(np.int8), mask=None if valid is None else ~valid))

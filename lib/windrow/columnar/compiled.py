@@ -15,6 +15,8 @@ import numpy.typing as npt
 ByteArray = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int32]  # of rows and what is counted among them: half the memory to go through
+Words = npt.NDArray[np.uint64]
 
 # The only option of numba here that its manual does not describe; a test fails when a version of numba ignores it.
 UNCOUNTED: dict[str, Any] = {"_nrt": False}

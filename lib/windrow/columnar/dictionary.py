@@ -10,14 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from windrow.columnar.blocks import eight
-from windrow.columnar.compiled import Ints, always_inlined, compiled_in_place
-
-Numbers = npt.NDArray[np.int32]
-Words = npt.NDArray[np.uint64]
+from windrow.columnar.compiled import Ints, Numbers, Words, always_inlined, compiled_in_place
 
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 by the golden ratio
 HALF, ONE, ZERO = np.uint64(32), np.uint64(1), np.uint64(0)

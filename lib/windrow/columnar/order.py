@@ -12,9 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.columnar.compiled import Ints, compiled, compiled_in_place, inlined
-
-Numbers = npt.NDArray[np.int32]
+from windrow.columnar.compiled import Ints, Numbers, compiled, compiled_in_place, inlined
 
 
 def group(ids: npt.NDArray[np.integer], size: int) -> tuple[Numbers, Ints]:
@@ -37,21 +35,17 @@ def _group(ids, size, rows, begin, slots):  # type: ignore[no-untyped-def]
         slots[ids[row]] += 1
 
 
-def sort_groups(rows: Numbers, begin: Ints, major: Ints, minor: Ints | Numbers) -> bool:
-    """Sort the rows of each group in place by (major, minor), and tell whether any two of a group are equal in both.
+def sort_groups(rows: Numbers, begin: Ints, major: Ints, minor: Ints | Numbers) -> None:
+    """Sort the rows of each group in place by (major, minor).
 
     The sort is stable. Nearly sorted data, such as events, cost one comparison per row.
     """
-    return bool(_sort_groups(rows, begin, major, minor, np.empty_like(rows)))
+    _sort_groups(rows, begin, major, minor, np.empty_like(rows))
 
 
 @compiled_in_place
 def _sort_groups(rows, begin, major, minor, late):  # type: ignore[no-untyped-def]
-    """Take the rows that are less than an earlier row out of each group, sort them, and merge them with the rest.
-
-    Rows that end up side by side have been compared with each other, so no equal pair is missed.
-    """
-    equal = False
+    """Take the rows that are less than an earlier row out of each group, sort them, and merge them with the rest."""
     for group in range(begin.size - 1):
         low, high = begin[group], begin[group + 1]
         kept = low
@@ -60,13 +54,11 @@ def _sort_groups(rows, begin, major, minor, late):  # type: ignore[no-untyped-de
             if kept > low and _before(major, minor, row, rows[kept - 1]):
                 late[at - kept] = row
                 continue
-            equal |= kept > low and major[row] == major[rows[kept - 1]] and minor[row] == minor[rows[kept - 1]]
             rows[kept] = row
             kept += 1
         if kept < high:
-            equal |= _sort(late, high - kept, major, minor, rows, kept)
-            equal |= _merge_back(rows, low, kept, high, late, major, minor)
-    return equal
+            _sort(late, high - kept, major, minor, rows, kept)
+            _merge_back(rows, low, kept, high, late, major, minor)
 
 
 @inlined
@@ -77,8 +69,7 @@ def _before(major, minor, one, other):  # type: ignore[no-untyped-def]
 
 @inlined
 def _merge_back(rows, low, kept, high, late, major, minor):  # type: ignore[no-untyped-def]
-    """Merge the sorted late rows with the rest, last row first, and tell whether any two are equal."""
-    equal = False
+    """Merge the sorted late rows with the rest, last row first."""
     stayed, to = kept - 1, high - 1
     for at in range(high - kept - 1, -1, -1):
         row = late[at]
@@ -86,34 +77,26 @@ def _merge_back(rows, low, kept, high, late, major, minor):  # type: ignore[no-u
             rows[to] = rows[stayed]
             stayed -= 1
             to -= 1
-        equal |= stayed >= low and major[row] == major[rows[stayed]] and minor[row] == minor[rows[stayed]]
         rows[to] = row
         to -= 1
-    return equal
 
 
 @inlined
 def _sort(rows, count, major, minor, scratch, free):  # type: ignore[no-untyped-def]
-    """Sort the first rows: insertion in blocks, then merges where blocks overlap; `scratch` is free from `free` on.
-
-    Tells whether any two are equal.
-    """
+    """Sort the first rows: insertion in blocks, then merges where blocks overlap; `scratch` is free from `free` on."""
     block = 24
-    equal = False
     for left in range(0, count, block):
-        equal |= _insert(rows, left, min(left + block, count), major, minor)
+        _insert(rows, left, min(left + block, count), major, minor)
     width = block
     while width < count:
         for left in range(0, count - width, 2 * width):
-            equal |= _merge(rows, left, left + width, min(left + 2 * width, count), major, minor, scratch, free)
+            _merge(rows, left, left + width, min(left + 2 * width, count), major, minor, scratch, free)
         width *= 2
-    return equal
 
 
 @inlined
 def _insert(rows, left, right, major, minor):  # type: ignore[no-untyped-def]
-    """Sort rows by insertion, and tell whether any two are equal."""
-    equal = False
+    """Sort rows by insertion."""
     for at in range(left + 1, right):
         row = rows[at]
         to = at
@@ -121,17 +104,13 @@ def _insert(rows, left, right, major, minor):  # type: ignore[no-untyped-def]
             rows[to] = rows[to - 1]
             to -= 1
         rows[to] = row
-        equal |= to > left and major[row] == major[rows[to - 1]] and minor[row] == minor[rows[to - 1]]
-    return equal
 
 
 @inlined
 def _merge(rows, left, middle, right, major, minor, scratch, free):  # type: ignore[no-untyped-def]
-    """Merge two sorted runs of rows, and tell whether a row of one equals a row of the other."""
-    one, two = rows[middle - 1], rows[middle]
-    if not _before(major, minor, two, one):
-        return major[one] == major[two] and minor[one] == minor[two]
-    equal = False
+    """Merge two sorted runs of rows."""
+    if not _before(major, minor, rows[middle], rows[middle - 1]):
+        return
     for at in range(left, middle):
         scratch[free + at - left] = rows[at]
     first, end, second, to = free, free + middle - left, middle, left
@@ -141,13 +120,11 @@ def _merge(rows, left, middle, right, major, minor, scratch, free):  # type: ign
             rows[to] = two
             second += 1
         else:
-            equal |= major[one] == major[two] and minor[one] == minor[two]
             rows[to] = one
             first += 1
         to += 1
     for at in range(first, end):
         rows[to + at - first] = scratch[at]
-    return equal
 
 
 @compiled
@@ -179,20 +156,6 @@ def ties(rows: Ints, keys: Sequence[npt.NDArray[np.generic]]) -> tuple[Ints, Int
     return run, np.flatnonzero(~(alone[:-1] & alone[1:])[: rows.size])
 
 
-def increasing(values: Ints) -> bool:
-    """Tell whether each value is greater than the one before."""
-    return bool(_rising(values) >= values.size)
-
-
-@compiled_in_place
-def _rising(values):  # type: ignore[no-untyped-def]
-    """Return the length of the longest increasing beginning."""
-    row = 1
-    while row < values.size and values[row] > values[row - 1]:
-        row += 1
-    return row
-
-
 def among(values: Ints, some: Ints) -> Ints:
     """Return the positions of the values that are in `some`, which is not empty."""
     least, places = int(some.min()), int(np.ptp(some)) + 1
@@ -214,16 +177,6 @@ def _among(values, least, is_one, found):  # type: ignore[no-untyped-def]
 def fits_a_table(places: int, rows: int) -> bool:
     """Tell whether a lookup table with this many places costs less than sorting or hashing the rows."""
     return places <= 4 * rows + 1024
-
-
-def dense(ids: npt.NDArray[np.integer], bound: int) -> tuple[Ints, int]:
-    """Renumber ids below `bound` to 0..n-1 in their own order, and return how many there are."""
-    if fits_a_table(bound, ids.size):
-        used = np.zeros(bound, np.bool_)
-        used[ids] = True
-        return (np.cumsum(used) - 1)[ids], int(used.sum())
-    values, inverse = np.unique(ids, return_inverse=True)
-    return inverse.astype(np.int64), values.size
 
 
 def pairs(first: Numbers, second: Numbers, firsts: int, seconds: int) -> tuple[Numbers, int]:

@@ -25,7 +25,7 @@ from windrow.errors import SettingsError
 
 Step = Callable[[Any, int], tuple[Hashable, bool]]
 Open = Callable[[Any], bool]
-MOST_STATES = 255
+MOST_STATES = 1_000  # 4 KiB each; the deepest JSON needs 601
 BLOCK = 64  # bytes, one for each bit of a word
 ROW = np.uint32(10)  # bits of an index into the steps of one state
 MOST_MARKS = 8

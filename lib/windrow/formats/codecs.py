@@ -1,7 +1,7 @@
 """Decompress gzip and zstd in pieces, frame after frame, never producing more than allowed.
 
-A few compressed bytes can decode to terabytes, so the output of a frame is bounded and made in pieces. zlib says where
-a gzip frame ends. Arrow does not say so for zstd, so the blocks of a zstd frame are followed here.
+A few compressed bytes can decode to terabytes, so the output is bounded and made in pieces. zlib says where a gzip
+frame ends. Arrow does not say so for zstd, so the blocks of a zstd frame are followed here.
 """
 
 from __future__ import annotations
@@ -27,15 +27,23 @@ class CodecError(Exception):
 
 
 def decode(buffer: bytes, codec: Codec, most_bytes: int) -> bytes:
-    """Return the content of one or more whole frames. Raises CodecError, also for a frame above `most_bytes`."""
-    return b"".join(stream([buffer], codec, most_bytes))
+    """Return the content of one or more whole frames, together at most `most_bytes`. Raises CodecError."""
+    found: list[bytes] = []
+    size = 0
+    for piece in stream([buffer], codec, most_bytes):
+        size += len(piece)
+        if size > most_bytes:
+            raise CodecError(f"the {codec} frames decode to more than {most_bytes} bytes together")
+        found.append(piece)
+    return b"".join(found)
 
 
 def stream(pieces: Iterable[bytes], codec: Codec, most_bytes: int) -> Iterator[bytes]:
-    """Yield the content of a file's frames, piece by piece. Raises CodecError for anything that is not a frame.
+    """Yield the content of a file's frames, piece by piece.
 
-    The file is given in pieces of any size; without a codec they are the content. Pieces of the content may belong to a
-    frame that turns out to be bad: the content is good only once the stream has ended.
+    Raises CodecError for anything that is not a frame, and for a frame above `most_bytes`. The file is given in pieces
+    of any size; without a codec they are the content. Pieces of the content may belong to a frame that turns out to be
+    bad: the content is good only once the stream has ended.
     """
     if codec == "none":
         yield from pieces
@@ -131,6 +139,8 @@ def _zstd(source: _Source) -> Iterator[bytes]:
         with pa.CompressedInputStream(pa.PythonFile(_Pieces(_blocks(source)), mode="r"), "zstd") as decoded:
             while piece := decoded.read(PIECE_BYTES):
                 yield piece
+    except MemoryError:  # Arrow's is an ArrowException too, and passes
+        raise
     except (OSError, pa.ArrowException) as error:
         raise CodecError(f"the zstd data is damaged: {str(error).partition(chr(10))[0]}") from error
 

@@ -16,7 +16,6 @@ from windrow.columnar.arrow import read_only
 from windrow.columnar.compiled import Ints
 from windrow.errors import SettingsError
 from windrow.formats import grammar
-from windrow.formats.automaton import Automaton
 from windrow.formats.conversion import ENCODING, convert, quoted
 from windrow.formats.csv_cells import EMPTY, OPEN, Cells, Marks
 from windrow.formats.fields import Field, require_unsized
@@ -32,15 +31,11 @@ IGNORED = -1
 
 def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
     """Return the format `csv`."""
-    parser = Csv(
-        fields,
-        delimiter=section.delimiter.encode(),
-        quote=section.quote.encode(),
-        escape=section.escape.encode(),
-        record=section.record_delimiter.encode(),
-        nulls=tuple(text.encode() for text in section.nulls),
-    )
-    framing = DelimitedFraming(parser.automaton, parser.record, section.max_record_bytes)
+    columns, quote, escape = section.delimiter.encode(), section.quote.encode(), section.escape.encode()
+    parser = Csv(fields, columns, quote, escape, tuple(text.encode() for text in section.nulls))
+    record = section.record_delimiter.encode()
+    automaton = grammar.delimited(record, columns, quote, escape)
+    framing = DelimitedFraming(automaton, record, section.max_record_bytes)
     return Format(framing, parser, header=parser.header if section.header else None)
 
 
@@ -50,28 +45,21 @@ class Csv(OfFields):
 
     Texts in `nulls` are NULL unless they are quoted. `order` names the columns if they are not the fields in order. An
     empty record is skipped, unless records have one column: then it is the value of that column. Raises SettingsError
-    for fields or delimiters that do not work.
+    for fields that do not work, and without a delimiter.
     """
 
     fields: tuple[Field, ...]
     delimiter: bytes = b","
     quote: bytes = b'"'
     escape: bytes = b""
-    record: bytes = b"\n"
     nulls: tuple[bytes, ...] = (b"",)
     order: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse fields and delimiters that do not work."""
+        """Refuse fields that do not work, and no delimiter."""
         if not self.delimiter:
             raise SettingsError("the delimiter is empty", "Set it, for example to a comma.")
-        grammar.require_apart(self.record, self.delimiter, self.quote, self.escape)
         require_unsized(self.fields, "csv")
-
-    @property
-    def automaton(self) -> Automaton:
-        """Return the automaton that cuts bytes into records."""
-        return grammar.delimited(self.record, self.delimiter, self.quote, self.escape)
 
     def header(self, record: bytes) -> Csv:
         """Return the parser for the records after this header; columns that are not fields are ignored.

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from windrow.columnar.arrow import read_only
 from windrow.columnar.blocks import EIGHT, before, eight, equal
@@ -18,7 +17,6 @@ from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled, inlined
 from windrow.formats.records import Records
 from windrow.formats.texts import Texts
 
-Kinds = npt.NDArray[np.uint8]
 PLAIN, QUOTED, MIXED = 0, 1, 2
 OPEN, EMPTY = -1, 0
 
@@ -44,7 +42,7 @@ class Cells:
     count: Ints
     begin: Ints
     end: Ints
-    kind: Kinds
+    kind: ByteArray
 
     @classmethod
     def of(cls, records: Records, marks: Marks, chosen: Ints) -> Cells:
@@ -81,7 +79,7 @@ def _cut(
     count: Ints,
     begin: Ints,
     end: Ints,
-    kind: Kinds,
+    kind: ByteArray,
 ) -> int:
     # Positions are unsigned because numba checks the sign of every signed index, which takes as long as all of this.
     one, two, width = np.uint64(1), np.uint64(2), np.uint64(len(field))
@@ -153,7 +151,7 @@ def _next(buffer: ByteArray, at: np.uint64, stop: np.uint64, one: np.uint8, othe
 
 
 @compiled
-def _mark_nulls(buffer: ByteArray, begin: Ints, end: Ints, kind: Kinds, word: ByteArray, valid: Flags) -> None:
+def _mark_nulls(buffer: ByteArray, begin: Ints, end: Ints, kind: ByteArray, word: ByteArray, valid: Flags) -> None:
     """Mark unquoted cells that are this word as NULL."""
     for number in range(len(begin)):
         same = kind[number] == PLAIN and end[number] - begin[number] == len(word)
@@ -164,7 +162,9 @@ def _mark_nulls(buffer: ByteArray, begin: Ints, end: Ints, kind: Kinds, word: By
 
 
 @compiled
-def _unquote(buffer: ByteArray, begin: Ints, end: Ints, kind: Kinds, quote: int, escape: int, plain: ByteArray) -> Ints:
+def _unquote(
+    buffer: ByteArray, begin: Ints, end: Ints, kind: ByteArray, quote: int, escape: int, plain: ByteArray
+) -> Ints:
     """Copy cells, MIXED ones without quotes and escapes. Return where each begins, and finally where the last ends."""
     bounds = np.empty(len(begin) + 1, np.int64)
     to = 0

@@ -47,9 +47,11 @@ class Format:
 
     @property
     def delimited(self) -> DelimitedFraming | None:
-        """Return the framing if delimiters may be quoted, so that a bad record may contain good ones; else None."""
+        """Return the framing if its delimiter may be quoted, so that a bad record may contain good ones; else None."""
         framing = self.framing
-        return framing if isinstance(framing, DelimitedFraming) and bool(framing.automaton.open.any()) else None
+        if not isinstance(framing, DelimitedFraming) or not framing.delimiter:
+            return None
+        return framing if framing.automaton.open.any() else None
 
 
 # What a package registers in the entry point group `windrow.formats`: the settings and the fields make a format.

@@ -39,7 +39,7 @@ def delimited(record: bytes, field: bytes = b"", quote: bytes = b"", escape: byt
 
     With the first argument alone, nothing but the delimiter ends a record.
     """
-    require_apart(record, field, quote, escape)
+    _require_apart(record, field, quote, escape)
     escape = escape if escape != quote else b""  # to escape a quote with a quote is to double it
     marks = [mark for mark in (record, field) if mark]
 
@@ -83,7 +83,7 @@ def objects(deepest: int) -> Automaton:
     return Automaton.of(Depth(0), step, lambda place: place.depth > 0)
 
 
-def require_apart(record: bytes, field: bytes, quote: bytes, escape: bytes) -> None:
+def _require_apart(record: bytes, field: bytes, quote: bytes, escape: bytes) -> None:
     """Raise SettingsError for a missing record delimiter, and for delimiters that cannot be told apart."""
     if not record:
         raise SettingsError("record_delimiter is empty", "Set it, for example to \\n.")

@@ -14,7 +14,6 @@ from windrow.columnar.arrow import texts as array_of
 from windrow.columnar.compiled import Flags
 from windrow.errors import SettingsError, first_line
 from windrow.formats import grammar
-from windrow.formats.automaton import Automaton
 from windrow.formats.conversion import convert, details
 from windrow.formats.fields import Field, require_unsized
 from windrow.formats.format import Format
@@ -26,8 +25,8 @@ from windrow.formats.texts import Texts
 
 def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
     """Return the format `lines`."""
-    parser = Lines(fields, section.pattern, record=section.record_delimiter.encode(), nulls=section.nulls)
-    return Format(DelimitedFraming(parser.automaton, parser.record, section.max_record_bytes), parser)
+    parser, record = Lines(fields, section.pattern, section.nulls), section.record_delimiter.encode()
+    return Format(DelimitedFraming(grammar.delimited(record), record, section.max_record_bytes), parser)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,6 @@ class Lines(OfFields):
 
     fields: tuple[Field, ...]
     regex: str
-    record: bytes = b"\n"
     nulls: tuple[str, ...] = ("",)
 
     def __post_init__(self) -> None:
@@ -49,11 +47,6 @@ class Lines(OfFields):
         require_unsized(self.fields, "lines")
         _require_same(_groups(self.regex), [field.name for field in self.fields])
         _groups(self._whole)
-
-    @property
-    def automaton(self) -> Automaton:
-        """Return the automaton that cuts bytes into records."""
-        return grammar.delimited(self.record)
 
     def parse(self, records: Records) -> Parsed:
         """Return the values of the good records, and the reasons of the bad ones."""

@@ -10,11 +10,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled, inlined
+from windrow.columnar.compiled import ByteArray, Flags, Ints, Words, compiled, inlined
 
-Naturals = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]
-Codes = npt.NDArray[np.uint8]
 BAD, READ, FINE = 0, 1, 2
 LARGEST_POWER = 22
 SURE = 18  # digits that always fit into 64 bits
@@ -29,7 +27,7 @@ NAMED = np.array([np.nan, np.inf, np.inf])
 
 @compiled
 def integers(
-    buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, least: np.uint64, most: np.uint64, values: Naturals
+    buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, least: np.uint64, most: np.uint64, values: Words
 ) -> Flags:
     """Read integers from -`least` to `most`; negative ones are stored as two's complement."""
     good = np.zeros(len(begin), np.bool_)
@@ -92,7 +90,7 @@ def truths(buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, values: Flag
 @compiled
 def fractions(
     buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, largest: int, power: int, values: Floats
-) -> Codes:
+) -> ByteArray:
     """Read fractions, `nan`, `inf` and `infinity` (letters of any case) if one rounding is enough.
 
     It is enough if the digits without the point are at most `largest`, and the power of ten at most `power` (Clinger
@@ -164,7 +162,7 @@ def _exponent(buffer: ByteArray, at: np.uint64, stop: np.uint64) -> tuple[np.uin
 
 @compiled
 def decimals(
-    buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, precision: int, scale: int, values: Naturals
+    buffer: ByteArray, begin: Ints, end: Ints, valid: Flags, precision: int, scale: int, values: Words
 ) -> Flags:
     """Read fractions that the decimal type holds exactly; each value is two words, the lower one first."""
     good = np.zeros(len(begin), np.bool_)

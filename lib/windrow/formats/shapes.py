@@ -51,10 +51,9 @@ def checked(kind: Any, value: Any) -> Any:
 def structure(fields: Sequence[Field]) -> type[msgspec.Struct]:
     """Return the class of a record: attributes `_0`, `_1`... for the fields in order, None if a member is missing.
 
-    Raises SettingsError for fields with the same name, or with an unsupported type.
+    Raises SettingsError for a field name with quotes or backslashes.
     """
     names = {f"_{number}": field.name for number, field in enumerate(fields)}
-    _require_distinct(list(names.values()))
     members = [(member, _annotation(field), None) for member, field in zip(names, fields, strict=True)]
     try:
         return msgspec.defstruct("Record", members, rename=names, gc=False)
@@ -154,18 +153,14 @@ def _signed(value: Any, written: Any, type_: pa.DataType) -> Any:
 
 
 def _annotation(field: Field) -> Any:
-    if is_raw(field):
-        if not pa.types.is_string(field.type):
-            raise SettingsError(f"field {field.name!r} is json, which is a string", "Give it the type string.")
-        return msgspec.Raw
-    return _optional(field.type, field.name)
+    return msgspec.Raw if is_raw(field) else _optional(field.type)
 
 
-def _optional(type_: pa.DataType, name: str) -> Any:
-    return Optional[_plain(type_, name)]  # noqa: UP045 classes that are made at run time do not support |
+def _optional(type_: pa.DataType) -> Any:
+    return Optional[_plain(type_)]  # noqa: UP045 classes that are made at run time do not support |
 
 
-def _plain(type_: pa.DataType, name: str) -> Any:  # noqa: PLR0911 one line for each type
+def _plain(type_: pa.DataType) -> Any:  # noqa: PLR0911 one line for each type
     is_ = pa.types
     if is_.is_integer(type_):
         return _whole(type_)
@@ -179,29 +174,20 @@ def _plain(type_: pa.DataType, name: str) -> Any:  # noqa: PLR0911 one line for 
         return str
     if is_.is_binary(type_):
         return bytes
-    if is_.is_nested(type_):
-        return _container(type_, name)
-    raise _unsupported(type_, name)
+    return _container(type_)
 
 
-def _container(type_: pa.DataType, name: str) -> Any:
+def _container(type_: pa.DataType) -> Any:
     is_ = pa.types
     if is_.is_list(type_):
-        return list[_optional(type_.value_type, name)]  # type: ignore[misc]
+        return list[_optional(type_.value_type)]  # type: ignore[misc]
     if is_.is_fixed_size_list(type_):
         size = type_.list_size
-        return Annotated[list[_optional(type_.value_type, name)], msgspec.Meta(min_length=size, max_length=size)]  # type: ignore[misc]
+        return Annotated[list[_optional(type_.value_type)], msgspec.Meta(min_length=size, max_length=size)]  # type: ignore[misc]
     if is_.is_map(type_):
-        return dict[str, _optional(type_.item_type, name)]  # type: ignore[misc]
-    if is_.is_struct(type_):
-        _require_distinct([field.name for field in type_])
-        members = {field.name: _optional(field.type, name) for field in type_}
-        return TypedDict("Members", members, total=False)  # type: ignore[operator]
-    raise _unsupported(type_, name)
-
-
-def _unsupported(type_: pa.DataType, name: str) -> SettingsError:
-    return SettingsError(f"field {name!r} cannot have the type {type_} in this format", "Use another type.")
+        return dict[str, _optional(type_.item_type)]  # type: ignore[misc]
+    members = {field.name: _optional(field.type) for field in type_}
+    return TypedDict("Members", members, total=False)  # type: ignore[operator]
 
 
 class Single(str):
@@ -233,11 +219,6 @@ class Exact(str):
 def _text(value: Any) -> str:
     """Return a number as a text with all its digits; a text as it is."""
     return value if isinstance(value, str) else str(Decimal(value))
-
-
-def _require_distinct(names: list[str]) -> None:
-    if len(set(names)) < len(names):
-        raise SettingsError("two fields have the same name", "Rename one.")
 
 
 def _whole(type_: pa.DataType) -> Any:

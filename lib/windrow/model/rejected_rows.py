@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar import order
 from windrow.columnar.arrow import taken, to_numpy, whole
+from windrow.columnar.compiled import Ints, Numbers
 from windrow.model import clock, tables
 from windrow.model.messages import COLUMNS
 from windrow.model.payload import comparable
-
-Ints = npt.NDArray[np.int64]
 
 
 def rejected(messages: pa.Table, version: Ints, refused: list[pa.Table], microbatch: int | None) -> pa.Table:
@@ -58,8 +56,9 @@ def _ordinals(messages: pa.Table, version: Ints, row: Ints) -> Ints:
     group, count = _groups(among, version[rows])
     stamp = pc.fill_null(among["received_at"].cast(pa.int64()), clock.UNKNOWN).to_numpy()
     at, begin = order.group(group, count)
-    if order.sort_groups(at, begin, stamp, stamp):
-        slots = order.tied(at, begin, stamp, stamp)
+    order.sort_groups(at, begin, stamp, stamp)
+    slots = order.tied(at, begin, stamp, stamp)
+    if slots.size:
         run, _ = order.ties(at[slots], (group, stamp))
         wanted = np.isin(run, run[asked[rows[at[slots]]]])
         slots, run = slots[wanted], run[wanted]
@@ -80,16 +79,16 @@ def _in_full(messages: pa.Table, run: Ints) -> Ints:
     return pc.sort_indices(ordered, sort_keys=[(name, "ascending") for name in by]).to_numpy()
 
 
-def _groups(messages: pa.Table, version: Ints) -> tuple[order.Numbers, int]:
+def _groups(messages: pa.Table, version: Ints) -> tuple[Numbers, int]:
     """Number the (source, key, version) of the messages, and return how many there are; NULL counts as a value."""
     (source, sources), (key, keys) = (_codes(messages[name]) for name in ("source", "key"))
     stream, streams = order.pairs(source, key, sources, keys)
-    number, versions = order.dense(version - version.min(), int(np.ptp(version)) + 1)
-    return order.pairs(stream, number.astype(np.int32), streams, versions)
+    number, versions = _codes(pa.chunked_array([pa.array(version)]))
+    return order.pairs(stream, number, streams, versions)
 
 
-def _codes(texts: pa.ChunkedArray) -> tuple[order.Numbers, int]:
-    """Number texts, and return how many numbers there may be; NULL has a separate number."""
-    coded = whole(texts).dictionary_encode()
+def _codes(values: pa.ChunkedArray) -> tuple[Numbers, int]:
+    """Number values, and return how many numbers there may be; NULL has a separate number."""
+    coded = whole(values).dictionary_encode()
     null = len(coded.dictionary)
     return pc.fill_null(coded.indices, null).to_numpy(), null + 1

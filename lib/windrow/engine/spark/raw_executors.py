@@ -25,7 +25,7 @@ from windrow.engine.spark.frames import PersistedFrame, frame_of
 from windrow.engine.spark.session_settings import configured, knows
 from windrow.formats.format import Format, format_of
 from windrow.formats.part import FormatPart
-from windrow.formats.raw.arrived import REQUIRED
+from windrow.formats.raw.arrived import GREATEST, REQUIRED
 from windrow.formats.raw.byte_counts import Volume
 from windrow.formats.raw.stage import REJECTS, Staged, stage
 from windrow.formats.raw.two_passes import (
@@ -158,7 +158,7 @@ def _chunks(rows: pa.Table) -> pa.Table:
 
 def _for_driver(plan: Plan) -> Column:
     """Return a condition for rows that come to the driver: of sources that are not plain, or invalid chunks."""
-    chosen = F.col("raw_source").isin(list(plan.others)) | (F.col("sequence") < FIRST)
+    chosen = F.col("raw_source").isin(list(plan.others)) | ~F.col("sequence").between(FIRST, GREATEST)
     for name in REQUIRED:
         chosen = chosen | F.col(name).isNull()
     return chosen

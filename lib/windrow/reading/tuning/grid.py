@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from windrow.batching.columns import Ints
 from windrow.batching.rules import Rules
+from windrow.columnar.compiled import Ints
 from windrow.model.durations import UNITS, enough, microseconds
 from windrow.reading.tuning.trial import Trial
 

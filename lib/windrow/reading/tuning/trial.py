@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 
 from windrow.batching import kernel
 from windrow.batching.batched import by_version
-from windrow.batching.columns import Columns, Ints, Numbers, Rows, by_stream, columns
+from windrow.batching.columns import Columns, Rows, by_stream, columns
 from windrow.batching.rules import Rules
 from windrow.batching.streams import REASONS, decided
 from windrow.columnar.arrow import without
+from windrow.columnar.compiled import Ints, Numbers
 from windrow.errors import NotFound
 from windrow.model import messages as message_columns
 from windrow.model import tables
