@@ -19,7 +19,7 @@ from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.feed import apply
 from windrow.reading.tables import DepotTable, changes_of
 from windrow.verify.columns import MESSAGE, as_messages
-from windrow.verify.raw.held import RawRows
+from windrow.verify.snapshot import RawRows
 
 
 @dataclass(frozen=True, slots=True)

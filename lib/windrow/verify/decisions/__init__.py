@@ -16,7 +16,6 @@ from windrow.verify.decisions.comparison import check_members, check_rejected, c
 from windrow.verify.decisions.microbatch_history import MicrobatchHistory, is_whole, read_history
 from windrow.verify.decisions.recorded import check_ahead, check_clocks, check_rules, check_ticks
 from windrow.verify.decisions.relations import relations
-from windrow.verify.decisions.source_history import source_histories
 from windrow.verify.decisions.windows import derive
 from windrow.verify.depot import Depot
 from windrow.verify.report import Difference
@@ -71,7 +70,7 @@ def _compared(
 ) -> Decided:
     """Return the result of `decide`. Raises DuckDB's DataError for a damaged ledger with values out of range."""
     with relations(snapshot, depot, history, most) as connection:
-        derive(connection, source_histories(connection, history), progress)
+        derive(connection, history, progress)
         differences = (
             *check_rules(snapshot, history),
             *check_clocks(connection, history),

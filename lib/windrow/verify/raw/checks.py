@@ -9,9 +9,8 @@ import pyarrow.compute as pc
 
 from windrow.verify.columns import flags, identifier, kept, numbers, surplus
 from windrow.verify.depot import Depot
-from windrow.verify.raw.held import BYTES, RawRows, bytes_of
 from windrow.verify.report import Difference, differing, unequal
-from windrow.verify.snapshot import Snapshot
+from windrow.verify.snapshot import BYTES, RawRows, Snapshot, bytes_of
 
 PLACE = ["id", "reason", "raw_source", "chunk", "offset", "received_at"]
 

@@ -30,7 +30,7 @@ from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.tables import DepotTable, Ledger, accepted_versions
 from windrow.verify.columns import as_messages, identifier
 from windrow.verify.depot import Depot, added_by, way_of
-from windrow.verify.raw.held import PARTIAL, RawRows
+from windrow.verify.snapshot import PARTIAL, RawRows
 
 REJECTED = pa.schema(
     [
