@@ -22,9 +22,6 @@ from windrow.verify.report import Difference
 from windrow.verify.snapshot import Snapshot
 
 MOST = 5_000_000
-CHECKS = (
-    "rules", "clocks by the log", "ticks", "clock_ahead", "decisions", "windows by the rules", "messages by the rules",
-)  # fmt: skip
 # Messages that were decided, and of the streams with batches: all, whole ones, derived ones, others and their messages.
 SUMMARY = """
 SELECT (SELECT count(*) FROM judged AS j JOIN streams AS s
