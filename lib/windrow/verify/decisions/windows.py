@@ -50,7 +50,7 @@ def derive(connection: DuckDBPyConnection, history: MicrobatchHistory, progress:
     found = connection.sql(ACCEPTED).fetchnumpy()
     source_of = dict(connection.sql("SELECT stream, source FROM streams WHERE chosen").fetchall())
     stream, row = found["stream"], found["row"]
-    columns = np.stack([found[name] for name in Messages.__dataclass_fields__])
+    columns = np.stack([found.pop(name) for name in Messages.__dataclass_fields__])
     begins = np.flatnonzero(np.diff(stream, prepend=-1)).tolist()
     batches, batch_of, told = list[Batch](), list[int](), 0
     for begin, end in pairwise([*begins, row.size]):
