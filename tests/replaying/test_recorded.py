@@ -12,6 +12,9 @@ from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import SKEW, World
 from tests.messages import SECOND, log, message
+from windrow.delta.table import OPEN_TABLES
+from windrow.errors import DepotUnreadable
+from windrow.replaying import EARLIER, Portion
 from windrow.verify import verify
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -71,3 +74,23 @@ def test_ahead_of_the_clock(world: World, embedded: EngineFactory, max_messages:
     assert result.equal, result.comparison
     assert result.recorded.rejected == {"clock_ahead": 1}
     assert [row["missed_by_us"] for row in world.rows("rejected")] == [SECOND]
+
+
+def test_accepted_version_that_the_log_forgot(world: World, embedded: EngineFactory) -> None:
+    """
+    A replay of an accepted depot version whose log entry is gone is refused, and the hint says what can be replayed.
+    """
+    world.publish(*log(versions=3))
+    world.runner(embedded).once()
+    DeltaTable(world.depot).delete("type = 'a'")
+    world.runner(embedded).accept(4)
+    world.publish(*log(versions=2))
+    world.runner(embedded).once()
+    DeltaTable(world.depot).create_checkpoint()
+    for version in range(5):
+        (Path(world.depot) / "_delta_log" / f"{version:020}.json").unlink()
+    OPEN_TABLES.clear()
+    with pytest.raises(DepotUnreadable, match="the commit of version 4") as refused:
+        world.replayed(portion=Portion(begin="4"))
+    assert refused.value.hint == EARLIER
+    assert world.replayed(portion=Portion(begin="5")).equal

@@ -223,6 +223,14 @@ class TestExample:
         file.write_text(settings_file(settings), encoding="utf-8")
         assert Settings.load(file).model_dump() == settings.model_dump()
 
+    def test_without_secrets(self) -> None:
+        """
+        Options and passwords that are kept secret are not written, not even as asterisks: examples take their place.
+        """
+        kafka = {"password": "secret", "properties": {"sasl.username": "windrow"}}
+        settings = Settings(storage={"AWS_REGION": "eu-central-1"}, kafka=kafka, mqtt={"password": "secret"})
+        assert settings_file(settings) == settings_file(Settings())
+
     def test_format_as_a_comment(self, tmp_path: Path) -> None:
         """
         Without a format its section is a comment; uncommented, it has all settings.

@@ -12,6 +12,11 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
 
+# The checks of `verify.decisions`, and those of `verify.log`, which find changes that contradict nothing else.
+BY_DECISIONS = {
+    "rules", "clocks by the log", "ticks", "clock_ahead", "decisions", "windows by the rules", "messages by the rules",
+}  # fmt: skip
+BY_LOG = {"notes", "by hand"}
 LATER = {"max_delay": "6s", "max_batch_bytes": 40, "window_start": "event_time"}
 
 

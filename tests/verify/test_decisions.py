@@ -17,14 +17,13 @@ from tests.clocks import NOW
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, message
-from tests.verify.conftest import LATER
+from tests.verify.conftest import BY_DECISIONS, BY_LOG, LATER
 from tests.verify.damages import DAMAGES, misname
 from tests.verify.quality.damages import damage, dropping, setting
 from tests.verify.worlds import random_world
 from windrow.batching.rules import ShortWindowWarning
 from windrow.verify import Report, verify
-from windrow.verify import log as log_checks
-from windrow.verify.decisions import CHECKS, windows
+from windrow.verify.decisions import windows
 
 
 def check(world: World) -> Report:
@@ -141,12 +140,12 @@ class TestBounded:
         report = check(world)
         assert (report.books[0].decided, report.books[0].derived_streams) == (0, 0)
         assert f"the decisions in ledger version {world.version()}, whose history is not whole" in report.findings
-        assert found(report) & set(CHECKS) == set()
+        assert found(report) & BY_DECISIONS == set()
 
 
 def found(report: Report) -> set[str]:
     """Return the names of the checks that found a difference, but for those by the log."""
-    return {difference.check for difference in report.differences} - set(log_checks.CHECKS)
+    return {difference.check for difference in report.differences} - BY_LOG
 
 
 @pytest.mark.ci
@@ -159,7 +158,7 @@ class TestDamaged:
         change, checks = DAMAGES[name]
         damage(world, change)
         report = check(world)
-        assert found(report) - set(CHECKS) == set()
+        assert found(report) - BY_DECISIONS == set()
         assert found(report) >= checks
         assert all(difference.examples for difference in report.differences)
         json.dumps(report.to_dict())

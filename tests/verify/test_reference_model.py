@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from tests import batching
 from tests.oracle import Message, Oracle, OracleRules
-from windrow.verify.columns import NONE
 from windrow.verify.decisions.microbatch_history import Rules
-from windrow.verify.decisions.reference_model import Change, DerivedBatches, Messages, SourceHistory, Stream
+from windrow.verify.decisions.reference_model import DERIVED, Change, Messages, SourceHistory, Stream
 
 CASES = json.loads((Path(batching.__file__).parent / "cases.json").read_text())["cases"]
 WHOLE = [case for case in CASES if not any(one["op"] == "tick" for one in case["inputs"])]
@@ -47,17 +46,18 @@ def derive(rules: dict[str, Any], accepted: list[dict[str, Any]], flush_at: int 
         changes=[] if flush_at is None else [Change(last, floor, flush_at, flush=True, cut=cut)],
         floor=FAR,
     )
-    batches = DerivedBatches([0] * len(accepted))
-    Stream(0, messages, source_history, batches).derive(range(len(accepted)))
-    assert NONE not in batches.closed_at
+    batches: list[tuple[Any, ...]] = []
     inside: dict[int, list[dict[str, Any]]] = {}
-    for one, batch in zip(accepted, batches.batch_of, strict=True):
-        inside.setdefault(batch, []).append(one)
-    ordered = [
-        tuple(one["id"] for one in sorted(inside[batch], key=lambda one: (one["event_time"], one["type"])))
-        for batch in range(len(batches.start))
-    ]
-    return sorted(zip(batches.start, batches.end, batches.part, batches.closed_at, ordered, strict=True))
+    for one, number in zip(accepted, Stream(0, messages, source_history, batches).derive(), strict=True):
+        inside.setdefault(number, []).append(one)
+    found = []
+    for number, values in enumerate(batches):
+        batch = dict(zip(DERIVED.names, values, strict=True))
+        assert batch["closed_at"] is not None
+        ordered = sorted(inside[number], key=lambda one: (one["event_time"], one["type"]))
+        window = (batch[name] for name in ("start", "end", "part", "closed_at"))
+        found.append((*window, tuple(one["id"] for one in ordered)))
+    return sorted(found)
 
 
 def in_force(rules: dict[str, Any]) -> Rules:

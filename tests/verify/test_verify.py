@@ -19,11 +19,10 @@ from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message
+from tests.verify.conftest import BY_DECISIONS, BY_LOG
 from windrow.errors import NotFound, OtherDepot, TableMissing, TableRefused
 from windrow.model import tables
 from windrow.verify import Report, verify
-from windrow.verify import log as log_checks
-from windrow.verify.decisions import CHECKS
 from windrow.verify.invariants import INVARIANTS
 
 RULES = {"max_batch_bytes": 40}
@@ -65,12 +64,7 @@ def found(report: Report) -> set[str]:
     The invariants are tested in tests/verify/quality; what is derived again, and the log, in other files beside this
     one.
     """
-    return (
-        {difference.check for difference in report.differences}
-        - INVARIANTS.keys()
-        - set(CHECKS)
-        - set(log_checks.CHECKS)
-    )
+    return {difference.check for difference in report.differences} - INVARIANTS.keys() - BY_DECISIONS - BY_LOG
 
 
 def failing(report: Report) -> set[str]:

@@ -17,9 +17,10 @@ from windrow.delta.table import scanned
 from windrow.engine import open_engine
 from windrow.engine.arrivals import Arrivals
 from windrow.engine.protocol import Engine
-from windrow.errors import BrokenPromise, DepotChanged, TableRefused
+from windrow.errors import BrokenPromise, DepotChanged, DepotUnreadable, TableRefused
 from windrow.formats.part import FormatPart
 from windrow.model import tables
+from windrow.model.commits import Commit
 from windrow.reading.digests import Streams
 from windrow.reading.tables import Ledger
 from windrow.replaying.legs import Leg
@@ -66,6 +67,14 @@ def _copied(ledger: Ledger, found: pa.RecordBatchReader) -> pa.RecordBatchReader
     return pa.RecordBatchReader.from_batches(schema, pieces)
 
 
+def _commit(engine: Engine, version: int) -> Commit:
+    """Return a commit of the depot. Raises DepotUnreadable if its log no longer has it."""
+    for commit in engine.depot_commits(version, version):
+        if commit.version == version:
+            return commit
+    raise DepotUnreadable(f"the depot's log no longer has the commit of version {version}, which was accepted")
+
+
 class Player:
     """Plays legs into the ledger of `settings`; `played` is called with the messages so far after each commit."""
 
@@ -81,12 +90,11 @@ class Player:
         self.microbatches = self._messages = 0
 
     def play(self, leg: Leg) -> None:
-        """Play a leg. Raises DepotChanged if the depot no longer has everything that the ledger read."""
+        """Play a leg. Raises DepotChanged or DepotUnreadable if the depot no longer has all that the ledger read."""
         engine = self._engine = self.engine(leg)
         self._change(engine, leg.rules)
         if leg.accepted is not None:
-            [commit] = [one for one in engine.depot_commits(leg.accepted, leg.accepted) if one.version == leg.accepted]
-            self._microbatch(engine, leg.rules).run_accept(commit)
+            self._microbatch(engine, leg.rules).run_accept(_commit(engine, leg.accepted))
             self._committed(0)
         self._ticks = pa.concat_tables([self._ticks, ticks_of(leg.ticks)]).combine_chunks()
         reached = self._microbatch(engine, leg.rules).primed.reached.depot_version

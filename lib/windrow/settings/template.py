@@ -29,7 +29,7 @@ DEPOT = """\
 # payload = "to_json(struct(*))"    # the whole row
 """
 
-# What stands there instead of a table without values.
+# What stands there instead of a table without values, or with secret ones.
 EXAMPLES = {
     "ingest.columns": """\
 # Files: expressions (Spark SQL) over their columns; a column left out maps to its own name.
@@ -62,7 +62,7 @@ FIELDS = {"ts": "timestamp[us]", "device": "string", "value": "float64"}
 
 
 def settings_file(settings: Settings) -> str:
-    """Return a settings file with every setting, its value and its description."""
+    """Return a settings file with every setting, its value unless it is secret, and its description."""
     top, tables = [], []
     for name in type(settings).model_fields:
         value = getattr(settings, name)
@@ -124,8 +124,10 @@ def _depot(settings: Settings) -> str:
 
 
 def _columns(section: str, columns: Mapping[str, Any]) -> str:
-    lines = [f"{_key(name)} = {literal(value)}" for name, value in columns.items()]
-    return "\n".join([f"[{section}]", *lines]) + "\n" if columns else ""
+    """Return a table as TOML without its secrets; nothing if it has no other value."""
+    told = {name: value for name, value in columns.items() if not isinstance(value, SecretStr)}
+    lines = [f"{_key(name)} = {literal(value)}" for name, value in told.items()]
+    return "\n".join([f"[{section}]", *lines]) + "\n" if told else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import TIME, byte_count, plain
+from windrow.columnar.arrow import byte_count, plain, to_numpy
+from windrow.model.messages import COLUMNS
 from windrow.model.payload import comparable
 
 Ints = npt.NDArray[np.int64]
@@ -18,25 +19,12 @@ Bools = npt.NDArray[np.bool_]
 NONE = np.iinfo(np.int64).min
 # Arrow cannot group more bytes than this in plain columns; large columns can hold more but are slower.
 PLAIN_BYTES = 1 << 30
-MESSAGE = {
-    "source": pa.string(),
-    "key": pa.string(),
-    "type": pa.string(),
-    "event_time": TIME,
-    "received_at": TIME,
-    "sequence": pa.int64(),
-    "payload": pa.binary(),
-}
+MESSAGE = COLUMNS | {"payload": pa.binary()}
 
 
 def numbers(column: pa.ChunkedArray) -> Ints:
     """Return integers, or times in microseconds; NULL as NONE."""
-    return pc.fill_null(column.cast(pa.int64()), int(NONE)).to_numpy()
-
-
-def flags(column: pa.ChunkedArray) -> Bools:
-    """Return booleans; NULL as False."""
-    return pc.fill_null(column, False).to_numpy()
+    return to_numpy(column, NONE)
 
 
 def kept(table: pa.Table, mask: Bools, names: Sequence[str] | None = None) -> pa.Table:

@@ -10,16 +10,15 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import plain
 from windrow.errors import MessagesError, first_line
 from windrow.expressions import Mapping, recorded_text
 from windrow.model.commits import CHANGE, VERSION
-from windrow.model.messages import COLUMNS, DEFAULTS, converted
+from windrow.model.messages import COLUMNS, DEFAULTS, conform
 from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.feed import apply
 from windrow.reading.tables import DepotTable, changes_of
 from windrow.verify.columns import MESSAGE, as_messages
-from windrow.verify.raw.held import RawRows
+from windrow.verify.snapshot import RawRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +127,9 @@ def _part(added: pa.Table, versions: list[int], way: Mapping | None, payload: pa
     rows = added.filter(pc.is_in(added[VERSION], pa.array(versions, added[VERSION].type)))
     try:
         return as_messages(apply(way, rows, payload)) if way else _messages(rows, payload)
-    except pa.ArrowException as error:
+    except (MessagesError, pa.ArrowException) as error:
         raise MessagesError(
-            f"the depot has a column of another type than a message's: {first_line(error)}",
+            f"the depot has a column of another type than a message's: {first_line(error.__cause__ or error)}",
             "Map its columns under [depot.columns] in windrow.toml.",
         ) from error
 
@@ -147,13 +146,8 @@ def added_by(
     parts = [changes_of(table, a + 1, b - 1, wanted).read_all() for a, b in ends if a + 1 < b]
     if not parts:
         return _nothing(table, names)
-    feed = pa.concat_tables(map(_with_version, parts), promote_options="default")
+    feed = pa.concat_tables(parts, promote_options="default")
     return feed.filter(pc.equal(feed[CHANGE], "insert"))
-
-
-def _with_version(feed: pa.Table) -> pa.Table:
-    """Return a part of the feed with versions of one type: delta-rs does not always choose the same."""
-    return plain(feed.set_column(feed.column_names.index(VERSION), VERSION, feed[VERSION].cast(pa.int64())))
 
 
 def _nothing(table: DepotTable, names: list[str] | None) -> pa.Table:
@@ -163,11 +157,5 @@ def _nothing(table: DepotTable, names: list[str] | None) -> pa.Table:
 
 def _messages(added: pa.Table, payload: pa.DataType) -> pa.Table:
     """Return rows as they are; a column that the depot does not have gets its default, or NULL."""
-    if "payload" in added.column_names:
-        at = added.column_names.index("payload")
-        added = added.set_column(at, "payload", converted(added["payload"], payload))
-    columns = {name: added[name] for name in MESSAGE if name in added.column_names}
-    for name, type_ in MESSAGE.items():
-        if name not in columns:
-            columns[name] = pa.chunked_array([pa.repeat(pa.scalar(DEFAULTS.get(name), type_), added.num_rows)])
-    return as_messages(pa.table(columns | {"version": added[VERSION].cast(pa.int64())}))
+    messages = conform(added, payload).select(list(COLUMNS))
+    return as_messages(messages.append_column("version", added[VERSION]))

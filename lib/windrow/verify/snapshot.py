@@ -1,4 +1,7 @@
-"""Read one version of a ledger: progress, history, batches, their messages, rejected messages."""
+"""Read one version of a ledger: progress, history, batches, their messages, rejected messages.
+
+Over a raw depot also rejections of the format, partial rows, and counts of bytes.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
 from windrow.errors import NotFound, TableUnreadable, WindrowError, first_line
+from windrow.model.chunks import REFUSED
 from windrow.model.tables import RAW_REJECTED
 from windrow.reading.tables import Ledger, Progress, open_ledger
 from windrow.verify.columns import MESSAGE, as_messages, exploded
-from windrow.verify.raw.held import RawRows, of_messages, read_raw
 
 BATCH = (
     "id, state, source, key, part, window_start, window_end, timeout, opened_by, closed_at, close_reason, "
@@ -27,6 +30,21 @@ HISTORY = (
     "id, microbatch, kind, versions, messages_read, accepted, rejected, opened, closed, depot_version, clocks, rules, "
     "started_at, token"
 )
+PARTIAL = ("id", "raw_source", "chunk", "last", "content", "digests")
+BYTES = ("bytes_read", "bytes_framed", "bytes_rejected", "bytes_repeated")
+
+
+@dataclass(frozen=True, slots=True)
+class RawRows:
+    """The rejections of the format, the partial rows, and counts of bytes: as a ledger has them, or formatted again.
+
+    `byte_count` has the columns `BYTES` of each microbatch; formatted again, `version, bytes` of each version with
+    chunks, NULL where a codec decodes them. Rejections that were formatted again have the `version` that decided them.
+    """
+
+    rejected: pa.Table
+    partial: pa.Table
+    byte_count: pa.Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +96,7 @@ def read_snapshot(location: str, version: int) -> Snapshot:
         batches = ledger.rows(("open", "closed"), BATCH + ", messages")
         names = ", ".join([REJECTED, *(f'"{name}"' for name in RAW_REJECTED)]) if ledger.raw else REJECTED
         rejected = as_messages(plain(ledger.rows("rejected", names)))
-        raw = read_raw(ledger, rejected) if ledger.raw else None
+        raw = _raw_rows(ledger, rejected) if ledger.raw else None
     flat = plain(batches.drop_columns(["messages"]))
     return Snapshot(
         version=version,
@@ -88,7 +106,7 @@ def read_snapshot(location: str, version: int) -> Snapshot:
         history=plain(history),
         batches=flat,
         messages=_messages(exploded(batches, "messages"), flat),
-        rejected=of_messages(rejected) if raw else rejected,
+        rejected=_of_messages(rejected) if raw else rejected,
         raw=raw,
     )
 
@@ -119,6 +137,11 @@ def first_version(location: str, progress: Progress) -> tuple[int, list[str]]:
         return first, [f"where the ledger began can only be told from its history: at depot version {first}"]
 
 
+def bytes_of(table: pa.Table) -> int:
+    """Return how many bytes of `content` the rows of a table hold."""
+    return int(pc.sum(pc.binary_length(table["content"])).as_py() or 0)
+
+
 @contextmanager
 def _readable(ledger: Ledger) -> Iterator[None]:
     """Raise NotFound when a file of the version is gone, for which delta-rs has no error class."""
@@ -145,6 +168,27 @@ def _messages(inside: pa.Table, batches: pa.Table) -> pa.Table:
     """Return the messages of batches, with source and key of their batch."""
     stream = {name: batches[name].take(inside["row"]) for name in ("source", "key")}
     return as_messages(pa.table(stream | {name: inside[name] for name in inside.column_names}))
+
+
+def _raw_rows(ledger: Ledger, rejected: pa.Table) -> RawRows:
+    """Return what a ledger over a raw depot has besides messages; `rejected` has all of its rejections."""
+    counts = ", ".join(f"COALESCE({name}, 0) AS {name}" for name in BYTES)
+    return RawRows(
+        rejected=rejected.filter(_of_format(rejected)),
+        partial=plain(ledger.rows("partial", ", ".join(PARTIAL))),
+        byte_count=plain(ledger.rows("microbatch", f"microbatch, {counts}", rest="ORDER BY microbatch")),
+    )
+
+
+def _of_messages(rejected: pa.Table) -> pa.Table:
+    """Return the rejections of messages, without the columns that only rejections of the format have."""
+    mine = rejected.filter(pc.invert(_of_format(rejected)))
+    return mine.drop_columns(RAW_REJECTED)
+
+
+def _of_format(rejected: pa.Table) -> pa.ChunkedArray:
+    """Tell which rejections are of the format, not of a message."""
+    return pc.fill_null(pc.starts_with(rejected["reason"], REFUSED), False)
 
 
 def _controls(ledger: Ledger) -> list[dict[str, Any]]:

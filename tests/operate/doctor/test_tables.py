@@ -193,6 +193,27 @@ class TestDepot:
         found = of(seen(world, format=chosen, depot_columns={"event_time": "ts"}), "depot-columns")
         assert (found.level, found.what) == ("ok", "raw chunks of csv")
 
+    @pytest.mark.parametrize(("runs_on", "level"), [("embedded", "error"), ("spark", "warning")])
+    def test_raw_mapped_on_spark(self, world: World, tmp_path: Path, runs_on: str, level: str) -> None:
+        """
+        The mapping of a raw depot that only Spark runs stops the embedded engine, and on Spark is a warning.
+        """
+        world.depot = str(tmp_path / "raw")
+        create_depot(world.depot, None)
+        chosen = {"type": "csv", "fields": {"name": "string", "type": "string", "ts": "timestamp[us]"}}
+        mapping = {"key": "soundex(name)", "event_time": "ts", "received_at": "ts"}
+        found = of(seen(world, engine=runs_on, format=chosen, depot_columns=mapping), "depot-columns")
+        assert (found.level, "without Spark the mapping does not run" in found.what) == (level, True), found.what
+
+    @pytest.mark.parametrize("mapping", [{}, {"key": "source"}], ids=["own", "mapped"])
+    def test_a_ledger(self, world: World, tmp_path: Path, mapping: dict[str, str]) -> None:
+        """
+        A ledger has the columns of messages, but as a depot it is refused, as a run refuses it.
+        """
+        world.depot, world.ledger = world.ledger, str(tmp_path / "new")
+        found = of(seen(world, depot_columns=mapping), "depot-columns")
+        assert (found.level, "is a ledger, not a depot" in found.what) == ("error", True), found.what
+
     def test_catalog_name(self, world: World) -> None:
         """
         A catalog table with an unknown path cannot be checked, which is only a warning.

@@ -9,15 +9,13 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from windrow.columnar.arrow import plain, plain_type
+from windrow.columnar.arrow import plain_type
 from windrow.delta.log import identity
 from windrow.delta.row_changes import changes, has_feed
-from windrow.engine.conversion import Conversion, payload_type_of
+from windrow.engine.conversion import Conversion
 from windrow.errors import DepotUnreadable, WindrowError, first_line
-from windrow.expressions import DEPOT, Mapping
-from windrow.model.chunks import is_raw
 from windrow.model.commits import CHANGE, VERSION
-from windrow.model.messages import COLUMNS, DEFAULTS
+from windrow.model.messages import COLUMNS, COMPARED, DEFAULTS, TIMES
 from windrow.operate.doctor.finding import Finding, Level, error, ok, warning
 from windrow.operate.doctor.opened import OpenDepot
 from windrow.reading.log import earliest_readable, kept
@@ -27,66 +25,48 @@ MENDED = "ALTER TABLE ... SET TBLPROPERTIES"
 
 
 def check_columns(depot: OpenDepot) -> Iterator[Finding]:
-    """Check that the depot has the columns of messages (some are optional), or that a mapping makes them."""
-    fields = {field.name: field for field in pa.schema(depot.table.schema().to_arrow())}
-    if is_raw(pa.schema(list(fields.values()))):
-        yield _raw(depot)
-        return
-    lower = {name.lower() for name in fields}
-    missing = [name for name in COLUMNS if name not in DEFAULTS and name not in lower]
-    exact = all(name in COLUMNS for name in fields if name.lower() in COLUMNS)
-    if depot.settings.depot_columns or not (missing or exact):
-        yield from _mapped(depot, list(fields))
-        return
-    if missing:
-        todo = "Map its columns under [depot.columns] in windrow.toml."
-        yield error("depot-columns", f"the depot has no column {', '.join(missing)}", todo)
-        return
-    text = ("source", "key", "type")
-    wrong = [name for name in text if name in fields and plain_type(fields[name].type) != pa.string()]
-    wrong += [name for name in ("event_time", "received_at") if not pa.types.is_timestamp(fields[name].type)]
-    if wrong:
-        types = ", ".join(f"{name} is {fields[name].type}" for name in wrong)
-        yield error("depot-columns", types, "Cast names to strings and times to timestamps in [depot.columns].")
+    """Check that the depot has the columns of messages (some are optional), or that format and mapping make them."""
+    settings, table = depot.settings, identity(depot.table)
+    if not (table.raw or settings.depot_columns) and (unfit := _unfit(table.schema)):
+        yield unfit
         return
     try:
-        payload_type_of(depot.settings, None, pa.schema(list(fields.values())))
-    except WindrowError as refused:
-        yield error("depot-columns", f"{refused.code}: {refused.message}", refused.hint)
-        return
-    absent = [name for name in DEFAULTS if name not in fields]
-    yield ok("depot-columns", "the columns of messages" + (f", without {', '.join(absent)}" if absent else ""))
-
-
-def _raw(depot: OpenDepot) -> Finding:
-    """Check that a raw depot has a format, and a mapping that the engine can run."""
-    try:
-        conversion = Conversion.of(depot.settings, identity(depot.table))
-        if depot.engine == "embedded":
-            conversion.require_embedded()
-    except WindrowError as refused:
-        return error("depot-columns", f"{refused.code}: {refused.message}", refused.hint)
-    return ok("depot-columns", f"raw chunks of {depot.settings.format.type}")
-
-
-def _mapped(depot: OpenDepot, names: list[str]) -> Iterator[Finding]:
-    """Check that the mapping fits the depot's columns, and that it can be translated for use without Spark."""
-    columns = depot.settings.depot_columns
-    schema = plain(pa.schema(depot.table.schema().to_arrow()).empty_table()).schema
-    try:
-        mapping = Mapping.of(columns, names, section=DEPOT)
+        conversion = Conversion.of(settings, table)
     except WindrowError as refused:
         yield error("depot-columns", f"{refused.code}: {refused.message}", refused.hint)
         return
     try:
-        mapping.duckdb_select(schema, payload_type_of(depot.settings, mapping, schema))
+        conversion.require_embedded()
     except WindrowError as refused:
         what = f"without Spark the mapping does not run: {refused.message}"
         level: Level = "error" if depot.engine == "embedded" else "warning"
         yield Finding(level, "depot-columns", what, refused.hint or "verify and show need it too.")
         return
-    by = f"mapped by [depot.columns]: {', '.join(columns)}"
-    yield ok("depot-columns", by if columns else "the columns of messages, in another case")
+    absent = [name for name in DEFAULTS if name not in table.schema.names]
+    if conversion.format is not None:
+        found = f"raw chunks of {settings.format.type}"
+    elif settings.depot_columns:
+        found = f"mapped by [depot.columns]: {', '.join(settings.depot_columns)}"
+    elif conversion.mapping is not None:
+        found = "the columns of messages, in another case"
+    else:
+        found = "the columns of messages" + (f", without {', '.join(absent)}" if absent else "")
+    yield ok("depot-columns", found)
+
+
+def _unfit(columns: pa.Schema) -> Finding | None:
+    """Return which columns of a message are missing or have another type; those in another case are cast."""
+    own = {field.name: field.type for field in columns if field.name.lower() in COLUMNS}
+    lower = {name.lower() for name in own}
+    if missing := [name for name in COLUMNS if name not in DEFAULTS and name not in lower]:
+        todo = "Map its columns under [depot.columns] in windrow.toml."
+        return error("depot-columns", f"the depot has no column {', '.join(missing)}", todo)
+    wrong = [name for name in COMPARED if name in own and plain_type(own[name]) != pa.string()]
+    wrong += [name for name in TIMES if name in own and not pa.types.is_timestamp(own[name])]
+    if not wrong or own.keys() - COLUMNS.keys():
+        return None
+    types = ", ".join(f"{name} is {own[name]}" for name in wrong)
+    return error("depot-columns", types, "Cast names to strings and times to timestamps in [depot.columns].")
 
 
 def check_nulls(depot: OpenDepot) -> Iterator[Finding]:

@@ -16,16 +16,12 @@ from windrow.verify.decisions.comparison import check_members, check_rejected, c
 from windrow.verify.decisions.microbatch_history import MicrobatchHistory, is_whole, read_history
 from windrow.verify.decisions.recorded import check_ahead, check_clocks, check_rules, check_ticks
 from windrow.verify.decisions.relations import relations
-from windrow.verify.decisions.source_history import source_histories
 from windrow.verify.decisions.windows import derive
 from windrow.verify.depot import Depot
 from windrow.verify.report import Difference
 from windrow.verify.snapshot import Snapshot
 
 MOST = 5_000_000
-CHECKS = (
-    "rules", "clocks by the log", "ticks", "clock_ahead", "decisions", "windows by the rules", "messages by the rules",
-)  # fmt: skip
 # Messages that were decided, and of the streams with batches: all, whole ones, derived ones, others and their messages.
 SUMMARY = """
 SELECT (SELECT count(*) FROM judged AS j JOIN streams AS s
@@ -71,7 +67,7 @@ def _compared(
 ) -> Decided:
     """Return the result of `decide`. Raises DuckDB's DataError for a damaged ledger with values out of range."""
     with relations(snapshot, depot, history, most) as connection:
-        derive(connection, source_histories(connection, history), progress)
+        derive(connection, history, progress)
         differences = (
             *check_rules(snapshot, history),
             *check_clocks(connection, history),

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from windrow.verify.columns import kept, numbers
 from windrow.verify.decisions.microbatch_history import MicrobatchHistory
 from windrow.verify.decisions.relations import apart, asked
-from windrow.verify.decisions.source_history import CUTS, FLUSHED
+from windrow.verify.decisions.windows import CUTS, FLUSHED
 from windrow.verify.report import Difference, differing
 from windrow.verify.snapshot import Snapshot
 

@@ -12,15 +12,27 @@ from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
 
-from windrow.verify.columns import NONE
+import pyarrow as pa
+
 from windrow.verify.decisions.microbatch_history import Rules
 
 START = attrgetter("start")
+# The batches that the rules make; an open one has neither `closed_at` nor `close_reason` nor `closed_in`.
+DERIVED = pa.schema(
+    [
+        ("stream", pa.int64()), ("start", pa.int64()), ("part", pa.int64()), ("end", pa.int64()),
+        ("timeout", pa.int64()), ("opened_by", pa.string()), ("opened_in", pa.int64()), ("oversize", pa.bool_()),
+        ("closed_at", pa.int64()), ("close_reason", pa.string()), ("closed_in", pa.int64()),
+    ]
+)  # fmt: skip
+Batch = tuple[int | str | bool | None, ...]
+Closed = tuple[int, str, int] | tuple[None, None, None]
+OPEN: Closed = (None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Accepted messages as plain lists with one element a message; those of a stream are in processing order."""
+    """The accepted messages of a stream in processing order, as plain lists with one element a message."""
 
     event_time: list[int]
     processing_time: list[int]
@@ -76,46 +88,33 @@ class Window:
         return list(chain.from_iterable(self.held.values()))
 
 
-@dataclass(frozen=True, slots=True)
-class DerivedBatches:
-    """The batches that the rules make, one element each; `batch_of` has the batch of each message."""
-
-    batch_of: list[int]
-    stream: list[int] = field(default_factory=list)
-    start: list[int] = field(default_factory=list)
-    part: list[int] = field(default_factory=list)
-    end: list[int] = field(default_factory=list)
-    timeout: list[int] = field(default_factory=list)
-    opened_by: list[str] = field(default_factory=list)
-    opened_in: list[int] = field(default_factory=list)
-    closed_at: list[int] = field(default_factory=list)
-    close_reason: list[str | None] = field(default_factory=list)
-    closed_in: list[int] = field(default_factory=list)
-    oversize: list[bool] = field(default_factory=list)
-
-
 class Stream:
     """One stream: its active windows, ordered by start, and the rules in force."""
 
-    def __init__(self, number: int, messages: Messages, source_history: SourceHistory, batches: DerivedBatches) -> None:
-        """Begin without windows."""
+    def __init__(self, number: int, messages: Messages, source_history: SourceHistory, batches: list[Batch]) -> None:
+        """Begin without windows; the batches are added to `batches`."""
         self._number, self._messages, self._source_history, self._batches = number, messages, source_history, batches
+        self._batch_of = [0] * len(messages.microbatch)
         self._active: list[Window] = []
         self._changes = source_history.changes
         self._in_force(0, 0)
 
-    def derive(self, rows: Sequence[int]) -> None:
-        """Take the messages of the stream in order, and note its batches as they are after the last microbatch."""
-        microbatch_of, current = self._messages.microbatch, 0
-        for row in rows:
-            if microbatch_of[row] != current:
-                current = microbatch_of[row]
+    def derive(self) -> list[int]:
+        """Take the messages in order, and note the batches as they are after the last microbatch.
+
+        Returns the batch of each message, as its place in the list of batches.
+        """
+        current = 0
+        for row, microbatch in enumerate(self._messages.microbatch):
+            if microbatch != current:
+                current = microbatch
                 self._apply_changes(current)
             self._take(row, current)
         self._apply_changes(len(self._source_history.rules) - 1)
         self._sweep(self._source_history.floor)
         for window in self._active:
             self._leave(window)
+        return self._batch_of
 
     def _take(self, row: int, microbatch: int) -> None:
         """Put a message into the window that holds its time; open or split a window where needed."""
@@ -240,10 +239,8 @@ class Stream:
         large = 0 < limit < window.byte_count
         for part, inside in enumerate(self._parts(rows, limit) if large else [rows]):
             oversize = large and any(byte_count[row] > limit for row in inside)
-            self._note(window, part, inside, window.end + self._rules.max_delay, oversize)
-            self._batches.closed_at.append(closed_at)
-            self._batches.close_reason.append(reason)
-            self._batches.closed_in.append(closed_in)
+            closed = closed_at, reason, closed_in
+            self._note(window, part, inside, window.end + self._rules.max_delay, oversize, closed)
 
     def _parts(self, rows: list[int], limit: int) -> list[list[int]]:
         """Divide messages, by time and type, into parts that stay within the maximum."""
@@ -264,19 +261,11 @@ class Stream:
         limit = rules.max_batch_bytes
         oversize = 0 < limit < window.byte_count and any(self._messages.byte_count[row] > limit for row in rows)
         self._note(window, 0, rows, window.end + rules.max_delay, oversize)
-        self._batches.closed_at.append(NONE)
-        self._batches.close_reason.append(None)
-        self._batches.closed_in.append(NONE)
 
-    def _note(self, window: Window, part: int, rows: list[int], timeout: int, oversize: bool) -> None:
-        batches = self._batches
+    def _note(
+        self, window: Window, part: int, rows: list[int], timeout: int, oversize: bool, closed: Closed = OPEN
+    ) -> None:
+        number, opened = len(self._batches), (window.opened_by, window.opened_in)
         for row in rows:
-            batches.batch_of[row] = len(batches.start)
-        batches.stream.append(self._number)
-        batches.start.append(window.start)
-        batches.part.append(part)
-        batches.end.append(window.end)
-        batches.timeout.append(timeout)
-        batches.opened_by.append(window.opened_by)
-        batches.opened_in.append(window.opened_in)
-        batches.oversize.append(oversize)
+            self._batch_of[row] = number
+        self._batches.append((self._number, window.start, part, window.end, timeout, *opened, oversize, *closed))

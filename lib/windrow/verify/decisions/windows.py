@@ -1,21 +1,34 @@
-"""Derive the batches of the chosen streams from their messages."""
+"""Derive the batches of the chosen streams from their messages and from the history of their sources."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from windrow.verify.columns import NONE
-from windrow.verify.decisions.reference_model import DerivedBatches, Messages, SourceHistory, Stream
+from windrow.verify.columns import NONE, Ints
+from windrow.verify.decisions.microbatch_history import MicrobatchHistory
+from windrow.verify.decisions.reference_model import DERIVED, Batch, Change, Messages, SourceHistory, Stream
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-CHUNK = 200_000
+CHUNK = 200_000  # messages between two reports of progress
+NOBODY = 1 << 62
+# The cut of a flush is just after the last message of the source that it closed. It depends on all streams of the
+# source, so it is read from the ledger. It is right if every stream is.
+CUTS = """
+SELECT closed_in AS microbatch, source, max(last_event_time) + 1 AS cut
+FROM batches WHERE close_reason = 'flush' GROUP BY closed_in, source
+"""
+FLUSHED = "SELECT microbatch, source, flushed_at FROM clocks WHERE flushed_at IS NOT NULL"
+HEIGHTS = """
+SELECT source, list(microbatch ORDER BY microbatch, version), list(height ORDER BY microbatch, version)
+FROM moves GROUP BY source
+"""
 # The accepted messages of the chosen streams in the order in which the rules process them. A type is its number in the
 # order of their bytes.
 ACCEPTED = """
@@ -28,43 +41,58 @@ ORDER BY s.stream, j.version, j.now, j.sequence NULLS FIRST, j.event_time, j.typ
 """
 
 
-def derive(
-    connection: DuckDBPyConnection, sources: Mapping[str, SourceHistory], progress: Callable[[int, int], None]
-) -> None:
+def derive(connection: DuckDBPyConnection, history: MicrobatchHistory, progress: Callable[[int, int], None]) -> None:
     """Derive the batches of the chosen streams, as `derived`, and the batch of each of their messages, as `placed`.
 
     `progress` is called with the messages done and all messages.
     """
+    sources = _source_histories(connection, history)
     found = connection.sql(ACCEPTED).fetchnumpy()
     source_of = dict(connection.sql("SELECT stream, source FROM streams WHERE chosen").fetchall())
-    stream, row = found.pop("stream"), found.pop("row")
-    begins = np.flatnonzero(np.diff(stream, prepend=-1))
-    ends = np.append(begins[1:], row.size)
-    batches, first = DerivedBatches([0] * row.size), 0
-    while first < begins.size:
-        upto = max(int(np.searchsorted(ends, begins[first] + CHUNK, side="right")), first + 1)
-        low, high = int(begins[first]), int(ends[upto - 1])
-        messages = Messages(**{name: values[low:high].tolist() for name, values in found.items()})
-        of_chunk = replace(batches, batch_of=[0] * (high - low))
-        for at in range(first, upto):
-            number = int(stream[begins[at]])
-            one = Stream(number, messages, sources[source_of[number]], of_chunk)
-            one.derive(range(int(begins[at]) - low, int(ends[at]) - low))
-        batches.batch_of[low:high] = of_chunk.batch_of
-        if high - low < row.size:
-            progress(high, row.size)
-        first = upto
+    stream, row = found["stream"], found["row"]
+    columns = np.stack([found.pop(name) for name in Messages.__dataclass_fields__])
+    begins = np.flatnonzero(np.diff(stream, prepend=-1)).tolist()
+    batches, batch_of, told = list[Batch](), list[int](), 0
+    for begin, end in pairwise([*begins, row.size]):
+        number = int(stream[begin])
+        messages = Messages(*columns[:, begin:end].tolist())
+        batch_of += Stream(number, messages, sources[source_of[number]], batches).derive()
+        if end - told >= CHUNK:
+            progress(end, row.size)
+            told = end
     connection.register("derived", _table(batches))
-    connection.register("placed", pa.table({"row": row, "batch": pa.array(batches.batch_of, pa.int64())}))
+    connection.register("placed", pa.table({"row": row, "batch": pa.array(batch_of, pa.int64())}))
 
 
-def _table(batches: DerivedBatches) -> pa.Table:
-    """Return the derived batches with their numbers; an open one has neither `closed_at` nor `closed_in`."""
-    closed = {name: np.array(getattr(batches, name), np.int64) for name in ("closed_at", "closed_in")}
-    columns = {name: pa.array(values, mask=values == NONE) for name, values in closed.items()}
-    for name in ("stream", "start", "part", "end", "timeout", "opened_in"):
-        columns[name] = pa.array(getattr(batches, name), pa.int64())
-    for name in ("opened_by", "close_reason"):
-        columns[name] = pa.array(getattr(batches, name), pa.string())
-    columns["oversize"] = pa.array(batches.oversize, pa.bool_())
-    return pa.table(columns | {"batch": np.arange(len(batches.start))})
+def _table(batches: list[Batch]) -> pa.Table:
+    """Return the derived batches with their numbers."""
+    columns = [pa.array([batch[at] for batch in batches], type_) for at, type_ in enumerate(DERIVED.types)]
+    return pa.table(columns, DERIVED).append_column("batch", pa.array(np.arange(len(batches))))
+
+
+def _source_histories(connection: DuckDBPyConnection, history: MicrobatchHistory) -> dict[str, SourceHistory]:
+    """Return the history of each source as its streams see it: its floor, changes of the rules, and flushes."""
+    cuts, flushed = (
+        {(microbatch, source): at for microbatch, source, at in connection.sql(query).fetchall()}
+        for query in (CUTS, FLUSHED)
+    )
+    changed = [change for change in history.changes() if change > history.gone]
+    raised = history.raised.tolist()
+    found = {}
+    for source, reached_in, heights in connection.sql(HEIGHTS).fetchall():
+        at = np.array(changed, np.int64)
+        before, after = (_floors(history, np.array(reached_in), np.array(heights), one) for one in (at - 1, at))
+        changes = []
+        for place, microbatch in enumerate(changed):
+            floor, flush = before[place], history.kinds[microbatch] == "flush"
+            now = max(floor, flushed.get((microbatch, source), NONE)) if flush else after[place]
+            changes.append(Change(microbatch, floor, now, flush, cuts.get((microbatch, source), NOBODY)))
+        found[source] = SourceHistory(history.rules, raised, heights, reached_in, changes, heights[-1] + raised[-1])
+    return found
+
+
+def _floors(history: MicrobatchHistory, reached_in: Ints, heights: Ints, microbatch: Ints) -> list[int]:
+    """Return the floors of a source after microbatches; a floor before the first is lower than any other."""
+    place = np.searchsorted(reached_in, microbatch, side="right") - 1
+    floors: list[int] = (np.append(heights, NONE)[place] + history.raised[microbatch]).tolist()
+    return floors

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.verify.columns import flags, identifier, kept, numbers, surplus
+from windrow.verify.columns import identifier, kept, numbers, surplus
 from windrow.verify.depot import Depot
-from windrow.verify.raw.held import BYTES, RawRows, bytes_of
 from windrow.verify.report import Difference, differing, unequal
-from windrow.verify.snapshot import Snapshot
+from windrow.verify.snapshot import BYTES, RawRows, Snapshot, bytes_of
 
 PLACE = ["id", "reason", "raw_source", "chunk", "offset", "received_at"]
 
@@ -63,8 +62,8 @@ def _ids(raw: RawRows) -> Iterator[Difference]:
 
 def _as_named(rows: pa.Table, expected: pa.ChunkedArray) -> Iterator[Difference]:
     """Compare the ids of rows with the expected ones."""
-    wrong = ~flags(pc.equal(rows["id"], expected))
-    examples = kept(rows.select(["id"]).append_column("by its columns", expected), wrong)
+    wrong = pc.invert(pc.fill_null(pc.equal(rows["id"], expected), False))
+    examples = rows.select(["id"]).append_column("by its columns", expected).filter(wrong)
     yield from differing("ids", "the id that the columns make", examples, "rows with another id")
 
 

@@ -10,7 +10,6 @@ import json
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from itertools import groupby
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +29,7 @@ from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.tables import DepotTable, Ledger, accepted_versions
 from windrow.verify.columns import as_messages, identifier
 from windrow.verify.depot import Depot, added_by, way_of
-from windrow.verify.raw.held import PARTIAL, RawRows
+from windrow.verify.snapshot import PARTIAL, RawRows
 
 REJECTED = pa.schema(
     [
@@ -39,13 +38,8 @@ REJECTED = pa.schema(
     ]
 )  # fmt: skip
 BYTES = pa.schema([("version", pa.int64()), ("bytes", pa.int64())])
-
-
-class Way(NamedTuple):
-    """How versions were read: `[depot.columns]` and `[format]` as the history recorded them (JSON)."""
-
-    columns: str | None
-    format: str | None
+# How versions were read: `[depot.columns]` and `[format]` as the history recorded them (JSON).
+Way = tuple[str | None, str | None]
 
 
 def read_raw_depot(table: DepotTable, first: int, last: int, ledger: Ledger) -> Depot:
@@ -62,12 +56,12 @@ def read_raw_depot(table: DepotTable, first: int, last: int, ledger: Ledger) -> 
         return unread
     messages, rejected, byte_count = [unread.messages], [REJECTED.empty_table()], [BYTES.empty_table()]
     partial = SCHEMA.empty_table()
-    for way, versions in _legs(rows, ledger):
-        format_ = _format(way)
+    for (mapping, recorded), versions in _legs(rows, ledger):
+        format_ = _format(recorded)
         own = rows.filter(pc.is_in(rows["version"], pa.array(versions, pa.int64())))
         staged = stage(own, partial, format_)
         partial = _after(partial, staged.partial)
-        messages.append(_messages(staged.fields, format_, way, ledger.payload))
+        messages.append(_messages(staged.fields, format_, mapping, ledger.payload))
         rejected.append(_rejected(staged.rejects))
         byte_count.append(_bytes(own, decoded=format_.decode is not None))
     formatted = RawRows(pa.concat_tables(rejected), partial.select(list(PARTIAL)), pa.concat_tables(byte_count))
@@ -78,7 +72,7 @@ def _chunks(table: DepotTable, first: int, last: int, without: Collection[int]) 
     """Return the rows that versions added, without some versions, with `version`."""
     added = added_by(table, first, last, list(RAW.names), without)
     columns = {field.name: added[field.name].cast(field.type) for field in RAW}
-    return pa.table(columns | {"version": added[VERSION].cast(pa.int64())})
+    return pa.table(columns | {"version": added[VERSION]})
 
 
 def _legs(rows: pa.Table, ledger: Ledger) -> Iterator[tuple[Way, list[int]]]:
@@ -87,19 +81,19 @@ def _legs(rows: pa.Table, ledger: Ledger) -> Iterator[tuple[Way, list[int]]]:
     A version that the history does not list (a difference) joins the run before it.
     """
     history = ledger.rows("microbatch", "versions, columns, format", "kind = 'data'").to_pylist()
-    read = {part["version"]: Way(row["columns"], row["format"]) for row in history for part in row["versions"] or []}
+    read = {part["version"]: (row["columns"], row["format"]) for row in history for part in row["versions"] or []}
     known = sorted(read)
 
     def way(version: int) -> Way:
-        return read[known[max(bisect_right(known, version) - 1, 0)]] if known else Way(None, None)
+        return read[known[max(bisect_right(known, version) - 1, 0)]] if known else (None, None)
 
     for one, versions in groupby(sorted(rows["version"].unique().to_pylist()), way):
         yield one, list(versions)
 
 
-def _format(way: Way) -> Format:
+def _format(recorded: str | None) -> Format:
     try:
-        return format_of(FormatPart.model_validate(json.loads(way.format or "{}")))
+        return format_of(FormatPart.model_validate(json.loads(recorded or "{}")))
     except ValueError as error:
         raise SettingsError(f"the history records a [format] that is not valid: {first_line(error)}") from error
 
@@ -110,11 +104,11 @@ def _after(before: pa.Table, changed: pa.Table) -> pa.Table:
     return pa.concat_tables([kept, changed.filter(pc.not_equal(changed["state"], tables.GONE))])
 
 
-def _messages(fields: pa.Table, format_: Format, way: Way, payload: pa.DataType) -> pa.Table:
-    """Return records as messages with `version`."""
+def _messages(fields: pa.Table, format_: Format, recorded: str | None, payload: pa.DataType) -> pa.Table:
+    """Return records as messages with `version`; `recorded` is their mapping (JSON)."""
     columns = columns_of(format_.parser.schema)
     rows = fields.select(columns.names).cast(columns, safe=False)
-    mapping = way_of(rows.column_names, way.columns)
+    mapping = way_of(rows.column_names, recorded)
     if mapping is None:
         messages = conform(rows, payload).select(list(COLUMNS))
     else:
