@@ -241,7 +241,7 @@ def member(value, type_):  # noqa: C901, PLR0911, PLR0912
 @given(RECORDS)
 def test_oracle(those):
     """
-    What becomes of a record is what the json module and the types of the fields say; of several bad members one is told.
+    What becomes of a record is what the json module and the types of the fields say; of its bad members one is told.
     """
     for found, expected in zip(fate(parse(those)), map(oracle, those), strict=True):
         if isinstance(expected, tuple) and isinstance(expected[1], list):
