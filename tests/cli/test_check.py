@@ -76,7 +76,7 @@ class TestWithoutSpark:
         monkeypatch.setenv("SPARK_REMOTE", "local[2]")
         assert filled("check", "--engine", "auto").status == 0
         assert asked
-        assert Call(None, {"ledger": "data/ledger"}, json=False).sparkless_settings().engine == "auto"
+        assert Call(None, {"engine": "auto"}, json=False).sparkless_settings().engine == "auto"
 
     def test_missing(self, windrow: Command) -> None:
         """

@@ -102,6 +102,7 @@ def without(world: World, state: str) -> Report:
 
 
 class TestClean:
+    @pytest.mark.ci
     def test_every_version(self, world):
         """
         At every version of a ledger as it was written the books balance, and each message read is in exactly one
