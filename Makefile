@@ -16,9 +16,9 @@ PROGRESS = while read -r word what size; do case $$word in \
     esac; done
 # Three, because a test often waits for another process: with two, two cores are idle for a third of the time. Each
 # starts a Spark session of its own when it comes to a test that needs one; where these tests are few, ONE_JVM runs
-# them all in one process.
+# them all in one process. In the order of their names: else files with few tests come last, which are the longest.
 IN_PARALLEL = -n 3 --dist worksteal
-ONE_JVM = -n 3 --dist loadgroup
+ONE_JVM = -n 3 --dist loadgroup --no-loadscope-reorder
 PURE = $(addprefix tests/,batching columnar expressions formats model settings test_errors.py test_oracle.py)
 
 .PHONY: help
