@@ -47,8 +47,8 @@ test-ci: require-java $(INSTALLED) ## run the tests that CI runs after those of 
 	@.venv/bin/python -m pytest $(ONE_JVM) -m "ci and not slow and not kafka"
 
 .PHONY: test-fast
-test-fast: $(INSTALLED) ## run the tests of what is pure, without Spark and tables: within a minute
-	@.venv/bin/python -m pytest $(IN_PARALLEL) -m "not ci and not slow and not spark" $(PURE)
+test-fast: $(INSTALLED) ## run the tests of what is pure, without Spark and tables, with few examples: within a minute
+	@HYPOTHESIS_PROFILE=fast .venv/bin/python -m pytest $(IN_PARALLEL) -m "not ci and not slow and not spark" $(PURE)
 
 .PHONY: test-kafka
 test-kafka: require-java $(INSTALLED) ## run the tests with a Kafka broker, which the first one downloads

@@ -21,6 +21,7 @@ settings.register_profile(
     "dev", max_examples=20, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True)  # what is red is red again
+settings.register_profile("fast", settings.get_profile("dev"), max_examples=5)
 settings.register_profile("all", settings.get_profile("dev"), max_examples=300)
 settings.register_profile(
     "mutants",
@@ -36,7 +37,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 
 def one_in(number: int, least: int = 3) -> settings:
     """Take one example where others take so many: it is slow, or follows from what another test shows with all."""
-    return settings(max_examples=max(least, settings.default.max_examples // number))
+    most = settings.default.max_examples
+    return settings(max_examples=max(min(least, most), most // number))
 
 
 # Spark compiles whole stages otherwise, which takes longer than the query of a test. Commits do without anyway.
