@@ -1,5 +1,7 @@
 import csv
 import io
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +20,7 @@ from windrow.formats.framing import DelimitedFraming
 from windrow.formats.grammar import delimited
 from windrow.formats.part import FormatPart
 from windrow.formats.records import REJECTS, Parser, Records
+from windrow.testing.formats import RawLedger
 
 TEXTS = Csv(parse({"a": "string", "b": "string"}))
 TYPED = Csv(parse({"a": "int64", "b": "string", "c": "binary"}))
@@ -64,8 +67,8 @@ def told(parser: Parser, lines: list[bytes]) -> list[object]:
     return [verdict for _, verdict in sorted(found, key=lambda one: one[0])]
 
 
-def cut(parser: Csv, line: bytes) -> list[tuple[bytes, bool]] | None:
-    """Cut a record into columns, byte by byte: each with whether it was quoted. None: a quote is not closed."""
+def cut(parser: Csv, line: bytes) -> list[tuple[bytes, bool]] | None:  # noqa: C901 - one state after the other
+    """Cut a record into columns, byte by byte: each with whether it was quoted. None: a quote does not end a value."""
     quote, escape = parser.quote or None, parser.escape if parser.escape not in {b"", parser.quote} else None
     found, text, state, quoted = [], b"", "begin", False
     while line:
@@ -78,7 +81,7 @@ def cut(parser: Csv, line: bytes) -> list[tuple[bytes, bool]] | None:
             elif byte == quote and escape is None and line[:1] == quote:
                 text, line = text + byte, line[1:]
             elif byte == quote:
-                state = "field"
+                state = "closed"
             else:
                 text += byte
         elif state == "begin" and byte == quote:
@@ -86,6 +89,9 @@ def cut(parser: Csv, line: bytes) -> list[tuple[bytes, bool]] | None:
         elif rest.startswith(parser.delimiter):
             found.append((text, quoted))
             line, text, state, quoted = rest[len(parser.delimiter) :], b"", "begin", False
+        elif state == "closed":
+            if byte != b" ":
+                return None
         else:
             text, state = text + byte, "field"
     return None if state == "quoted" else [*found, (text, quoted)]
@@ -119,7 +125,7 @@ def expected(parser: Csv, line: bytes) -> object:
 
 
 @pytest.mark.parametrize("name", SHAPES)
-@given(lines=st.lists(st.lists(st.sampled_from(b'a1b",,\r\\-\xff\n"'), max_size=12).map(bytes), max_size=12))
+@given(lines=st.lists(st.lists(st.sampled_from(b'a1b",,\r\\- \xff\n"'), max_size=12).map(bytes), max_size=12))
 def test_oracle(name, lines):
     """
     Each record is what one reads in it byte by byte, whatever the records beside it.
@@ -171,9 +177,10 @@ def test_like_arrow(rows):
         (b'1,"",""', (1, "", b"")),
         (b'"",x,y', ("format_cast", "a")),
         (b'"1",x,y', (1, "x", b"y")),
-        (b'"1"2,x,y', (12, "x", b"y")),
+        (b'"1"2,x,y', ("format_syntax", None)),
+        (b'"1" ,x,"y"  ', (1, "x", b"y")),
         (b'1,x"y"z,"a""b"', (1, 'x"y"z', b'a"b')),
-        (b'1,"a,b"c"d",y', (1, 'a,bc"d"', b"y")),
+        (b'1,"a,b"c"d",y', ("format_syntax", None)),
         (b"1,x,y\r", (1, "x", b"y")),
         (b'1,x,"y"\r', (1, "x", b"y")),
         (b'1,x,"y\r"', (1, "x", b"y\r")),
@@ -267,3 +274,99 @@ def test_refused(wrong):
     """
     with pytest.raises(SettingsError):
         format_of(FormatPart(**({"type": "csv", "fields": {"a": "string"}} | wrong)))
+
+
+PAGE = b'a,b\n1,x\n2,"y, \n""z"""\n3,"w" \n4,v"v\n5,\n'
+FIELD = rb'(?:"(?:[^"]|"")*" *|(?!")[^,\n]*)'
+RECORD = re.compile(FIELD + rb"(?:," + FIELD + rb")*(?:\n|$)")
+OPENED = re.compile(rb"(?:" + FIELD + rb',)*"(?:[^"]|"")*$')
+
+
+def lines_read(data: bytes, columns: int) -> tuple[list[bytes], list[bytes]]:
+    """Read CSV as it is described: good records and bad ones, by an expression for one record."""
+    good, bad = [], []
+    while data:
+        found = RECORD.match(data)
+        record = found[0] if found and found[0] else data[: data.find(b"\n") + 1 or len(data)]
+        cells = len(re.findall(rb"(?:^|,)" + FIELD, record.removesuffix(b"\n"))) if found else 0
+        line = record[: record.find(b"\n") + 1]
+        if found and record != b"\n" and cells != columns and line and line != record and fits(record[len(line) :]):
+            record, cells = line, 0
+        if record != b"\n":
+            (good if cells == columns else bad).append(record)
+        data = data[len(record) :]
+    return good, bad
+
+
+def fits(data: bytes) -> bool:
+    """Tell whether no quote is open at the end."""
+    while data:
+        found = RECORD.match(data)
+        if not found and OPENED.match(data):
+            return False
+        data = data[len(found[0]) if found else data.find(b"\n") + 1 or len(data) :]
+    return True
+
+
+def one_byte_off(data: bytes) -> Iterator[bytes]:
+    """Remove, double and swap with its neighbour every single byte."""
+    for at in range(len(data)):
+        yield data[:at] + data[at + 1 :]
+        yield data[: at + 1] + data[at:]
+        yield data[:at] + data[at + 1 : at + 2] + data[at : at + 1] + data[at + 2 :]
+
+
+def test_one_byte_off():
+    """
+    Whatever byte of a page is missing, doubled or in the wrong place, its records are those of a naive reader.
+    """
+    format_ = format_of(FormatPart(type="csv", header=False, fields={"a": "string", "b": "string"}, nulls=()))
+    for data in one_byte_off(PAGE):
+        ledger = RawLedger.of(format_, [[data]])
+        good, bad = lines_read(data, 2)
+        assert sorted(row["content"] for row in ledger.rejects()) == sorted(bad), data
+        assert len(ledger.fields()) == len(good), data
+
+
+def test_a_stray_quote_costs_one_record():
+    """
+    A quote that nobody closes costs its record, though a quote far below closes it and the columns would fit.
+    """
+    format_ = format_of(FormatPart(type="csv", fields={"ts": "int64", "device": "string", "remark": "string"}))
+    plain = b"".join(b"%d,a,fine\n" % at for at in range(2, 10))
+    stray = b'1,a,"nobody closes this\n'
+    ledger = RawLedger.of(format_, [[b"ts,device,remark\n" + stray + plain + b'10,a,"closed"\n11,a,"two\nlines"\n']])
+    assert [row["ts"] for row in sorted(ledger.fields(), key=lambda row: row["ts"])] == [*range(2, 12)]
+    assert [(row["reason"], row["content"]) for row in ledger.rejects()] == [("format_syntax", stray)]
+
+
+@pytest.mark.parametrize("above", [b"\n", b"\r\n\n", b"\xef\xbb\xbf\n"], ids=["line", "lines", "mark"])
+@pytest.mark.parametrize("fields", [{"a": "int64", "b": "string"}, {"a": "int64"}], ids=["two", "one of two"])
+def test_empty_lines_above_the_header(above, fields):
+    """
+    Empty lines above the header are skipped, however the bytes are cut.
+    """
+    format_, data = format_of(FormatPart(type="csv", fields=fields)), above + b"a,b\n1,x\n2,y\n"
+    for at in range(len(data)):
+        ledger = RawLedger.of(format_, [[data[:at], data[at:]]])
+        assert ([row["a"] for row in ledger.fields()], ledger.rejects()) == ([1, 2], []), data[:at]
+
+
+@pytest.mark.parametrize(
+    ("names", "order"),
+    [(b"B,A", ("b", "a")), (b"a,b,A", ("a", "b", "A")), (b"A,b", ("a", "b"))],
+    ids=["both", "exact name first", "one"],
+)
+def test_case_of_a_header(names, order):
+    """
+    A column has the name of a field, or, if none has, the name in other letters.
+    """
+    assert TEXTS.header(names).order == order
+
+
+def test_a_field_in_two_cases_is_refused():
+    """
+    Two columns that differ from a field only in case are not chosen between.
+    """
+    with pytest.raises(HeaderRefused, match="repeats the field 'a'"):
+        TEXTS.header(b"A,b,\xc3\xa4,A")

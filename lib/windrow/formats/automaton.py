@@ -37,16 +37,22 @@ class Automaton:
     """The transition table of `_follow`, the bytes that it must look at one by one, and which states are `open`.
 
     Every stream and every record begins in state 0. A source that ends in an `open` state ends within a record: a
-    quote or a brace is not closed.
+    quote or a brace is not closed. No record ends after the state `malformed` (-1: there is none).
     """
 
     steps: npt.NDArray[np.uint32]
     marks: ByteArray
     open: npt.NDArray[np.bool_]
+    malformed: int = -1
 
     @classmethod
-    def of(cls, start: Hashable, step: Step, is_open: Open = lambda state: False) -> Automaton:
-        """Build an automaton from a step function. Raises SettingsError if it has too many states."""
+    def of(
+        cls, start: Hashable, step: Step, is_open: Open = lambda state: False, malformed: Hashable = None
+    ) -> Automaton:
+        """Build an automaton from a step function. Raises SettingsError if it has too many states.
+
+        The state `malformed` leads only to itself. Following stops where it is reached by a byte that "ends" it.
+        """
         numbers: dict[Hashable, int] = {start: 0}
         rows: list[list[tuple[int, bool]]] = []
         waiting = [start]
@@ -64,7 +70,8 @@ class Automaton:
                 raise SettingsError("the delimiters of the format are too long", "Use shorter ones.")
         following, ended = np.moveaxis(np.array(rows, np.int64), 2, 0)
         steps, marks = _tables(following, ended > 0)
-        return cls(steps, marks, np.array([is_open(state) for state in numbers], np.bool_))
+        is_open_state = np.array([is_open(state) for state in numbers], np.bool_)
+        return cls(steps, marks, is_open_state, numbers.get(malformed, -1))
 
     @property
     def states(self) -> int:
@@ -74,13 +81,13 @@ class Automaton:
     def follow(self, buffer: ByteArray, at: int, state: int, begin: int, most: int) -> Followed:
         """Find where records end from position `at` on, in state `state`, within a record that began at `begin`.
 
-        Stops where a record would have more than `most` bytes.
+        Stops where a record would have more than `most` bytes, and before the byte that shows that it is malformed.
         """
         ends, source, found = [], read_only(buffer), np.empty(BLOCK, np.uint8)
         room = np.empty(max(16 * BLOCK, (len(buffer) - at) // 16), np.int64)
         while True:
             count, at, state, begin = _follow(
-                self.steps, self.marks, source, at, state, begin, begin + most, room, found
+                self.steps, self.marks, source, at, state, begin, begin + most, room, found, self.malformed
             )
             ends.append(room[:count].copy())
             if count + BLOCK <= len(room):
@@ -151,14 +158,16 @@ def _follow(
     limit: int,
     room: Ints,
     found: ByteArray,
+    malformed: int,
 ) -> tuple[int, int, int, int]:
-    """Write where records end, until there is little room, a record is too long (`limit`), or no bytes are left.
+    """Write where records end, until there is little room, a record is malformed or too long, or no bytes are left.
 
     A step is the index in `steps` at which the next state begins; its lowest bit says whether a record ended. Only the
     bytes in `marks` are looked at (or all bytes, if there are too many marks). A gap is a run of other bytes, which
     does the same as one of them. Each state has steps for a byte, for a byte after a gap, and for a gap.
     """
     count, most, length = 0, limit - begin, np.uint64(len(buffer))
+    wrong = np.uint32(malformed) << ROW if malformed >= 0 else ~np.uint32(0)  # which is no state
     row, ended, gap_before, gap = np.uint32(state) << ROW, np.uint32(1), np.uint32(256), np.uint32(512)
     here, one, none, width = np.uint64(at), np.uint64(1), np.uint64(0), np.uint64(BLOCK)
     stop = min(length, np.uint64(limit))
@@ -179,6 +188,8 @@ def _follow(
             passed = place + one
             room[count] = here + passed
             if step & ended:
+                if step & ~ended == wrong:
+                    return count, int(here + place), int(wrong >> ROW), begin if count == 0 else int(room[count - 1])
                 count += 1
                 stop = min(length, here + passed + np.uint64(most))
             row = step & ~ended

@@ -17,15 +17,23 @@ from windrow.columnar.compiled import Ints
 from windrow.errors import SettingsError
 from windrow.formats import grammar
 from windrow.formats.conversion import ENCODING, convert, quoted
-from windrow.formats.csv_cells import EMPTY, OPEN, Cells, Marks
+from windrow.formats.csv_cells import EMPTY, MALFORMED, OPEN, Cells, Marks
 from windrow.formats.fields import Field, require_unsized
 from windrow.formats.format import Format
 from windrow.formats.framing import DelimitedFraming
 from windrow.formats.part import FormatPart
-from windrow.formats.records import SYNTAX, HeaderRefused, OfFields, Parsed, Records, uniform_rejects
+from windrow.formats.records import (
+    SYNTAX,
+    TEXT_AFTER_QUOTE,
+    HeaderRefused,
+    OfFields,
+    Parsed,
+    Records,
+    uniform_rejects,
+)
 
 COLUMNS = "format_columns"
-UNCLOSED = "a quote is not closed"
+BROKEN = {OPEN: "a quote is not closed", MALFORMED: TEXT_AFTER_QUOTE}
 IGNORED = -1
 
 
@@ -64,22 +72,26 @@ class Csv(OfFields):
     def header(self, record: bytes) -> Csv:
         """Return the parser for the records after this header; columns that are not fields are ignored.
 
-        Raises HeaderRefused if a field is missing or appears twice.
+        Where no column has exactly the name of a field, upper and lower case make no difference. Raises HeaderRefused
+        if a field is missing or appears twice.
         """
         buffer = np.frombuffer(record, np.uint8)
         whole = Records(buffer, np.array([0]), np.array([buffer.size]))
         count = int(Cells.of(whole, self._marks, np.empty(0, np.int64)).count[0])
-        if count == OPEN:
-            raise HeaderRefused(SYNTAX, f"the header: {UNCLOSED}")
+        if count in BROKEN:
+            raise HeaderRefused(SYNTAX, f"the header: {BROKEN[count]}")
         cells = Cells.of(whole, self._marks, np.arange(count))
         names = [_name(*cells.texts(row, ()).some(np.zeros(1, np.int64))) for row in range(count)]
+        order = list(names)
         for field in self.fields:
-            count = names.count(field.name)
-            if count != 1:
+            same = [at for at, name in enumerate(names) if name == field.name]
+            same = same or [at for at, name in enumerate(names) if name.casefold() == field.name.casefold()]
+            if len(same) != 1:
                 there = ", ".join(names) or "none"
-                what = "does not have" if not count else "repeats"
+                what = "repeats" if same else "does not have"
                 raise HeaderRefused(COLUMNS, f"the header {what} the field {field.name!r}; its columns: {there}")
-        return replace(self, order=tuple(names))
+            order[same[0]] = field.name
+        return replace(self, order=tuple(order))
 
     def parse(self, records: Records) -> Parsed:
         """Return the values of the good records, and the reasons of the bad ones."""
@@ -103,8 +115,8 @@ def _refused(count: Ints, wanted: int) -> Iterator[pa.Table]:
     bad = np.flatnonzero((count != wanted) & (count != EMPTY))
     for columns_there in np.unique(count[bad]).tolist():
         record = bad[count[bad] == columns_there]
-        if columns_there == OPEN:
-            yield uniform_rejects(record, SYNTAX, None, UNCLOSED)
+        if columns_there in BROKEN:
+            yield uniform_rejects(record, SYNTAX, None, BROKEN[columns_there])
         else:
             there = f"{columns_there} column{'s' if columns_there > 1 else ''}"
             yield uniform_rejects(record, COLUMNS, None, f"{there} instead of {wanted}")

@@ -1,7 +1,7 @@
 """Find the columns of delimited records, in one pass and without copying.
 
-Quotes follow the rules of framing: a quote opens only at the start of a column, and whatever follows the closing quote
-up to the next delimiter belongs to the column. A quote that never closes makes its record OPEN.
+Quotes follow the rules of framing: a quote opens only at the start of a column, and only spaces may stand between the
+closing quote and the next delimiter. Anything else there makes the record MALFORMED, a quote that never closes OPEN.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled, inlined
 from windrow.formats.records import Records
 from windrow.formats.texts import Texts
 
-PLAIN, QUOTED, MIXED = 0, 1, 2
-OPEN, EMPTY = -1, 0
+PLAIN, QUOTED, ESCAPED = 0, 1, 2
+MALFORMED, OPEN, EMPTY = -2, -1, 0
+SPACE = ord(" ")
 
 
 class Marks(NamedTuple):
@@ -31,10 +32,11 @@ class Marks(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """The `count` of columns of each record (or OPEN, EMPTY), and where the cells of whole records are, column by row.
+    """The `count` of columns of each record (or OPEN, MALFORMED, EMPTY), and where the cells of whole records are.
 
-    A record is whole if it has the expected number of columns. The bytes of a PLAIN cell are its text; those of a
-    QUOTED cell are too, without the surrounding quotes. The bytes of a MIXED cell still contain quotes and escapes.
+    A record is whole if it has the expected number of columns. Cells are arranged column by row. The bytes of a PLAIN
+    cell are its text; those of a QUOTED cell are too, without the surrounding quotes. Those of an ESCAPED cell still
+    contain doubled quotes or escapes.
     """
 
     buffer: ByteArray
@@ -60,7 +62,7 @@ class Cells:
         valid = np.ones(begin.size, np.bool_)
         for word in nulls:
             _mark_nulls(self.buffer, begin, end, kind, np.frombuffer(word, np.uint8), valid)
-        if kind.max(initial=PLAIN) != MIXED:
+        if kind.max(initial=PLAIN) != ESCAPED:
             return Texts(self.buffer, begin, end, valid)
         plain = np.empty(int((end - begin).sum()), np.uint8)
         bounds = _unquote(self.buffer, begin, end, kind, self.marks.quote, self.marks.escape, plain)
@@ -99,7 +101,7 @@ def _cut(
                 at = _next(buffer, at + one, stop, closing, escaping)
                 while at < stop:
                     if buffer[at] == escape or (escape < 0 and at + one < stop and buffer[at + one] == quote):
-                        form = MIXED
+                        form = ESCAPED
                         at = _next(buffer, at + two, stop, closing, escaping)
                     else:
                         closed = True
@@ -107,7 +109,7 @@ def _cut(
                 if not closed:
                     column = OPEN
                     break
-                right = at
+                left, right = left + one, at
                 at += one
             behind = at
             at = _next(buffer, at, stop, mark, mark)
@@ -118,11 +120,11 @@ def _cut(
                 if same_mark:
                     break
                 at = _next(buffer, at + one, stop, mark, mark)
-            if form == QUOTED and behind == at:
-                left += one
-            else:
-                form = MIXED if form == QUOTED else form
+            if form == PLAIN:
                 right = at
+            elif not _is_blank(buffer, behind, at):
+                column = MALFORMED
+                break
             row = chosen[column] if column < columns else -1
             if row >= 0:
                 begin[row, whole], end[row, whole], kind[row, whole] = left, right, form
@@ -134,6 +136,14 @@ def _cut(
         if column == columns:
             whole += 1
     return whole
+
+
+@inlined
+def _is_blank(buffer: ByteArray, begin: np.uint64, end: np.uint64) -> bool:
+    """Tell whether there is nothing but spaces between two places."""
+    while begin < end and buffer[begin] == SPACE:
+        begin += np.uint64(1)
+    return begin == end
 
 
 @inlined
@@ -165,27 +175,17 @@ def _mark_nulls(buffer: ByteArray, begin: Ints, end: Ints, kind: ByteArray, word
 def _unquote(
     buffer: ByteArray, begin: Ints, end: Ints, kind: ByteArray, quote: int, escape: int, plain: ByteArray
 ) -> Ints:
-    """Copy cells, MIXED ones without quotes and escapes. Return where each begins, and finally where the last ends."""
+    """Copy cells, with a quote for two and without escapes. Return where each begins, and where the last ends."""
     bounds = np.empty(len(begin) + 1, np.int64)
     to = 0
     for number in range(len(begin)):
         bounds[number] = to
         at, stop = begin[number], end[number]
-        if kind[number] == MIXED:
-            at += 1
-            while True:
-                if buffer[at] == escape or (
-                    buffer[at] == quote and escape < 0 and at + 1 < stop and buffer[at + 1] == quote
-                ):
-                    at += 1
-                elif buffer[at] == quote:
-                    at += 1
-                    break
-                plain[to] = buffer[at]
-                to += 1
-                at += 1
-        for place in range(at, stop):
-            plain[to] = buffer[place]
+        skipped = escape if escape >= 0 else quote
+        while at < stop:
+            at += kind[number] == ESCAPED and buffer[at] == skipped
+            plain[to] = buffer[at]
             to += 1
+            at += 1
     bounds[len(begin)] = to
     return bounds

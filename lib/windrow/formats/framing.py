@@ -7,7 +7,8 @@ where the unfinished record begins, and the state after the bytes seen so far.
 More than `max_record_bytes` are not a record: a quote was left open, or the delimiter is wrong. Such bytes are cut off
 after the first delimiter among them, whatever the quotes say. In `"open quote\ngood\n` with a small limit, the first
 line is cut off and `good` is a record again. Without a delimiter, bytes are cut off in pieces until one comes. A record
-that is open at the end of its source is cut off in the same way.
+that is open at the end of its source is cut off in the same way, and so is a malformed one: in
+`1,"open quote\n2,good\n3,"closed"\n` the quote of the third line closes that of the first, and text follows.
 """
 
 from __future__ import annotations
@@ -21,18 +22,21 @@ import numpy as np
 import numpy.typing as npt
 
 from windrow.columnar.arrow import read_only
-from windrow.columnar.compiled import ByteArray, Ints, compiled
+from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled
 from windrow.errors import FormatFailed
 from windrow.formats.automaton import Automaton, Followed
 from windrow.formats.installed import HINT, failed
 
-# The kinds of spans: a record, or cut off because it is too long, open at the end of the source, or next to bytes that
-# never came.
-RECORD, OVERSIZE, OPEN, GAP = range(4)
+# The kinds of spans: a record, or cut off because it is too long, open at the end of the source, next to bytes that
+# never came, or malformed; or nothing but an empty line above a header.
+RECORD, OVERSIZE, OPEN, GAP, MALFORMED, BLANK = range(6)
 CARRIAGE_RETURN = ord("\r")
 FindEnd = Callable[[bytes, int], int | None]
 WINDOW = 2**20  # bytes that are given to the function at once, if a record may not be longer
-SKIPPING, AFTER_GAP = -1, -2  # states that look for a delimiter: in a record that is too long, or after a gap
+# Bytes outside of JSON objects: those that open one, those that may be part of another value, and mere separators.
+OPENS, IN_VALUE = b"{[", b'"-}]' + bytes(byte for byte in range(256) if chr(byte).isalnum() or not chr(byte).isascii())
+# States that look for a delimiter: in a record that is too long, after a gap, or from the start of a malformed record.
+SKIPPING, AFTER_GAP, BROKEN = -1, -2, -3
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ class FunctionFinder:
     name: str
     find_end: FindEnd
     open: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(1, np.bool_))
+    malformed: int = -1
 
     def follow(self, buffer: ByteArray, at: int, state: int, begin: int, most: int) -> Followed:  # noqa: ARG002
         """Find where records end from `begin` on; see `Automaton.follow`. Raises FormatFailed."""
@@ -109,8 +114,8 @@ class FunctionFinder:
 class DelimitedFraming:
     """Records that an automaton finds; framing restarts at a raw `delimiter`, and nowhere without one.
 
-    With `strip_delimiter` the content of a record ends before its delimiter. JSON records need no delimiter, and keep
-    all of their bytes.
+    With `strip_delimiter` the content of a record ends before its delimiter. JSON records need no delimiter: their
+    content begins with a brace or bracket, and what is before it only separates them.
     """
 
     automaton: Automaton | FunctionFinder
@@ -122,7 +127,7 @@ class DelimitedFraming:
         """Frame bytes; see `Framing`.
 
         `begin` is where the current record begins, `at` the next byte to look at. What ends a round: a delimiter has
-        not come yet, all bytes are framed, or the record that is open has to be cut off.
+        not come yet, all bytes are framed, or the current record has to be cut off.
         """
         spans = SpanCollector()
         begin, at = 0, seen
@@ -141,10 +146,14 @@ class DelimitedFraming:
                 break
             else:
                 spans.decided_after = len(buffer) + 1
-                if not self.automaton.open[state]:
+                if not (self.automaton.open[state] or state == self.automaton.malformed):
                     spans.add(np.array([len(buffer)]), begin)
                     begin = len(buffer)
                     break
+            # guard: malformed-cut-off
+            if state == self.automaton.malformed:
+                state = BROKEN
+                continue
             begin, state = self._cut(spans, buffer, begin, OVERSIZE if at < len(buffer) else OPEN)
             at = begin
         return spans.framed(begin, state)
@@ -155,7 +164,7 @@ class DelimitedFraming:
         Lines may end as on Windows: a carriage return at the end of a line belongs to its delimiter.
         """
         if not self.strip_delimiter:
-            return begin, end
+            return _behind_separators(read_only(buffer), begin, end, _among(OPENS), _among(IN_VALUE)), end
         delimiter = np.frombuffer(self.delimiter, np.uint8)
         return begin, _strip_delimiters(read_only(buffer), begin, end, delimiter, self.delimiter == b"\n")
 
@@ -174,7 +183,7 @@ class DelimitedFraming:
 
     def _skip(self, spans: SpanCollector, buffer: ByteArray, begin: int, state: int, last: bool) -> tuple[int, int]:
         """Cut off bytes up to a delimiter; return where to continue and the state."""
-        why = GAP if state == AFTER_GAP else OVERSIZE
+        why = {SKIPPING: OVERSIZE, AFTER_GAP: GAP, BROKEN: MALFORMED}[state]
         while state < 0 and begin < len(buffer):
             after = self._after_delimiter(buffer, begin)
             full = begin + self.max_record_bytes + 1
@@ -218,6 +227,27 @@ class SpanCollector:
         found = self._found[1:]
         begin, end, decided_after, kind = found[0] if len(found) == 1 else np.concatenate(self._found, axis=1)
         return Framed(begin, end, decided_after, kind, rest, state)
+
+
+@compiled
+def _behind_separators(buffer: ByteArray, begin: Ints, end: Ints, opens: Flags, in_value: Flags) -> Ints:
+    """Return where the first object or array of each record begins.
+
+    A record without one, after the last object of a source, is empty if no byte of it can be part of a value.
+    """
+    found = np.empty(len(begin), np.int64)
+    for number in range(len(begin)):
+        at, is_value = begin[number], False
+        while at < end[number] and not opens[buffer[at]]:
+            is_value |= in_value[buffer[at]]
+            at += 1
+        found[number] = begin[number] if at == end[number] and is_value else at
+    return found
+
+
+def _among(chosen: bytes) -> Flags:
+    """Return for each byte whether it is one of these."""
+    return np.isin(np.arange(256), list(chosen))
 
 
 @compiled

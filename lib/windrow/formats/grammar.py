@@ -1,8 +1,9 @@
 """Grammars: the step functions of the automata that find the records of CSV, lines and JSON.
 
-`delimited` accepts delimiters of any length and quotes as in RFC 4180, and is lenient where real files are: a quote
-opens only at the start of a field, and whatever follows the closing quote up to the next delimiter belongs to the
-field. `objects` follows the depth of JSON values, which need no delimiter between them.
+`delimited` accepts delimiters of any length and quotes as in RFC 4180: a quote opens only at the start of a field, and
+only spaces may stand between the closing quote and the next delimiter. With anything else there the record is
+malformed: most likely its quote was opened by mistake, and a quote of another record has closed it. `objects` follows
+the depth of JSON values, which need no delimiter between them.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Depth(NamedTuple):
 
 
 START, FIELD, QUOTED, QUOTE, ESCAPED = "start", "field", "quoted", "quote", "escaped"
+CLOSED = "closed"  # after the closing quote and a space, or the start of a delimiter
+MALFORMED = Place("malformed")
 
 
 @cache
@@ -42,6 +45,7 @@ def delimited(record: bytes, field: bytes = b"", quote: bytes = b"", escape: byt
     _require_apart(record, field, quote, escape)
     escape = escape if escape != quote else b""  # to escape a quote with a quote is to double it
     marks = [mark for mark in (record, field) if mark]
+    lines = [*marks, b"\r\n"] if record == b"\n" else marks  # what may follow a closing quote
 
     def step(place: Any, byte: int) -> tuple[Hashable, bool]:
         now = bytes([byte])
@@ -49,6 +53,8 @@ def delimited(record: bytes, field: bytes = b"", quote: bytes = b"", escape: byt
             return Place(ESCAPED if now == escape else QUOTE if now == quote else QUOTED), False
         if place.within == ESCAPED or (place.within == QUOTE and now == quote and not escape):
             return Place(QUOTED), False
+        if place.within in {QUOTE, CLOSED, MALFORMED.within}:
+            return after_quote(place, now)
         if place == Place(START) and now == quote:
             return Place(QUOTED), False
         seen = _tail(place.seen + now, marks)
@@ -56,8 +62,16 @@ def delimited(record: bytes, field: bytes = b"", quote: bytes = b"", escape: byt
             return start, seen == record
         return Place(FIELD, seen), False
 
+    def after_quote(place: Place, now: bytes) -> tuple[Hashable, bool]:
+        seen = _tail(place.seen + now, lines)
+        passed = (place.seen + now).removesuffix(seen)
+        if place == MALFORMED or passed.strip(b" "):
+            # A mark ends the search for one; the bytes between two marks are never looked at one by one.
+            return MALFORMED, now in record + field + quote + escape
+        return (start, seen != field) if seen in lines else (Place(CLOSED, seen), False)
+
     start = Place(START if quote else FIELD)  # without quotes, the start of a field is like the rest of it
-    return Automaton.of(start, step, lambda place: place.within in {QUOTED, ESCAPED})
+    return Automaton.of(start, step, lambda place: place.within in {QUOTED, ESCAPED}, MALFORMED)
 
 
 @cache

@@ -16,6 +16,7 @@ from windrow.formats.conversion import Converted
 from windrow.formats.fields import Field
 
 SYNTAX = "format_syntax"
+TEXT_AFTER_QUOTE = "a quote is not closed, or text follows the closing quote"
 REJECTS = pa.schema([("record", pa.int64()), ("reason", pa.string()), ("column", pa.string()), ("detail", pa.string())])
 
 

@@ -25,7 +25,8 @@ from windrow.verify.snapshot import RawRows
 class Depot:
     """The messages of the depot versions from `first` to `last`, with `version`; those before `readable` are missing.
 
-    `why` says why. `formatted` has what else a raw depot gives; it is None for any other depot.
+    `why` says why. `formatted` has what else a raw depot gives, and `several` the places of records that swallowed
+    others (`raw.grammar`); they are None for any other depot.
     """
 
     messages: pa.Table
@@ -34,6 +35,7 @@ class Depot:
     last: int
     why: str = "can no longer be read"
     formatted: RawRows | None = None
+    several: pa.Table | None = None
 
     @classmethod
     def unread(cls, first: int, last: int, why: str) -> Depot:

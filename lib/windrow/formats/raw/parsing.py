@@ -1,9 +1,9 @@
 """Parse spans of bytes: the values of good records, and the reasons of bad ones.
 
-A bad record of several lines may contain good ones: a quote opened in its first line, and another quote far below
-closed it. Such a record is cut off after its first line, and the remaining lines are framed again. If the last one ends
-exactly where the record ends, they are records; otherwise the whole record is bad. So the bytes of a bad record alone
-decide what becomes of it, as with a good one.
+A bad record of several lines may contain good ones: a quote opened in its first line, another quote far below closed
+it, and by chance a delimiter followed. Such a record is cut off after its first line, and the remaining lines are
+framed again. If the last one ends exactly where the record ends, they are records; otherwise the whole record is bad.
+So the bytes of a bad record alone decide what becomes of it, as with a good one.
 """
 
 from __future__ import annotations
@@ -20,15 +20,24 @@ from windrow.columnar.arrow import read_only
 from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled
 from windrow.errors import FormatFailed, WindrowError
 from windrow.formats.format import Format
-from windrow.formats.framing import GAP, OPEN, OVERSIZE, DelimitedFraming
+from windrow.formats.framing import GAP, MALFORMED, OPEN, OVERSIZE, RECORD, DelimitedFraming
 from windrow.formats.installed import HINT, failed
 from windrow.formats.raw.spans import Spans
-from windrow.formats.records import REJECTS, HeaderRefused, Parsed, Parser, Records, uniform_rejects
+from windrow.formats.records import (
+    REJECTS,
+    TEXT_AFTER_QUOTE,
+    HeaderRefused,
+    Parsed,
+    Parser,
+    Records,
+    uniform_rejects,
+)
 
 CUT = {
     OVERSIZE: ("format_oversize", "more bytes than max_record_bytes"),
     OPEN: ("format_syntax", "it is not finished when its source ends"),
     GAP: ("format_gap", "bytes before or after it never came"),
+    MALFORMED: ("format_syntax", TEXT_AFTER_QUOTE),
 }
 MISFRAMED = pa.array(["format_columns", "format_syntax"])  # reasons of a record that may be several
 
@@ -183,6 +192,7 @@ def _lines(spans: Spans, begin: int, end: int, framing: DelimitedFraming) -> lis
         return None
     rest = spans.buffer[begin + first : end]
     framed = framing.frame(rest, 0, 0, last=not content.endswith(delimiter))
-    if framed.rest != len(rest) or framed.kind.any():
+    # The parser refuses a malformed one, as it would refuse it anywhere.
+    if framed.rest != len(rest) or not np.isin(framed.kind, (RECORD, MALFORMED)).all():
         return None
     return [begin + first, *(framed.end + begin + first).tolist()]

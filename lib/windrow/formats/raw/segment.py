@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from windrow.columnar.compiled import ByteArray, Ints
 from windrow.formats.format import Format
-from windrow.formats.framing import AFTER_GAP, GAP, RECORD, Framed, SpanCollector
+from windrow.formats.framing import AFTER_GAP, BLANK, GAP, RECORD, Framed, SpanCollector
 from windrow.formats.raw.queue import Missing, Taken
 from windrow.formats.raw.source import BEGIN, OFFSET, VERSION, Pieces, Source, located
 
@@ -138,15 +138,20 @@ def mark_size(begin: bytes, last: bool) -> int:
 
 
 def _header(source: Source, framed: Framed, buffer: ByteArray, format_: Format) -> int:
-    """Return the number of the header's span and remember the header; -1 if there is none."""
+    """Return the number of the header's span and remember the header; -1 if there is none.
+
+    It is the first record that is not empty; those above it become BLANK.
+    """
     if format_.header is None or source.header is not None:
         return -1
-    first = np.flatnonzero(framed.kind == RECORD)[:1]
-    if not first.size:
-        return -1
-    begin, end = format_.framing.content(buffer, framed.begin[first], framed.end[first])
-    source.header = buffer[begin[0] : end[0]].tobytes()
-    return int(first[0])
+    for first in np.flatnonzero(framed.kind == RECORD).tolist():
+        begin, end = format_.framing.content(buffer, framed.begin[[first]], framed.end[[first]])
+        # guard: header-not-empty
+        if begin[0] < end[0]:
+            source.header = buffer[begin[0] : end[0]].tobytes()
+            return int(first)
+        framed.kind[first] = BLANK
+    return -1
 
 
 def _cut_rest(framed: Framed, length: int) -> Framed:

@@ -5,8 +5,8 @@ driver finds the state in which each chunk really begins. The second pass then p
 records that lie entirely in it. The *rests*, before the first record and after the last one, go to the driver. Together
 they are a source like any other, but much shorter, with only the records that span several chunks.
 
-Sources with complications (chunks that must wait, are repeated or in conflict; a record that is too long) go through
-the ordinary stage. The records are the same either way.
+Sources with complications (chunks that must wait, are repeated or in conflict; a record that is too long or malformed)
+go through the ordinary stage. The records are the same either way.
 """
 
 from __future__ import annotations
@@ -130,13 +130,14 @@ def plan_source(source: Source, rows: list[Mapping[str, Any]], format_: Format) 
     for step, row in zip(taken, steps, strict=True):
         first, final = row["first"][state], row["final"][state]
         length += step.chunk.size if first < 0 else first
-        if max(length, row["longest"][state]) > framing.max_record_bytes:
+        after = row["after"][state]
+        if max(length, row["longest"][state]) > framing.max_record_bytes or after == framing.automaton.malformed:
             # guard: oversize-body
             return None
         if first >= 0:
             bodies[step.chunk.number, step.chunk.version] = Body(first, final, step.version, header)
             length = step.chunk.size - final
-        state = row["after"][state]
+        state = after
     return None if length > framing.max_record_bytes else SourcePlan(source, taken, bodies)
 
 
@@ -150,7 +151,7 @@ def _taken(source: Source, rows: list[Mapping[str, Any]], format_: Format) -> li
 
 
 def _header(source: Source, steps: list[Mapping[str, Any]], format_: Format) -> bytes | None:
-    """Return the header of a source, None if the first chunk does not contain all of it."""
+    """Return the header of a source, None if the first chunk does not begin with all of it."""
     if format_.header is None or source.header is not None:
         return source.header
     head, mark = steps[0]["head"], steps[0]["mark"]
@@ -158,7 +159,7 @@ def _header(source: Source, steps: list[Mapping[str, Any]], format_: Format) -> 
         return None
     buffer = np.frombuffer(head, np.uint8)
     begin, end = format_.framing.content(buffer, np.array([mark]), np.array([len(head)]))
-    return buffer[begin[0] : end[0]].tobytes()
+    return buffer[begin[0] : end[0]].tobytes() or None
 
 
 def cut_chunks(

@@ -27,6 +27,8 @@ def check_raw(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
         return
     yield from _bytes(snapshot, raw, depot.formatted)
     yield from _refused(snapshot, raw, depot.formatted)
+    if depot.several is not None:
+        yield from differing("records of several lines", "one record by the grammar", depot.several, "hold several")
     if snapshot.progress.depot_version == depot.last:
         yield from _unfinished(raw, depot.formatted)
 
