@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EMBEDDED
@@ -22,7 +24,7 @@ from windrow.delta.lock import commit_lock
 from windrow.delta.logfiles import ASIDE, added_files, entry_path
 from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.engine import open_engine
-from windrow.errors import NotKept, TableRefused, TableUnreadable, TableUnwritable
+from windrow.errors import NotKept, TableRefused, TableUnreadable, TableUnwritable, WindrowError
 from windrow.ingest.ingest import ingest
 from windrow.ingest.raw_files.depot import RawDepot
 from windrow.producer import Producer
@@ -172,7 +174,7 @@ class TestMend:
         assert_sound(worked)
         assert worked.canonical() == worked.expected()
 
-    @pytest.mark.parametrize("harm", ["cut", "zeros", "data"])
+    @pytest.mark.parametrize("harm", ["cut", "block", "zeros", "data"])
     def test_torn_entry(self, worked, embedded, harm):
         """
         The same holds for an entry that is cut off or full of zeros, or whose data file is cut off.
@@ -184,10 +186,48 @@ class TestMend:
             os.truncate(file, size - 1)
             os.utime(file, (entry.stat().st_mtime - 1,) * 2)
         else:
-            entry.write_bytes(content[:-20] if harm == "cut" else bytes(len(content)))
+            longer = content + b'\n{"txn":{"appId":"' + b"x" * 8192
+            block = longer[: 4096 * (1 + len(content) // 4096)]
+            entry.write_bytes({"cut": content[:-20] + bytes(20), "block": block, "zeros": bytes(len(content))}[harm])
         worked.runner(embedded).once()
         assert entry.name in aside(worked.ledger)
         assert_sound(worked)
+        assert worked.canonical() == worked.expected()
+
+    @pytest.mark.parametrize("role", ["ledger", "depot"])
+    def test_a_flipped_bit_is_not_torn(self, worked, embedded, role):
+        """
+        A bit that was flipped in the newest entry stops the run by name, or changes nothing that was acknowledged.
+        """
+        table, shape, closed = getattr(worked, role), random.Random(7), {row["id"] for row in worked.rows("closed")}
+        entry = entries(table, 1)[0]
+        content, stopped = entry.read_bytes(), 0
+        for _ in range(60):
+            at, bit = shape.randrange(len(content)), shape.randrange(8)
+            entry.write_bytes(content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :])
+            forget_tables()
+            try:
+                mending.mend(table, role)
+                assert closed <= {row["id"] for row in worked.rows("closed")}
+            except (WindrowError, DeltaError, OSError):
+                stopped += 1
+            assert aside(table) == []
+            assert entries(table, 1) == [entry]
+        assert stopped > 10
+
+    @pytest.mark.parametrize("role", ["ledger", "depot"])
+    def test_damage_is_named(self, worked, embedded, role):
+        """
+        A run stops at a damaged entry with its name; once it is brought back, the run goes on.
+        """
+        entry = entries(getattr(worked, role), 1)[0]
+        content = entry.read_bytes()
+        entry.write_bytes(content.replace(b'"add"', b'"adf"', 1))
+        with pytest.raises(TableUnreadable, match=entry.name):
+            worked.runner(embedded)
+        assert aside(worked.ledger) == aside(worked.depot) == []
+        entry.write_bytes(content)
+        worked.runner(embedded).once()
         assert worked.canonical() == worked.expected()
 
     def test_of_the_depot(self, worked, embedded):
@@ -381,6 +421,19 @@ class TestRecover:
     def settings(self, world: World) -> Settings:
         """Return the settings of a world."""
         return Settings(depot=world.depot, ledger=world.ledger, engine="embedded")
+
+    @pytest.mark.parametrize("note", [True, False], ids=["note", "no note"])
+    def test_damaged_version(self, worked, embedded, note):
+        """
+        What a damaged version closed is told, as far as its lines can be read.
+        """
+        closing = next(row["microbatch"] for row in reversed(worked.history()) if row["closed"])
+        closed = next(row["closed"] for row in worked.history() if row["microbatch"] == closing)
+        last = [entry for entry in entries(worked.ledger, 99) if int(entry.stem) >= closing]
+        content = last[0].read_bytes()
+        last[0].write_bytes(content.replace(b'"add"', b'"adf"') if note else b"#" * len(content))
+        done = recover(self.settings(worked), dry_run=True)
+        assert (done.first, done.closed >= closed, done.unknown) == (closing, note, 0 if note else 1)
 
     @pytest.mark.parametrize("harm", ["torn in the middle", "data gone", "depot set back"])
     def test_last_version_of_use(self, worked, embedded, harm):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +13,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from windrow.delta.table import files_in
 from windrow.engine import open_engine
 from windrow.engine.protocol import SideFiles
-from windrow.engine.side_files import DIRECTORY, LocalSideFiles, SparkSideFiles, StoredSideFiles
+from windrow.engine.side_files import DIRECTORY, DeltaRsJournal, LocalSideFiles, StoredSideFiles
+from windrow.engine.spark.journal import SparkJournal
 from windrow.errors import TableMissing
+from windrow.runtime.saved_plan import SavedPlan, SavedPlans
 from windrow.settings.settings import Settings
 
 
@@ -25,35 +29,47 @@ def side_files(request: pytest.FixtureRequest, tmp_path: Path) -> SideFiles:
     if request.param == "local":
         return LocalSideFiles(tmp_path, durable=True)
     if request.param == "stored":
-        return StoredSideFiles(files_in(str(tmp_path)))
+        return StoredSideFiles(DeltaRsJournal.beside(str(tmp_path)))
     session: Any = request.getfixturevalue("spark")
-    return SparkSideFiles(session, str(tmp_path))
+    return StoredSideFiles(SparkJournal(session, f"{tmp_path}/{DIRECTORY}/plans"))
 
 
-def test_written_once(side_files: SideFiles) -> None:
+def test_created_once(side_files: SideFiles) -> None:
     """
-    A text stays as it was first written until it is deleted, and can then be written anew; another name has its own.
+    A text stays as it was first written until it is replaced; another name has its own.
     """
     assert side_files.read("one") is None
     side_files.delete("one")
-    side_files.write("one", "first: ä \n")
-    side_files.write("one", "second")
+    assert side_files.create("one", "first: ä \n")
+    assert not side_files.create("one", "second")
     assert side_files.read("one") == "first: ä \n"
     assert side_files.read("two") is None
-    side_files.delete("one")
-    assert side_files.read("one") is None
-    side_files.write("one", "third")
-    assert side_files.read("one") == "third"
-    side_files.delete("one")
-    side_files.write("two", "other")
-    assert (side_files.read("one"), side_files.read("two")) == (None, "other")
+    side_files.replace("one", "third")
+    assert side_files.create("two", "other")
+    assert (side_files.read("one"), side_files.read("two")) == ("third", "other")
+
+
+def test_one_of_many_creates(side_files: SideFiles) -> None:
+    """
+    Of writers that create a text at the same moment one succeeds, and its text stands.
+    """
+    start = threading.Barrier(4)
+
+    def create(text: str) -> bool:
+        start.wait()
+        return side_files.create("one", text)
+
+    with ThreadPoolExecutor(4) as threads:
+        created = list(threads.map(create, "abcd"))
+    assert sum(created) == 1
+    assert side_files.read("one") == "abcd"[created.index(True)]
 
 
 def test_left_alone_by_vacuum(side_files: SideFiles, tmp_path: Path) -> None:
     """
     VACUUM does not delete them.
     """
-    side_files.write("one", "kept")
+    assert side_files.create("one", "kept")
     DeltaTable(tmp_path).vacuum(0, dry_run=False, enforce_retention_duration=False)
     assert side_files.read("one") == "kept"
 
@@ -70,7 +86,7 @@ def test_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, d
         really(descriptor)
 
     monkeypatch.setattr(os, "fsync", keep)
-    LocalSideFiles(tmp_path, durable).write("one", "kept")
+    LocalSideFiles(tmp_path, durable).create("one", "kept")
     named = {path for path, is_there in synced if is_there}
     assert named == ({text.parent.resolve(), tmp_path.resolve()} if durable else set())
 
@@ -83,3 +99,15 @@ def test_no_table_yet(spark: Any) -> None:
     engine = open_engine(Settings(engine="spark", depot="default.no_depot", ledger="default.no_states"), spark)
     with pytest.raises(TableMissing, match=r"no ledger at default\.no_states"):
         engine.side_files  # noqa: B018 - a property
+
+
+def test_first_plan_stands(tmp_path: Path) -> None:
+    """
+    Who saves a plan after another driver has one gets the plan of the other; each attempt after it is counted.
+    """
+    plans = SavedPlans(LocalSideFiles(tmp_path, durable=True), ["a"])
+    first, second = SavedPlan(1, 10, {"a": 1}), SavedPlan(1, 20, {"a": 2})
+    assert plans.save("state", first) == first
+    assert plans.save("state", second) == first
+    assert plans.begin("state", lambda: second) == replace(first, attempt=2)
+    assert plans.begin("other state", lambda: second) == second

@@ -54,6 +54,7 @@ class World:
     live: ClassVar[Sequence[str]] = ("open",)
     final: ClassVar[Sequence[str]] = ("closed", "rejected", "microbatch")
     read_by_rivals: ClassVar[list[list[int]]] = [[1], [2, 3]]  # the first of them may read 30 messages, the second 60
+    attempts_of_rivals: ClassVar[set[int]] = {1}
     rules: ClassVar[Sequence[Mapping[str, Any]]] = (  # what drivers are set to: the first as a rule
         {"rules": {}},
         {"rules": {"max_delay": "8s"}},

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -14,6 +15,7 @@ from benchmarks.proxy import by_kind
 from tests.clocks import NOW
 from tests.engine.processes import drivers
 from tests.messages import SECOND, log, table
+from windrow.engine.side_files import DeltaRsJournal, StoredSideFiles
 from windrow.engine.spark.stores import JAR
 from windrow.errors import EngineUnavailable, MicrobatchFailed, TableUnreadable, TableUnwritable
 from windrow.producer import Producer
@@ -98,6 +100,18 @@ class TestEmbedded:
         assert seen == [(1, len(first)), (1, len(first)), (2, len(second))]
         assert sum(topology.read("counts")["times"].to_pylist()) == len(first) + len(second)
         assert DeltaTable(topology.outputs["copies"]).count() == len(first) + len(second)
+
+    def test_one_plan(self, store):
+        """
+        Of drivers that save a plan in a bucket at the same moment one succeeds, and its plan stands for all.
+        """
+        files = StoredSideFiles(DeltaRsJournal.beside(f"{store}/states"))
+        with ThreadPoolExecutor(3) as drivers:
+            for number in range(3):
+                name = f"plan-{number}"
+                created = list(drivers.map(lambda text, name=name: files.create(name, text), "abc"))
+                assert sum(created) == 1
+                assert files.read(name) == "abc"[created.index(True)]
 
     @pytest.mark.parametrize("before", [2, pytest.param(40, marks=pytest.mark.slow)])
     def test_requests(self, bucket, embedded, proxy, before):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import threading
 import time
@@ -33,6 +34,7 @@ from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
 from windrow.testing import Crashed, Harness, ManualClock, Point
 from windrow.topology import ArrowState, Depot, Microbatch, Topology, opened, run_topology
+from windrow.topology.functions import Functions
 from windrow.topology.running import rollback, set_option
 from windrow.topology.verify import verify_topology
 
@@ -328,6 +330,27 @@ class TestEvents:
             harness.run()
         assert harness.state("hours") == [{"name": "hour", "fired": fired}]
         assert sum(row["events_fired"] == ["hour"] for row in harness.history()) == fired
+
+    def test_changed_settings_fire_nothing(self, tmp_path: Path) -> None:
+        """
+        The commit of changed settings, which has no plan, leaves due events to a microbatch of their own.
+        """
+        topology = Topology("hours", depots=["a"], states="hours")
+        topology.event("hour", every="1h")
+        topology.function(noting_nothing)
+        harness = Harness(topology, tmp_path)
+        harness.append([message()])
+        harness.run()
+        harness.advance_clock(4_000)
+        harness.topology.state("more", key="name STRING", value="count BIGINT")
+        harness.restart()
+        harness.run()
+        fired = {row["kind"]: row["events_fired"] for row in harness.history()}
+        assert (fired["rules"], fired["tick"]) == (None, ["hour"])
+
+
+def noting_nothing(microbatch: Microbatch) -> None:
+    """Change nothing."""
 
 
 def test_pause(tmp_path: Path) -> None:
@@ -791,6 +814,105 @@ class TestOutputs:
         harness.run()
         found = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
         assert sorted(found) == sorted([str(number + more) for number in range(4) for more in (0, 100)] * 2)
+
+    @pytest.mark.parametrize("point", [Point.AFTER_PROCESS, Point.AFTER_COMMIT])
+    def test_rollback_after_a_failed_attempt(self, tmp_path: Path, point: Point) -> None:
+        """
+        After a failed attempt and a rollback each message reaches the output, and the history agrees with it.
+        """
+        harness = Harness(chain(), tmp_path, max_messages=1)
+        for number in range(2):
+            harness.append([message(number)])
+            harness.run()
+        harness.append([message(2)])
+        harness.append([message(3)])
+        harness.crash_at(point)
+        with pytest.raises(Crashed):
+            harness.run()
+        harness.restart()
+        rollback(harness.runner(), 1)
+        harness.restart()
+        harness.append([message(4), message(5)])
+        harness.run()
+        found = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
+        assert set(found) == {str(number) for number in range(6)}
+        report = verify_topology(harness.topology, EMBEDDED, replay=True)
+        assert (report.differences, len(report.findings)) == ((), point is Point.AFTER_PROCESS)
+
+    def test_restored_states(self, tmp_path: Path) -> None:
+        """
+        After a RESTORE of the states, new rows reach the output although the numbers of microbatches come again, and
+        verify tells of the rows that the states no longer know.
+        """
+        harness = Harness(chain(), tmp_path, max_messages=1)
+        for number in range(3):
+            harness.append([message(number)])
+        harness.run()
+        DeltaTable(harness.topology.location).restore(1)
+        harness.restart()
+        harness.append([message(3)])
+        harness.set_option("max_messages", "9")
+        harness.run()
+        found = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
+        assert set(found) == {"0", "1", "2", "3"}
+        report = verify_topology(harness.topology, EMBEDDED)
+        assert report.differences == ()
+        assert "a RESTORE of the states took it back" in report.findings[-1]
+
+    def test_verify_compares(self, tmp_path: Path) -> None:
+        """
+        An append that is missing in an output, or has other rows, is a difference.
+        """
+        harness = Harness(chain(), tmp_path)
+        for number in range(2):
+            harness.append([message(number)])
+            harness.run()
+        entry = max((tmp_path / "doubled" / "_delta_log").glob("*.json"))
+        content = entry.read_text()
+        assert verify_topology(harness.topology, EMBEDDED).differences == ()
+        entry.write_text(re.sub('"num_added_rows": *2', '"num_added_rows":1', content))
+        assert len(verify_topology(harness.topology, EMBEDDED).differences) == 1
+        entry.unlink()
+        assert len(verify_topology(harness.topology, EMBEDDED).differences) == 1
+
+    def test_attempts_are_counted_across_processes(self, tmp_path: Path) -> None:
+        """
+        The attempt after a killed one has the next number, and the microbatch after it begins with the first.
+        """
+        harness = Harness(chain(), tmp_path)
+        for _ in range(3):
+            harness.append([message()])
+            harness.crash_at(Point.BEFORE_COMMIT)
+            with pytest.raises(Crashed):
+                harness.run()
+            harness.restart()
+            harness.crash_at(Point.BEFORE_COMMIT)
+            with pytest.raises(Crashed):
+                harness.run()
+            harness.restart()
+            harness.run()
+        assert [row["attempt"] for row in harness.history() if row["kind"] == "data"] == [3, 3, 3]
+
+    def test_a_late_plan_appends_nothing(self, tmp_path: Path) -> None:
+        """
+        A driver that plans after another one has committed and forgotten the plan does not call its functions.
+        """
+        harness, rival = Harness(chain(), tmp_path), Harness(chain(), tmp_path)
+        harness.append([message(1)])
+        number, functions = Functions.number, 0
+
+        def late(self: Functions, least: int) -> int:
+            nonlocal functions
+            functions += 1
+            if functions == 1:
+                rival.run()
+            return number(self, least)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Functions, "number", late)
+            harness.run()
+        found = DeltaTable(tmp_path / "doubled").to_pyarrow_table()["payload"].to_pylist()
+        assert found == ["1", "1"]
 
     def test_unknown(self, tmp_path: Path) -> None:
         """

@@ -40,6 +40,7 @@ class BankWorld(World):
     live: ClassVar[Sequence[str]] = ("funds", "moved")
     final: ClassVar[Sequence[str]] = ("microbatch",)
     read_by_rivals: ClassVar[list[list[int]]] = [[1, 2], [3]]  # the plan of the first one stands
+    attempts_of_rivals: ClassVar[set[int]] = {1, 2}  # both call the functions for the plan of the first one
     rules: ClassVar[Sequence[Mapping[str, Any]]] = ({"branch": False}, {"branch": True})
 
     def __init__(self, *given: Any, **named: Any) -> None:

@@ -41,7 +41,9 @@ def _describe(done: Recovered, dry_run: bool) -> str:
     versions = f"version {done.first}" if done.first == done.last else f"versions {done.first} to {done.last}"
     aside = f"{versions} would be set aside" if dry_run else f"{versions} set aside in {done.directory}"
     said = f"The ledger {done.ledger} {back}: {aside}."
-    if not done.closed:
+    if done.unknown:
+        said += f" How many batches {count(done.unknown, 'version')} closed cannot be read."
+    elif not done.closed:
         return f"{said} They closed no batch."
     return (
         f"{said} They closed at least {count(done.closed, 'batch')}, which the next `windrow run` makes again, except "

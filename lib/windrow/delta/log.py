@@ -17,7 +17,7 @@ from windrow.columnar.arrow import plain_type
 from windrow.delta.table import history, known_snapshot, latest_table, reading
 from windrow.errors import DepotUnreadable, TableMissing, TableRefused
 from windrow.model import chunks, tables
-from windrow.model.commits import BYTES, FEED, SAID, Commit, fingerprint, rows_added
+from windrow.model.commits import BYTES, FEED, SAID, Commit, fingerprint, note_of, rows_added
 from windrow.model.payload import of_column
 
 
@@ -77,6 +77,14 @@ class DeltaRsLog:
             found = history(snapshot.table, begin, upto, files=bool(begin), known=snapshot if begin else None)
             return commits(found, lambda stamp: int(stamp) * 1_000, SAID, "log")
 
+    def notes(self) -> list[tuple[dict[str, Any], int | None]]:
+        """Return the notes of the commits, and how many rows each added, oldest first; none without a table."""
+        if self.table() is None:
+            return []
+        with reading(self.location, "table"):
+            found = list(history(latest_table(self.location, "table")))
+        return [(note_of(commit), rows_added(commit)) for commit in reversed(found)]
+
     def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
         """Return the names of the files that versions added, with the version; and which versions removed rows."""
         table = latest_table(self.location, "depot")
@@ -89,6 +97,15 @@ class DeltaRsLog:
             if add["dataChange"]
         }
         return names, {int(commit["version"]) for commit in commits if commit["removed"]}
+
+
+def number_after(location: str, application: str, least: int) -> int:
+    """Return the first number from `least` on that the log of a table has not recorded for a transaction id."""
+    try:
+        recorded = latest_table(location, "depot").transaction_version(application)
+    except TableMissing:
+        return least
+    return least if recorded is None else max(least, recorded + 1)
 
 
 def require_ledger(location: str, columns: Iterable[str], schema: pa.Schema) -> None:

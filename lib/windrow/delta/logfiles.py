@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -18,6 +19,10 @@ from windrow.model.commits import note_of
 
 LOG, ASIDE, HINT = "_delta_log", "_set_aside", "_last_checkpoint"
 ENTRY = re.compile(r"(\d{20})\.json")
+KINDS = {  # of actions, as Delta's protocol names them
+    "add", "cdc", "checkpointMetadata", "commitInfo", "domainMetadata", "metaData", "protocol", "remove", "sidecar",
+    "txn",
+}  # fmt: skip
 
 
 def entry_path(version: int) -> str:
@@ -51,19 +56,47 @@ def names(directory: Path) -> list[str]:
     return sorted(os.listdir(directory)) if directory.is_dir() else []  # noqa: PTH208 - paths take thrice as long
 
 
-def actions(entry: Path) -> list[dict[str, Any]] | None:
-    """Return the actions of an entry, None for a torn one: empty, cut off, or zeros from some byte on.
+class Condition(Enum):
+    """The condition of an entry.
 
-    A file that does not begin like an entry is not torn but has no actions: the table's reader reports it.
+    TORN is what a power cut leaves: nothing, zeros from some byte on, or an end within an action where a block of the
+    file system ends. An entry that is not JSON in any other way, as after a flipped bit, is DAMAGED: it was synced, and
+    somebody may have read it.
     """
-    content = entry.read_bytes().rstrip(b"\0")
-    lines = [line for line in content.splitlines() if line.strip()]
+
+    WHOLE = auto()
+    TORN = auto()
+    DAMAGED = auto()
+
+
+def read_entry(entry: Path) -> tuple[Condition, list[dict[str, Any]]]:
+    """Return the condition of an entry, and those of its actions that can be read."""
+    content = entry.read_bytes()
+    written = content.rstrip(b"\0")
+    lines = [line for line in written.splitlines() if line.strip()]
+    found = [_action(line) for line in lines]
+    readable = [{kind: of for kind, of in one.items() if isinstance(of, dict)} for one in found if one is not None]
+    if found and None not in found:
+        return Condition.WHOLE, readable
+    ends_early = len(written) < len(content) or len(content) % os.statvfs(entry).f_frsize == 0
+    # guard: torn-or-damaged
+    is_cut = ends_early and None not in found[:-1] and not written.endswith(b"\n")
+    return Condition.TORN if is_cut or not written else Condition.DAMAGED, readable
+
+
+def _action(line: bytes) -> dict[str, Any] | None:
+    """Return the action in a line of an entry, None if it is none: Delta's readers pass over an unknown one."""
     try:
-        found = [json.loads(line) for line in lines]
+        action = json.loads(line)
     except ValueError:
-        return None if content.startswith(b"{") else []
-    objects = [action for action in found if isinstance(action, dict)]
-    return [{kind: of for kind, of in one.items() if isinstance(of, dict)} for one in objects] if found else None
+        return None
+    return action if isinstance(action, dict) and action.keys() <= KINDS else None
+
+
+def actions(entry: Path) -> list[dict[str, Any]] | None:
+    """Return the actions of an entry, None for one that is not whole."""
+    condition, found = read_entry(entry)
+    return found if condition is Condition.WHOLE else None
 
 
 def added_files(
@@ -81,8 +114,8 @@ def added_files(
 
 
 def note(root: Path, version: int) -> dict[str, Any]:
-    """Return the note (user metadata) of a ledger's commit; empty if there is none or the entry is torn."""
-    said = (action["commitInfo"] for action in actions(root / entry_path(version)) or () if "commitInfo" in action)
+    """Return the note (user metadata) of a ledger's commit; empty if there is none or it cannot be read."""
+    said = (action["commitInfo"] for action in read_entry(root / entry_path(version))[1] if "commitInfo" in action)
     return note_of(next(said, {}))
 
 
@@ -90,6 +123,15 @@ def hinted(root: Path) -> int | None:
     """Return the checkpoint version that `_last_checkpoint` names, None if there is none."""
     found = (json_object(root / LOG / HINT) or {}).get("version")
     return found if isinstance(found, int) else None
+
+
+def json_text(text: object) -> dict[str, Any] | None:
+    """Return the JSON object in a text, None if there is none."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def json_object(file: Path) -> dict[str, Any] | None:

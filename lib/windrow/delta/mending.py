@@ -5,8 +5,9 @@ ingest or maintenance reads it. It moves entries at the end of the log that are 
 are too short, to `_set_aside/TIME/` next to the log, and also checkpoints and hints that are not whole. With `durable`,
 these commits were never reported as successful.
 
-Two cases are errors, and nothing is moved: a torn entry that is followed by whole ones (`windrow recover` handles it),
-and a log that would have no whole version left because its older entries were deleted.
+Three cases are errors, and nothing is moved: an entry that is damaged in a way that no power cut leaves, because its
+commit was reported as successful; a torn entry that is followed by whole ones (`windrow recover` handles both for a
+ledger); and a log that would have no whole version left because its older entries were deleted.
 
 An entry that is cut exactly after a line looks whole. Such a cut was never seen: a disk writes the file length last.
 """
@@ -31,6 +32,7 @@ from windrow.delta.logfiles import (
     ASIDE,
     HINT,
     LOG,
+    Condition,
     actions,
     added_files,
     checksums,
@@ -39,6 +41,7 @@ from windrow.delta.logfiles import (
     json_object,
     names,
     note,
+    read_entry,
     versions,
 )
 from windrow.delta.table import writing
@@ -89,7 +92,7 @@ def mend(location: str, role: str) -> SetAside | None:
         with commit_lock(location, sync=False), writing(location, role):
             done = _mended(root, location, role)
     except TableUnwritable:
-        if torn.first is not None:
+        if torn.first is not None or torn.damaged is not None:
             raise  # a checkpoint that is not whole may stay if we may not move it
     SYNCED.clear()
     return done
@@ -103,6 +106,13 @@ def _mended(root: Path, location: str, role: str) -> SetAside | None:
         time.sleep(SECOND_LOOK)
     if torn is None:
         return None
+    # guard: damaged-stays
+    if torn.damaged is not None:
+        raise TableUnreadable(
+            f"version {torn.damaged} of the {role} at {location} is damaged: {entry_path(torn.damaged)}, or the size "
+            "of a file that it names, is not as it was written",
+            "Nothing was moved. Bring the file back from a copy; `windrow recover` takes a ledger back.",
+        )
     if torn.first is None:
         return _moved(root, location, role, range(0), torn.hints)
     # guard: torn-before-end
@@ -178,27 +188,34 @@ def set_aside(location: str, role: str, first: int, hints: Iterable[str] = (), w
 
 
 class Torn(NamedTuple):
-    """The damage in a log: the first torn entry, a whole one after it, and torn files that only save time."""
+    """What is wrong in a log: the first torn entry, a whole one after it, and torn files that only save time.
+
+    `damaged` is the newest entry that is neither whole nor torn.
+    """
 
     first: int | None
     whole_behind: int | None
     hints: tuple[str, ...]
+    damaged: int | None
 
 
 def _torn(root: Path) -> Torn | None:
     """Check the end of a log, the newest entry first."""
-    first = behind = seen = None
+    first = behind = seen = damaged = None
     version = whole_ones = 0
     found = names(root / LOG)
-    for version, whole in _judged(root, found):
-        if whole:
+    for version, condition in _judged(root, found):
+        if condition is Condition.DAMAGED:
+            damaged = version if damaged is None else damaged
+        elif condition is Condition.WHOLE:
             seen, whole_ones = version if seen is None else seen, whole_ones + 1
         else:
             first, behind, whole_ones = version, seen, 0
         if whole_ones > LOOK_BACK:
             break
     hints = _torn_hints(root / LOG, found, version)
-    return Torn(first, behind, hints) if first is not None or hints else None
+    wrong = first is not None or damaged is not None or hints
+    return Torn(first, behind, hints, damaged) if wrong else None
 
 
 def is_whole(root: Path, version: int) -> bool:
@@ -207,35 +224,41 @@ def is_whole(root: Path, version: int) -> bool:
     checkpoints = [int(name[:20]) for name in all_files if CHECKPOINT.fullmatch(name) and _is_whole(log / name)]
     base = max((found for found in checkpoints if found <= version), default=-1)
     expected = version
-    for found, whole in _judged(root, all_files, version):
-        if found <= base or found != expected or not whole:
+    for found, condition in _judged(root, all_files, version):
+        if found <= base or found != expected or condition is not Condition.WHOLE:
             break
         expected -= 1
     return expected == base
 
 
-def _judged(root: Path, files: Sequence[str], upto: int | None = None) -> Iterator[tuple[int, bool]]:
-    """Yield the versions in the files of a log, newest first, and whether each entry and its files are whole."""
+def _judged(root: Path, files: Sequence[str], upto: int | None = None) -> Iterator[tuple[int, Condition]]:
+    """Yield the versions in the files of a log, newest first, and the condition of each entry with its files."""
     removed: set[str] = set()
     for version in (version for name in reversed(files) for version in versions([name])):
         if upto is not None and version > upto:
             continue
         entry = root / entry_path(version)
-        found = actions(entry)
-        whole = found is not None and _has_its_files(root, found, removed, entry.stat().st_mtime)
-        if found is not None and whole:
+        condition, found = read_entry(entry)
+        if condition is Condition.WHOLE:
+            condition = _condition_of_files(root, found, removed, entry.stat().st_mtime)
+        if condition is Condition.WHOLE:
             removed |= {action["remove"].get("path", "") for action in found if "remove" in action}
-        yield version, whole
+        yield version, condition
 
 
-def _has_its_files(root: Path, entry: Iterable[Mapping[str, Any]], removed: set[str], by: float) -> bool:
+def _condition_of_files(root: Path, entry: Iterable[Mapping[str, Any]], removed: set[str], by: float) -> Condition:
     """Tell whether the files of an entry that was written at time `by` (seconds) are whole.
 
-    Files that are missing or were changed later do not count: no power cut does that, and the reader reports them.
+    Files that are missing or were changed later do not count: no power cut does that, and the reader reports them. A
+    file with its end, and not of the size that the entry says, was written as it is: the entry is damaged.
     """
     added = added_files(root, entry, removed)
     there = [(file, size) for file, size in added if file.exists() and file.stat().st_mtime <= by]
-    return all(_has_size(file, size) and _has_its_checksums(file) for file, size in there)
+    wrong = [file for file, size in there if not _has_size(file, size)]
+    if any(_ends_as_parquet(file) for file in wrong):
+        return Condition.DAMAGED
+    is_torn = wrong or not all(_has_its_checksums(file) for file, _ in there)
+    return Condition.TORN if is_torn else Condition.WHOLE
 
 
 def _torn_hints(log: Path, files: Sequence[str], since: int) -> tuple[str, ...]:
@@ -263,6 +286,10 @@ def _is_whole(file: Path) -> bool:
     part = PART.fullmatch(file.name)
     if part and len(list(file.parent.glob(f"{part[1]}*.{part[2]}.parquet"))) < int(part[2]):
         return False
+    return _ends_as_parquet(file)
+
+
+def _ends_as_parquet(file: Path) -> bool:
     with file.open("rb") as opened:
         opened.seek(-min(4, file.stat().st_size), os.SEEK_END)
         return opened.read() == b"PAR1"

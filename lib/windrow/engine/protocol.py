@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from windrow.delta.table import missing
 from windrow.engine.arrivals import Arrivals
 from windrow.engine.conversion import Conversion
 from windrow.engine.depot_rows import StateChanges
-from windrow.engine.side_files import LocalSideFiles, SparkSideFiles, StoredSideFiles
+from windrow.engine.side_files import LocalSideFiles, StoredSideFiles
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
 from windrow.model import messages as message_columns
@@ -49,7 +49,7 @@ Source: TypeAlias = Union["DeltaTable", "ParquetFile", "DataFrame"]  # an input 
 # Open batches, or the states of a topology, at one version of the ledger; read on demand.
 OpenRows: TypeAlias = Union["Held", "LedgerFiles", "SparkOpen"]
 Log: TypeAlias = Union[DeltaRsLog, "SparkLog"]
-SideFiles: TypeAlias = LocalSideFiles | StoredSideFiles | SparkSideFiles
+SideFiles: TypeAlias = LocalSideFiles | StoredSideFiles
 TableMaintenance: TypeAlias = Union[DeltaRsMaintenance, "SparkMaintenance"]
 
 
@@ -162,6 +162,10 @@ class Engine(Protocol):
 
     def _log(self, location: str) -> Log:
         """Return the log of a table."""
+
+    def notes(self, location: str) -> list[tuple[dict[str, Any], int | None]]:
+        """Return the notes of a table's commits, and how many rows each added, oldest first; none without a table."""
+        return self._log(location).notes()
 
     @property
     def session_at_work(self) -> SparkSession | None:
@@ -277,8 +281,16 @@ class Engine(Protocol):
         With `after`, append only the rows that a Delta table added after this version.
         """
 
-    def append_rows(self, location: str, rows: pa.Table | DataFrame, transaction: tuple[str, int]) -> None:
-        """Append rows to a table in one commit, unless its log has this transaction; create it if it is missing."""
+    def free_number(self, location: str, application: str, least: int) -> int:
+        """Return the first number from `least` on that the log of a table has not recorded for a transaction id."""
+
+    def append_rows(
+        self, location: str, rows: Sequence[pa.Table | DataFrame], transaction: tuple[str, int], note: str
+    ) -> None:
+        """Append rows to a table in one commit, unless its log has this transaction; create it if it is missing.
+
+        `note` becomes the commit's user metadata.
+        """
 
     def live(self) -> Live:
         """Read the live rows; the open batches are read later, on demand. Raises TableMissing."""

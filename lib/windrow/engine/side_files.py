@@ -1,26 +1,34 @@
 """Small texts beside the ledger, in a directory that Delta ignores; topologies keep the plan of a microbatch there.
 
-A text that is there is not written again until it is deleted.
+Of several writers that `create` a text, exactly one succeeds, also on an object store.
 """
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 from uuid import uuid4
 
-from pyarrow.fs import FileSystem, FileType
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from windrow.delta.durable import fsync
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from windrow.delta.table import history, latest_table, reading, writing
+from windrow.errors import TableMissing
+from windrow.model.commits import note_of
 
 DIRECTORY = "_windrow"  # VACUUM leaves what begins with an underscore alone
-BUFFER_BYTES = 1_000_000
-NOTE = "name STRING, content STRING"
+COLUMNS = pa.schema([("name", pa.string())])
+ATTEMPTS = 10  # of writers that commit at the same time each round has one that succeeds
+LATEST = 100  # notes that are read; a name is used for minutes, and each attempt at a microbatch writes one or two
+# The notes of a journal matter no longer than their microbatch takes.
+BRIEF = {"delta.logRetentionDuration": "interval 1 days", "delta.checkpointInterval": "100"}
 
 
 class LocalSideFiles:
@@ -36,8 +44,15 @@ class LocalSideFiles:
             return (self._directory / name).read_text("utf-8")
         return None
 
-    def write(self, name: str, text: str) -> None:
-        """Write a text at once or not at all; of two writers the first one wins."""
+    def create(self, name: str, text: str) -> bool:
+        """Write a text, at once or not at all, unless there is one with this name; return whether it was written."""
+        return self._write(name, text, Path.hardlink_to)
+
+    def replace(self, name: str, text: str) -> None:
+        """Write a text at once or not at all, in place of the one with this name."""
+        self._write(name, text, lambda place, new: new.replace(place))
+
+    def _write(self, name: str, text: str, put: Callable[[Path, Path], object]) -> bool:
         self._directory.mkdir(exist_ok=True)
         new = self._directory / f".{name}-{uuid4().hex}"
         try:
@@ -45,12 +60,16 @@ class LocalSideFiles:
                 opened.write(text)
                 opened.flush()
                 os.fsync(opened.fileno())
-            with suppress(FileExistsError):
-                (self._directory / name).hardlink_to(new)
-            if self._durable:
-                fsync([self._directory, self._directory.parent])
+            try:
+                put(self._directory / name, new)
+            except FileExistsError:
+                return False
+            finally:
+                if self._durable:  # also the name that another writer gave it
+                    fsync([self._directory, self._directory.parent])
         finally:
             new.unlink(missing_ok=True)
+        return True
 
     def delete(self, name: str) -> None:
         """Delete a text, if there is one."""
@@ -58,62 +77,78 @@ class LocalSideFiles:
 
 
 class StoredSideFiles:
-    """Texts in an object store, through delta-rs; of two writers at the same moment the last one may win."""
+    """Texts in the log of a small Delta table, for storage that has no way to create a file only if there is none.
 
-    def __init__(self, files: FileSystem) -> None:
-        """Keep them among the files of a table."""
-        self._files = files
-
-    def read(self, name: str) -> str | None:
-        """Return a text, None if there is none."""
-        path = f"{DIRECTORY}/{name}"
-        if self._files.get_file_info(path).type != FileType.File:
-            return None
-        with self._files.open_input_file(path) as opened:
-            return str(opened.read().decode("utf-8"))
-
-    def write(self, name: str, text: str) -> None:
-        """Write a text, unless there is one with this name."""
-        if self.read(name) is None:
-            # buffered, because delta-rs takes no buffer of Arrow
-            with self._files.open_output_stream(f"{DIRECTORY}/{name}", buffer_size=BUFFER_BYTES) as opened:
-                opened.write(text.encode("utf-8"))
-
-    def delete(self, name: str) -> None:
-        """Delete a text, if there is one."""
-        with suppress(FileNotFoundError):
-            self._files.delete_file(f"{DIRECTORY}/{name}")
-
-
-class SparkSideFiles:
-    """One text at a time, in storage that only Spark reaches: a new one takes the place of the one before.
-
-    Spark has no command that deletes a file, so texts by name would stay for ever.
+    Each text is the note of a commit, and the log has one order for all writers: the first commit with a name decides.
+    A text is never deleted; its name does not come again.
     """
 
-    def __init__(self, session: SparkSession, table: str) -> None:
-        """Keep it in the directory of a table."""
-        self._session, self._place = session, f"{table}/{DIRECTORY}/note"
+    def __init__(self, journal: Journal) -> None:
+        """Read nothing yet."""
+        self._journal = journal
 
     def read(self, name: str) -> str | None:
         """Return a text, None if there is none."""
-        from pyspark.errors import AnalysisException
+        same = [note for note in self._journal.notes() if note.get("name") == name]
+        replaced = (note for note in same if note["replaces"])
+        return str(next(replaced, same[-1])["text"]) if same else None
 
-        try:
-            rows = self._session.read.schema(NOTE).json(self._place).collect()
-        except AnalysisException:  # nothing was ever written
-            return None
-        return next((row["content"] for row in rows if row["name"] == name), None)
+    def create(self, name: str, text: str) -> bool:
+        """Write a text unless there is one with this name; return whether it was written."""
+        own = uuid4().hex
+        self._journal.write({"name": name, "text": text, "id": own, "replaces": False})
+        same = [note["id"] for note in self._journal.notes() if note.get("name") == name]
+        # guard: first-in-the-log
+        return same[-1] == own
 
-    def write(self, name: str, text: str) -> None:
-        """Write a text, unless there is one with this name."""
-        if self.read(name) is None:
-            self._replace([(name, text)])
+    def replace(self, name: str, text: str) -> None:
+        """Write a text in place of the one with this name."""
+        self._journal.write({"name": name, "text": text, "id": uuid4().hex, "replaces": True})
 
     def delete(self, name: str) -> None:
-        """Delete a text, if there is one."""
-        if self.read(name) is not None:
-            self._replace([])
+        """Leave a text where it is."""
 
-    def _replace(self, rows: list[tuple[str, str]]) -> None:
-        self._session.createDataFrame(rows, NOTE).coalesce(1).write.mode("overwrite").json(self._place)
+
+class Journal(Protocol):
+    """The notes in the log of a Delta table."""
+
+    def write(self, note: Mapping[str, Any]) -> None:
+        """Commit a note; other writers may commit theirs at the same time. Creates the table if it is missing."""
+
+    def notes(self) -> Iterable[Mapping[str, Any]]:
+        """Return the latest notes, newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaRsJournal(Journal):
+    """Notes in commits without files, by delta-rs."""
+
+    location: str
+
+    @classmethod
+    def beside(cls, table: str) -> DeltaRsJournal:
+        """Return the journal beside a table."""
+        return cls(f"{table.rstrip('/')}/{DIRECTORY}/plans")
+
+    def write(self, note: Mapping[str, Any]) -> None:
+        """Commit a note. Raises TableUnwritable."""
+        noted = CommitProperties(custom_metadata={"userMetadata": json.dumps(note)})
+        with writing(self.location, "ledger"):
+            for attempts_left in reversed(range(ATTEMPTS)):
+                try:
+                    table = DeltaTable.create(self.location, COLUMNS, mode="ignore", configuration=BRIEF)
+                    table.create_write_transaction([], "append", table.schema(), commit_properties=noted)
+                except CommitFailedError:  # when two writers create the table
+                    if not attempts_left:
+                        raise
+                else:
+                    return
+
+    def notes(self) -> Iterable[Mapping[str, Any]]:
+        """Return the latest notes, newest first. Raises TableUnreadable."""
+        try:
+            table = latest_table(self.location, "ledger")
+        except TableMissing:
+            return []
+        with reading(self.location, "ledger"):
+            return [note_of(commit) for commit in history(table, max(0, table.version() - LATEST))]

@@ -114,6 +114,10 @@ class Algorithm(Protocol):
         """Return where plans are saved, so that all attempts read the same; None if that does not matter."""
         return None
 
+    def number(self, least: int) -> int:
+        """Return the number under which a new plan appends to outputs: `least`, or one that no output has seen yet."""
+        return least
+
     def schema(self, depots: Sequence[Table]) -> pa.Schema:
         """Return the columns of a new ledger that reads these depots."""
 

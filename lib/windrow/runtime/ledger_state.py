@@ -26,6 +26,7 @@ from windrow.model.open_batches import OpenBatches
 from windrow.model.tables import DAMAGED, require_sound
 
 WHOLE = ("token", "microbatch", "paused", "rules")
+STATE_TOKEN = "state_token"
 BY_SOURCE = ("source", "clock", "floor", "seen_at")
 
 
@@ -116,6 +117,11 @@ class LedgerState:
     microbatch: int
     paused: bool
     rules: str
+
+    @property
+    def state_token(self) -> str:
+        """Return the token of the last commit that changed the states of a topology, or positions in its depots."""
+        return str(self.progress[STATE_TOKEN][0].as_py() or "")
 
     @property
     def payload(self) -> pa.DataType:

@@ -29,7 +29,7 @@ from windrow.columnar.arrow import whole
 from windrow.engine.arrivals import Arrived, require_whole
 from windrow.engine.protocol import CommitCounts, Engine
 from windrow.engine.result import Counts, MicrobatchResult
-from windrow.errors import PhaseTimeout, require
+from windrow.errors import LedgerMoved, PhaseTimeout, require
 from windrow.model import tables
 from windrow.model.clock import UNKNOWN, Clock
 from windrow.model.commits import Commit
@@ -37,12 +37,13 @@ from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.messages import times
 from windrow.model.results import Committed, Kind
 from windrow.runtime.algorithm import Algorithm, DepotPlan, Plan
-from windrow.runtime.ledger_state import LedgerState, Reached, Sources, control_rows, prime
+from windrow.runtime.ledger_state import STATE_TOKEN, LedgerState, Reached, Sources, control_rows, prime
 from windrow.runtime.phase_timeout import HINT, limited
 from windrow.runtime.saved_plan import SavedPlan
 from windrow.version import VERSION
 
 KEEPS_RULES = ("pause", "resume", "accept", "rollback", "option")
+KEEPS_STATE = ("pause", "resume", "option", "rules")
 COUNTED = ("accepted", "rejected", "opened", "closed")  # of the whole microbatch
 
 
@@ -73,6 +74,15 @@ class Microbatch:
         self.primed: LedgerState = prime(engine, depots)
         self._timeout = algorithm.options(self.primed).phase_timeout
         self._end_phase("prime_ms")
+
+    def require_latest(self) -> None:
+        """Raise LedgerMoved if the ledger has another version than the one that was primed."""
+        ledger = self._engine.ledger()
+        if ledger is None or ledger.version != self.primed.fence.table_version:
+            raise LedgerMoved(
+                "the ledger moved while a microbatch was planned",
+                "Another driver committed first; nothing was written.",
+            )
 
     def restart_clock(self) -> None:
         """Set `started_at` to now: messages that arrived since prime must not count as ahead of the clock."""
@@ -203,6 +213,9 @@ class Microbatch:
             "paused": plan.kind == "pause" or (self.primed.paused and plan.kind != "resume"),
             "rules": self._rules(plan),
         }
+        # guard: state-of-a-plan
+        if plan.kind not in KEEPS_STATE:
+            advanced[STATE_TOKEN] = token
         reached = {**passed, **{name: one.reached for name, one in plan.depots.items()}}
         control = control_rows(self.primed, moved, processed.open, advanced, reached)
         history = self._history(plan, processed, done, moved, token)

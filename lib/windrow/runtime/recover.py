@@ -38,8 +38,8 @@ OS_ERROR = re.compile(r"os error (\d+)")
 class Recovered:
     """The `version` from which a ledger continues (None: it starts again), and the versions that were set aside.
 
-    `first` and `last` are those versions, None if there were none. They closed at least `closed` batches; an entry that
-    cannot be read is not counted. `directory` holds the log's files, None in a dry run or if nothing was to be done.
+    `first` and `last` are those versions, None if there were none. They closed at least `closed` batches; of `unknown`
+    versions not even that is known. `directory` holds the log's files, None in a dry run or if nothing was to be done.
     """
 
     ledger: str
@@ -47,6 +47,7 @@ class Recovered:
     first: int | None
     last: int | None
     closed: int
+    unknown: int
     directory: str | None
 
 
@@ -75,11 +76,25 @@ def recover(
                 break
         left = [version for version in versions if usable is None or version > usable]
         if not left:
-            return Recovered(settings.ledger, usable, None, None, 0, None)
-        noted = [logfiles.note(root, version).get("closed") for version in left]
-        closed = sum(count for count in noted if isinstance(count, int))
+            return Recovered(settings.ledger, usable, None, None, 0, 0, None)
+        closed = [_closed(root, version) for version in left]
         done = None if dry_run else mending.set_aside(settings.ledger, "ledger", left[0], whole=usable is None)
-    return Recovered(settings.ledger, usable, left[0], left[-1], closed, str(done.directory) if done else None)
+    known, directory = [count for count in closed if count is not None], str(done.directory) if done else None
+    return Recovered(settings.ledger, usable, left[0], left[-1], sum(known), len(left) - len(known), directory)
+
+
+def _closed(root: Path, version: int) -> int | None:
+    """Return how many batches a version closed, as its note says or the files that it added; None if neither can."""
+    noted = logfiles.note(root, version).get("closed")
+    if isinstance(noted, int):
+        return noted
+    condition, actions = logfiles.read_entry(root / logfiles.entry_path(version))
+    added = [action["add"] for action in actions if action.get("add", {}).get("partitionValues") == {"state": "closed"}]
+    counts = [(logfiles.json_text(add.get("stats")) or {}).get("numRecords") for add in added]
+    if condition is logfiles.Condition.TORN or (not added and condition is not logfiles.Condition.WHOLE):
+        return None
+    known = [count for count in counts if isinstance(count, int)]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _is_usable(root: Path, version: int, settings: Settings) -> bool:

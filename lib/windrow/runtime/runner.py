@@ -107,6 +107,8 @@ class Runner:
         self._cursors = [DepotCursor(reader, primed.depots[reader.name].reached) for reader in readers]
         self._number, self._options = primed.microbatch, algorithm.options(primed)
         self._saved_plans = algorithm.saved_plans  # beside the table, which is there now
+        # The state token of the last prime, None in a batcher and after a commit, which leads to another state.
+        self._state: str | None = None if self._saved_plans is None else primed.state_token
 
     def once(self) -> Summary:
         """Read the depots to their ends, then close overdue batches; stop between microbatches if the clock says so.
@@ -190,7 +192,8 @@ class Runner:
             return True
         self._with_retries(self._begin_round)
         planned = planned if planned.microbatch else replace(planned, microbatch=self._number + 1)
-        if self._saved_plans is None or self._saved_plans.record(self._positions(), planned) != planned:
+        planned = replace(planned, attempt=0)
+        if self._saved_plans is None or self._state is None or self._saved_plans.save(self._state, planned) != planned:
             return False
         before, self._in_step = len(self.summary.microbatches), True
         if planned.upto:
@@ -265,18 +268,26 @@ class Runner:
         unread = [cursor for cursor in self._cursors if cursor.has_unread]
         return sorted(unread, key=lambda cursor: cursor.reader.priority)
 
-    def _positions(self) -> dict[str, int]:
-        return {str(cursor.reader.name): cursor.reached.depot_version for cursor in self._cursors}
-
     def _saved_plan(self) -> SavedPlan | None:
         """Return what an earlier attempt at the next microbatch planned, None if there was none."""
-        return None if self._saved_plans is None else self._saved_plans.recorded(self._positions())
+        if self._saved_plans is None or self._state is None:
+            return None
+        return self._saved_plans.recorded(self._state)
 
-    def _save_plan(self, microbatch: Microbatch, upto: Mapping[str, int]) -> SavedPlan | None:
-        """Return the plan that stands for a microbatch, None in a batcher, whose attempts may differ."""
+    def _begin_attempt(self, microbatch: Microbatch, upto: Mapping[str, int]) -> SavedPlan | None:
+        """Return the plan that stands for a microbatch, None in a batcher, whose attempts may differ.
+
+        Raises LedgerMoved if another driver has committed since prime: then the plan is of no use.
+        """
         if self._saved_plans is None:
             return None
-        return self._saved_plans.record(self._positions(), SavedPlan(self._number + 1, microbatch.started_at, upto))
+        number = self.algorithm.number(microbatch.primed.microbatch + 1)
+        wanted = SavedPlan(number, microbatch.started_at, upto)
+        planned = self._saved_plans.begin(microbatch.primed.state_token, lambda: wanted)
+        # guard: planned-on-the-latest
+        microbatch.require_latest()
+        microbatch.attempt = planned.attempt
+        return planned
 
     def _read(self, cursors: Sequence[DepotCursor], found: Sequence[Found] = ()) -> None:
         """Read what the depots added, and process what was `found` in all of them together.
@@ -353,17 +364,20 @@ class Runner:
 
         Returns False if an earlier attempt planned to read depots in which nothing was found here.
         """
-        latest, positions = microbatch.started_at + self._settings.max_clock_skew, self._positions()
+        latest = microbatch.started_at + self._settings.max_clock_skew
         upto = {str(name): max(read.arrived.expected) for name, read in slices.items()}
-        planned, passed = self._save_plan(microbatch, upto), _passed(found, slices)
+        planned, passed = self._begin_attempt(microbatch, upto), _passed(found, slices)
         if planned is not None and planned.upto != upto:
             slices, passed = self._slices(found, planned), {}
             if planned.upto.keys() != slices.keys():
                 return False
         self._record(microbatch.run_messages(slices, latest, planned, passed))
-        if self._saved_plans is not None:
-            self._saved_plans.forget(positions)
+        self._forget_plan(microbatch)
         return True
+
+    def _forget_plan(self, microbatch: Microbatch) -> None:
+        if self._saved_plans is not None:
+            self._saved_plans.forget(microbatch.primed.state_token)
 
     def _slices(self, found: Sequence[Found], planned: SavedPlan | None = None) -> dict[str | None, Read]:
         """Return the next slice of each depot: what was planned, or a fair share of the limit; in step one version."""
@@ -383,11 +397,10 @@ class Runner:
         due = self.algorithm.due(microbatch.primed, microbatch.started_at)
         if due is None and self._saved_plan() is None:
             return
-        positions, planned = self._positions(), self._save_plan(microbatch, {})
+        planned = self._begin_attempt(microbatch, {})
         if planned is None or not planned.upto:  # else an earlier attempt read messages, and so will the next round
             self._record(microbatch.run_tick(due or Floors.empty(), planned=planned))
-            if self._saved_plans is not None:
-                self._saved_plans.forget(positions)
+            self._forget_plan(microbatch)
 
     def _tick_to(self, to: int) -> None:
         microbatch = self._unpaused("tick")
@@ -452,6 +465,7 @@ class Runner:
             # guard: attempts-anew
             self._attempt = microbatch.attempt = 1
         self._number = primed.microbatch
+        self._state = None if self._saved_plans is None else primed.state_token
         self._options = self.algorithm.options(primed)
         self.summary.paused = primed.paused
         return microbatch
@@ -468,7 +482,7 @@ class Runner:
             )
 
     def _record(self, committed: Committed) -> None:
-        self._attempt, self._primed = 1, None
+        self._attempt, self._primed, self._state = 1, None, None
         for cursor in self._cursors:
             name = cursor.reader.name
             version = committed.depot_version if name is None else committed.depots.get(name)

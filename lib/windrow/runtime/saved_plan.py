@@ -2,16 +2,20 @@
 
 A function may append to a depot, or write to another system under the number of the microbatch. So every attempt must
 see the same number, the same rows and the same events, also one that another process makes after the driver was killed.
-The plan is one small text. Its name comes from the positions in the depots from which the microbatch reads on, so a
-pause or an option that is recorded between two attempts changes nothing. The commit of the microbatch makes it useless,
-and it is deleted.
+The plan is one small text. Its name comes from the token of the state that the microbatch continues, and from the
+depots, because a driver can repeat only what it can read. A pause, an option
+or changed settings leave this state as it is; every other commit, a rollback and a RESTORE lead to another one, in
+which the plan is never found. The commit of the microbatch makes it useless, and it is deleted.
+
+Of two drivers that plan at the same time the first one decides for both. One that is late, after the other has
+committed and deleted the plan, would save a second one: so who has saved a plan asks whether the ledger has moved.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -26,7 +30,7 @@ class SavedPlan:
     """What all attempts have in common: the number, the wall time in microseconds, and the versions to read up to.
 
     `events` are those that a replay repeats; None: those that are due at this time fire. The number 0 is the next one.
-    A microbatch that `accepts` a version reads nothing.
+    A microbatch that `accepts` a version reads nothing. Only `attempt` changes from one attempt to the next.
     """
 
     microbatch: int
@@ -34,32 +38,47 @@ class SavedPlan:
     upto: Positions
     events: list[str] | None = None
     accepts: bool = False
+    attempt: int = 1
 
 
 class SavedPlans:
-    """The plans of a ledger, by the positions in its depots; `files` keeps them."""
+    """The plans of a ledger, by the token of the state that they continue; `files` keeps them."""
 
-    def __init__(self, files: SideFiles) -> None:
-        """Read nothing yet."""
-        self._files = files
+    def __init__(self, files: SideFiles, depots: Iterable[str]) -> None:
+        """Read nothing yet; `depots` are the names of the depots."""
+        self._files, self._depots = files, sorted(depots)
 
-    def recorded(self, positions: Positions) -> SavedPlan | None:
+    def recorded(self, state: str) -> SavedPlan | None:
         """Return the plan of an earlier attempt, None if there was none."""
-        text = self._files.read(_name(positions))
+        text = self._files.read(self._name(state))
         return None if text is None else SavedPlan(**json.loads(text))
 
-    def record(self, positions: Positions, wanted: SavedPlan) -> SavedPlan:
-        """Record a plan, and return the one that stands: that of an earlier attempt, if there was one."""
-        if (planned := self.recorded(positions)) is None:
-            self._files.write(_name(positions), json.dumps(asdict(wanted), sort_keys=True))
-            planned = self.recorded(positions)
+    def save(self, state: str, planned: SavedPlan) -> SavedPlan:
+        """Save a plan, and return the one that stands: that of an earlier attempt, if there was one."""
         # guard: first-plan-stands
-        return wanted if planned is None else planned
+        if self._files.create(self._name(state), _text(planned)):
+            return planned
+        return self.recorded(state) or planned  # its microbatch may have been committed just now
 
-    def forget(self, positions: Positions) -> None:
+    def begin(self, state: str, wanted: Callable[[], SavedPlan]) -> SavedPlan:
+        """Begin an attempt: return the plan that stands. That of an earlier attempt counts this one."""
+        planned = self.recorded(state)
+        if planned is None:
+            new = wanted()
+            planned = self.save(state, new)
+            if planned == new:
+                return planned
+        planned = replace(planned, attempt=planned.attempt + 1)
+        self._files.replace(self._name(state), _text(planned))
+        return planned
+
+    def forget(self, state: str) -> None:
         """Delete the plan of a microbatch that was committed."""
-        self._files.delete(_name(positions))
+        self._files.delete(self._name(state))
+
+    def _name(self, state: str) -> str:
+        return f"plan-{sha256(json.dumps([state, *self._depots]).encode()).hexdigest()[:32]}.json"
 
 
-def _name(positions: Positions) -> str:
-    return f"plan-{sha256(json.dumps(dict(positions), sort_keys=True).encode()).hexdigest()[:32]}.json"
+def _text(plan: SavedPlan) -> str:
+    return json.dumps(asdict(plan), sort_keys=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,6 +28,7 @@ from windrow.topology.options import options_of, recorded_options
 from windrow.topology.order import in_order, timed
 from windrow.topology.state import State
 from windrow.topology.topology import Function, Topology
+from windrow.version import VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,12 +46,23 @@ class Functions(Algorithm):
     @property
     def saved_plans(self) -> SavedPlans:
         """Return the plans, which are saved beside the table of states."""
-        return SavedPlans(next(iter(self.engines.values())).side_files)
+        return SavedPlans(next(iter(self.engines.values())).side_files, self.engines)
 
     @property
     def settings(self) -> str:
         """Return what the history records of the topology (JSON)."""
         return self.topology.settings
+
+    def number(self, least: int) -> int:
+        """Return a number under which no output has seen an append of these states yet.
+
+        After a RESTORE of the table of states its numbers come again, and an output would take new rows for old ones.
+        """
+        engine = next(iter(self.engines.values()))
+        for name, location in self.topology.outputs.items():
+            # guard: number-free-in-outputs
+            least = engine.free_number(location, application(engine, name, self.engines), least)
+        return least
 
     def schema(self, depots: Sequence[Table]) -> pa.Schema:
         """Return the columns of the table of states."""
@@ -81,8 +95,10 @@ class Functions(Algorithm):
 
     def process(self, plan: Plan) -> MicrobatchResult:
         """Return the rows that the functions change, the events that fired, and what the format rejected."""
-        schema, events = plan.primed.progress.schema, self.topology.events.values()
-        due = scheduled(plan.primed.fence.rows)
+        schema, due = plan.primed.progress.schema, scheduled(plan.primed.fence.rows)
+        # A commit of changed settings has no plan, by which another attempt would find what a function appended.
+        # guard: rules-fire-nothing
+        events = [event for event in self.topology.events.values() if plan.kind != "rules" or event.name not in due]
         fired = tuple(
             event.name
             for event in events
@@ -100,7 +116,10 @@ class Functions(Algorithm):
         moved = {event.name: event.next(due.get(event.name, plan.now), plan.now) for event in events}
         moved = {name: at for name, at in moved.items() if due.get(name) != at}
         here = pa.concat_tables([MicrobatchResult.nothing(schema).rows, event_rows(schema, moved, due)])
-        history: dict[str, object] = {"options_used": recorded_options(plan.primed)}
+        history: dict[str, object] = {
+            "options_used": recorded_options(plan.primed),
+            "appended": work.recorded_appends(),
+        }
         if fired:
             history["events_fired"] = pa.array([list(fired)], pa.list_(pa.string()))
         return work.result(here, history)
@@ -140,15 +159,28 @@ class Work:
         )
 
     def append(self) -> None:
-        """Append to the outputs, each in a commit that a later attempt at the same microbatch finds."""
-        if not self.appended:
-            return
-        ledger = self.plan.engine.ledger()
-        for number, (output, rows) in enumerate(self.appended):
-            if isinstance(rows, pa.Table) and not rows.num_rows:
-                continue
-            application = f"windrow:{ledger and ledger.id}:{output}:{number}"
-            self.plan.engine.append_rows(self.functions.topology.outputs[output], rows, (application, self.plan.id))
+        """Append to the outputs, to each in one commit that a later attempt at the same microbatch finds."""
+        engine, topology = self.plan.engine, self.functions.topology
+        for output, rows in self._by_output().items():
+            transaction = application(engine, output, self.functions.engines), self.plan.id
+            note = {"windrow": VERSION, "output": transaction[0], "number": self.plan.id}
+            engine.append_rows(topology.outputs[output], rows, transaction, json.dumps(note))
+
+    def _by_output(self) -> dict[str, list[Any]]:
+        """Return the rows to append to each output; tables without rows are left out."""
+        found: dict[str, list[Any]] = {}
+        for output, rows in self.appended:
+            if not isinstance(rows, pa.Table) or rows.num_rows:
+                found.setdefault(output, []).append(rows)
+        return found
+
+    def recorded_appends(self) -> pa.Array:
+        """Return how many rows are appended to each output, NULL where Spark has them, for the history."""
+        counted = []
+        for output, rows in self._by_output().items():
+            here = [one.num_rows for one in rows if isinstance(one, pa.Table)]
+            counted.append({"output": output, "rows": sum(here) if len(here) == len(rows) else None})
+        return pa.array([counted or None], tables.APPENDED)
 
     def result(self, here: pa.Table, history: Mapping[str, object]) -> MicrobatchResult:
         """Return the rows to commit: those of the states, those that are `here`, and what formats gave besides."""
@@ -259,6 +291,15 @@ class Work:
         if name not in states:
             raise TopologyRefused(f"there is no state {name!r}", f"The states are {', '.join(states)}.")
         return states[name]
+
+
+def application(engine: Engine, output: str, depots: Iterable[str]) -> str:
+    """Return the transaction id of the appends of a table of states to an output.
+
+    Drivers that read other depots have other plans, under numbers of their own.
+    """
+    ledger = engine.ledger()
+    return f"windrow:{ledger and ledger.id}:{output}:{sha256(json.dumps(sorted(depots)).encode()).hexdigest()[:8]}"
 
 
 def _is_on_executors(depot: DepotPlan) -> bool:

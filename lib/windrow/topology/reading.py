@@ -24,7 +24,7 @@ HINT = "`windrow history` lists the microbatches; the setting keep says how far 
 Keys = Iterable[Mapping[str, Any]]
 HISTORY = [
     "microbatch", "kind", "depot", "depot_version", "versions", "planned_id", "planned_at", "options_used",
-    "events_fired", "rules",
+    "events_fired", "rules", "appended",
 ]  # fmt: skip
 Row = dict[str, Any]
 

@@ -30,6 +30,7 @@ from windrow.model import canonical, tables
 from windrow.runtime.ledger_state import LedgerState, Reached, prime
 from windrow.runtime.opening import require_depot
 from windrow.settings.settings import Settings
+from windrow.topology.functions import application
 from windrow.topology.reading import Row, counting, history_of, rows_of
 from windrow.topology.replay import replay_topology
 from windrow.topology.running import engines_of, settings_of
@@ -99,6 +100,11 @@ def verify_topology(
         depots.append(books)
         differences += found
         findings += unchecked
+    for name, place in topology.outputs.items():
+        progress(f"the output {name}")
+        found, unchecked = _check_output(name, first.notes(place), application(first, name, ()), history)
+        differences += found
+        findings += unchecked
     location = str(first.path_of("ledger"))
     held = Files(location)
     again = _replayed(topology, settings, spark, differences, findings) if replay else {}
@@ -166,6 +172,44 @@ def _check_depot(
         [*found, *differing(f"all rows of the depot {name} are taken", "as in the depot", rows, "versions")],
         [],
     )
+
+
+def _check_output(
+    name: str, notes: list[tuple[dict[str, Any], int | None]], by: str, history: list[Row]
+) -> tuple[list[Difference], list[str]]:
+    """Compare the appends in the log of an output with those that the history has; return also what is unchecked."""
+    own = [(note["output"], note["number"], rows) for note, rows in notes if _is_append(note, by)]
+    recorded = {
+        row["planned_id"]: part["rows"] for row in history for part in row["appended"] or () if part["output"] == name
+    }
+    there: dict[int, list[int | None]] = {}
+    for _, number, rows in own:
+        there.setdefault(number, []).append(rows)
+    times, first = Counter(one[:2] for one in own), min(there, default=0)
+    twice = [{"append": id_, "number": number} for (id_, number), count in times.items() if count > 1]
+    wrong = [
+        {"number": number, "rows in the history": rows, "rows in the output": there.get(number)}
+        for number, rows in recorded.items()
+        if number >= first and not {rows, None} & {*there.get(number, ())} and not (rows is None and number in there)
+    ]
+    found = differing(f"each append to the output {name} is there once", "once", pa.Table.from_pylist(twice), "appends")
+    found += differing(
+        f"the output {name} has what the history says", "these rows", pa.Table.from_pylist(wrong), "appends"
+    )
+    findings = []
+    if others := sum(rows or 0 for number in there.keys() - recorded.keys() for rows in there[number]):
+        findings.append(
+            f"{others:,} rows of the output {name} that no microbatch of the history appended: a RESTORE of the states "
+            "took it back, or an attempt is not finished"
+        )
+    if cleaned := [number for number in recorded if number < first]:
+        findings.append(f"{len(cleaned)} appends to the output {name}, which are no longer in its log")
+    return found, findings
+
+
+def _is_append(note: Mapping[str, Any], by: str) -> bool:
+    """Tell whether the note of a commit is that of an append by these states, whatever depots they read then."""
+    return str(note.get("output")).rpartition(":")[0] == by.rpartition(":")[0]
 
 
 def _check_identity(name: str, engine: Engine, settings: Settings, reached: Reached) -> list[Difference]:

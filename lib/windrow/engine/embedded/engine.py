@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,14 +18,13 @@ from windrow.columnar.arrow import plain
 from windrow.delta.creation import add_columns, create_depot, create_ledger
 from windrow.delta.locations import is_catalog_name, local_path
 from windrow.delta.lock import commit_lock
-from windrow.delta.log import DeltaRsLog, added, identity, ledger_schema_of, require_ledger
+from windrow.delta.log import DeltaRsLog, added, identity, ledger_schema_of, number_after, require_ledger
 from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.delta.row_changes import changes
 from windrow.delta.table import (
     UNTRIMMED,
     Snapshot,
     beyond_files,
-    files_in,
     known_snapshot,
     latest_snapshot,
     latest_table,
@@ -40,7 +39,7 @@ from windrow.engine.depot_rows import StateChanges
 from windrow.engine.embedded.ledger_files import LedgerFiles
 from windrow.engine.protocol import CommitCounts, Engine, Input, Live, SideFiles
 from windrow.engine.result import MicrobatchResult, needed, process_on_driver
-from windrow.engine.side_files import LocalSideFiles, StoredSideFiles
+from windrow.engine.side_files import DeltaRsJournal, LocalSideFiles, StoredSideFiles
 from windrow.errors import (
     BrokenPromise,
     DepotChanged,
@@ -204,29 +203,43 @@ class EmbeddedEngine(Engine):
                 raise (mapped.failure or error) from error
         return mapped.rows
 
-    def append_rows(self, location: str, rows: pa.Table | DataFrame, transaction: tuple[str, int]) -> None:
+    def free_number(self, location: str, application: str, least: int) -> int:
+        """Return the first number from `least` on that the log of a table has not recorded for a transaction id."""
+        return number_after(_path(location), application, least)
+
+    def append_rows(
+        self, location: str, rows: Sequence[pa.Table | DataFrame], transaction: tuple[str, int], note: str
+    ) -> None:
         """Append rows to a table in one commit, unless its log has this transaction; create it if it is missing."""
-        if not isinstance(rows, pa.Table):
+        if not all(isinstance(one, pa.Table) for one in rows):
             raise BrokenPromise("without Spark, a function has Arrow tables")
-        path, (application, version) = _path(location), transaction
-        noted = CommitProperties(app_transactions=[Transaction(application, version)])
+        path, (application, version), together = (
+            _path(location),
+            transaction,
+            pa.concat_tables(rows, promote_options="default"),
+        )
+        noted = CommitProperties(
+            custom_metadata={"userMetadata": note}, app_transactions=[Transaction(application, version)]
+        )
         with commit_lock(path, self._settings.durable), writing(path, "depot"):
             if not DeltaTable.is_deltatable(path):
                 properties = tables.PROPERTIES | tables.retention(self._settings.keep)
-                DeltaTable.create(path, rows.schema, mode="ignore", configuration=properties)
+                DeltaTable.create(path, together.schema, mode="ignore", configuration=properties)
             table = open_table(path, "depot")
             recorded = table.transaction_version(application)
             # guard: output-once
             if recorded is None or recorded < version:
                 write_deltalake(
-                    table, rows, mode="append", commit_properties=noted, post_commithook_properties=UNTRIMMED
+                    table, together, mode="append", commit_properties=noted, post_commithook_properties=UNTRIMMED
                 )
 
     @property
     def side_files(self) -> SideFiles:
         """Return the small texts beside the ledger."""
         path = local_path(self._ledger)
-        return StoredSideFiles(files_in(self._ledger)) if path is None else LocalSideFiles(path, self._settings.durable)
+        if path is not None:
+            return LocalSideFiles(path, self._settings.durable)
+        return StoredSideFiles(DeltaRsJournal.beside(self._ledger))
 
     def live(self) -> Live:
         """Read the live rows, file by file."""

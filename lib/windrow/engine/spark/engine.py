@@ -11,9 +11,10 @@ delta-rs, which takes milliseconds; other logs are read with Spark.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import cast
 from uuid import uuid4
@@ -27,7 +28,7 @@ from pyspark.sql import functions as F
 from windrow.batching.step import Step
 from windrow.columnar.arrow import plain, texts
 from windrow.delta.locations import for_spark, is_catalog_name, reference
-from windrow.delta.log import Table, added, ledger_schema_of, require_ledger
+from windrow.delta.log import Table, added, ledger_schema_of, number_after, require_ledger
 from windrow.delta.row_changes import without_feed
 from windrow.delta.table import missing, open_table, unwritable
 from windrow.engine.arrivals import Arrivals, Listed, Slice
@@ -81,21 +82,41 @@ class SparkEngine(SparkTables):
         path = self._path(self._depot)
         if path is not None:
             return open_table(str(path), "depot").transaction_version(application)
-        below = bisect_left(range(upto + 1), True, key=lambda version: not self._skips((application, version)))
+        below = self._first_free(self._depot, application, range(upto + 1))
         return below - 1 if below else None
 
-    def _skips(self, transaction: tuple[str, int]) -> bool:
+    def free_number(self, location: str, application: str, least: int) -> int:
+        """Return the first number from `least` on that the log of a table has not recorded for a transaction id.
+
+        Not locally, Delta is asked which numbers it would skip: at least one.
+        """
+        place = for_spark(location)
+        if (path := self._path(place)) is not None:
+            return number_after(str(path), application, least)
+        if self._log(place).latest() is None:
+            return least
+        span = 1
+        while self._skips(place, (application, least + span - 1)):
+            span *= 2
+        return least + self._first_free(place, application, range(least, least + span - 1))
+
+    def _first_free(self, place: str, application: str, numbers: range) -> int:
+        """Return how many of the numbers, which are the first ones, are recorded for a transaction id."""
+        return bisect_left(numbers, True, key=lambda number: not self._skips(place, (application, number)))
+
+    def _skips(self, place: str, transaction: tuple[str, int]) -> bool:
         """Find out whether Delta skips an append with this transaction id, by an append that cannot succeed.
 
         Delta checks the id first. Then the driver refuses the codec before any task starts; the row would fail too.
         """
-        row = self._root.range(1).select(F.raise_error(F.lit(ASKING)).cast("string").alias("source"))
+        name, kind = self._root.sql(f"SELECT * FROM {reference(place)} LIMIT 0").dtypes[0]
+        row = self._root.range(1).select(F.raise_error(F.lit(ASKING)).cast(kind).alias(name))
         try:
-            self._append(row.write.option("compression", ASKING), transaction)
+            self._append(row.write.option("compression", ASKING), transaction, place)
         except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
             if ASKING in str(error):
                 return False
-            raise unwritable(self._depot, "depot", error) from error
+            raise unwritable(place, "depot", error) from error
         return True
 
     def _append(self, writer: DataFrameWriter, transaction: tuple[str, int], place: str | None = None) -> None:
@@ -133,14 +154,17 @@ class SparkEngine(SparkTables):
         progress(appended)
         return appended
 
-    def append_rows(self, location: str, rows: pa.Table | DataFrame, transaction: tuple[str, int]) -> None:
+    def append_rows(
+        self, location: str, rows: Sequence[pa.Table | DataFrame], transaction: tuple[str, int], note: str
+    ) -> None:
         """Append rows to a table in one commit, unless its log has this transaction; create it if it is missing."""
-        frame = frame_of(self._session, rows) if isinstance(rows, pa.Table) else rows
+        frames = [frame_of(self._session, one) if isinstance(one, pa.Table) else one for one in rows]
+        frame = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
         place = for_spark(location)
         self._create(place, schema_of(frame).empty_table(), self._settings.keep, "")
         try:
             with self._lock(place, self._settings.durable), configured(self._session, WHOLE_TIMES):
-                self._append(frame.write, transaction, place)
+                self._append(frame.write.option("userMetadata", note), transaction, place)
         except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
             raise unwritable(location, "depot", error) from error
 

@@ -16,7 +16,7 @@ from windrow.delta.store_errors import cause_of
 from windrow.delta.table import unreadable
 from windrow.errors import TableRefused
 from windrow.model import chunks
-from windrow.model.commits import FEED, Commit
+from windrow.model.commits import FEED, Commit, note_of, rows_added
 from windrow.model.payload import of_column
 
 
@@ -69,9 +69,18 @@ class SparkLog:
         # The fingerprint leaves out the time: Spark reports that of the log's file, which differs in a copied table.
         return commits(found, int, ("operation", "operationMetrics"), "spark")
 
+    def recent(self, number: int) -> list[dict[str, Any]]:
+        """Return so many of the latest commits, newest first; none if there is no table."""
+        return [] if self._newest(1) is None else self._history(number)
+
     def history(self, since: int) -> list[dict[str, Any]]:
         """Return the commits from a version on, newest first, as `windrow.delta.table.history` does."""
         return [one | {"timestamp": one["timestamp"] // 1_000} for one in reversed(self._since(since, None))]
+
+    def notes(self) -> list[tuple[dict[str, Any], int | None]]:
+        """Return the notes of the commits, and how many rows each added, oldest first; none without a table."""
+        found = [] if self._newest(1) is None else self._history()
+        return [(note_of(commit), rows_added(commit)) for commit in reversed(found)]
 
     def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
         """Return the names of the files that versions added, with the version; and which versions removed rows."""
@@ -152,6 +161,7 @@ NO_TABLE = (
     "DELTA_MISSING_DELTA_TABLE",
     "DELTA_TABLE_NOT_FOUND",
     "DELTA_PATH_DOES_NOT_EXIST",
+    "DELTA_INVALID_PARTITION_PATH",  # in the directory of another table
     "TABLE_OR_VIEW_NOT_FOUND",
     "SCHEMA_NOT_FOUND",
 )

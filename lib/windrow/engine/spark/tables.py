@@ -28,8 +28,9 @@ from windrow.delta.store_errors import cause_of
 from windrow.delta.table import is_managed, missing, unwritable
 from windrow.engine.depot_rows import StateChanges
 from windrow.engine.protocol import Engine, Live, Log, SideFiles, TableMaintenance
-from windrow.engine.side_files import LocalSideFiles, SparkSideFiles
+from windrow.engine.side_files import DIRECTORY, LocalSideFiles, StoredSideFiles
 from windrow.engine.spark.frames import frame_of
+from windrow.engine.spark.journal import SparkJournal
 from windrow.engine.spark.log import SparkLog, detail
 from windrow.engine.spark.maintenance import SparkMaintenance
 from windrow.engine.spark.session import bare_is_local, find_session
@@ -178,7 +179,7 @@ class SparkTables(Engine):
         place = self.path_of("ledger")
         if place is None:
             raise missing(self._ledger, "ledger")
-        return SparkSideFiles(self._session, place)
+        return StoredSideFiles(SparkJournal(self._session, f"{place}/{DIRECTORY}/plans"))
 
     def table_maintenance(self, table: str, location: str | None = None) -> TableMaintenance:
         """Return the maintenance of a table: with delta-rs on a local disk if it can, else with Spark."""
