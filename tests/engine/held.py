@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from windrow.batching.step import Step
-from windrow.engine.protocol import Live
+from windrow.engine.live import Live
 from windrow.engine.spark.commit import SparkCommit
 from windrow.engine.spark.engine import SparkEngine
 from windrow.model.floors import Floors

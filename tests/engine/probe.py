@@ -8,7 +8,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from windrow.engine.arrivals import Arrivals, Slice
-from windrow.engine.protocol import Live
+from windrow.engine.live import Live
 from windrow.testing.points import Probed, Wrapper
 
 

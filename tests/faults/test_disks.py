@@ -29,7 +29,7 @@ from tests.faults.mishaps import (
 )
 from tests.messages import log, table
 from tests.probes import once
-from windrow.engine.protocol import CommitCounts
+from windrow.engine.result import CommitCounts
 from windrow.errors import DepotUnreadable, MicrobatchFailed, TableUnreadable, TableUnwritable
 from windrow.ingest.ingest import ingest
 from windrow.testing.points import Point, Probed

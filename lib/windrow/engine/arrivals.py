@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, Union
 
@@ -13,7 +13,7 @@ from windrow.errors import DepotUnreadable, ExpressionError, ShortRead, first_li
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.formats.raw.byte_counts import Volume
 from windrow.model import messages as message_columns
-from windrow.model.commits import FEED_COLUMNS, VERSION, Commit
+from windrow.model.commits import FEED_COLUMNS, VERSION, ListedVersions
 from windrow.model.summary import summarise
 from windrow.settings.settings import Settings
 
@@ -87,26 +87,6 @@ Arrived: TypeAlias = Union[Slice, "RawSlice", "RawExecutorsSlice"]
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """Versions of a table from `begin` on: its id, and the fingerprints of their commits and of the one before.
-
-    Those in `restored` are a RESTORE.
-    """
-
-    depot_id: str
-    begin: int
-    fingerprints: Mapping[int, str]
-    restored: frozenset[int] = frozenset()
-
-    @classmethod
-    def of(cls, depot_id: str, begin: int, commits: Iterable[Commit]) -> Listed:
-        """Return the versions of these commits of the log."""
-        listed = list(commits)
-        restored = frozenset(commit.version for commit in listed if commit.restores)
-        return cls(depot_id, begin, {commit.version: commit.fingerprint for commit in listed}, restored)
-
-
-@dataclass(frozen=True, slots=True)
 class Arrivals:
     """New versions of the depot, from one read of the change feed; `listed` are the versions that it covers.
 
@@ -114,7 +94,7 @@ class Arrivals:
     All rows are here up to version `last` (None: unknown).
     """
 
-    listed: Listed
+    listed: ListedVersions
     counts: Mapping[int, int | None]
     byte_count: Mapping[int, int]
     settings: Settings

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain, plain_type, where
-from windrow.delta.log import Table
+from windrow.delta.log import Log, Table
 from windrow.engine.arrivals import (
     Arrived,
     ArrowSlice,
@@ -31,7 +31,6 @@ from windrow.settings.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from windrow.engine.protocol import Log
     from windrow.formats.format import Format
 
 Counted = Mapping[int, int | None]

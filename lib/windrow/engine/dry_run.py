@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
 from windrow.delta.log import Table
-from windrow.engine.protocol import CommitCounts, Engine, Live
-from windrow.engine.result import MicrobatchResult
+from windrow.engine.live import Live
+from windrow.engine.protocol import Engine
+from windrow.engine.result import CommitCounts, MicrobatchResult
 from windrow.errors import EngineUnavailable
 from windrow.model import tables
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from windrow.batching.step import Step
 from windrow.columnar.arrow import text
-from windrow.engine.protocol import Live, no_messages
+from windrow.engine.live import Live, no_messages
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.open_batches import BatchFilter, OpenBatches, no_streams, summarise
@@ -69,6 +69,15 @@ class Counts:
             rejected=total("rejected"),
             reasons=dict(zip(refused["reason"].to_pylist(), refused["count_all"].to_pylist(), strict=True)),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CommitCounts:
+    """The row counts that a commit reports."""
+
+    updated: int
+    deleted: int
+    inserted: int
 
 
 @dataclass(frozen=True, slots=True)

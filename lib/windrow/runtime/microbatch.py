@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import whole
 from windrow.engine.arrivals import Arrived, require_whole
-from windrow.engine.protocol import CommitCounts, Engine
-from windrow.engine.result import Counts, MicrobatchResult
+from windrow.engine.protocol import Engine
+from windrow.engine.result import CommitCounts, Counts, MicrobatchResult
 from windrow.errors import PhaseTimeout, require
 from windrow.model import tables
 from windrow.model.clock import UNKNOWN, Clock

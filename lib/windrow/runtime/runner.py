@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from windrow.engine.arrivals import Arrivals
-from windrow.engine.depot_changes import commit_to_accept, refuse_restored
+from windrow.engine.depot_changes import refuse_restored
 from windrow.engine.result import MicrobatchResult
 from windrow.errors import (
     LedgerBehind,
@@ -168,7 +168,7 @@ class Runner:
             before = self._unpaused("acceptance of a version").primed
             if before.depots[cursor.reader.name].reached.depot_version >= version:
                 return
-            commit = commit_to_accept(cursor.reader.engine, version)
+            commit = cursor.reader.engine.commit_to_accept(version)
             cursor.latest = version - 1
             planned = self._saved_plan()
             self._read([one for one in self._cursors if one is cursor or (planned and one.reader.name in planned.upto)])

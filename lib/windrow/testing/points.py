@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.engine.arrivals import Arrivals
-from windrow.engine.protocol import CommitCounts, Live
-from windrow.engine.result import MicrobatchResult
+from windrow.engine.live import Live
+from windrow.engine.result import CommitCounts, MicrobatchResult
 from windrow.runtime.algorithm import Plan
 
 

@@ -34,12 +34,13 @@ from windrow.delta.table import (
     scanned,
     writing,
 )
-from windrow.engine.arrivals import Arrivals, Arrived, Listed, Slice
+from windrow.engine.arrivals import Arrivals, Arrived, Slice
 from windrow.engine.conversion import Conversion
 from windrow.engine.depot_rows import StateChanges
 from windrow.engine.embedded.ledger_files import LedgerFiles
-from windrow.engine.protocol import CommitCounts, Engine, Input, Live, SideFiles
-from windrow.engine.result import MicrobatchResult, needed, process_on_driver
+from windrow.engine.live import Live
+from windrow.engine.protocol import Engine, Input, SideFiles
+from windrow.engine.result import CommitCounts, MicrobatchResult, needed, process_on_driver
 from windrow.engine.side_files import LocalSideFiles, StoredSideFiles
 from windrow.errors import (
     BrokenPromise,
@@ -54,7 +55,7 @@ from windrow.errors import (
 )
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import tables
-from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
+from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION, ListedVersions
 from windrow.model.payload import of_column
 from windrow.settings.settings import Settings
 
@@ -246,7 +247,10 @@ class EmbeddedEngine(Engine):
         if any(count != 0 for count in counts.values()):
             conversion = Conversion.of(self._settings, depot, self._as_rows)
             new = {version: count for version, count in conversion.counts(counts).items() if count != 0}
-            byte_count, listed = conversion.byte_count(log, after, upto), Listed.of(depot.id, after + 1, commits)
+            byte_count, listed = (
+                conversion.byte_count(log, after, upto),
+                ListedVersions.of(depot.id, after + 1, commits),
+            )
             handle(EmbeddedArrivals(listed, new, byte_count, self._settings, conversion, upto, snapshot))
 
     def process(self, step: Step, arrived: Slice | None, live: Live) -> MicrobatchResult:

@@ -36,7 +36,8 @@ from windrow.columnar.arrow import counted, in_columns, no_rows, plain, where
 from windrow.delta.statistics import statistics
 from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
 from windrow.engine.embedded.pruning import STATISTICS, Extent, FilePruner
-from windrow.engine.protocol import CommitCounts, ended_in
+from windrow.engine.live import ended_in
+from windrow.engine.result import CommitCounts
 from windrow.errors import LedgerMoved, first_line
 from windrow.model import tables
 from windrow.model.floors import Floors

@@ -23,8 +23,8 @@ from pyspark.sql import functions as F
 from windrow.columnar.arrow import text
 from windrow.delta.locations import reference
 from windrow.engine.embedded.ledger_files import without_dictionary
-from windrow.engine.protocol import CommitCounts, Live
-from windrow.engine.result import Rows
+from windrow.engine.live import Live
+from windrow.engine.result import CommitCounts, Rows
 from windrow.engine.spark.frames import frame_of
 from windrow.engine.spark.open_batches import UNCACHED, SparkOpen
 from windrow.engine.spark.session_settings import (

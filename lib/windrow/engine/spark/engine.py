@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 from uuid import uuid4
@@ -30,11 +31,12 @@ from windrow.delta.locations import for_spark, is_catalog_name, reference
 from windrow.delta.log import Table, added, ledger_schema_of, require_ledger
 from windrow.delta.row_changes import without_feed
 from windrow.delta.table import missing, open_table, unwritable
-from windrow.engine.arrivals import Arrivals, Listed, Slice
+from windrow.engine.arrivals import Arrivals, Slice
 from windrow.engine.conversion import Conversion
 from windrow.engine.embedded.engine import added_rows, ungrown
-from windrow.engine.protocol import CommitCounts, Input, Live, no_messages
-from windrow.engine.result import MicrobatchResult, Rows, needed, process_on_driver
+from windrow.engine.live import Live, no_messages
+from windrow.engine.protocol import Input
+from windrow.engine.result import CommitCounts, MicrobatchResult, Rows, needed, process_on_driver
 from windrow.engine.spark.commit import BEYOND, SparkCommit
 from windrow.engine.spark.errors import BAD_VALUE, translated
 from windrow.engine.spark.executors import ExecutorInput, ExecutorsSlice, process_on_executors
@@ -47,7 +49,7 @@ from windrow.engine.spark.tables import SparkTables
 from windrow.errors import DepotUnreadable, ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import tables
-from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
+from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION, ListedVersions
 from windrow.model.payload import of_column
 
 ASKING = "windrow-asks-whether-delta-skips-this"
@@ -195,13 +197,14 @@ class SparkEngine(SparkTables):
             except PySparkException as error:
                 raise translated(error) from error
             return None
+        taking = partial(self.take, upto=upto, handle=handle)
         try:
-            self._stream(Take(self, after + 1, upto, handle))
+            self._stream(Take(taking, after + 1))
         except DepotUnreadable as error:
             if self._by_files or FEED_BEGAN_LATER not in str(error.__cause__):
                 raise
             self._by_files = True
-            self._stream(Take(self, after + 1, upto, handle))
+            self._stream(Take(taking, after + 1))
         return self._history(after) if self.remote else None
 
     def _stream(self, take: Take) -> None:
@@ -232,7 +235,7 @@ class SparkEngine(SparkTables):
         try:
             table = self.depot()
             commits = self._log(self._depot).commits(begin - 1, upto)
-            counts, listed = added(commits, begin - 1, upto), Listed.of(table.id, begin, commits)
+            counts, listed = added(commits, begin - 1, upto), ListedVersions.of(table.id, begin, commits)
             chosen = self._settings
             with configured(self._session, ALIKE), ExitStack() as kept:
                 conversion = Conversion.of(chosen, table, self._as_rows)

@@ -20,7 +20,7 @@ from windrow.batching.step import Step, timeouts
 from windrow.columnar.arrow import in_columns, plain
 from windrow.engine.arrivals import Slice, require_text
 from windrow.engine.depot_rows import summary_of
-from windrow.engine.protocol import Live
+from windrow.engine.live import Live
 from windrow.engine.result import Counts, MicrobatchResult
 from windrow.engine.spark.open_batches import SparkOpen
 from windrow.formats.raw.byte_counts import Volume

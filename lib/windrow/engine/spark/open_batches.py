@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from windrow.columnar.arrow import in_columns, plain
 from windrow.delta.table import unreadable
-from windrow.engine.protocol import ended_in
+from windrow.engine.live import ended_in
 from windrow.engine.spark.frames import frame_of
 from windrow.engine.spark.session_settings import FEW_ROWS
 from windrow.engine.spark.strategy import FILE_ROWS, GOOD_PART

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from windrow import errors
 from windrow.columnar.arrow import plain
 from windrow.delta.locations import is_catalog_name, reference
-from windrow.engine.arrivals import Arrivals, Arrived, Listed
+from windrow.engine.arrivals import Arrivals, Arrived
 from windrow.engine.conversion import Conversion
 from windrow.engine.depot_changes import refuse_changes, refuse_set_back
 from windrow.engine.depot_rows import StateChanges, version_name
@@ -32,11 +32,8 @@ from windrow.engine.spark.executors import ExecutorsSlice, RowsOnExecutors, with
 from windrow.engine.spark.frames import PersistedFrame
 from windrow.errors import WindrowError, first_line
 from windrow.model import tables
-from windrow.model.commits import CHANGE, COMMITTED_AT, FEED_COLUMNS, VERSION
+from windrow.model.commits import CHANGE, COMMITTED_AT, FEED_COLUMNS, VERSION, ListedVersions
 from windrow.settings.settings import Settings
-
-if TYPE_CHECKING:
-    from windrow.engine.spark.engine import SparkEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +48,7 @@ class SparkArrivals(Arrivals):
     def of(
         cls,
         frame: DataFrame,
-        listed: Listed,
+        listed: ListedVersions,
         counts: Mapping[int, int | None],
         byte_count: Mapping[int, int],
         settings: Settings,
@@ -174,15 +171,15 @@ class Take:
     error, where `failure_in` finds it.
     """
 
-    def __init__(self, engine: SparkEngine, begin: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
-        """Handle frames from depot version `begin` on, up to `upto`."""
-        self._engine, self.begin, self._upto, self._handle = engine, begin, upto, handle
+    def __init__(self, take: Callable[[DataFrame, int], int], begin: int) -> None:
+        """Handle frames from depot version `begin` on with `take`, which returns where the next one begins."""
+        self._take, self.begin = take, begin
         self.failure: Exception | None = None
 
     def __call__(self, frame: DataFrame, _: int) -> None:
         """Handle one frame; remember where the next one begins."""
         try:
-            self.begin = self._engine.take(frame, self.begin, self._upto, self._handle)
+            self.begin = self._take(frame, self.begin)
         except Exception as error:
             self.failure = error
             raise RuntimeError(_marked(error)) from error
