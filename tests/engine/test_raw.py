@@ -179,10 +179,10 @@ def test_short_read(world: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     When the feed gives fewer chunks than the log says were added nothing is written.
     """
-    from windrow.engine import raw_slices
+    from windrow.engine import conversion
 
-    really = raw_slices.chunks_of
-    monkeypatch.setattr(raw_slices, "chunks_of", lambda *given: really(*given).slice(1))
+    really = conversion.chunks_of
+    monkeypatch.setattr(conversion, "chunks_of", lambda *given: really(*given).slice(1))
     world.append(*cut(dirty(), 300))
     with pytest.raises(MicrobatchFailed, match="its commit added 7"):
         world.run(EngineFactory("embedded"), retries=0)

@@ -14,12 +14,13 @@ from windrow.delta.log import Log, Table
 from windrow.delta.maintenance import TableMaintenance
 from windrow.delta.mending import follow, mend
 from windrow.delta.table import missing
-from windrow.engine.arrivals import Arrivals, Slice
+from windrow.engine.arrivals import Arrivals
 from windrow.engine.conversion import Conversion
 from windrow.engine.depot_rows import StateChanges
 from windrow.engine.live import Live
 from windrow.engine.result import CommitCounts, MicrobatchResult
 from windrow.engine.side_files import LocalSideFiles, SparkSideFiles, StoredSideFiles
+from windrow.engine.slices import Slice
 from windrow.errors import NotFound
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text

@@ -1,71 +1,55 @@
-"""Slices of a raw depot: the chunks, and the messages, rejects and partial rows that they become."""
+"""What the chunks of a raw depot become: messages, and the rejects and partial rows that a format gives besides."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial as bound
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import in_columns
-from windrow.engine.arrivals import ArrowSlice, require_whole
-from windrow.engine.conversion import ToMessages
 from windrow.formats.format import Format
-from windrow.formats.raw.stage import Staged, stage
+from windrow.formats.raw.byte_counts import Volume
+from windrow.formats.raw.stage import stage
 from windrow.model import tables
-from windrow.model.chunks import RAW
 from windrow.model.commits import VERSION
-from windrow.model.summary import SUMMARY, combine, summarise
+from windrow.rows.arrow import ArrowRows
+from windrow.rows.rows import Function, Rows
 
 
 @dataclass(frozen=True, slots=True)
-class RawSlice:
-    """Whole versions of a raw depot: its chunks (`chunks.RAW` and `version`), and the mapping to messages."""
+class ParsedChunks:
+    """The messages of chunks, with `version`, and what else the format gave.
 
-    rows: pa.Table
-    expected: Mapping[int, int | None]
-    format: Format
-    to_messages: ToMessages
+    `rejects` (`stage.REJECTS`) are bad records and chunks, wherever they are, and `rejected` counts them by version.
+    `partial` are the changed partial rows of the ledger, with `known`.
+    """
 
-    def parse(self, partial: pa.Table) -> FormattedSlice:
-        """Return the messages. Raises ShortRead."""
-        counted = {row["values"]: row["counts"] for row in pc.value_counts(self.rows["version"]).to_pylist()}
-        require_whole(counted, self.expected)
-        staged = stage(self.rows, partial, self.format)
-        messages = self.to_messages(staged.fields).append_column("version", staged.fields[VERSION])
-        return FormattedSlice(messages, dict.fromkeys(self.expected), volume=staged.volume, staged=staged)
+    messages: Rows
+    volume: Volume
+    rejects: Sequence[Rows]
+    rejected: Mapping[int, int]
+    partial: pa.Table
 
-
-@dataclass(frozen=True, slots=True)
-class FormattedSlice(ArrowSlice):
-    """Whole versions of a raw depot as messages with `version`, and the other rows that the format gave (`staged`)."""
-
-    staged: Staged = field(kw_only=True)
-
-    def summarise(self, latest: int) -> pa.Table:
-        """Return `summary.summarise` of its messages; rejected records count as read, and every version appears."""
-        rejected = Counter(self.staged.rejects["version"].to_pylist())
-        return with_rejected(summarise(self.messages, latest), rejected, self.expected)
-
-    def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
-        """Return rejects and partial rows."""
-        return staged_rows(self.staged, microbatch, schema)
+    def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[Rows]:
+        """Return rejects and partial rows as rows of the ledger, with `known`."""
+        refused = bound(refused_rows, microbatch=microbatch, schema=schema)
+        known = schema.append(pa.field("known", pa.bool_()))
+        partial = in_columns(self.partial, schema).append_column("known", self.partial["known"])
+        given = [*(one.map(refused, known) for one in self.rejects), ArrowRows(partial)]
+        return [one for one in given if one.path == "executors" or one.count]
 
 
-def with_rejected(summary: pa.Table, rejected: Mapping[int, int], versions: Iterable[int]) -> pa.Table:
-    """Return a summary of messages in which rejected records count as read and every version appears."""
-    read = dict.fromkeys(versions, 0) | dict(rejected)
-    counted = pa.table({"version": list(read), "messages": list(read.values())})
-    return combine(pa.concat_tables([summary, in_columns(counted, SUMMARY)]))
-
-
-def staged_rows(staged: Staged, microbatch: int, schema: pa.Schema) -> list[pa.Table]:
-    """Return rejects and partial rows as rows of the ledger, with `known`."""
-    partial = in_columns(staged.partial, schema).append_column("known", staged.partial["known"])
-    return [refused_rows(staged.rejects, microbatch, schema), partial]
+def parse_here(rows: pa.Table, partial: pa.Table, format_: Format, to_messages: Function) -> ParsedChunks:
+    """Parse chunks in this process, given the partial rows of the ledger."""
+    staged = stage(rows, partial, format_)
+    messages = to_messages(staged.fields).append_column("version", staged.fields[VERSION])
+    rejected = Counter(staged.rejects["version"].to_pylist())
+    return ParsedChunks(ArrowRows(messages), staged.volume, [ArrowRows(staged.rejects)], rejected, staged.partial)
 
 
 def refused_rows(rejects: pa.Table, microbatch: int, schema: pa.Schema) -> pa.Table:
@@ -86,9 +70,3 @@ def _ids(rejects: pa.Table) -> pa.Array:
         "chunk", column["arrived_in"], column["raw_source"], column["chunk"], column["ordinal"], column["reason"]
     )
     return pc.if_else(pc.is_valid(column["offset"]), record, chunk)
-
-
-def chunks_of(kept: pa.Table) -> pa.Table:
-    """Return the chunks of new rows of a change feed, each with the depot version that added it."""
-    columns = {field.name: kept[field.name].cast(field.type) for field in RAW}
-    return pa.table(columns | {"version": kept[VERSION].cast(pa.int64())})

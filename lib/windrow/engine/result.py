@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from windrow.batching.step import Step
 from windrow.columnar.arrow import text
 from windrow.engine.live import Live, no_messages
+from windrow.engine.slices import Slice
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.open_batches import BatchFilter, OpenBatches, no_streams, summarise
@@ -19,7 +20,6 @@ from windrow.model.open_batches import BatchFilter, OpenBatches, no_streams, sum
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from windrow.engine.arrivals import Slice
 
 # Rows for the ledger with `known` (True if the row replaces a live one). On Spark's executors they also have `changed`,
 # which is False for open batches that stay unchanged.
@@ -113,10 +113,10 @@ def needed(step: Step, arrived: Slice | None) -> BatchFilter | None:
 
 def process_on_driver(step: Step, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
     """Run a step on the driver over the messages that arrived and the open batches that match (None: all)."""
-    messages = no_messages(live.schema) if arrived is None else arrived.table()
+    messages = no_messages(live.schema) if arrived is None else arrived.rows.table()
     batches, totals = live.wanted(wanted), live.totals
     rows, cuts = step(messages, batches)
-    extra = [] if arrived is None else arrived.extra_rows(step.microbatch, live.schema)
+    extra = [] if arrived is None else [one.table() for one in arrived.extra_rows(step.microbatch, live.schema)]
     read, left = OpenBatches.of(summarise(batches)), OpenBatches.of(summarise(_left(batches, rows)))
     opened = totals.after(read, left, Floors.empty() if wanted is None else wanted.passed)
     rows = pa.concat_tables([rows, *extra])

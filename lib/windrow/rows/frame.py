@@ -1,8 +1,11 @@
-"""Turn Arrow tables into Spark frames without losing rows, and persist frames."""
+"""Rows in a frame on Spark's executors; turn Arrow tables into frames without losing rows, and persist frames."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -10,8 +13,14 @@ import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from windrow.columnar.arrow import plain
+from windrow.model.commits import VERSION
+from windrow.rows.rows import Function
+
+Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 LARGE = 10_000  # rows of a chunk that is worth a Spark task
 IN_UTC: dict[str, Any] = (
     {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
@@ -37,6 +46,60 @@ def frame_of(session: SparkSession, table: pa.Table) -> DataFrame:
     # guard: empty-chunk
     table = pa.Table.from_batches([*large, *small.combine_chunks().to_batches()])
     return session.createDataFrame(table)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRows:
+    """The rows of a frame; `conform` gives what Spark returns of them the types of the rows.
+
+    `known` is how many there are, None if Spark has to count them.
+    """
+
+    held: DataFrame
+    conform: Function
+    known: int | None = None
+    path: str = "executors"
+
+    @property
+    def count(self) -> int:
+        """Return how many there are."""
+        return self.held.count() if self.known is None else self.known
+
+    def versions(self) -> dict[int, int]:
+        """Return how many rows each depot version has."""
+        version = F.col(VERSION if VERSION in self.held.columns else "version").cast("long")
+        counted = plain(self.held.groupBy(version.alias("version")).count().toArrow())
+        return dict(zip(counted["version"].to_pylist(), counted["count"].to_pylist(), strict=True))
+
+    def map(self, function: Function, schema: pa.Schema) -> FrameRows:
+        """Return what a function makes of each part of the rows on the executors."""
+        mapped = self.held.mapInArrow(_each(function, self.conform), from_arrow_schema(schema))
+        return FrameRows(mapped, partial(_cast, schema))
+
+    def table(self) -> pa.Table:
+        """Bring the rows to the driver."""
+        return self.conform(plain(self.held.toArrow()))
+
+    def frame(self, session: SparkSession) -> DataFrame:  # noqa: ARG002 - it has one
+        """Return the rows."""
+        return self.held
+
+
+def _each(function: Function, conform: Function) -> Batches:
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from function(conform(plain(pa.table(batch)))).to_batches()
+
+    return each
+
+
+def unchanged(rows: pa.Table) -> pa.Table:
+    """Return rows in the types that Spark gave them."""
+    return rows
+
+
+def _cast(schema: pa.Schema, rows: pa.Table) -> pa.Table:
+    return rows.select(schema.names).cast(schema)
 
 
 class PersistedFrame:

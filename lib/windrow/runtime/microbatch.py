@@ -26,9 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import whole
-from windrow.engine.arrivals import Arrived, require_whole
 from windrow.engine.protocol import Engine
 from windrow.engine.result import CommitCounts, Counts, MicrobatchResult
+from windrow.engine.slices import Slice, require_whole
 from windrow.errors import PhaseTimeout, require
 from windrow.model import tables
 from windrow.model.clock import UNKNOWN, Clock
@@ -50,7 +50,7 @@ COUNTED = ("accepted", "rejected", "opened", "closed")  # of the whole microbatc
 class Read:
     """What a microbatch reads of a depot: the next versions, and the fingerprints of their commits."""
 
-    arrived: Arrived
+    arrived: Slice
     fingerprints: Mapping[int, str]
 
 

@@ -34,7 +34,7 @@ from windrow.delta.table import (
     scanned,
     writing,
 )
-from windrow.engine.arrivals import Arrivals, Arrived, Slice
+from windrow.engine.arrivals import Arrivals
 from windrow.engine.conversion import Conversion
 from windrow.engine.depot_rows import StateChanges
 from windrow.engine.embedded.ledger_files import LedgerFiles
@@ -42,6 +42,7 @@ from windrow.engine.live import Live
 from windrow.engine.protocol import Engine, Input, SideFiles
 from windrow.engine.result import CommitCounts, MicrobatchResult, needed, process_on_driver
 from windrow.engine.side_files import LocalSideFiles, StoredSideFiles
+from windrow.engine.slices import Slice
 from windrow.errors import (
     BrokenPromise,
     DepotChanged,
@@ -69,7 +70,7 @@ class EmbeddedArrivals(Arrivals):
 
     snapshot: Snapshot
 
-    def _slice(self, counts: Mapping[int, int | None]) -> Arrived | None:
+    def _slice(self, counts: Mapping[int, int | None]) -> Slice | None:
         first, last = min(counts), max(counts)
         feed = self._feed(first, last)
         # guard: read-as-listed

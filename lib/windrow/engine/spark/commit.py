@@ -25,7 +25,6 @@ from windrow.delta.locations import reference
 from windrow.engine.embedded.ledger_files import without_dictionary
 from windrow.engine.live import Live
 from windrow.engine.result import CommitCounts, Rows
-from windrow.engine.spark.frames import frame_of
 from windrow.engine.spark.open_batches import UNCACHED, SparkOpen
 from windrow.engine.spark.session_settings import (
     FEW_FILES,
@@ -43,6 +42,7 @@ from windrow.engine.spark.strategy import FILE_ROWS, OVERWRITE
 from windrow.errors import LedgerMoved
 from windrow.model import tables
 from windrow.model.tables import CHANGED
+from windrow.rows.frame import frame_of
 
 SOURCE = "windrow_rows"
 # If the user's session sets transaction ids, Delta would silently skip our commit.

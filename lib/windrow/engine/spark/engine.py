@@ -31,16 +31,16 @@ from windrow.delta.locations import for_spark, is_catalog_name, reference
 from windrow.delta.log import Table, added, ledger_schema_of, require_ledger
 from windrow.delta.row_changes import without_feed
 from windrow.delta.table import missing, open_table, unwritable
-from windrow.engine.arrivals import Arrivals, Slice
+from windrow.engine.arrivals import Arrivals
 from windrow.engine.conversion import Conversion
 from windrow.engine.embedded.engine import added_rows, ungrown
-from windrow.engine.live import Live, no_messages
+from windrow.engine.live import Live
 from windrow.engine.protocol import Input
 from windrow.engine.result import CommitCounts, MicrobatchResult, Rows, needed, process_on_driver
+from windrow.engine.slices import Slice
 from windrow.engine.spark.commit import BEYOND, SparkCommit
 from windrow.engine.spark.errors import BAD_VALUE, translated
-from windrow.engine.spark.executors import ExecutorInput, ExecutorsSlice, process_on_executors
-from windrow.engine.spark.frames import frame_of, schema_of
+from windrow.engine.spark.executors import process_on_executors
 from windrow.engine.spark.open_batches import UNCACHED, SparkOpen, brought
 from windrow.engine.spark.session_settings import WHOLE_TIMES, configured, takes
 from windrow.engine.spark.strategy import LITTLE_BYTES, MERGE, OVERWRITE, fits_driver, overwrites_states, reads_all
@@ -51,6 +51,7 @@ from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import tables
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION, ListedVersions
 from windrow.model.payload import of_column
+from windrow.rows.frame import frame_of, schema_of
 
 ASKING = "windrow-asks-whether-delta-skips-this"
 # guard: commits-not-cut
@@ -281,7 +282,7 @@ class SparkEngine(SparkTables):
         """
         wanted = needed(step, arrived)
         here = arrived is None or arrived.path == "driver"
-        messages, totals, opened = _rows(arrived), live.totals, live.open
+        messages, totals, opened = 0 if arrived is None else arrived.rows.count, live.totals, live.open
         asked = None if wanted is None or reads_all(totals, messages) else wanted
         most = self._settings.max_driver_messages
         fits = fits_driver(messages, totals.total[1], most)
@@ -289,17 +290,7 @@ class SparkEngine(SparkTables):
             fits = fits_driver(messages, opened.counted(asked).total[1], most)
         if here and fits:
             return replace(process_on_driver(step, arrived, live, asked), whole=asked is None)
-        return process_on_executors(step, self.executor_input(arrived, live.schema, step.microbatch), live, asked)
-
-    def executor_input(self, arrived: Slice | None, schema: pa.Schema, microbatch: int) -> ExecutorInput:
-        """Return the arrived messages and other rows as frames, for a ledger with columns `schema`."""
-        if arrived is not None and arrived.path == "executors":
-            there = cast("ExecutorsSlice", arrived)
-            return ExecutorInput(there.messages, there.rows, there.extra_frames(microbatch, schema))
-        messages = no_messages(schema) if arrived is None else arrived.table()
-        extra = [] if arrived is None else arrived.extra_rows(microbatch, schema)
-        frames = [frame_of(self._session, rows) for rows in extra if rows.num_rows]
-        return ExecutorInput(frame_of(self._session, messages), messages.num_rows, frames)
+        return process_on_executors(step, arrived, live, asked, self._session)
 
     def commit_form(self, processed: MicrobatchResult, live: Live) -> str:
         """Return how `commit_result` will commit; to overwrite partitions, it has to know all of their rows."""
@@ -337,15 +328,6 @@ def _overwrites(changed: Mapping[str, pa.Table], live: Live) -> bool:
         return False
     held = sum(opened.whole[name].num_rows for name in changed)
     return overwrites_states(held, sum(rows.num_rows for rows in changed.values()))
-
-
-def _rows(arrived: Slice | None) -> int:
-    """Return how many messages arrived."""
-    if arrived is None:
-        return 0
-    if arrived.path == "executors":
-        return cast("ExecutorsSlice", arrived).rows
-    return int(arrived.table().num_rows)
 
 
 def _after(live: Live, rows: Rows, control: pa.Table) -> Live | None:

@@ -30,7 +30,6 @@ from windrow.engine.depot_rows import StateChanges
 from windrow.engine.live import Live
 from windrow.engine.protocol import Engine, SideFiles, Views
 from windrow.engine.side_files import LocalSideFiles, SparkSideFiles
-from windrow.engine.spark.frames import frame_of
 from windrow.engine.spark.log import SparkLog, detail
 from windrow.engine.spark.maintenance import SparkMaintenance
 from windrow.engine.spark.session import bare_is_local, find_session
@@ -38,6 +37,7 @@ from windrow.engine.spark.session_settings import NOTE, configured
 from windrow.engine.spark.stores import require_exclusion
 from windrow.errors import TableMissing, TableRefused, first_line
 from windrow.model import tables
+from windrow.rows.frame import frame_of
 from windrow.settings.settings import Settings
 
 FIRST = "windrow_first_rows"

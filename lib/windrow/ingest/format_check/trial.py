@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.engine.arrivals import mapping_of
-from windrow.engine.conversion import Conversion, payload_type_of
+from windrow.engine.conversion import Conversion, mapping_of, payload_type_of
 from windrow.errors import ExpressionError, FileUnreadable, MessagesError, require
 from windrow.formats.codecs import CodecError
 from windrow.formats.fields import parse, type_text
