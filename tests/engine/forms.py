@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from windrow.engine.spark.strategy import MERGE, OVERWRITE
+from windrow.ledger.strategy import MERGE, OVERWRITE
 
 Form = Literal["merging", "overwriting"]
 FORMS: tuple[Form, ...] = ("overwriting", "merging")

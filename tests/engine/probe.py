@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from windrow.engine.arrivals import Arrivals
-from windrow.engine.live import Live
-from windrow.engine.slices import Slice
+from windrow.ledger.live import Live
+from windrow.source.arrivals import Arrivals
+from windrow.source.slices import Slice
 from windrow.testing.points import Probed, Wrapper
 
 

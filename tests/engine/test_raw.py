@@ -14,13 +14,13 @@ from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from windrow.delta.creation import create_depot
-from windrow.engine.conversion import Conversion
 from windrow.errors import MicrobatchFailed, SettingsError
 from windrow.formats.format import format_of
 from windrow.formats.part import FormatPart
 from windrow.model import messages
 from windrow.model.chunks import RAW
 from windrow.model.timestamps import time_text
+from windrow.source.conversion import Conversion
 from windrow.testing.points import Point
 from windrow.verify import verify
 
@@ -179,7 +179,7 @@ def test_short_read(world: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     When the feed gives fewer chunks than the log says were added nothing is written.
     """
-    from windrow.engine import conversion
+    from windrow.source import conversion
 
     really = conversion.chunks_of
     monkeypatch.setattr(conversion, "chunks_of", lambda *given: really(*given).slice(1))

@@ -19,8 +19,8 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from windrow import reading
 from windrow.delta import table as storage
-from windrow.engine.live import Live
-from windrow.engine.result import CommitCounts
+from windrow.ledger.live import Live
+from windrow.ledger.result import CommitCounts
 from windrow.testing.points import Point, Probed
 from windrow.verify import verify
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from windrow.engine.choice import choose, from_platform, require_spark
-from windrow.engine.depot_rows import StateChanges
 from windrow.engine.protocol import Engine, Views
 from windrow.settings.settings import Settings
+from windrow.source.depot_rows import StateChanges
 
 __all__ = ["Engine", "choose", "from_platform", "open_engine", "require_spark"]
 

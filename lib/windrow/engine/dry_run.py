@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
 from windrow.delta.log import Table
-from windrow.engine.live import Live
 from windrow.engine.protocol import Engine
-from windrow.engine.result import CommitCounts, MicrobatchResult
 from windrow.errors import EngineUnavailable
+from windrow.ledger.live import Live
+from windrow.ledger.result import CommitCounts, MicrobatchResult
 from windrow.model import tables
 
 

@@ -14,19 +14,19 @@ from windrow.delta.log import Log, Table
 from windrow.delta.maintenance import TableMaintenance
 from windrow.delta.mending import follow, mend
 from windrow.delta.table import missing
-from windrow.engine.arrivals import Arrivals
-from windrow.engine.conversion import Conversion
-from windrow.engine.depot_rows import StateChanges
-from windrow.engine.live import Live
-from windrow.engine.result import CommitCounts, MicrobatchResult
 from windrow.engine.side_files import LocalSideFiles, SparkSideFiles, StoredSideFiles
-from windrow.engine.slices import Slice
 from windrow.errors import NotFound
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
+from windrow.ledger.live import Live
+from windrow.ledger.result import CommitCounts, MicrobatchResult
 from windrow.model.commits import Commit
 from windrow.model.payload import parse
 from windrow.settings.settings import Settings
+from windrow.source.arrivals import Arrivals
+from windrow.source.conversion import Conversion
+from windrow.source.depot_rows import StateChanges
+from windrow.source.slices import Slice
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -32,7 +32,7 @@ class ArrowRows:
         counted = pc.value_counts(version_of(self.held))
         return dict(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
 
-    def map(self, function: Function, schema: pa.Schema) -> ArrowRows:  # noqa: ARG002 - Spark needs it
+    def map(self, function: Function, schema: pa.Schema) -> ArrowRows:
         """Return what a function makes of the rows."""
         return ArrowRows(function(self.held))
 

@@ -80,7 +80,7 @@ class FrameRows:
         """Bring the rows to the driver."""
         return self.conform(plain(self.held.toArrow()))
 
-    def frame(self, session: SparkSession) -> DataFrame:  # noqa: ARG002 - it has one
+    def frame(self, session: SparkSession) -> DataFrame:
         """Return the rows."""
         return self.held
 

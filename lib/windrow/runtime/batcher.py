@@ -10,8 +10,8 @@ import pyarrow as pa
 from windrow.batching.rules import Rules
 from windrow.batching.step import Step, passed, timeouts
 from windrow.delta.log import Table
-from windrow.engine.result import MicrobatchResult
 from windrow.errors import MessagesError, TableRefused, UsageError
+from windrow.ledger.result import MicrobatchResult
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.payload import name

@@ -27,9 +27,8 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import whole
 from windrow.engine.protocol import Engine
-from windrow.engine.result import CommitCounts, Counts, MicrobatchResult
-from windrow.engine.slices import Slice, require_whole
 from windrow.errors import PhaseTimeout, require
+from windrow.ledger.result import CommitCounts, Counts, MicrobatchResult
 from windrow.model import tables
 from windrow.model.clock import UNKNOWN, Clock
 from windrow.model.commits import Commit
@@ -40,6 +39,7 @@ from windrow.runtime.algorithm import Algorithm, DepotPlan, Plan
 from windrow.runtime.ledger_state import LedgerState, Reached, Sources, control_rows, prime
 from windrow.runtime.phase_timeout import HINT, limited
 from windrow.runtime.saved_plan import SavedPlan
+from windrow.source.slices import Slice, require_whole
 from windrow.version import VERSION
 
 KEEPS_RULES = ("pause", "resume", "accept", "rollback", "option")

@@ -10,8 +10,8 @@ from uuid import uuid4
 
 from windrow.delta.log import Table
 from windrow.engine.protocol import Engine
-from windrow.engine.result import MicrobatchResult
 from windrow.errors import DepotChanged, LedgerMoved, OtherDepot, StartFromChanged
+from windrow.ledger.result import MicrobatchResult
 from windrow.model.commits import ListedVersions, is_other
 from windrow.model.open_batches import OpenBatches
 from windrow.runtime.algorithm import Algorithm

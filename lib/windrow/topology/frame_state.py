@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.columnar.arrow import plain
-from windrow.engine.result import Counts, MicrobatchResult
 from windrow.engine.spark.executors import kept
-from windrow.engine.spark.open_batches import SparkOpen
 from windrow.errors import BrokenPromise, TopologyRefused
+from windrow.ledger.open_batches import SparkOpen
+from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.model import messages, tables
 from windrow.model.floors import Floors
 from windrow.model.tables import CHANGED, DELETED
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from windrow.engine.protocol import Engine
-    from windrow.engine.slices import Slice
     from windrow.engine.spark.engine import SparkEngine
     from windrow.runtime.algorithm import Plan
+    from windrow.source.slices import Slice
 
 ID = pa.field("id", pa.string())
 HAS_ROW = "windrow has a row"

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from windrow.delta.log import Table
 from windrow.engine.protocol import Engine
-from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import TableRefused, TopologyRefused
+from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.model import messages, tables
 from windrow.model.floors import Floors, FloorsByVersion
 from windrow.rows.arrow import ArrowRows

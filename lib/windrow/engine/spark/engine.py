@@ -31,27 +31,28 @@ from windrow.delta.locations import for_spark, is_catalog_name, reference
 from windrow.delta.log import Table, added, ledger_schema_of, require_ledger
 from windrow.delta.row_changes import without_feed
 from windrow.delta.table import missing, open_table, unwritable
-from windrow.engine.arrivals import Arrivals
-from windrow.engine.conversion import Conversion
 from windrow.engine.embedded.engine import added_rows, ungrown
-from windrow.engine.live import Live
+from windrow.engine.processing import needed, process_on_driver
 from windrow.engine.protocol import Input
-from windrow.engine.result import CommitCounts, MicrobatchResult, Rows, needed, process_on_driver
-from windrow.engine.slices import Slice
-from windrow.engine.spark.commit import BEYOND, SparkCommit
 from windrow.engine.spark.errors import BAD_VALUE, translated
 from windrow.engine.spark.executors import process_on_executors
-from windrow.engine.spark.open_batches import UNCACHED, SparkOpen, brought
-from windrow.engine.spark.session_settings import WHOLE_TIMES, configured, takes
-from windrow.engine.spark.strategy import LITTLE_BYTES, MERGE, OVERWRITE, fits_driver, overwrites_states, reads_all
-from windrow.engine.spark.stream import SparkArrivals, Take, failure_in, feed_of, with_files, with_versions
 from windrow.engine.spark.tables import SparkTables
 from windrow.errors import DepotUnreadable, ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
+from windrow.ledger.live import Live
+from windrow.ledger.merge import BEYOND, SparkCommit
+from windrow.ledger.open_batches import UNCACHED, SparkOpen, brought
+from windrow.ledger.result import CommitCounts, MicrobatchResult, Rows
+from windrow.ledger.strategy import LITTLE_BYTES, MERGE, OVERWRITE, fits_driver, overwrites_states, reads_all
 from windrow.model import tables
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION, ListedVersions
 from windrow.model.payload import of_column
 from windrow.rows.frame import frame_of, schema_of
+from windrow.rows.session_settings import WHOLE_TIMES, configured, takes
+from windrow.source.arrivals import Arrivals
+from windrow.source.conversion import Conversion
+from windrow.source.slices import Slice
+from windrow.source.spark import SparkArrivals, Take, failure_in, feed_of, with_files, with_versions
 
 ASKING = "windrow-asks-whether-delta-skips-this"
 # guard: commits-not-cut

@@ -18,10 +18,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.batching.step import Step, timeouts
 from windrow.columnar.arrow import in_columns, plain
-from windrow.engine.live import Live, no_messages
-from windrow.engine.result import Counts, MicrobatchResult
-from windrow.engine.slices import Slice
-from windrow.engine.spark.open_batches import SparkOpen
+from windrow.ledger.live import Live, no_messages
+from windrow.ledger.open_batches import SparkOpen
+from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.floors import Floors
@@ -29,6 +28,7 @@ from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatches
 from windrow.model.tables import CHANGED, require_batches
 from windrow.rows.arrow import ArrowRows
 from windrow.rows.frame import Batches
+from windrow.source.slices import Slice
 
 ROWS_OF_A_PARTITION = 200_000
 IN_ORDER = 2_000_000  # messages, new and open; from here on streams are sorted

@@ -26,19 +26,19 @@ from windrow.delta.log import DeltaRsLog, Log
 from windrow.delta.maintenance import DeltaRsMaintenance, TableMaintenance
 from windrow.delta.store_errors import cause_of
 from windrow.delta.table import is_managed, missing, unwritable
-from windrow.engine.depot_rows import StateChanges
-from windrow.engine.live import Live
 from windrow.engine.protocol import Engine, SideFiles, Views
 from windrow.engine.side_files import LocalSideFiles, SparkSideFiles
 from windrow.engine.spark.log import SparkLog, detail
 from windrow.engine.spark.maintenance import SparkMaintenance
 from windrow.engine.spark.session import bare_is_local, find_session
-from windrow.engine.spark.session_settings import NOTE, configured
 from windrow.engine.spark.stores import require_exclusion
 from windrow.errors import TableMissing, TableRefused, first_line
+from windrow.ledger.live import Live
 from windrow.model import tables
 from windrow.rows.frame import frame_of
+from windrow.rows.session_settings import NOTE, configured
 from windrow.settings.settings import Settings
+from windrow.source.depot_rows import StateChanges
 
 FIRST = "windrow_first_rows"
 ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"  # there a path without a scheme is not on the local disk

@@ -24,17 +24,17 @@ from pyspark.sql import functions as F
 from windrow import errors
 from windrow.columnar.arrow import plain
 from windrow.delta.locations import is_catalog_name, reference
-from windrow.engine.arrivals import Arrivals
-from windrow.engine.conversion import Conversion
-from windrow.engine.depot_changes import refuse_changes, refuse_set_back
-from windrow.engine.depot_rows import StateChanges, version_name
-from windrow.engine.slices import ExecutorParser, Slice, slice_of
 from windrow.errors import WindrowError, first_line
 from windrow.model import tables
 from windrow.model.commits import CHANGE, COMMITTED_AT, FEED_COLUMNS, VERSION, ListedVersions
 from windrow.rows.arrow import ArrowRows
 from windrow.rows.frame import FrameRows, PersistedFrame, unchanged
 from windrow.settings.settings import Settings
+from windrow.source.arrivals import Arrivals
+from windrow.source.conversion import Conversion
+from windrow.source.depot_changes import refuse_changes, refuse_set_back
+from windrow.source.depot_rows import StateChanges, version_name
+from windrow.source.slices import ExecutorParser, Slice, slice_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class SparkArrivals(Arrivals):
         """Return what parses the chunks of a raw depot on the executors."""
         if self.conversion.format is None:
             return None
-        from windrow.engine.spark.raw_executors import parse_on_executors
+        from windrow.source.raw_executors import parse_on_executors
 
         return partial(parse_on_executors, chunks, self.conversion.format, self.conversion, self.parsed)
 
@@ -127,7 +127,7 @@ def _new_rows(part: DataFrame, conversion: Conversion, count: int) -> FrameRows:
     inserted = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION)).drop(*FEED_COLUMNS)
     if conversion.format is None:
         return conversion.on_executors(inserted, count)
-    from windrow.engine.spark.raw_executors import CHUNKS, chunks_in
+    from windrow.source.raw_executors import CHUNKS, chunks_in
 
     return FrameRows(inserted.select(CHUNKS.names), chunks_in, count)
 

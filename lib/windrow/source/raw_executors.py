@@ -16,9 +16,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.columnar.arrow import plain
-from windrow.engine.conversion import Conversion
-from windrow.engine.raw_records import ParsedChunks
-from windrow.engine.spark.session_settings import configured, knows
 from windrow.formats.format import Format, format_of
 from windrow.formats.part import FormatPart
 from windrow.formats.raw.arrived import GREATEST, REQUIRED
@@ -37,6 +34,9 @@ from windrow.model.chunks import FIRST, RAW
 from windrow.model.commits import VERSION
 from windrow.rows.arrow import ArrowRows
 from windrow.rows.frame import Batches, FrameRows, PersistedFrame, frame_of
+from windrow.rows.session_settings import configured, knows
+from windrow.source.conversion import Conversion
+from windrow.source.raw_records import ParsedChunks
 
 CHUNKS = pa.schema([*RAW, ("version", pa.int64())])
 MOST_ROWS, MOST_BYTES = (f"spark.sql.execution.arrow.max{of}PerBatch" for of in ("Records", "Bytes"))

@@ -13,13 +13,13 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from windrow.columnar.arrow import in_columns
-from windrow.engine.conversion import Conversion
-from windrow.engine.raw_records import ParsedChunks, parse_here
 from windrow.errors import ShortRead
 from windrow.formats.format import Format
 from windrow.formats.raw.byte_counts import Volume
 from windrow.model.summary import SUMMARY, combine, summarise
 from windrow.rows.rows import Function, Rows
+from windrow.source.conversion import Conversion
+from windrow.source.raw_records import ParsedChunks, parse_here
 
 # Parses chunks on the executors after the partial rows of the ledger; None if the driver is to do it.
 ExecutorParser: TypeAlias = Callable[[pa.Table], ParsedChunks | None]

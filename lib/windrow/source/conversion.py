@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain, plain_type, where
 from windrow.delta.log import Log, Table
-from windrow.engine.depot_changes import refuse_changes
-from windrow.engine.depot_rows import StateChanges, has_states, is_ledger, no_rows_of, rows_of
 from windrow.errors import (
     DepotUnreadable,
     ExpressionError,
@@ -29,6 +27,8 @@ from windrow.model.chunks import RAW
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
 from windrow.rows.rows import Function
 from windrow.settings.settings import Settings
+from windrow.source.depot_changes import refuse_changes
+from windrow.source.depot_rows import StateChanges, has_states, is_ledger, no_rows_of, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

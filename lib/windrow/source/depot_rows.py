@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import equal, no_rows, text, where
-from windrow.engine.depot_changes import refuse_changes, refuse_set_back
 from windrow.model import tables
 from windrow.model.commits import FEED_COLUMNS, VERSION
+from windrow.source.depot_changes import refuse_changes, refuse_set_back
 
 LEDGER_COLUMNS = {"id", "state", "token", "schema_version", "microbatch"}
 

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import where
-from windrow.engine.conversion import Conversion
-from windrow.engine.slices import Slice, slice_of
 from windrow.model.commits import ListedVersions
 from windrow.rows.arrow import ArrowRows, version_of
 from windrow.rows.rows import Function
 from windrow.settings.settings import Settings
+from windrow.source.conversion import Conversion
+from windrow.source.slices import Slice, slice_of
 
 
 @dataclass(frozen=True, slots=True)
