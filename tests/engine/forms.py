@@ -18,4 +18,4 @@ def have_spark(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
 
     A flush needs all of them, and overwrites in any case.
     """
-    monkeypatch.setattr("windrow.engine.spark.engine.reads_all", lambda opened, messages: form == "overwriting")
+    monkeypatch.setattr("windrow.runtime.processing.reads_all", lambda opened, messages: form == "overwriting")

@@ -23,6 +23,7 @@ ON_SPARK = (
     "ledger/merge",
     "ledger/open_batches",
     "rows/frame",
+    "runtime/executors",
     "runtime/foreach_batch",
     "source/raw_executors",
     "source/spark",

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
 
 import pyarrow as pa
 
-from windrow.batching.step import Step
 from windrow.delta.lock import sync_read
 from windrow.delta.log import Log, Table
 from windrow.delta.maintenance import TableMaintenance
@@ -26,7 +25,6 @@ from windrow.settings.settings import Settings
 from windrow.source.arrivals import Arrivals
 from windrow.source.conversion import Conversion
 from windrow.source.depot_rows import StateChanges
-from windrow.source.slices import Slice
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -72,6 +70,11 @@ class Engine(Protocol):
     def session_at_work(self) -> SparkSession | None:
         """Return the Spark session that a microbatch works on, None without Spark."""
         return None
+
+    @property
+    def max_driver_messages(self) -> int:
+        """Return how many messages a microbatch may have on the driver, new and open ones."""
+        return self._settings.max_driver_messages
 
     def mend(self) -> None:
         """Set aside what a power cut left on a local disk. Raises TableUnreadable, TableLocked."""
@@ -200,9 +203,6 @@ class Engine(Protocol):
 
         If `handle` ran in another process, returns the history of its commits (`tables.HISTORY`).
         """
-
-    def process(self, step: Step, arrived: Slice | None, live: Live) -> MicrobatchResult:
-        """Run a step over the messages that arrived (None: a tick) and the open batches that it needs."""
 
     def commit_form(self, processed: MicrobatchResult, live: Live) -> str:
         """Return how `commit_result` will commit the result, as the history records it."""

@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.columnar.arrow import plain
-from windrow.engine.spark.executors import kept
 from windrow.errors import BrokenPromise, TopologyRefused
 from windrow.ledger.open_batches import SparkOpen
 from windrow.ledger.result import Counts, MicrobatchResult
@@ -24,6 +23,7 @@ from windrow.model.floors import Floors
 from windrow.model.tables import CHANGED, DELETED
 from windrow.rows.frame import frame_of, schema_of
 from windrow.rows.rows import Rows
+from windrow.runtime.executors import kept
 from windrow.topology.arrow_state import ArrowState
 from windrow.topology.combining import Combined, Given, parsed
 from windrow.topology.order import ADDED, ORDER, timed

@@ -12,7 +12,6 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyarrow.parquet import ParquetFile
 
-from windrow.batching.step import Step
 from windrow.columnar.arrow import plain
 from windrow.delta.creation import add_columns, create_depot, create_ledger
 from windrow.delta.locations import is_catalog_name, local_path
@@ -31,7 +30,6 @@ from windrow.delta.table import (
     scanned,
     writing,
 )
-from windrow.engine.processing import needed, process_on_driver
 from windrow.engine.protocol import Engine, Input, SideFiles
 from windrow.engine.side_files import LocalSideFiles, StoredSideFiles
 from windrow.errors import (
@@ -55,7 +53,6 @@ from windrow.source.arrivals import Arrivals
 from windrow.source.conversion import Conversion
 from windrow.source.depot_rows import StateChanges
 from windrow.source.embedded import EmbeddedArrivals
-from windrow.source.slices import Slice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -203,10 +200,6 @@ class EmbeddedEngine(Engine):
                 ListedVersions.of(depot.id, after + 1, commits),
             )
             handle(EmbeddedArrivals(listed, new, byte_count, self._settings, conversion, upto, snapshot))
-
-    def process(self, step: Step, arrived: Slice | None, live: Live) -> MicrobatchResult:
-        """Run a step over the messages that arrived (None: a tick) and the open batches that it needs."""
-        return process_on_driver(step, arrived, live, needed(step, arrived))
 
     def commit_form(self, processed: MicrobatchResult, live: Live) -> str:
         """Return the form: one transaction of delta-rs."""

@@ -25,17 +25,14 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F
 
-from windrow.batching.step import Step
 from windrow.columnar.arrow import plain, texts
 from windrow.delta.locations import for_spark, is_catalog_name, reference
 from windrow.delta.log import Table, added, ledger_schema_of, require_ledger
 from windrow.delta.row_changes import without_feed
 from windrow.delta.table import missing, open_table, unwritable
 from windrow.engine.embedded.engine import added_rows, ungrown
-from windrow.engine.processing import needed, process_on_driver
 from windrow.engine.protocol import Input
 from windrow.engine.spark.errors import BAD_VALUE, translated
-from windrow.engine.spark.executors import process_on_executors
 from windrow.engine.spark.tables import SparkTables
 from windrow.errors import DepotUnreadable, ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
@@ -43,7 +40,7 @@ from windrow.ledger.live import Live
 from windrow.ledger.merge import BEYOND, SparkCommit
 from windrow.ledger.open_batches import UNCACHED, SparkOpen, brought
 from windrow.ledger.result import CommitCounts, MicrobatchResult, Rows
-from windrow.ledger.strategy import LITTLE_BYTES, MERGE, OVERWRITE, fits_driver, overwrites_states, reads_all
+from windrow.ledger.strategy import LITTLE_BYTES, MERGE, OVERWRITE, overwrites_states
 from windrow.model import tables
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION, ListedVersions
 from windrow.model.payload import of_column
@@ -51,7 +48,6 @@ from windrow.rows.frame import frame_of, schema_of
 from windrow.rows.session_settings import WHOLE_TIMES, configured, takes
 from windrow.source.arrivals import Arrivals
 from windrow.source.conversion import Conversion
-from windrow.source.slices import Slice
 from windrow.source.spark import SparkArrivals, Take, failure_in, feed_of, with_files, with_versions
 
 ASKING = "windrow-asks-whether-delta-skips-this"
@@ -275,23 +271,6 @@ class SparkEngine(SparkTables):
             f"WHERE state = 'microbatch' AND kind = 'data' AND depot_version > {after:d} ORDER BY microbatch"
         )
         return plain(rows.select([name for name, _ in tables.HISTORY]).toArrow())
-
-    def process(self, step: Step, arrived: Slice | None, live: Live) -> MicrobatchResult:
-        """Run a step over the messages that arrived (None: a tick) and the open batches that it needs.
-
-        `strategy.py` says whether the driver runs it or the executors.
-        """
-        wanted = needed(step, arrived)
-        here = arrived is None or arrived.path == "driver"
-        messages, totals, opened = 0 if arrived is None else arrived.rows.count, live.totals, live.open
-        asked = None if wanted is None or reads_all(totals, messages) else wanted
-        most = self._settings.max_driver_messages
-        fits = fits_driver(messages, totals.total[1], most)
-        if here and not fits and asked is not None and isinstance(opened, SparkOpen):
-            fits = fits_driver(messages, opened.counted(asked).total[1], most)
-        if here and fits:
-            return replace(process_on_driver(step, arrived, live, asked), whole=asked is None)
-        return process_on_executors(step, arrived, live, asked, self._session)
 
     def commit_form(self, processed: MicrobatchResult, live: Live) -> str:
         """Return how `commit_result` will commit; to overwrite partitions, it has to know all of their rows."""
