@@ -36,7 +36,7 @@ from windrow.rows.arrow import ArrowRows
 from windrow.rows.frame import Batches, FrameRows, PersistedFrame, frame_of
 from windrow.rows.session_settings import configured, knows
 from windrow.source.conversion import Conversion
-from windrow.source.raw_records import ParsedChunks
+from windrow.source.raw_records import ParsedChunks, parse_here
 
 CHUNKS = pa.schema([*RAW, ("version", pa.int64())])
 MOST_ROWS, MOST_BYTES = (f"spark.sql.execution.arrow.max{of}PerBatch" for of in ("Records", "Bytes"))
@@ -46,18 +46,15 @@ FEW_BYTES = {MOST_ROWS: "1000000", MOST_BYTES: "16777216"}  # many small chunks 
 
 def parse_on_executors(
     chunks: DataFrame, format_: Format, conversion: Conversion, kept: PersistedFrame, partial: pa.Table
-) -> ParsedChunks | None:
-    """Return what chunks become, None if the driver is to parse them: if no source is plain.
-
-    `kept` persists the parsed rows.
-    """
+) -> ParsedChunks:
+    """Return what chunks become; the driver parses them if no source is plain. `kept` persists the parsed rows."""
     session = chunks.sparkSession
     with configured(session, FEW_BYTES if knows(session, MOST_BYTES) else FEW_ROWS):
         limits, columns = format_.limits, conversion.columns
         summaries = _arrow(_mapped(chunks, _by_format(limits, summarise), SUMMARIES)).cast(SUMMARIES)
         plan = Plan.of(summaries, partial, format_)
         if not plan.sources:
-            return None
+            return parse_here(chunks_in(_arrow(chunks)), partial, format_, conversion.apply_on(session))
         parsed = kept.keep(_mapped(chunks, _parsing(plan.bodies, limits, columns), parsed_schema(columns)))
         rests = _arrow(parsed.where("rest IS NOT NULL").select("rest.*"))
         others = chunks_in(_arrow(chunks.where(_for_driver(plan))))

@@ -21,8 +21,8 @@ from windrow.rows.rows import Function, Rows
 from windrow.source.conversion import Conversion
 from windrow.source.raw_records import ParsedChunks, parse_here
 
-# Parses chunks on the executors after the partial rows of the ledger; None if the driver is to do it.
-ExecutorParser: TypeAlias = Callable[[pa.Table], ParsedChunks | None]
+# Parses chunks that are on the executors, after the partial rows of the ledger.
+ExecutorParser: TypeAlias = Callable[[pa.Table], ParsedChunks]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +108,13 @@ class RawSlice(Slice):
     on_executors: ExecutorParser | None = None
 
     def parse(self, partial: pa.Table) -> MessageSlice:
-        """Return the messages; the driver parses them if no source is plain. Raises ShortRead."""
+        """Return the messages. Raises ShortRead."""
         # guard: executors-whole-read
         require_whole(self.rows.versions(), self.expected)
-        parsed = None if self.on_executors is None else self.on_executors(partial)
-        if parsed is None:
+        if self.on_executors is None:
             parsed = parse_here(self.rows.table(), partial, self.format, self.to_messages)
+        else:
+            parsed = self.on_executors(partial)
         return MessageSlice(parsed.messages, dict.fromkeys(self.expected), parsed)
 
 
