@@ -21,8 +21,8 @@ from tests.messages import table as plain_table
 from tests.oracle import Message, OracleRules
 from windrow.batching.rules import Rules
 from windrow.batching.step import Step, passed, timeouts
-from windrow.engine.protocol import Held
 from windrow.errors import BrokenPromise
+from windrow.ledger.live import Held
 from windrow.model import messages, tables
 from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.summary import combine, summarise

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from windrow.engine.spark.strategy import MERGE, OVERWRITE
+from windrow.ledger.strategy import MERGE, OVERWRITE
 
 Form = Literal["merging", "overwriting"]
 FORMS: tuple[Form, ...] = ("overwriting", "merging")
@@ -18,4 +18,4 @@ def have_spark(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
 
     A flush needs all of them, and overwrites in any case.
     """
-    monkeypatch.setattr("windrow.engine.spark.engine.reads_all", lambda opened, messages: form == "overwriting")
+    monkeypatch.setattr("windrow.runtime.processing.reads_all", lambda opened, messages: form == "overwriting")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from windrow.batching.step import Step
-from windrow.engine.protocol import Live
-from windrow.engine.spark.commit import SparkCommit
 from windrow.engine.spark.engine import SparkEngine
+from windrow.ledger.live import Live
+from windrow.ledger.merge import SparkCommit
 from windrow.model.floors import Floors
 from windrow.runtime.algorithm import Plan
 from windrow.runtime.batcher import Batcher

@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from windrow.engine.arrivals import Arrivals, Slice
-from windrow.engine.protocol import Live
+from windrow.ledger.live import Live
+from windrow.source.arrivals import Arrivals
+from windrow.source.slices import Slice
 from windrow.testing.points import Probed, Wrapper
 
 
@@ -35,5 +36,6 @@ class LossyArrivals(Wrapper):
         arrived = self.inner.after(version, max_messages, upto)
         if arrived is None:
             return None
-        messages = arrived.messages
-        return replace(arrived, messages=messages.slice(1) if isinstance(messages, pa.Table) else messages.offset(1))
+        held = arrived.rows.held
+        left = held.slice(1) if isinstance(held, pa.Table) else held.offset(1)
+        return replace(arrived, rows=replace(arrived.rows, held=left))

@@ -5,7 +5,7 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.engine.arrivals import next_versions
+from windrow.source.conversion import next_versions
 
 COUNTS = st.dictionaries(st.integers(0, 12), st.none() | st.integers(0, 6), max_size=10)
 

@@ -19,13 +19,13 @@ from windrow import reading
 from windrow.cli import main
 from windrow.columnar.arrow import plain
 from windrow.engine import open_engine
-from windrow.engine.spark.frames import frame_of
 from windrow.errors import EngineUnavailable, TableMissing, TableRefused
 from windrow.formats.part import FormatPart
 from windrow.ingest.ingest import ingest
 from windrow.model import chunks, tables
 from windrow.model.chunks import Chunk
 from windrow.notebook import Notebook
+from windrow.rows.frame import frame_of
 from windrow.runtime.run import batching_runner
 from windrow.runtime.runner import Runner
 from windrow.settings.settings import Settings

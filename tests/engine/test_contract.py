@@ -13,7 +13,7 @@ from tests.engine.forms import FORMS, RECORDED, have_spark
 from tests.engine.world import World
 from tests.messages import log, message, table
 from tests.probes import once
-from windrow.engine.spark import commit as spark_commit
+from windrow.ledger import merge as spark_commit
 from windrow.runtime.ledger_state import prime
 from windrow.testing.points import Point
 

@@ -14,9 +14,9 @@ from tests.engine.forms import FORMS, have_spark
 from tests.engine.world import World
 from tests.faults.mishaps import forget_tables
 from tests.messages import HOUR, SECOND, log, message, table
-from windrow.engine.spark import strategy
 from windrow.engine.spark.errors import translated
 from windrow.errors import DepotChanged, EngineUnavailable, FormatFailed
+from windrow.ledger import strategy
 
 
 class TestExecutors:

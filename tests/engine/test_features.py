@@ -15,8 +15,8 @@ from tests.engine.world import World
 from tests.messages import log, table
 from windrow.cli import main
 from windrow.delta.table import open_table
-from windrow.engine.spark.frames import frame_of
 from windrow.errors import TableUnreadable, WindrowError
+from windrow.rows.frame import frame_of
 
 # Each with what a catalog demands of its tables, and what the embedded engine says (empty: it reads them).
 FEATURES = {

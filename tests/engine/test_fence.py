@@ -13,9 +13,9 @@ from tests.engine.forms import FORMS, RECORDED, have_spark
 from tests.engine.held import HeldCommit
 from tests.messages import HOUR, log
 from tests.probes import once
-from windrow.engine.spark import commit as spark_commit
-from windrow.engine.spark.commit import NO_TRANSACTION_ID, SparkCommit
 from windrow.errors import LedgerMoved, MicrobatchFailed
+from windrow.ledger import merge as spark_commit
+from windrow.ledger.merge import NO_TRANSACTION_ID, SparkCommit
 from windrow.runtime.ledger_state import prime
 from windrow.testing.points import Point
 

@@ -9,9 +9,9 @@ from pyarrow.parquet import ParquetFile
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import NOW, message
-from windrow.engine.embedded import ledger_files as files
-from windrow.engine.embedded.ledger_files import still_cached
 from windrow.errors import TableRefused
+from windrow.ledger import files
+from windrow.ledger.files import still_cached
 from windrow.runtime.ledger_state import prime
 
 LATER = NOW + 60_000_000

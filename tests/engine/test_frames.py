@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from windrow.engine.spark.frames import LARGE, frame_of
+from windrow.rows.frame import LARGE, frame_of
 
 
 @pytest.mark.parametrize("counts", [(0, 2), (1, 0, 2), (3,), (0,), (), (LARGE, 0, LARGE + 1), (2, LARGE)], ids=str)

@@ -17,9 +17,9 @@ from tests.faults.mishaps import age
 from tests.messages import HOUR, log, message
 from windrow.delta.table import Snapshot, latest_snapshot
 from windrow.engine.embedded import engine as embedded_engine
-from windrow.engine.embedded import ledger_files as files
-from windrow.engine.embedded.ledger_files import File, live_files
 from windrow.errors import LedgerMoved
+from windrow.ledger import files
+from windrow.ledger.files import File, live_files
 from windrow.model import tables
 from windrow.runtime.batcher import Batcher
 from windrow.runtime.microbatch import Microbatch

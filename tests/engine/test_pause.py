@@ -16,12 +16,12 @@ from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from tests.probes import once
 from windrow.columnar.arrow import plain
-from windrow.engine.arrivals import Arrivals
 from windrow.engine.dry_run import DryRunEngine
 from windrow.engine.embedded.engine import EmbeddedEngine
 from windrow.errors import EngineUnavailable, Paused
 from windrow.model import tables
 from windrow.settings.settings import Settings
+from windrow.source.arrivals import Arrivals
 from windrow.testing.points import Point
 from windrow.verify import verify
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.columnar.arrow import counted
-from windrow.engine.embedded.pruning import Extent, FilePruner
+from windrow.ledger.pruning import Extent, FilePruner
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.open_batches import BatchFilter

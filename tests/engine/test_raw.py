@@ -14,13 +14,13 @@ from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from windrow.delta.creation import create_depot
-from windrow.engine.conversion import Conversion
 from windrow.errors import MicrobatchFailed, SettingsError
 from windrow.formats.format import format_of
 from windrow.formats.part import FormatPart
 from windrow.model import messages
 from windrow.model.chunks import RAW
 from windrow.model.timestamps import time_text
+from windrow.source.conversion import Conversion
 from windrow.testing.points import Point
 from windrow.verify import verify
 
@@ -179,10 +179,10 @@ def test_short_read(world: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     When the feed gives fewer chunks than the log says were added nothing is written.
     """
-    from windrow.engine import raw_slices
+    from windrow.source import conversion
 
-    really = raw_slices.chunks_of
-    monkeypatch.setattr(raw_slices, "chunks_of", lambda *given: really(*given).slice(1))
+    really = conversion.chunks_of
+    monkeypatch.setattr(conversion, "chunks_of", lambda *given: really(*given).slice(1))
     world.append(*cut(dirty(), 300))
     with pytest.raises(MicrobatchFailed, match="its commit added 7"):
         world.run(EngineFactory("embedded"), retries=0)

@@ -11,7 +11,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import log
 from windrow.engine import choose, require_spark
-from windrow.engine.spark.session_settings import configured
+from windrow.rows.session_settings import configured
 
 PARTITIONS, STATIC = "spark.sql.shuffle.partitions", "spark.sql.warehouse.dir"
 

@@ -18,9 +18,9 @@ from tests.engine.world import World
 from tests.faults.mishaps import forget_tables
 from tests.messages import HOUR, SECOND, log, message
 from windrow.engine import open_engine
-from windrow.engine.protocol import Live
 from windrow.engine.spark.session import bare_is_local
 from windrow.engine.spark.tables import ON_DATABRICKS
+from windrow.ledger.live import Live
 from windrow.runtime.run import batching_runner
 
 

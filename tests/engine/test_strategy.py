@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.engine.spark.strategy import (
+from windrow.ledger.strategy import (
     BATCH_BYTES,
     GOOD_PART,
     LITTLE_BYTES,

@@ -13,9 +13,9 @@ from tests.clocks import NOW
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log
-from windrow.engine.spark.stream import _marked, failure_in
 from windrow.errors import DepotChanged, LedgerMoved
 from windrow.runtime.wall_clock import WallClock
+from windrow.source.spark import _marked, failure_in
 from windrow.testing.points import Point
 
 

@@ -19,7 +19,8 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from windrow import reading
 from windrow.delta import table as storage
-from windrow.engine.protocol import CommitCounts, Live
+from windrow.ledger.live import Live
+from windrow.ledger.result import CommitCounts
 from windrow.testing.points import Point, Probed
 from windrow.verify import verify
 

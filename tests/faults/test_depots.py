@@ -21,7 +21,6 @@ from tests.messages import log, table
 from windrow import reading
 from windrow.delta.creation import create_depot
 from windrow.delta.table import OPEN_TABLES
-from windrow.engine.arrivals import Arrivals
 from windrow.errors import (
     DepotChanged,
     DepotUnreadable,
@@ -35,6 +34,7 @@ from windrow.errors import (
     TableUnreadable,
 )
 from windrow.operate.doctor import examine
+from windrow.source.arrivals import Arrivals
 from windrow.testing.points import Point, Probed
 from windrow.verify import verify
 

@@ -29,9 +29,9 @@ from tests.faults.mishaps import (
 )
 from tests.messages import log, table
 from tests.probes import once
-from windrow.engine.protocol import CommitCounts
 from windrow.errors import DepotUnreadable, MicrobatchFailed, TableUnreadable, TableUnwritable
 from windrow.ingest.ingest import ingest
+from windrow.ledger.result import CommitCounts
 from windrow.testing.points import Point, Probed
 
 pytestmark = pytest.mark.ci

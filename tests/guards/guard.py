@@ -18,6 +18,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "lib" / "windrow"
+ON_SPARK = (
+    "engine/spark/",
+    "ledger/merge",
+    "ledger/open_batches",
+    "rows/frame",
+    "runtime/executors",
+    "runtime/foreach_batch",
+    "source/raw_executors",
+    "source/spark",
+)
 PAGE = ROOT / "docs" / "guarantees.md"
 TABLE = re.compile(r"(?<=\n\| guard \| where, below `lib/windrow` \| test \|\n\|---\|---\|---\|\n)(?:\|.*\n)*")
 MARKER = re.compile(r"^ *# guard: ([a-z-]+)$")
@@ -64,7 +74,7 @@ class Guard:
     @property
     def on_spark(self) -> bool:
         """Tell whether its test needs Spark."""
-        return self.path.startswith(("engine/spark/", "runtime/foreach_batch")) or "spark" in self.test
+        return self.path.startswith(ON_SPARK) or "spark" in self.test
 
     def removed(self) -> str:
         """Return the module's source without the guard: `left` stands there, as far to the right."""

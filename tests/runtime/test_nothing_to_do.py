@@ -19,7 +19,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.processes import ROOT
 from tests.engine.world import World
 from tests.messages import HOUR, SECOND, log, message
-from windrow.engine import PLATFORMS
+from windrow.engine.choice import PLATFORMS
 from windrow.errors import OtherDepot
 from windrow.operate import Observer, Run
 from windrow.runtime.run import batcher_of, idle_run, idle_summary

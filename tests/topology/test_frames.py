@@ -323,7 +323,7 @@ def test_many_changes_overwrite_a_state(
     A microbatch that changes many rows of a state overwrites its partition, a MERGE changes few. Either leaves the rows
     that stay, those of other states, and none of a deleted key.
     """
-    monkeypatch.setattr("windrow.engine.spark.open_batches.FEW_ROWS", 10)
+    monkeypatch.setattr("windrow.ledger.open_batches.FEW_ROWS", 10)
     topology = Topology("sums", depots=["numbers"], states="sums")
     for state in ("sums", "others"):
         topology.state(state, key="number BIGINT", value="total BIGINT")
@@ -370,8 +370,8 @@ def test_settings_by_the_files_that_are_written_again(
     A MERGE that changes rows of one file is interpreted in one task; of a few files, it runs in one task; of more, it
     gets the session's own settings, because it writes all rows of these files again.
     """
-    from windrow.engine.spark.commit import SparkCommit
-    from windrow.engine.spark.session_settings import INTERPRETED, ONE_TASK
+    from windrow.ledger.merge import SparkCommit
+    from windrow.rows.session_settings import INTERPRETED, ONE_TASK
 
     found: list[set[str]] = []
     chosen = SparkCommit._sped_up
@@ -383,7 +383,7 @@ def test_settings_by_the_files_that_are_written_again(
 
     monkeypatch.setattr(SparkCommit, "_sped_up", noting)
     for name, value in {"FILE_ROWS": 10, "FEW_FILES": 1, "SOME_FILES": 2}.items():
-        monkeypatch.setattr(f"windrow.engine.spark.commit.{name}", value)
+        monkeypatch.setattr(f"windrow.ledger.merge.{name}", value)
     topology = Topology("sums", depots=["numbers"], states="sums")
     topology.state("sums", key="number BIGINT", value="total BIGINT")
 

@@ -26,7 +26,7 @@ def ordering(frames: bool = False, **depots: Depot) -> Topology:
         numbers = pa.array(range(rows.num_rows), pa.int64())
         noted = {"microbatch": pa.repeat(microbatch.id, rows.num_rows), "place": numbers, "what": rows["payload"]}
         if isinstance(microbatch, SparkMicrobatch):
-            from windrow.engine.spark.frames import frame_of
+            from windrow.rows.frame import frame_of
 
             table = pa.table(noted | {"at": rows["processing_time"]})
             session = microbatch.rows(next(iter(depots))).sparkSession

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -34,6 +34,28 @@ class Table:
     payload: pa.DataType
     feed: bool
     raw: bool = False
+
+
+class Log(Protocol):
+    """The log of a table, whoever reads it."""
+
+    def table(self) -> Table | None:
+        """Return the table's identity and latest version, None if there is no table."""
+
+    def latest(self) -> tuple[int, str | None] | None:
+        """Return the table's latest version and the note (user metadata) of its commit, None if there is no table."""
+
+    def bytes_added(self, after: int, upto: int) -> dict[int, int]:
+        """Return how many bytes each version of a raw depot added, as far as the log says."""
+
+    def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
+        """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
+
+    def notes(self) -> list[tuple[dict[str, Any], int | None]]:
+        """Return the notes of the commits, and how many rows each added, oldest first; none without a table."""
+
+    def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
+        """Return the names of the files that versions added, with the version; and which versions removed rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +35,40 @@ class Compacted:
 
     removed: int
     added: int | None
+
+
+class TableMaintenance(Protocol):
+    """Maintains a table, whoever does it."""
+
+    def obstacle(self) -> str | None:
+        """Return why delta-rs must not maintain the table, None if it can."""
+
+    def reached(self, before: int, depot_id: str) -> int:
+        """Return the depot version up to which this ledger had read at time `before` (microseconds), -1 for none."""
+
+    def description(self) -> str:
+        """Return the table's comment."""
+
+    def properties(self) -> Mapping[str, str]:
+        """Return the table's properties."""
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Set properties in a separate commit."""
+
+    def compact(self, state: str | None, dry_run: bool, below: int | None = None) -> Compacted | None:
+        """Merge small files."""
+
+    def compacted_at(self, since: int) -> int | None:
+        """Return the time of the last compaction (microseconds), None if there was none since `since`."""
+
+    def vacuum(self, dry_run: bool) -> int:
+        """Delete files that no version within the table's retention needs, and return how many."""
+
+    def logged_at(self, version: int) -> int | None:
+        """Return the time of a version's log file (microseconds), None for a table that is not on a local disk."""
+
+    def trim_log(self) -> None:
+        """Write a checkpoint, and delete log entries that the table's retention no longer needs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from windrow.engine.depot_rows import StateChanges
-from windrow.engine.protocol import Engine
-from windrow.errors import EngineUnavailable, MissingExtra
+from windrow.engine.choice import choose, from_platform, require_spark
+from windrow.engine.protocol import Engine, Views
+from windrow.settings.settings import Settings
+from windrow.source.depot_rows import StateChanges
 
-if TYPE_CHECKING:
-    from windrow.engine.spark.tables import Views
-    from windrow.settings.settings import Settings
-
-__all__ = ["Engine", "choose", "open_engine"]
-
-
-def choose(engine: str, session: Any = None) -> str:
-    """Return `spark` or `embedded`; the setting `engine` may be `auto`."""
-    if engine != "auto":
-        return engine
-    ready = session is not None or from_platform() or (find_spec("delta") and _java())
-    return "spark" if ready else "embedded"
+__all__ = ["Engine", "choose", "from_platform", "open_engine", "require_spark"]
 
 
 def open_engine(
@@ -44,36 +30,3 @@ def open_engine(
     from windrow.engine.spark.engine import SparkEngine
 
     return SparkEngine(settings, session, rows, views)
-
-
-def require_spark(session: Any = None) -> None:
-    """Raise an error that says what to install if Spark cannot run here."""
-    if session is not None or from_platform():
-        return
-    if not (find_spec("pyspark") and find_spec("delta")):
-        raise MissingExtra(
-            "the Spark engine needs pyspark and delta-spark",
-            "Install them: pip install 'windrow-delta[spark]'. Or run without a JVM: --engine embedded.",
-        )
-    if not _java():
-        home = os.environ.get("JAVA_HOME")
-        raise EngineUnavailable(
-            f"the Spark engine needs Java, but found none {f'in JAVA_HOME ({home})' if home else 'on the path'}",
-            "Install Java 17 (Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME. "
-            "Or run without Java: --engine embedded.",
-        )
-
-
-# Set where a platform provides the session: Spark Connect, Databricks, spark-submit.
-PLATFORMS = ("SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION", "PYSPARK_GATEWAY_PORT")
-
-
-def from_platform() -> bool:
-    """Tell whether a platform provides Spark's session, with its own version of Delta."""
-    return any(name in os.environ for name in PLATFORMS)
-
-
-def _java() -> bool:
-    """Tell whether there is a Java for Spark to start: in JAVA_HOME if that is set, else on the path."""
-    home = os.environ.get("JAVA_HOME")
-    return shutil.which("java", path=f"{home}/bin" if home else None) is not None

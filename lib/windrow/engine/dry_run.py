@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
 from windrow.delta.log import Table
-from windrow.engine.protocol import CommitCounts, Engine, Live
-from windrow.engine.result import MicrobatchResult
+from windrow.engine.protocol import Engine
 from windrow.errors import EngineUnavailable
+from windrow.ledger.live import Live
+from windrow.ledger.result import CommitCounts, MicrobatchResult
 from windrow.model import tables
 
 

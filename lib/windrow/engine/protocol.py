@@ -2,135 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Union
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from windrow.batching.step import Step
-from windrow.columnar.arrow import from_numpy, text, texts
 from windrow.delta.lock import sync_read
-from windrow.delta.log import DeltaRsLog, Table
-from windrow.delta.maintenance import DeltaRsMaintenance
+from windrow.delta.log import Log, Table
+from windrow.delta.maintenance import TableMaintenance
 from windrow.delta.mending import follow, mend
 from windrow.delta.table import missing
-from windrow.engine.arrivals import Arrivals
-from windrow.engine.conversion import Conversion
-from windrow.engine.depot_rows import StateChanges
 from windrow.engine.side_files import LocalSideFiles, StoredSideFiles
+from windrow.errors import NotFound
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
-from windrow.model import messages as message_columns
-from windrow.model import tables
+from windrow.ledger.live import Live
+from windrow.ledger.result import CommitCounts, MicrobatchResult
 from windrow.model.commits import Commit
-from windrow.model.floors import Floors
-from windrow.model.messages import microseconds
-from windrow.model.open_batches import BatchFilter, OpenBatches
 from windrow.model.payload import parse
-from windrow.model.tables import require_batches
 from windrow.settings.settings import Settings
+from windrow.source.arrivals import Arrivals
+from windrow.source.conversion import Conversion
+from windrow.source.depot_rows import StateChanges
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyarrow.parquet import ParquetFile
     from pyspark.sql import DataFrame, SparkSession
 
-    from windrow.engine.arrivals import Slice
-    from windrow.engine.embedded.ledger_files import LedgerFiles
-    from windrow.engine.result import MicrobatchResult
-    from windrow.engine.spark.log import SparkLog
-    from windrow.engine.spark.maintenance import SparkMaintenance
-    from windrow.engine.spark.open_batches import SparkOpen
-
+Views: TypeAlias = Callable[[str], Mapping[str, str]]  # the query of each view by name, over a reference
 Source: TypeAlias = Union["DeltaTable", "ParquetFile", "DataFrame"]  # an input that an engine has opened to ingest
-# Open batches, or the states of a topology, at one version of the ledger; read on demand.
-OpenRows: TypeAlias = Union["Held", "LedgerFiles", "SparkOpen"]
-Log: TypeAlias = Union[DeltaRsLog, "SparkLog"]
 SideFiles: TypeAlias = LocalSideFiles | StoredSideFiles
-TableMaintenance: TypeAlias = Union[DeltaRsMaintenance, "SparkMaintenance"]
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """Open rows that are already in memory."""
-
-    rows: pa.Table
-
-    def wanted(self, wanted: BatchFilter | None) -> pa.Table:
-        """Return all of them."""
-        return self.rows
-
-    def of_state(self, state: str, columns: pa.Schema, ids: pa.Array | None = None) -> pa.Table:
-        """Return the rows of a topology's state, all or those with the given ids."""
-        rows = self.rows.filter(pc.equal(self.rows["state"], text(state))).select(["id", *columns.names])
-        return rows if ids is None else rows.filter(pc.is_in(rows["id"], ids))
-
-    def ended(self, passed: Floors) -> Floors:
-        """Return, by source, the last end of an open window that the source's clock has passed."""
-        return ended_in(self.rows, passed)
-
-
-def ended_in(batches: pa.Table, passed: Floors) -> Floors:
-    """Return, by source, the last end of a window of these batches that the source's clock has passed."""
-    source, end = batches["source"].combine_chunks(), microseconds(batches["window_end"])
-    rows = np.flatnonzero(end <= passed.of(source))
-    return Floors.empty().raised(source.take(from_numpy(rows)), end[rows])
-
-
-@dataclass(frozen=True, slots=True)
-class Live:
-    """The live rows of the ledger, all of one table version.
-
-    `rows` are the rows that every microbatch needs; `open` reads the rest on demand.
-    """
-
-    rows: pa.Table
-    open: OpenRows
-    table_version: int
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Return the columns of the ledger."""
-        return self.rows.schema
-
-    @property
-    def totals(self) -> OpenBatches:
-        """Return the totals of the open batches by source; none in the ledger of a topology."""
-        if tables.is_of_topology(self.schema.names):
-            return OpenBatches.none()
-        state, id_ = self.rows["state"], self.rows["id"]
-        is_source = pc.and_(pc.equal(state, text("progress")), pc.not_equal(id_, text(tables.PROGRESS)))
-        return OpenBatches.of(self.rows.filter(is_source))
-
-    def wanted(self, wanted: BatchFilter | None) -> pa.Table:
-        """Read the open batches that match, all for None. Raises TableRefused for damaged ones."""
-        rows = self.open.wanted(wanted)
-        require_batches(rows)
-        return rows
-
-    @classmethod
-    def held(cls, rows: pa.Table, table_version: int) -> Live:
-        """Return live rows that are all in memory."""
-        control = pc.is_in(rows["state"], texts(tables.CONTROL))
-        return cls(rows.filter(control), Held(rows.filter(pc.invert(control))), table_version)
-
-
-def no_messages(schema: pa.Schema) -> pa.Table:
-    """Return an empty table of messages with their version, in the types of a ledger."""
-    columns = message_columns.schema(schema.field("payload").type)
-    return columns.append(pa.field("version", pa.int64())).empty_table()
-
-
-@dataclass(frozen=True, slots=True)
-class CommitCounts:
-    """The row counts that a commit reports."""
-
-    updated: int
-    deleted: int
-    inserted: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +75,11 @@ class Engine(Protocol):
         """Return the Spark session that a microbatch works on, None without Spark."""
         return None
 
+    @property
+    def max_driver_messages(self) -> int:
+        """Return how many messages a microbatch may have on the driver, new and open ones."""
+        return self._settings.max_driver_messages
+
     def mend(self) -> None:
         """Set aside what a power cut left on a local disk. Raises TableUnreadable, TableLocked."""
         mend(self._depot, "depot")
@@ -212,9 +120,16 @@ class Engine(Protocol):
         """Return the commits in the depot's log, all or from version `since` on, up to `upto` or later."""
         return self._log(self._depot).commits(since, upto)
 
-    def removes_rows(self, version: int) -> bool:
-        """Tell whether a version of the depot deleted or rewrote rows."""
-        return version in self._log(self._depot).files_added(version, version)[1]
+    def commit_to_accept(self, version: int) -> Commit:
+        """Return the commit of a depot version that deleted or rewrote rows. Raises NotFound for any other."""
+        found = [commit for commit in self.depot_commits(version, version) if commit.version == version]
+        # guard: only-changes-accepted
+        if not found or not (found[0].restores or version in self._log(self._depot).files_added(version, version)[1]):
+            raise NotFound(
+                f"depot version {version} has deleted or rewritten no rows",
+                "Only such a version can be accepted; `windrow status` and the error of the run that stopped name it.",
+            )
+        return found[0]
 
     def ledger(self) -> Table | None:
         """Return the ledger's identity, None if there is no ledger. Raises TableRefused for another table."""
@@ -300,9 +215,6 @@ class Engine(Protocol):
 
         If `handle` ran in another process, returns the history of its commits (`tables.HISTORY`).
         """
-
-    def process(self, step: Step, arrived: Slice | None, live: Live) -> MicrobatchResult:
-        """Run a step over the messages that arrived (None: a tick) and the open batches that it needs."""
 
     def commit_form(self, processed: MicrobatchResult, live: Live) -> str:
         """Return how `commit_result` will commit the result, as the history records it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,26 @@ class Commit:
     rows: int | None
     fingerprint: str = ""
     restores: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListedVersions:
+    """Versions of a table from `begin` on: its id, and the fingerprints of their commits and of the one before.
+
+    Those in `restored` are a RESTORE.
+    """
+
+    depot_id: str
+    begin: int
+    fingerprints: Mapping[int, str]
+    restored: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, depot_id: str, begin: int, commits: Iterable[Commit]) -> ListedVersions:
+        """Return the versions of these commits of the log."""
+        listed = list(commits)
+        restored = frozenset(commit.version for commit in listed if commit.restores)
+        return cls(depot_id, begin, {commit.version: commit.fingerprint for commit in listed}, restored)
 
 
 def is_other(found: str | None, known: str | None) -> bool:

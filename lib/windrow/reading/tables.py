@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
@@ -23,22 +23,60 @@ from windrow.errors import NotFound, OtherDepot, TableRefused
 from windrow.model import tables
 from windrow.model.payload import of_column
 
-if TYPE_CHECKING:
-    from windrow.engine.spark.reader import SparkDepot, SparkReader, SparkTable
-
 DAMAGED = "Something else changed it. RESTORE it to an earlier version, or replay the depot into a new ledger."
 LEDGER_COLUMNS = {"id", "state", "messages", "messages_read", "token"}
 
 
-# A table as delta-rs or Spark reads it. What Spark's classes have in common with a DeltaTable gives the same answers.
-TableLog: TypeAlias = "DeltaTable | SparkTable"
-DepotTable: TypeAlias = "DeltaTable | SparkDepot"
+class SparkTable(Protocol):
+    """What the log of a table says, as Spark reads it; what it shares with a DeltaTable gives the same answers."""
 
-_READER: ContextVar[SparkReader | None] = ContextVar("reader", default=None)
+    def earliest(self) -> int:
+        """Return the first version that is in the log."""
+
+    def metadata(self) -> Any:
+        """Return the `id` of the table, and its properties as `configuration`."""
+
+    def history(self, since: int) -> list[dict[str, Any]]:
+        """Return the commits from a version on, newest first."""
+
+
+class SparkDepot(SparkTable, Protocol):
+    """A depot whose changes Spark reads and maps to messages, or to raw chunks."""
+
+    def mapped_as(self, recorded: Mapping[int, str | None]) -> Self:
+        """Return the depot with the mappings that the history of a ledger recorded."""
+
+    def version(self) -> int:
+        """Return the latest version."""
+
+    def schema(self) -> Any:
+        """Return the `fields` of the rows that `load_cdf` gives."""
+
+    def load_cdf(self, first: int, last: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows that versions added, with the columns of a change feed."""
+
+
+class TableReader(Protocol):
+    """Opens depot and ledger for commands that otherwise read them with delta-rs."""
+
+    def ledger(self, location: str, version: int | None) -> tuple[DeltaTable, int]:
+        """Return a plain table with the rows of a ledger at a version (default: the latest), and the version."""
+
+    def ledger_log(self) -> SparkTable:
+        """Return what the log of the ledger says."""
+
+    def depot(self) -> SparkDepot:
+        """Return the depot."""
+
+
+TableLog: TypeAlias = DeltaTable | SparkTable
+DepotTable: TypeAlias = DeltaTable | SparkDepot
+
+_READER: ContextVar[TableReader | None] = ContextVar("reader", default=None)
 
 
 @contextmanager
-def reading_through(reader: SparkReader) -> Iterator[None]:
+def reading_through(reader: TableReader) -> Iterator[None]:
     """Open depot and ledger with this reader while the block runs."""
     token = _READER.set(reader)
     try:

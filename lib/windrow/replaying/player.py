@@ -15,7 +15,6 @@ from windrow.columnar.arrow import plain
 from windrow.delta.creation import create_ledger
 from windrow.delta.table import scanned
 from windrow.engine import open_engine
-from windrow.engine.arrivals import Arrivals
 from windrow.engine.protocol import Engine
 from windrow.errors import BrokenPromise, DepotChanged, DepotUnreadable, TableRefused
 from windrow.formats.part import FormatPart
@@ -30,6 +29,7 @@ from windrow.runtime.batcher import Batcher, recorded_rules
 from windrow.runtime.ledger_state import Reached, first_rows
 from windrow.runtime.microbatch import Microbatch, Read
 from windrow.runtime.wall_clock import WallClock
+from windrow.source.arrivals import Arrivals
 
 if TYPE_CHECKING:
     from windrow.settings.settings import Settings

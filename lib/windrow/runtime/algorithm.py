@@ -20,11 +20,11 @@ from windrow.model.summary import SUMMARY
 
 if TYPE_CHECKING:
     from windrow.delta.log import Table
-    from windrow.engine.arrivals import Slice
     from windrow.engine.protocol import Engine
-    from windrow.engine.result import MicrobatchResult
+    from windrow.ledger.result import MicrobatchResult
     from windrow.runtime.ledger_state import LedgerState, Reached
     from windrow.runtime.saved_plan import SavedPlans
+    from windrow.source.slices import Slice
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,15 @@ import pyarrow as pa
 from windrow.batching.rules import Rules
 from windrow.batching.step import Step, passed, timeouts
 from windrow.delta.log import Table
-from windrow.engine.result import MicrobatchResult
 from windrow.errors import MessagesError, TableRefused, UsageError
+from windrow.ledger.result import MicrobatchResult
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.payload import name
 from windrow.model.tables import DAMAGED
 from windrow.runtime.algorithm import Algorithm, Plan
 from windrow.runtime.ledger_state import LedgerState
+from windrow.runtime.processing import process
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +54,11 @@ class Batcher(Algorithm):
 
     def process(self, plan: Plan) -> MicrobatchResult:
         """Batch the messages that arrived, together with the open batches that they can change."""
-        return plan.engine.process(self.step(plan), plan.only.arrived, plan.primed.fence)
+        engine, arrived, live = plan.engine, plan.only.arrived, plan.primed.fence
+        return process(self.step(plan), arrived, live, engine.session_at_work, engine.max_driver_messages)
 
     def step(self, plan: Plan) -> Step:
-        """Return the step that the engine runs, on the driver or on executors."""
+        """Return the step that runs on the driver or on executors."""
         return Step(self.rules, plan.only.floors, plan.latest, plan.microbatch, plan.flush, only=self.only)
 
     def due(self, primed: LedgerState, now: int) -> Floors | None:

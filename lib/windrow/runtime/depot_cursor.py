@@ -12,12 +12,12 @@ from functools import partial
 
 import numpy as np
 
-from windrow.engine.arrivals import Arrivals
 from windrow.model import clock
 from windrow.model.floors import FloorsByVersion
 from windrow.runtime.ledger_state import Reached
 from windrow.runtime.microbatch import Microbatch
 from windrow.runtime.opening import DepotReader, require_depot
+from windrow.source.arrivals import Arrivals
 
 NEVER = np.iinfo(np.int64).max
 Prime = Callable[[], Microbatch]

@@ -36,7 +36,7 @@ def foreach_batch(
     `report` and `observers` are those of `windrow.run`. The function raises OtherInput if the query returned to a
     batch before its last one, EngineUnavailable on Spark Connect, and the errors of `windrow.run`.
     """
-    from windrow.engine.spark.frames import schema_of
+    from windrow.rows.frame import schema_of
 
     settings = (settings or Settings.load()).model_copy(update={"engine": "spark"})
     started: set[str] = set()

@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 
 from windrow.columnar import arrow
 from windrow.columnar.arrow import from_numpy, text, texts, to_numpy, where
-from windrow.engine.protocol import Engine, Live
+from windrow.engine.protocol import Engine
 from windrow.errors import TableRefused
+from windrow.ledger.live import Live
 from windrow.model import clock, tables
 from windrow.model.floors import Floors, Ints
 from windrow.model.messages import microseconds, times

@@ -22,7 +22,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from windrow.engine.protocol import Engine, TableMaintenance
+from windrow.delta.maintenance import TableMaintenance
+from windrow.engine.protocol import Engine
 from windrow.model import chunks, tables
 from windrow.model.clock import Clock
 from windrow.model.durations import SECOND, UNITS, microseconds

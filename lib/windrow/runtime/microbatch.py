@@ -26,10 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import whole
-from windrow.engine.arrivals import Arrived, require_whole
-from windrow.engine.protocol import CommitCounts, Engine
-from windrow.engine.result import Counts, MicrobatchResult
+from windrow.engine.protocol import Engine
 from windrow.errors import LedgerMoved, PhaseTimeout, require
+from windrow.ledger.result import CommitCounts, Counts, MicrobatchResult
 from windrow.model import tables
 from windrow.model.clock import UNKNOWN, Clock
 from windrow.model.commits import Commit
@@ -40,6 +39,7 @@ from windrow.runtime.algorithm import Algorithm, DepotPlan, Plan
 from windrow.runtime.ledger_state import STATE_TOKEN, LedgerState, Reached, Sources, control_rows, prime
 from windrow.runtime.phase_timeout import HINT, limited
 from windrow.runtime.saved_plan import SavedPlan
+from windrow.source.slices import Slice, require_whole
 from windrow.version import VERSION
 
 KEEPS_RULES = ("pause", "resume", "accept", "rollback", "option")
@@ -51,7 +51,7 @@ COUNTED = ("accepted", "rejected", "opened", "closed")  # of the whole microbatc
 class Read:
     """What a microbatch reads of a depot: the next versions, and the fingerprints of their commits."""
 
-    arrived: Arrived
+    arrived: Slice
     fingerprints: Mapping[int, str]
 
 

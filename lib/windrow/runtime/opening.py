@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from windrow.delta.log import Table
-from windrow.engine.arrivals import Listed
 from windrow.engine.protocol import Engine
-from windrow.engine.result import MicrobatchResult
 from windrow.errors import DepotChanged, LedgerMoved, OtherDepot, StartFromChanged
-from windrow.model.commits import is_other
+from windrow.ledger.result import MicrobatchResult
+from windrow.model.commits import ListedVersions, is_other
 from windrow.model.open_batches import OpenBatches
 from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.ledger_state import LedgerState, Reached, control_rows, first_rows, prime
@@ -103,7 +102,7 @@ def require_depot(engine: Engine, reached: Reached, settings: Settings) -> Table
     """
     depot, at = engine.depot(), reached.depot_version
     commits = engine.depot_commits(at, at) if reached.commit_fingerprint else ()
-    require_listed(Listed.of(depot.id, at + 1, commits), reached, settings)
+    require_listed(ListedVersions.of(depot.id, at + 1, commits), reached, settings)
     # guard: depot-not-behind
     if depot.version < reached.depot_version and reached.start_from != f"version:{reached.depot_version + 1}":
         raise DepotChanged(
@@ -115,7 +114,7 @@ def require_depot(engine: Engine, reached: Reached, settings: Settings) -> Table
     return depot
 
 
-def require_listed(listed: Listed, reached: Reached, settings: Settings) -> None:
+def require_listed(listed: ListedVersions, reached: Reached, settings: Settings) -> None:
     """Raise OtherDepot or DepotChanged, as `require_depot` does, if the listed versions are of another table."""
     # guard: one-depot
     if listed.depot_id != reached.depot_id:

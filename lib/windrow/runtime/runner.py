@@ -22,9 +22,6 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from windrow.engine.arrivals import Arrivals
-from windrow.engine.depot_changes import commit_to_accept, refuse_restored
-from windrow.engine.result import MicrobatchResult
 from windrow.errors import (
     LedgerBehind,
     LedgerMoved,
@@ -35,6 +32,7 @@ from windrow.errors import (
     WindrowError,
     first_line,
 )
+from windrow.ledger.result import MicrobatchResult
 from windrow.model.clock import Clock
 from windrow.model.floors import Floors
 from windrow.model.results import Committed, Kind, Maintained, committed_in
@@ -45,6 +43,8 @@ from windrow.runtime.microbatch import Microbatch, Read
 from windrow.runtime.opening import DepotReader, open_ledger, require_listed
 from windrow.runtime.saved_plan import SavedPlan
 from windrow.settings.settings import Settings
+from windrow.source.arrivals import Arrivals
+from windrow.source.depot_changes import refuse_restored
 
 FIRST_BACKOFF = 500_000
 LONGEST_BACKOFF = 30_000_000
@@ -170,7 +170,7 @@ class Runner:
             before = self._unpaused("acceptance of a version").primed
             if before.depots[cursor.reader.name].reached.depot_version >= version:
                 return
-            commit = commit_to_accept(cursor.reader.engine, version)
+            commit = cursor.reader.engine.commit_to_accept(version)
             cursor.latest = version - 1
             planned = self._saved_plan()
             self._read([one for one in self._cursors if one is cursor or (planned and one.reader.name in planned.upto)])

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.engine.arrivals import Arrivals
-from windrow.engine.protocol import CommitCounts, Live
-from windrow.engine.result import MicrobatchResult
+from windrow.ledger.live import Live
+from windrow.ledger.result import CommitCounts, MicrobatchResult
 from windrow.runtime.algorithm import Plan
+from windrow.source.arrivals import Arrivals
 
 
 class Point(Enum):

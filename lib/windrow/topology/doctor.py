@@ -10,7 +10,6 @@ from windrow.delta.locations import is_catalog_name
 from windrow.delta.log import identity
 from windrow.delta.table import open_table
 from windrow.engine import choose
-from windrow.engine.depot_rows import is_ledger
 from windrow.errors import TableMissing, WindrowError
 from windrow.model import tables
 from windrow.model.messages import COLUMNS
@@ -23,6 +22,7 @@ from windrow.operate.doctor.storage import check_storage
 from windrow.reading.tables import Ledger, Progress
 from windrow.runtime.ledger_state import LedgerState, prime
 from windrow.settings.settings import Settings
+from windrow.source.depot_rows import is_ledger
 from windrow.topology.functions import Functions
 from windrow.topology.running import engine_of, settings_of
 from windrow.topology.topology import Depot, Topology

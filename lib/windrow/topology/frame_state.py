@@ -15,14 +15,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.columnar.arrow import plain
-from windrow.engine.result import Counts, MicrobatchResult
-from windrow.engine.spark.executors import kept
-from windrow.engine.spark.frames import frame_of, schema_of
-from windrow.engine.spark.open_batches import SparkOpen
 from windrow.errors import BrokenPromise, TopologyRefused
+from windrow.ledger.open_batches import SparkOpen
+from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.model import messages, tables
 from windrow.model.floors import Floors
 from windrow.model.tables import CHANGED, DELETED
+from windrow.rows.frame import frame_of, schema_of
+from windrow.rows.rows import Rows
+from windrow.runtime.executors import kept
 from windrow.topology.arrow_state import ArrowState
 from windrow.topology.combining import Combined, Given, parsed
 from windrow.topology.order import ADDED, ORDER, timed
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-    from windrow.engine.arrivals import Slice
     from windrow.engine.protocol import Engine
     from windrow.engine.spark.engine import SparkEngine
     from windrow.runtime.algorithm import Plan
+    from windrow.source.slices import Slice
 
 ID = pa.field("id", pa.string())
 HAS_ROW = "windrow has a row"
@@ -208,7 +209,7 @@ def frame_of_depot(plan: Plan, arrived: Slice | None, reader: Engine) -> DataFra
     engine = cast("SparkEngine", plan.engine)
     if arrived is None:
         return frame_of(engine.session_at_work, reader.no_rows())
-    return engine.executor_input(arrived, plan.primed.progress.schema, plan.microbatch).messages
+    return arrived.rows.frame(engine.session_at_work)
 
 
 def frames_in_order(parts: Iterable[tuple[DataFrame, tuple[Any, ...]]]) -> DataFrame:
@@ -227,19 +228,6 @@ def _timing(given: tuple[Any, ...], batches: Iterator[pa.RecordBatch]) -> Iterat
         yield from timed(plain(pa.Table.from_batches([batch])), *given).to_batches()
 
 
-def frames_of_depots(plan: Plan) -> list[DataFrame]:
-    """Return what formats rejected or left unfinished on the executors, each frame with the name of its depot."""
-    engine, schema = cast("SparkEngine", plan.engine), plan.primed.progress.schema
-    frames = []
-    for name, depot in plan.depots.items():
-        if depot.arrived is not None and depot.arrived.path == "executors":
-            prefix = f"{tables.identifier('of', pa.array([name]))[0].as_py()}/"
-            for one in engine.executor_input(depot.arrived, schema, plan.microbatch).extra:
-                named = one.withColumn("id", F.concat(F.lit(prefix), "id")).withColumn("depot", F.lit(name))
-                frames.append(_in_columns(named, schema))
-    return frames
-
-
 def _sorted(rows: DataFrame) -> DataFrame:
     """Return rows that Spark joins by sorting them on the executors.
 
@@ -250,12 +238,13 @@ def _sorted(rows: DataFrame) -> DataFrame:
 
 
 def joined(
-    plan: Plan, frames: Sequence[DataFrame], here: Sequence[pa.Table], history: Mapping[str, object]
+    plan: Plan, frames: Sequence[DataFrame], others: Sequence[Rows], history: Mapping[str, object]
 ) -> MicrobatchResult:
-    """Return the rows to commit as a frame: `frames` and the tables that the driver has (`here`)."""
+    """Return the rows to commit as a frame: `frames` and other rows, wherever they are."""
     engine, schema = cast("SparkEngine", plan.engine), plan.primed.progress.schema
-    tables_of = [_in_columns(frame_of(engine.session_at_work, rows), schema) for rows in here if rows.num_rows]
-    rows, counts = _counted(reduce(lambda one, other: one.unionByName(other), [*frames, *tables_of]))
+    filled = [one.frame(engine.session_at_work) for one in others if one.path == "executors" or one.count]
+    every = [*frames, *(_in_columns(one, schema) for one in filled)]
+    rows, counts = _counted(reduce(lambda one, other: one.unionByName(other), every))
     return MicrobatchResult(rows, counts, Floors.empty(), path="executors", history=history)
 
 

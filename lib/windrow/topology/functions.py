@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,12 @@ import pyarrow.compute as pc
 
 from windrow.delta.log import Table
 from windrow.engine.protocol import Engine
-from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import TableRefused, TopologyRefused
+from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.model import messages, tables
 from windrow.model.floors import Floors, FloorsByVersion
+from windrow.rows.arrow import ArrowRows
+from windrow.rows.rows import Rows
 from windrow.runtime.algorithm import Algorithm, DepotPlan, Options, Plan
 from windrow.runtime.ledger_state import LedgerState
 from windrow.runtime.saved_plan import SavedPlans
@@ -31,8 +34,6 @@ from windrow.topology.topology import Function, Topology
 from windrow.version import VERSION
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from windrow.topology.frame_state import FrameState
 
 
@@ -186,39 +187,32 @@ class Work:
         """Return the rows to commit: those of the states, those that are `here`, and what formats gave besides."""
         few = {name: one if isinstance(one, ArrowState) else one.few for name, one in self.states.items()}
         changed = {name: rows for name, one in few.items() if (rows := one.changes()) is not None}
-        extra = [of_depot(rows, name) for name, one in self.plan.depots.items() for rows in self._extra(one)]
-        spread = any(_is_on_executors(one) for one in self.plan.depots.values())
-        frames = self._frames(spread)
-        if frames:
+        extra, spread = self._extra(), any(_is_on_executors(one) for one in self.plan.depots.values())
+        schema, states = self.plan.primed.progress.schema, self.states.values()
+        found = [one.changes(schema) for one in states if not isinstance(one, ArrowState)]
+        frames = [rows for rows in found if rows is not None]
+        if frames or any(one.path == "executors" for one in extra):
             from windrow.topology.frame_state import joined
 
-            return joined(self.plan, frames, [here, *extra, *changed.values()], history)
-        rows, path = pa.concat_tables([here, *extra]), "executors" if spread else "driver"
+            return joined(self.plan, frames, [*extra, *map(ArrowRows, [here, *changed.values()])], history)
+        rows, path = pa.concat_tables([here, *(one.table() for one in extra)]), "executors" if spread else "driver"
         counts = Counts.with_states(rows, changed.values())
         return MicrobatchResult(rows, counts, Floors.empty(), path=path, history=history, states=changed)
 
-    def _frames(self, spread: bool) -> list[DataFrame]:
-        """Return the rows to commit that are on the executors."""
-        schema, states = self.plan.primed.progress.schema, self.states.values()
-        changed = [state.changes(schema) for state in states if not isinstance(state, ArrowState)]
-        frames = [rows for rows in changed if rows is not None]
-        if spread:
-            from windrow.topology.frame_state import frames_of_depots
-
-            frames += frames_of_depots(self.plan)
-        return frames
-
-    def _extra(self, depot: DepotPlan) -> list[pa.Table]:
-        """Return the rejected and the unfinished records of a raw depot."""
+    def _extra(self) -> list[Rows]:
+        """Return what formats rejected or left unfinished, named after its depot."""
         schema = self.plan.primed.progress.schema
-        if depot.arrived is None or _is_on_executors(depot):
-            return []
-        return depot.arrived.extra_rows(self.plan.microbatch, schema)
+        return [
+            rows.map(partial(of_depot, depot=name), schema.append(pa.field("known", pa.bool_())))
+            for name, depot in self.plan.depots.items()
+            if depot.arrived is not None
+            for rows in depot.arrived.extra_rows(self.plan.microbatch, schema)
+        ]
 
     def _table(self, depot: str) -> pa.Table:
         """Return the new rows of a depot."""
         arrived = self._arrived(depot)
-        return self.functions.engines[depot].no_rows() if arrived is None else arrived.table()
+        return self.functions.engines[depot].no_rows() if arrived is None else arrived.rows.table()
 
     def _frame(self, depot: str) -> Any:
         """Return the new rows of a depot as a DataFrame."""

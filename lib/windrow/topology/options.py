@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import text
-from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import SettingsError
+from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.model import tables
 from windrow.model.durations import microseconds
 from windrow.model.floors import Floors

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from windrow.columnar.arrow import in_columns, plain, text
-from windrow.engine.result import Counts, MicrobatchResult
 from windrow.errors import DepotUnreadable
+from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.runtime.ledger_state import POSITION, LedgerState, Reached

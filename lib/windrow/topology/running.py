@@ -10,7 +10,6 @@ from typing import Any, cast
 import pyarrow as pa
 
 from windrow.engine import open_engine
-from windrow.engine.depot_rows import StateChanges
 from windrow.engine.protocol import Engine
 from windrow.errors import TableMissing, TopologyRefused
 from windrow.model.clock import Clock
@@ -25,6 +24,7 @@ from windrow.runtime.run import watched
 from windrow.runtime.runner import Runner, Summary
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
+from windrow.source.depot_rows import StateChanges
 from windrow.topology.functions import Functions
 from windrow.topology.options import changed
 from windrow.topology.rollback import taken_back

@@ -23,13 +23,13 @@ from deltalake import DeltaTable
 
 from windrow.columnar.arrow import in_columns, no_rows, plain
 from windrow.delta.table import open_table, reading, table_files
-from windrow.engine.arrivals import Arrivals
 from windrow.engine.protocol import Engine
 from windrow.errors import DepotChanged, OtherDepot, WindrowError
 from windrow.model import canonical, tables
 from windrow.runtime.ledger_state import LedgerState, Reached, prime
 from windrow.runtime.opening import require_depot
 from windrow.settings.settings import Settings
+from windrow.source.arrivals import Arrivals
 from windrow.topology.functions import application
 from windrow.topology.reading import Row, counting, history_of, rows_of
 from windrow.topology.replay import replay_topology

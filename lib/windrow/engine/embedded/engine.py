@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,7 +12,6 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from pyarrow.parquet import ParquetFile
 
-from windrow.batching.step import Step
 from windrow.columnar.arrow import plain
 from windrow.delta.creation import add_columns, create_depot, create_ledger
 from windrow.delta.locations import is_catalog_name, local_path
@@ -23,27 +21,18 @@ from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.delta.row_changes import changes
 from windrow.delta.table import (
     UNTRIMMED,
-    Snapshot,
     beyond_files,
     known_snapshot,
     latest_snapshot,
     latest_table,
     open_table,
-    reading,
     scanned,
     writing,
 )
-from windrow.engine.arrivals import Arrivals, Arrived, Listed, Slice
-from windrow.engine.conversion import Conversion
-from windrow.engine.depot_rows import StateChanges
-from windrow.engine.embedded.ledger_files import LedgerFiles
-from windrow.engine.protocol import CommitCounts, Engine, Input, Live, SideFiles
-from windrow.engine.result import MicrobatchResult, needed, process_on_driver
+from windrow.engine.protocol import Engine, Input, SideFiles
 from windrow.engine.side_files import DeltaRsJournal, LocalSideFiles, StoredSideFiles
 from windrow.errors import (
     BrokenPromise,
-    DepotChanged,
-    DepotUnreadable,
     EngineUnavailable,
     FileRefused,
     LedgerMoved,
@@ -52,60 +41,20 @@ from windrow.errors import (
     first_line,
 )
 from windrow.expressions import Mapping as ColumnMapping
+from windrow.ledger.files import LedgerFiles
+from windrow.ledger.live import Live
+from windrow.ledger.result import CommitCounts, MicrobatchResult
 from windrow.model import tables
-from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
+from windrow.model.commits import CHANGE, FEED_COLUMNS, ListedVersions
 from windrow.model.payload import of_column
 from windrow.settings.settings import Settings
+from windrow.source.arrivals import Arrivals
+from windrow.source.conversion import Conversion
+from windrow.source.depot_rows import StateChanges
+from windrow.source.embedded import EmbeddedArrivals
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddedArrivals(Arrivals):
-    """New versions of the depot; each slice is a separate read of its versions."""
-
-    snapshot: Snapshot
-
-    def _slice(self, counts: Mapping[int, int | None]) -> Arrived | None:
-        first, last = min(counts), max(counts)
-        feed = self._feed(first, last)
-        # guard: read-as-listed
-        self._require_listed()
-        inserted = pc.is_in(feed[CHANGE], pa.array(self.conversion.arriving))
-        rows = self.conversion.new_rows(self._mapped(feed), inserted, self.settings.on_depot_delete)
-        return self._filled(rows, counts, self.conversion.apply)
-
-    def _require_listed(self) -> None:
-        """Raise DepotChanged if another table has replaced the depot since its log was listed."""
-        with reading(self.settings.depot, "depot"):
-            same = self.snapshot.is_in_log()
-        if not same:
-            self.snapshot.commits.clear()  # some may be of the other table
-            raise DepotChanged(
-                f"the depot {self.settings.depot} was replaced by another table while it was read",
-                "Nothing was written. Bring the depot back, or begin a new ledger (--ledger).",
-            )
-
-    def _feed(self, first: int, last: int) -> pa.Table:
-        try:
-            return plain(changes(self.snapshot.table, first, last, known=self.snapshot).read_all())
-        except (DeltaError, pa.ArrowException, OSError) as error:
-            self._require_listed()  # the files of another table have other names
-            raise DepotUnreadable(
-                f"depot versions {first} to {last} cannot be read: {first_line(error)}",
-                'Bring back their log and files; or begin a new ledger (--ledger) with start_from = "version:N". '
-                "`windrow doctor` shows the first version that can be read.",
-            ) from error
-
-    def _mapped(self, feed: pa.Table) -> pa.Table:
-        """Return the feed with its depot columns mapped to those of a message; that of a raw depot is unchanged."""
-        if self.conversion.mapping is None or self.conversion.format is not None:
-            return feed
-        mapped = self.conversion.apply(feed.drop_columns([name for name in FEED_COLUMNS if name in feed.column_names]))
-        for name in (CHANGE, VERSION):
-            mapped = mapped.append_column(name, feed[name])
-        return mapped
 
 
 class EmbeddedEngine(Engine):
@@ -259,12 +208,11 @@ class EmbeddedEngine(Engine):
         if any(count != 0 for count in counts.values()):
             conversion = Conversion.of(self._settings, depot, self._as_rows)
             new = {version: count for version, count in conversion.counts(counts).items() if count != 0}
-            byte_count, listed = conversion.byte_count(log, after, upto), Listed.of(depot.id, after + 1, commits)
+            byte_count, listed = (
+                conversion.byte_count(log, after, upto),
+                ListedVersions.of(depot.id, after + 1, commits),
+            )
             handle(EmbeddedArrivals(listed, new, byte_count, self._settings, conversion, upto, snapshot))
-
-    def process(self, step: Step, arrived: Slice | None, live: Live) -> MicrobatchResult:
-        """Run a step over the messages that arrived (None: a tick) and the open batches that it needs."""
-        return process_on_driver(step, arrived, live, needed(step, arrived))
 
     def commit_form(self, processed: MicrobatchResult, live: Live) -> str:
         """Return the form: one transaction of delta-rs."""

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import cast
 from uuid import uuid4
@@ -25,31 +25,30 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql import functions as F
 
-from windrow.batching.step import Step
 from windrow.columnar.arrow import plain, texts
 from windrow.delta.locations import for_spark, is_catalog_name, reference
 from windrow.delta.log import Table, added, ledger_schema_of, number_after, require_ledger
 from windrow.delta.row_changes import without_feed
 from windrow.delta.table import missing, open_table, unwritable
-from windrow.engine.arrivals import Arrivals, Listed, Slice
-from windrow.engine.conversion import Conversion
 from windrow.engine.embedded.engine import added_rows, ungrown
-from windrow.engine.protocol import CommitCounts, Input, Live, no_messages
-from windrow.engine.result import MicrobatchResult, Rows, needed, process_on_driver
-from windrow.engine.spark.commit import BEYOND, SparkCommit
+from windrow.engine.protocol import Input
 from windrow.engine.spark.errors import BAD_VALUE, translated
-from windrow.engine.spark.executors import ExecutorInput, ExecutorsSlice, process_on_executors
-from windrow.engine.spark.frames import frame_of, schema_of
-from windrow.engine.spark.open_batches import UNCACHED, SparkOpen, brought
-from windrow.engine.spark.session_settings import WHOLE_TIMES, configured, takes
-from windrow.engine.spark.strategy import LITTLE_BYTES, MERGE, OVERWRITE, fits_driver, overwrites_states, reads_all
-from windrow.engine.spark.stream import SparkArrivals, Take, failure_in, feed_of, with_files, with_versions
 from windrow.engine.spark.tables import SparkTables
 from windrow.errors import DepotUnreadable, ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
+from windrow.ledger.live import Live
+from windrow.ledger.merge import BEYOND, SparkCommit
+from windrow.ledger.open_batches import UNCACHED, SparkOpen, brought
+from windrow.ledger.result import CommitCounts, MicrobatchResult, Rows
+from windrow.ledger.strategy import LITTLE_BYTES, MERGE, OVERWRITE, overwrites_states
 from windrow.model import tables
-from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
+from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION, ListedVersions
 from windrow.model.payload import of_column
+from windrow.rows.frame import frame_of, schema_of
+from windrow.rows.session_settings import WHOLE_TIMES, configured, takes
+from windrow.source.arrivals import Arrivals
+from windrow.source.conversion import Conversion
+from windrow.source.spark import SparkArrivals, Take, failure_in, feed_of, with_files, with_versions
 
 ASKING = "windrow-asks-whether-delta-skips-this"
 # guard: commits-not-cut
@@ -219,13 +218,14 @@ class SparkEngine(SparkTables):
             except PySparkException as error:
                 raise translated(error) from error
             return None
+        taking = partial(self.take, upto=upto, handle=handle)
         try:
-            self._stream(Take(self, after + 1, upto, handle))
+            self._stream(Take(taking, after + 1))
         except DepotUnreadable as error:
             if self._by_files or FEED_BEGAN_LATER not in str(error.__cause__):
                 raise
             self._by_files = True
-            self._stream(Take(self, after + 1, upto, handle))
+            self._stream(Take(taking, after + 1))
         return self._history(after) if self.remote else None
 
     def _stream(self, take: Take) -> None:
@@ -256,7 +256,7 @@ class SparkEngine(SparkTables):
         try:
             table = self.depot()
             commits = self._log(self._depot).commits(begin - 1, upto)
-            counts, listed = added(commits, begin - 1, upto), Listed.of(table.id, begin, commits)
+            counts, listed = added(commits, begin - 1, upto), ListedVersions.of(table.id, begin, commits)
             chosen = self._settings
             with configured(self._session, ALIKE), ExitStack() as kept:
                 conversion = Conversion.of(chosen, table, self._as_rows)
@@ -295,33 +295,6 @@ class SparkEngine(SparkTables):
         )
         return plain(rows.select([name for name, _ in tables.HISTORY]).toArrow())
 
-    def process(self, step: Step, arrived: Slice | None, live: Live) -> MicrobatchResult:
-        """Run a step over the messages that arrived (None: a tick) and the open batches that it needs.
-
-        `strategy.py` says whether the driver runs it or the executors.
-        """
-        wanted = needed(step, arrived)
-        here = arrived is None or arrived.path == "driver"
-        messages, totals, opened = _rows(arrived), live.totals, live.open
-        asked = None if wanted is None or reads_all(totals, messages) else wanted
-        most = self._settings.max_driver_messages
-        fits = fits_driver(messages, totals.total[1], most)
-        if here and not fits and asked is not None and isinstance(opened, SparkOpen):
-            fits = fits_driver(messages, opened.counted(asked).total[1], most)
-        if here and fits:
-            return replace(process_on_driver(step, arrived, live, asked), whole=asked is None)
-        return process_on_executors(step, self.executor_input(arrived, live.schema, step.microbatch), live, asked)
-
-    def executor_input(self, arrived: Slice | None, schema: pa.Schema, microbatch: int) -> ExecutorInput:
-        """Return the arrived messages and other rows as frames, for a ledger with columns `schema`."""
-        if arrived is not None and arrived.path == "executors":
-            there = cast("ExecutorsSlice", arrived)
-            return ExecutorInput(there.messages, there.rows, there.extra_frames(microbatch, schema))
-        messages = no_messages(schema) if arrived is None else arrived.table()
-        extra = [] if arrived is None else arrived.extra_rows(microbatch, schema)
-        frames = [frame_of(self._session, rows) for rows in extra if rows.num_rows]
-        return ExecutorInput(frame_of(self._session, messages), messages.num_rows, frames)
-
     def commit_form(self, processed: MicrobatchResult, live: Live) -> str:
         """Return how `commit_result` will commit; to overwrite partitions, it has to know all of their rows."""
         if self._takes_settings is None:
@@ -358,15 +331,6 @@ def _overwrites(changed: Mapping[str, pa.Table], live: Live) -> bool:
         return False
     held = sum(opened.whole[name].num_rows for name in changed)
     return overwrites_states(held, sum(rows.num_rows for rows in changed.values()))
-
-
-def _rows(arrived: Slice | None) -> int:
-    """Return how many messages arrived."""
-    if arrived is None:
-        return 0
-    if arrived.path == "executors":
-        return cast("ExecutorsSlice", arrived).rows
-    return int(arrived.table().num_rows)
 
 
 def _after(live: Live, rows: Rows, control: pa.Table) -> Live | None:

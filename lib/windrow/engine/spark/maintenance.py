@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from windrow.delta.maintenance import Compacted
 from windrow.delta.table import is_managed, unwritable
-from windrow.engine.spark.session_settings import WHOLE_TIMES, configured
 from windrow.model.tables import is_of_topology, reached, reached_of
+from windrow.rows.session_settings import WHOLE_TIMES, configured
 
 SIZES = ("spark.databricks.delta.optimize.minFileSize", "spark.databricks.delta.optimize.maxFileSize")
 LATEST = 1_000  # commits; Delta reads each of them from the log

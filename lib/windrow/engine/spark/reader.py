@@ -24,17 +24,17 @@ from windrow.columnar.arrow import plain
 from windrow.delta.locations import reference
 from windrow.delta.log import Table
 from windrow.delta.table import missing
-from windrow.engine.conversion import Conversion
 from windrow.engine.spark.engine import ALIKE, SparkEngine
 from windrow.engine.spark.log import SparkLog, detail
-from windrow.engine.spark.open_batches import brought
-from windrow.engine.spark.session_settings import configured
-from windrow.engine.spark.stream import feed_of
 from windrow.errors import NotFound, first_line
 from windrow.expressions import recorded_text
+from windrow.ledger.open_batches import brought
 from windrow.model import messages
 from windrow.model.commits import CHANGE, VERSION
+from windrow.rows.session_settings import configured
 from windrow.settings.settings import Settings
+from windrow.source.conversion import Conversion
+from windrow.source.spark import feed_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from windrow.delta.locations import is_catalog_name
-from windrow.engine import from_platform
+from windrow.engine.choice import from_platform
 from windrow.engine.spark import stores
 from windrow.errors import EngineUnavailable
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -22,26 +22,26 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from windrow.delta import creation
 from windrow.delta.locations import for_spark, is_catalog_name, local_path, parts, quoted, reference
 from windrow.delta.lock import commit_lock
-from windrow.delta.log import DeltaRsLog
-from windrow.delta.maintenance import DeltaRsMaintenance
+from windrow.delta.log import DeltaRsLog, Log
+from windrow.delta.maintenance import DeltaRsMaintenance, TableMaintenance
 from windrow.delta.store_errors import cause_of
 from windrow.delta.table import is_managed, missing, unwritable
-from windrow.engine.depot_rows import StateChanges
-from windrow.engine.protocol import Engine, Live, Log, SideFiles, TableMaintenance
+from windrow.engine.protocol import Engine, SideFiles, Views
 from windrow.engine.side_files import DIRECTORY, LocalSideFiles, StoredSideFiles
-from windrow.engine.spark.frames import frame_of
 from windrow.engine.spark.journal import SparkJournal
 from windrow.engine.spark.log import SparkLog, detail
 from windrow.engine.spark.maintenance import SparkMaintenance
 from windrow.engine.spark.session import bare_is_local, find_session
-from windrow.engine.spark.session_settings import NOTE, configured
 from windrow.engine.spark.stores import require_exclusion
 from windrow.errors import TableMissing, TableRefused, first_line
+from windrow.ledger.live import Live
 from windrow.model import tables
+from windrow.rows.frame import frame_of
+from windrow.rows.session_settings import NOTE, configured
 from windrow.settings.settings import Settings
+from windrow.source.depot_rows import StateChanges
 
 FIRST = "windrow_first_rows"
-Views = Callable[[str], Mapping[str, str]]  # the query of each view by name, over a reference
 ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"  # there a path without a scheme is not on the local disk
 
 

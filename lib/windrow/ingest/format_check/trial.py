@@ -13,8 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.engine.arrivals import mapping_of
-from windrow.engine.conversion import Conversion, payload_type_of
 from windrow.errors import ExpressionError, FileUnreadable, MessagesError, require
 from windrow.formats.codecs import CodecError
 from windrow.formats.fields import parse, type_text
@@ -28,6 +26,7 @@ from windrow.ingest.format_check.output import Output
 from windrow.model import chunks
 from windrow.model.chunks import Chunk
 from windrow.settings.settings import Settings
+from windrow.source.conversion import Conversion, mapping_of, payload_type_of
 
 NEWLINE = ord("\n")
 PIECE_BYTES = 262_144  # small, because bad records take much more memory than their bytes

@@ -12,13 +12,13 @@ from deltalake.exceptions import DeltaError
 from windrow.columnar.arrow import plain_type
 from windrow.delta.log import identity
 from windrow.delta.row_changes import changes, has_feed
-from windrow.engine.conversion import Conversion
 from windrow.errors import DepotUnreadable, WindrowError, first_line
 from windrow.model.commits import CHANGE, VERSION
 from windrow.model.messages import COLUMNS, COMPARED, DEFAULTS, TIMES
 from windrow.operate.doctor.finding import Finding, Level, error, ok, warning
 from windrow.operate.doctor.opened import OpenDepot
 from windrow.reading.log import earliest_readable, kept
+from windrow.source.conversion import Conversion
 
 REMOVED = "delta.deletedFileRetentionDuration"
 MENDED = "ALTER TABLE ... SET TBLPROPERTIES"

@@ -11,9 +11,9 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -24,19 +24,17 @@ from pyspark.sql import functions as F
 from windrow import errors
 from windrow.columnar.arrow import plain
 from windrow.delta.locations import is_catalog_name, reference
-from windrow.engine.arrivals import Arrivals, Arrived, Listed
-from windrow.engine.conversion import Conversion
-from windrow.engine.depot_changes import refuse_changes, refuse_set_back
-from windrow.engine.depot_rows import StateChanges, version_name
-from windrow.engine.spark.executors import ExecutorsSlice, RowsOnExecutors, with_source
-from windrow.engine.spark.frames import PersistedFrame
 from windrow.errors import WindrowError, first_line
 from windrow.model import tables
-from windrow.model.commits import CHANGE, COMMITTED_AT, FEED_COLUMNS, VERSION
+from windrow.model.commits import CHANGE, COMMITTED_AT, FEED_COLUMNS, VERSION, ListedVersions
+from windrow.rows.arrow import ArrowRows
+from windrow.rows.frame import FrameRows, PersistedFrame, unchanged
 from windrow.settings.settings import Settings
-
-if TYPE_CHECKING:
-    from windrow.engine.spark.engine import SparkEngine
+from windrow.source.arrivals import Arrivals
+from windrow.source.conversion import Conversion
+from windrow.source.depot_changes import refuse_changes, refuse_set_back
+from windrow.source.depot_rows import StateChanges, version_name
+from windrow.source.slices import ExecutorParser, Slice, slice_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class SparkArrivals(Arrivals):
     def of(
         cls,
         frame: DataFrame,
-        listed: Listed,
+        listed: ListedVersions,
         counts: Mapping[int, int | None],
         byte_count: Mapping[int, int],
         settings: Settings,
@@ -80,7 +78,7 @@ class SparkArrivals(Arrivals):
         rows = None if feed is None else conversion.new_rows(feed, feed[CHANGE], settings.on_depot_delete)
         return cls(listed, new, byte_count, settings, conversion, last, frame, rows, parsed)
 
-    def _slice(self, counts: Mapping[int, int | None]) -> Arrived | None:
+    def _slice(self, counts: Mapping[int, int | None]) -> Slice | None:
         to_messages = self.conversion.apply_on(self.frame.sparkSession)
         if self.collected is not None:
             return self._filled(self.collected, counts, to_messages)
@@ -94,19 +92,21 @@ class SparkArrivals(Arrivals):
             feed = _collected(part, self.conversion)
             new = self.conversion.new_rows(feed, feed[CHANGE], self.settings.on_depot_delete)
             missing = unknown and not new.num_rows
-            return None if missing else self.conversion.cut(new, counts, list(counts), to_messages)
+            return None if missing else slice_of(self.conversion, ArrowRows(new), counts, to_messages)
         if self.settings.on_depot_delete == "error":
             self._refuse(part)
-        if self.conversion.verbatim:
-            new, payload = _new_rows(part, self.conversion), self.conversion.payload
-            return None if unknown and new.isEmpty() else RowsOnExecutors(new, counts, rows, payload)
-        inserted = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION)).drop(*FEED_COLUMNS)
-        if self.conversion.format is None:
-            return ExecutorsSlice(with_source(inserted), counts, rows, self.conversion.payload)
-        from windrow.engine.spark.raw_executors import CHUNKS, RawExecutorsSlice
+        new_rows = _new_rows(part, self.conversion, rows)
+        if self.conversion.verbatim and unknown and new_rows.held.isEmpty():
+            return None
+        return slice_of(self.conversion, new_rows, counts, to_messages, self._parser(new_rows.held))
 
-        chunks = inserted.select(CHUNKS.names)
-        return RawExecutorsSlice(chunks, counts, self.conversion.format, self.conversion, self.parsed)
+    def _parser(self, chunks: DataFrame) -> ExecutorParser | None:
+        """Return what parses the chunks of a raw depot on the executors."""
+        if self.conversion.format is None:
+            return None
+        from windrow.source.raw_executors import parse_on_executors
+
+        return partial(parse_on_executors, chunks, self.conversion.format, self.conversion, self.parsed)
 
     def _refuse(self, part: DataFrame) -> None:
         """Raise DepotChanged for deletions and updates; of a ledger, if it was set back."""
@@ -120,7 +120,19 @@ class SparkArrivals(Arrivals):
         refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
 
 
-def _new_rows(part: DataFrame, conversion: Conversion) -> DataFrame:
+def _new_rows(part: DataFrame, conversion: Conversion, count: int) -> FrameRows:
+    """Return the new rows of a depot, `count` by its log, on the executors."""
+    if conversion.verbatim:
+        return FrameRows(_plain_rows(part, conversion), unchanged, count)
+    inserted = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION)).drop(*FEED_COLUMNS)
+    if conversion.format is None:
+        return conversion.on_executors(inserted, count)
+    from windrow.source.raw_executors import CHUNKS, chunks_in
+
+    return FrameRows(inserted.select(CHUNKS.names), chunks_in, count)
+
+
+def _plain_rows(part: DataFrame, conversion: Conversion) -> DataFrame:
     """Return the new rows of a depot without messages, with the depot version; of a ledger, batches or a state."""
     if conversion.state is not None:
         return _changes(part, conversion.state, F.col(CHANGE).isin(*conversion.arriving))
@@ -174,15 +186,15 @@ class Take:
     error, where `failure_in` finds it.
     """
 
-    def __init__(self, engine: SparkEngine, begin: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
-        """Handle frames from depot version `begin` on, up to `upto`."""
-        self._engine, self.begin, self._upto, self._handle = engine, begin, upto, handle
+    def __init__(self, take: Callable[[DataFrame, int], int], begin: int) -> None:
+        """Handle frames from depot version `begin` on with `take`, which returns where the next one begins."""
+        self._take, self.begin = take, begin
         self.failure: Exception | None = None
 
     def __call__(self, frame: DataFrame, _: int) -> None:
         """Handle one frame; remember where the next one begins."""
         try:
-            self.begin = self._engine.take(frame, self.begin, self._upto, self._handle)
+            self.begin = self._take(frame, self.begin)
         except Exception as error:
             self.failure = error
             raise RuntimeError(_marked(error)) from error

@@ -1,4 +1,4 @@
-"""A depot may only grow: refuse versions that deleted, rewrote or restored rows, and find one that a person accepts.
+"""A depot may only grow: refuse versions that deleted, rewrote or restored rows.
 
 A version that lost rows stops the run. Somebody then decides: accept that one version and read none of its rows, or
 set `on_depot_delete = "ignore"`, which reads what such versions add.
@@ -7,16 +7,11 @@ set `on_depot_delete = "ignore"`, which reads what such versions add.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from windrow.engine.arrivals import Listed
-from windrow.errors import DepotChanged, NotFound
-from windrow.model.commits import VERSION, Commit
-
-if TYPE_CHECKING:
-    from windrow.engine.protocol import Engine
+from windrow.errors import DepotChanged
+from windrow.model.commits import VERSION, ListedVersions
 
 GO_ON = (
     "The version was not read. To skip it and read none of its rows: `windrow run --accept {version}` "
@@ -49,7 +44,7 @@ def refuse_set_back(microbatches: pa.Table) -> None:
         )
 
 
-def refuse_restored(listed: Listed, versions: Iterable[int]) -> None:
+def refuse_restored(listed: ListedVersions, versions: Iterable[int]) -> None:
     """Raise DepotChanged if a version is a RESTORE: rows that it brings back have been read, or were deleted."""
     restored = listed.restored.intersection(versions)
     # guard: restored-is-not-new
@@ -58,15 +53,3 @@ def refuse_restored(listed: Listed, versions: Iterable[int]) -> None:
             f"depot version {min(restored)} is a RESTORE and brings back rows of earlier versions",
             GO_ON.format(version=min(restored)),
         )
-
-
-def commit_to_accept(engine: Engine, version: int) -> Commit:
-    """Return the commit of a depot version that deleted or rewrote rows. Raises NotFound for any other."""
-    found = [commit for commit in engine.depot_commits(version, version) if commit.version == version]
-    # guard: only-changes-accepted
-    if not found or not (found[0].restores or engine.removes_rows(version)):
-        raise NotFound(
-            f"depot version {version} has deleted or rewritten no rows",
-            "Only such a version can be accepted; `windrow status` and the error of the run that stopped name it.",
-        )
-    return found[0]

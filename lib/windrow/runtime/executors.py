@@ -6,108 +6,52 @@ the driver, over some of the streams. It also returns the unchanged open batches
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.batching.step import Step, timeouts
 from windrow.columnar.arrow import in_columns, plain
-from windrow.engine.arrivals import Slice, require_text
-from windrow.engine.depot_rows import summary_of
-from windrow.engine.protocol import Live
-from windrow.engine.result import Counts, MicrobatchResult
-from windrow.engine.spark.open_batches import SparkOpen
-from windrow.formats.raw.byte_counts import Volume
+from windrow.ledger.live import Live, no_messages
+from windrow.ledger.open_batches import SparkOpen
+from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.model import messages as message_columns
 from windrow.model import tables
-from windrow.model.commits import VERSION
 from windrow.model.floors import Floors
 from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatches
-from windrow.model.summary import SUMMARY, combine, summarise
 from windrow.model.tables import CHANGED, require_batches
+from windrow.rows.arrow import ArrowRows
+from windrow.rows.frame import Batches
+from windrow.source.slices import Slice
 
 ROWS_OF_A_PARTITION = 200_000
 IN_ORDER = 2_000_000  # messages, new and open; from here on streams are sorted
-Batches = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutorsSlice(Slice):
-    """Whole depot versions as a Spark frame of messages with `version`, whose payloads get the type `payload`."""
-
-    messages: DataFrame
-    expected: Mapping[int, int | None]
-    rows: int
-    payload: pa.DataType
-    path: str = "executors"
-    volume: Volume | None = None
-
-    def summarise(self, latest: int) -> pa.Table:
-        """Return `summary.summarise` of all rows: each executor summarises what it reads."""
-        parts = self.messages.mapInArrow(_summarising(latest, self.payload), from_arrow_schema(SUMMARY))
-        return combine(plain(parts.toArrow()).cast(SUMMARY))
-
-    def table(self) -> pa.Table:
-        """Bring the messages to the driver."""
-        arrived = message_columns.conform(plain(self.messages.toArrow()), self.payload)
-        require_text(arrived)
-        return arrived
-
-    def extra_frames(self, microbatch: int, schema: pa.Schema) -> list[DataFrame]:
-        """Return nothing: all there is are messages."""
-        return []
-
-
-def with_source(messages: DataFrame) -> DataFrame:
-    """Return messages with a column `source`; without one they belong to the default source."""
-    source = message_columns.DEFAULTS["source"]
-    return messages if "source" in messages.columns else messages.withColumn("source", F.lit(source))
-
-
-@dataclass(frozen=True, slots=True)
-class RowsOnExecutors(ExecutorsSlice):
-    """Whole versions of a depot without messages as a Spark frame of its rows, with the depot version."""
-
-    def summarise(self, latest: int) -> pa.Table:
-        """Return how many rows each version has: there are no sources among them."""
-        version = VERSION if VERSION in self.messages.columns else "version"
-        counted = self.messages.groupBy(F.col(version).cast("long").alias("version")).count()
-        return summary_of(plain(counted.toArrow()))
-
-    def table(self) -> pa.Table:
-        """Bring the rows to the driver."""
-        return plain(self.messages.toArrow())
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutorInput:
-    """What the executors process: the messages, their number, and the other ledger rows that a raw depot gives."""
-
-    messages: DataFrame
-    rows: int
-    extra: list[DataFrame]
-
-
-def process_on_executors(step: Step, given: ExecutorInput, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
-    """Run a step over the messages that arrived and the open batches that match (None: all)."""
-    opened = _on_executors(live, given)
-    streams = given.messages.select("source", "key")
+def process_on_executors(
+    step: Step, arrived: Slice | None, live: Live, wanted: BatchFilter | None, session: SparkSession
+) -> MicrobatchResult:
+    """Run a step over the messages that arrived (None: a tick) and the open batches that match (None: all)."""
+    opened = _on_executors(live, session)
+    rows = ArrowRows(no_messages(live.schema)) if arrived is None else arrived.rows
+    messages = rows.frame(session)
+    streams = messages.select("source", "key")
     totals = live.totals
     read = totals if wanted is None else opened.counted(wanted, streams)
     if step.flush:
         step = replace(step, last=opened.last_event_times(step.passed))
     batches = opened.frame(wanted, streams)
-    size = given.rows + read.total[1]
-    rows = _stepped(step, given.messages, batches, live.schema, size)
-    for frame in given.extra:
-        rows = rows.unionByName(frame.withColumn(CHANGED, F.lit(True)))
-    held = kept(rows)
+    size = rows.count + read.total[1]
+    stepped = _stepped(step, messages, batches, live.schema, size)
+    for extra in [] if arrived is None else arrived.extra_rows(step.microbatch, live.schema):
+        stepped = stepped.unionByName(extra.frame(session).withColumn(CHANGED, F.lit(True)))
+    held = kept(stepped)
     counts, left = _counted(held)
     passed = Floors.empty() if wanted is None else wanted.passed
     last = step.last
@@ -115,11 +59,11 @@ def process_on_executors(step: Step, given: ExecutorInput, live: Live, wanted: B
     return MicrobatchResult(held, counts, cuts, totals.after(read, left, passed), "executors", whole=wanted is None)
 
 
-def _on_executors(live: Live, given: ExecutorInput) -> SparkOpen:
+def _on_executors(live: Live, session: SparkSession) -> SparkOpen:
     """Return the open batches for the executors; a dry run has them in memory."""
     if isinstance(live.open, SparkOpen):
         return live.open
-    return SparkOpen(given.messages.sparkSession, "", 0, live.schema, live.open.wanted(None))
+    return SparkOpen(session, "", 0, live.schema, live.open.wanted(None))
 
 
 def _stepped(step: Step, messages: DataFrame, batches: DataFrame, schema: pa.Schema, size: int) -> DataFrame:
@@ -170,17 +114,6 @@ def _together(messages: DataFrame, batches: DataFrame) -> DataFrame:
         batches.select("source", "key", batch, "messages"), allowMissingColumns=True
     )
     return both.withColumn("messages", F.coalesce("messages", F.array().cast(batches.schema["messages"].dataType)))
-
-
-def _summarising(latest: int, payload: pa.DataType) -> Batches:
-    def summaries(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            arrived = message_columns.conform(plain(pa.table(batch)), payload)
-            # guard: executors-text
-            require_text(arrived)
-            yield from summarise(arrived, latest).to_batches()
-
-    return summaries
 
 
 def _processing(step: Step, schema: pa.Schema) -> Batches:

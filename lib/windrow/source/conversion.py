@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -11,32 +11,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain, plain_type, where
-from windrow.delta.log import Table
-from windrow.engine.arrivals import (
-    Arrived,
-    ArrowSlice,
-    mapping_of,
-    messages_of,
-    next_versions,
-    version_of,
+from windrow.delta.log import Log, Table
+from windrow.errors import (
+    DepotUnreadable,
+    ExpressionError,
+    MessagesError,
+    SettingsError,
+    TableRefused,
+    first_line,
+    require,
 )
-from windrow.engine.depot_changes import refuse_changes
-from windrow.engine.depot_rows import RowsSlice, StateChanges, has_states, is_ledger, no_rows_of, rows_of
-from windrow.errors import MessagesError, SettingsError, TableRefused, require
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model import messages, payload
-from windrow.model.commits import CHANGE, VERSION
+from windrow.model.chunks import RAW
+from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
+from windrow.rows.rows import Function
 from windrow.settings.settings import Settings
+from windrow.source.depot_changes import refuse_changes
+from windrow.source.depot_rows import StateChanges, has_states, is_ledger, no_rows_of, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from windrow.engine.protocol import Log
     from windrow.formats.format import Format
+    from windrow.rows.frame import FrameRows
 
 Counted = Mapping[int, int | None]
-ToMessages = Callable[[pa.Table], pa.Table]
 COLUMNS = list(messages.COLUMNS)
+TIMES = ("event_time", "received_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,28 +123,16 @@ class Conversion:
         kept = where(feed, inserted)
         if self.format is None:
             return messages_of(kept, self.payload)
-        from windrow.engine.raw_slices import chunks_of
-
         return chunks_of(kept)
 
-    def cut(self, rows: pa.Table, counts: Counted, versions: list[int], to_messages: ToMessages) -> Arrived:
-        """Return the slice of some versions of what `new_rows` returned; `to_messages` maps the fields of records."""
-        chosen = where(rows, pc.is_in(version_of(rows), pa.array(versions, pa.int64())))
-        expected = {version: counts[version] for version in versions}
-        if self.format is None:
-            return (RowsSlice if self.verbatim else ArrowSlice)(chosen, expected)
-        from windrow.engine.raw_slices import RawSlice
-
-        return RawSlice(chosen, expected, self.format, to_messages)
-
-    def apply_on(self, session: SparkSession) -> ToMessages:
+    def apply_on(self, session: SparkSession) -> Function:
         """Return a function that maps the fields of records to messages, in the same order, on Spark."""
 
         def to_messages(fields: pa.Table) -> pa.Table:
             if self.mapping is None or not fields.num_rows:
                 given = fields if self.mapping is None else self._none()
                 return messages.conform(given, self.payload).select(COLUMNS)
-            from windrow.engine.spark.frames import frame_of
+            from windrow.rows.frame import frame_of
 
             frame = frame_of(session, fields.select(self.columns.names).cast(self.columns, safe=False))
             found = plain(frame.selectExpr(*self.mapping.spark_select(self.payload)).toArrow())
@@ -156,6 +146,16 @@ class Conversion:
         mapping = self.mapping
         columns = mapping.spark_select(self.payload) if mapping else [name for name in COLUMNS if name in frame.columns]
         return frame.selectExpr(*columns, f"{VERSION} AS version")
+
+    def on_executors(self, frame: DataFrame, count: int) -> FrameRows:
+        """Return a frame of so many messages as rows; without a column `source` they belong to the default source."""
+        from pyspark.sql import functions as F
+
+        from windrow.rows.frame import FrameRows
+
+        if "source" not in frame.columns:
+            frame = frame.withColumn("source", F.lit(messages.DEFAULTS["source"]))
+        return FrameRows(frame, messages_in(self.payload), count)
 
     def needs_executors(self, rows: int, byte_count: int, max_driver_messages: int) -> bool:
         """Tell whether this many rows and bytes of the depot are for Spark's executors.
@@ -241,3 +241,78 @@ def _has_no_messages(settings: Settings, table: Table) -> bool:
     if table.raw or settings.depot_columns:
         return False
     return is_ledger(table.schema) or not set(COLUMNS) <= set(table.schema.names)
+
+
+def next_versions(counts: Mapping[int, int | None], after: int, max_messages: int) -> list[int]:
+    """Choose the versions of the next slice: whole ones, together at most `max_messages`, at least one.
+
+    A version whose count is unknown gets a separate slice.
+    """
+    chosen: list[int] = []
+    total = 0
+    for version in sorted(version for version in counts if version > after):
+        count = counts[version]
+        total += max_messages if count is None else count
+        # guard: version-whole
+        if chosen and total > max_messages:
+            break
+        chosen.append(version)
+    return chosen
+
+
+def messages_of(kept: pa.Table, payload: pa.DataType) -> pa.Table:
+    """Return the messages of new rows of a change feed, each with the depot version that added it.
+
+    Raises DepotUnreadable for text that is not UTF-8.
+    """
+    version = kept[VERSION].cast(pa.int64())
+    rows = kept.drop_columns([name for name in FEED_COLUMNS if name in kept.schema.names])
+    arrived = messages.conform(rows, payload).select(COLUMNS).append_column("version", version)
+    require_text(arrived)
+    return arrived
+
+
+def chunks_of(kept: pa.Table) -> pa.Table:
+    """Return the chunks of new rows of a change feed, each with the depot version that added it."""
+    columns = {field.name: kept[field.name].cast(field.type) for field in RAW}
+    return pa.table(columns | {"version": kept[VERSION].cast(pa.int64())})
+
+
+def messages_in(payload: pa.DataType) -> Function:
+    """Return what gives messages that Spark returned the types of the ledger, and refuses text that is not UTF-8."""
+
+    def conform(rows: pa.Table) -> pa.Table:
+        arrived = messages.conform(rows, payload)
+        # guard: executors-text
+        require_text(arrived)
+        return arrived
+
+    return conform
+
+
+def require_text(rows: pa.Table) -> None:
+    """Raise DepotUnreadable for text that is not UTF-8: Spark accepts it, but the ledger could not be read then."""
+    try:
+        # guard: text-is-text
+        rows.validate(full=True)
+    except pa.ArrowInvalid as error:
+        extremes = pc.min_max(rows["version"]).as_py()
+        raise DepotUnreadable(
+            f"depot versions {extremes['min']} to {extremes['max']} have text that is not UTF-8: {first_line(error)}",
+            'Begin a new ledger (--ledger) after them: start_from = "version:N".',
+        ) from error
+
+
+def mapping_of(columns: Mapping[str, str], schema: pa.Schema) -> ColumnMapping | None:
+    """Return the mapping of a depot's columns to those of a message; None if the depot has message columns.
+
+    Raises ExpressionError if a column is missing and not mapped, or if a time is a number without a unit.
+    """
+    mapping = ColumnMapping.of_depot(dict(columns), schema.names)
+    for name in TIMES if mapping is None else ():
+        if pa.types.is_integer(schema.field(name).type):
+            raise ExpressionError(
+                f"[depot.columns] {name}: the column holds numbers without a unit",
+                f'Map it: {name} = "timestamp_seconds({name})", timestamp_millis or timestamp_micros.',
+            )
+    return mapping

@@ -9,17 +9,12 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.batching.step import Step
-from windrow.columnar.arrow import text
-from windrow.engine.protocol import Live, no_messages
-from windrow.model import tables
 from windrow.model.floors import Floors
-from windrow.model.open_batches import BatchFilter, OpenBatches, no_streams, summarise
+from windrow.model.open_batches import OpenBatches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from windrow.engine.arrivals import Slice
 
 # Rows for the ledger with `known` (True if the row replaces a live one). On Spark's executors they also have `changed`,
 # which is False for open batches that stay unchanged.
@@ -72,6 +67,15 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class CommitCounts:
+    """The row counts that a commit reports."""
+
+    updated: int
+    deleted: int
+    inserted: int
+
+
+@dataclass(frozen=True, slots=True)
 class MicrobatchResult:
     """The ledger rows of a microbatch and their counts.
 
@@ -95,28 +99,3 @@ class MicrobatchResult:
         """Return a result without rows, in the columns of a ledger."""
         rows = schema.append(pa.field("known", pa.bool_())).empty_table()
         return cls(rows, Counts.of(rows), Floors.empty())
-
-
-def needed(step: Step, arrived: Slice | None) -> BatchFilter | None:
-    """Return which open batches a step needs for the messages that arrived; None for all, as in a flush."""
-    return None if step.flush else BatchFilter(no_streams if arrived is None else arrived.streams, step.passed)
-
-
-def process_on_driver(step: Step, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
-    """Run a step on the driver over the messages that arrived and the open batches that match (None: all)."""
-    messages = no_messages(live.schema) if arrived is None else arrived.table()
-    batches, totals = live.wanted(wanted), live.totals
-    rows, cuts = step(messages, batches)
-    extra = [] if arrived is None else arrived.extra_rows(step.microbatch, live.schema)
-    read, left = OpenBatches.of(summarise(batches)), OpenBatches.of(summarise(_left(batches, rows)))
-    opened = totals.after(read, left, Floors.empty() if wanted is None else wanted.passed)
-    rows = pa.concat_tables([rows, *extra])
-    return MicrobatchResult(rows, Counts.of(rows), cuts, opened)
-
-
-def _left(live: pa.Table, rows: pa.Table) -> pa.Table:
-    """Return which of the batches that were read are open afterwards: the unchanged and the written ones."""
-    columns = ["id", "source", "window_end", "message_count", "bytes"]
-    stays = live.select(columns).filter(pc.invert(pc.is_in(live["id"], rows["id"].combine_chunks())))
-    written = rows.select(columns).filter(pc.equal(rows["state"], text(tables.OPEN)))
-    return pa.concat_tables([stays, written])

@@ -22,12 +22,16 @@ from pyspark.sql import functions as F
 
 from windrow.columnar.arrow import text
 from windrow.delta.locations import reference
-from windrow.engine.embedded.ledger_files import without_dictionary
-from windrow.engine.protocol import CommitCounts, Live
-from windrow.engine.result import Rows
-from windrow.engine.spark.frames import frame_of
-from windrow.engine.spark.open_batches import UNCACHED, SparkOpen
-from windrow.engine.spark.session_settings import (
+from windrow.errors import LedgerMoved
+from windrow.ledger.files import without_dictionary
+from windrow.ledger.live import Live
+from windrow.ledger.open_batches import UNCACHED, SparkOpen
+from windrow.ledger.result import CommitCounts, Rows
+from windrow.ledger.strategy import FILE_ROWS, OVERWRITE
+from windrow.model import tables
+from windrow.model.tables import CHANGED
+from windrow.rows.frame import frame_of
+from windrow.rows.session_settings import (
     FEW_FILES,
     FEW_ROWS,
     INTERPRETED,
@@ -39,10 +43,6 @@ from windrow.engine.spark.session_settings import (
     WHOLE_TIMES,
     configured,
 )
-from windrow.engine.spark.strategy import FILE_ROWS, OVERWRITE
-from windrow.errors import LedgerMoved
-from windrow.model import tables
-from windrow.model.tables import CHANGED
 
 SOURCE = "windrow_rows"
 # If the user's session sets transaction ids, Delta would silently skip our commit.

@@ -13,12 +13,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import equal, in_columns, no_rows, text, where
-from windrow.engine.arrivals import ArrowSlice, version_of
-from windrow.engine.depot_changes import refuse_changes, refuse_set_back
+from windrow.columnar.arrow import equal, no_rows, text, where
 from windrow.model import tables
 from windrow.model.commits import FEED_COLUMNS, VERSION
-from windrow.model.summary import SUMMARY
+from windrow.source.depot_changes import refuse_changes, refuse_set_back
 
 LEDGER_COLUMNS = {"id", "state", "token", "schema_version", "microbatch"}
 
@@ -29,25 +27,6 @@ class StateChanges:
 
     state: str
     columns: tuple[str, ...]
-
-
-class RowsSlice(ArrowSlice):
-    """Whole depot versions as one Arrow table of rows that are not messages, with `version` or the feed's column."""
-
-    __slots__ = ()
-
-    def summarise(self, latest: int) -> pa.Table:
-        """Return how many rows each version has: there are no sources among them."""
-        versions = pa.table({"version": version_of(self.messages)})
-        return summary_of(versions.group_by("version").aggregate([([], "count_all")]))
-
-    def streams(self) -> None:
-        """Return None: such rows belong to no stream."""
-
-
-def summary_of(counted: pa.Table) -> pa.Table:
-    """Return `summary.summarise` of rows without sources, from their versions and how many rows each has."""
-    return in_columns(counted.rename_columns(["version", "messages"]), SUMMARY).sort_by("version")
 
 
 def is_ledger(columns: pa.Schema) -> bool:

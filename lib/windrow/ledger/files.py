@@ -35,9 +35,10 @@ from deltalake.transaction import AddAction, RemoveAction
 from windrow.columnar.arrow import counted, in_columns, no_rows, plain, where
 from windrow.delta.statistics import statistics
 from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
-from windrow.engine.embedded.pruning import STATISTICS, Extent, FilePruner
-from windrow.engine.protocol import CommitCounts, ended_in
 from windrow.errors import LedgerMoved, first_line
+from windrow.ledger.live import ended_in
+from windrow.ledger.pruning import STATISTICS, Extent, FilePruner
+from windrow.ledger.result import CommitCounts
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.open_batches import BatchFilter, no_streams

@@ -18,15 +18,15 @@ from pyspark.sql import functions as F
 
 from windrow.columnar.arrow import in_columns, plain
 from windrow.delta.table import unreadable
-from windrow.engine.protocol import ended_in
-from windrow.engine.spark.frames import frame_of
-from windrow.engine.spark.session_settings import FEW_ROWS
-from windrow.engine.spark.strategy import FILE_ROWS, GOOD_PART
 from windrow.errors import BrokenPromise
+from windrow.ledger.live import ended_in
+from windrow.ledger.strategy import FILE_ROWS, GOOD_PART
 from windrow.model import clock, tables
 from windrow.model.floors import Floors
 from windrow.model.messages import microseconds, times
 from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatches
+from windrow.rows.frame import frame_of
+from windrow.rows.session_settings import FEW_ROWS
 
 # A cached query would answer for any version of a table; no cache has the file path of a row.
 UNCACHED = "_metadata.file_path IS NOT NULL"

@@ -1,0 +1,102 @@
+"""The live rows of a ledger, all of one table version: those in memory, and those that are read on demand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.columnar.arrow import from_numpy, text, texts
+from windrow.model import messages as message_columns
+from windrow.model import tables
+from windrow.model.floors import Floors
+from windrow.model.messages import microseconds
+from windrow.model.open_batches import BatchFilter, OpenBatches
+from windrow.model.tables import require_batches
+
+
+class OpenRows(Protocol):
+    """Open batches, or the states of a topology, at one version of the ledger; read on demand."""
+
+    def wanted(self, wanted: BatchFilter | None) -> pa.Table:
+        """Return the open batches that match, all for None; the result may contain others too."""
+
+    def of_state(self, state: str, columns: pa.Schema, ids: pa.Array | None = None) -> pa.Table:
+        """Return the rows of a topology's state: all, or those with the given ids and perhaps others."""
+
+    def ended(self, passed: Floors) -> Floors:
+        """Return, by source, the last end of an open window that the source's clock has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Open rows that are already in memory."""
+
+    rows: pa.Table
+
+    def wanted(self, wanted: BatchFilter | None) -> pa.Table:
+        """Return all of them."""
+        return self.rows
+
+    def of_state(self, state: str, columns: pa.Schema, ids: pa.Array | None = None) -> pa.Table:
+        """Return the rows of a topology's state, all or those with the given ids."""
+        rows = self.rows.filter(pc.equal(self.rows["state"], text(state))).select(["id", *columns.names])
+        return rows if ids is None else rows.filter(pc.is_in(rows["id"], ids))
+
+    def ended(self, passed: Floors) -> Floors:
+        """Return, by source, the last end of an open window that the source's clock has passed."""
+        return ended_in(self.rows, passed)
+
+
+def ended_in(batches: pa.Table, passed: Floors) -> Floors:
+    """Return, by source, the last end of a window of these batches that the source's clock has passed."""
+    source, end = batches["source"].combine_chunks(), microseconds(batches["window_end"])
+    rows = np.flatnonzero(end <= passed.of(source))
+    return Floors.empty().raised(source.take(from_numpy(rows)), end[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The live rows of the ledger, all of one table version.
+
+    `rows` are the rows that every microbatch needs; `open` reads the rest on demand.
+    """
+
+    rows: pa.Table
+    open: OpenRows
+    table_version: int
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the columns of the ledger."""
+        return self.rows.schema
+
+    @property
+    def totals(self) -> OpenBatches:
+        """Return the totals of the open batches by source; none in the ledger of a topology."""
+        if tables.is_of_topology(self.schema.names):
+            return OpenBatches.none()
+        state, id_ = self.rows["state"], self.rows["id"]
+        is_source = pc.and_(pc.equal(state, text("progress")), pc.not_equal(id_, text(tables.PROGRESS)))
+        return OpenBatches.of(self.rows.filter(is_source))
+
+    def wanted(self, wanted: BatchFilter | None) -> pa.Table:
+        """Read the open batches that match, all for None. Raises TableRefused for damaged ones."""
+        rows = self.open.wanted(wanted)
+        require_batches(rows)
+        return rows
+
+    @classmethod
+    def held(cls, rows: pa.Table, table_version: int) -> Live:
+        """Return live rows that are all in memory."""
+        control = pc.is_in(rows["state"], texts(tables.CONTROL))
+        return cls(rows.filter(control), Held(rows.filter(pc.invert(control))), table_version)
+
+
+def no_messages(schema: pa.Schema) -> pa.Table:
+    """Return an empty table of messages with their version, in the types of a ledger."""
+    columns = message_columns.schema(schema.field("payload").type)
+    return columns.append(pa.field("version", pa.int64())).empty_table()

@@ -1,0 +1,67 @@
+"""Run the step of a microbatch where its rows are: driver or executors is decided here, and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.batching.step import Step
+from windrow.columnar.arrow import text
+from windrow.ledger.live import Live, no_messages
+from windrow.ledger.result import Counts, MicrobatchResult
+from windrow.ledger.strategy import fits_driver, reads_all
+from windrow.model import tables
+from windrow.model.floors import Floors
+from windrow.model.open_batches import BatchFilter, OpenBatches, no_streams, summarise
+from windrow.source.slices import Slice
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def process(
+    step: Step, arrived: Slice | None, live: Live, session: SparkSession | None, max_driver_messages: int
+) -> MicrobatchResult:
+    """Run a step over the messages that arrived (None: a tick) and the open batches that it needs.
+
+    Without a Spark `session` the driver runs it; with one, `ledger/strategy.py` says whether the driver or executors.
+    """
+    streams = no_streams if arrived is None else arrived.streams
+    wanted = None if step.flush else BatchFilter(streams, step.passed)
+    if session is None:
+        return process_on_driver(step, arrived, live, wanted)
+    from windrow.ledger.open_batches import SparkOpen
+    from windrow.runtime.executors import process_on_executors
+
+    here = arrived is None or arrived.path == "driver"
+    messages, totals, opened = 0 if arrived is None else arrived.rows.count, live.totals, live.open
+    asked = None if wanted is None or reads_all(totals, messages) else wanted
+    fits = fits_driver(messages, totals.total[1], max_driver_messages)
+    if here and not fits and asked is not None and isinstance(opened, SparkOpen):
+        fits = fits_driver(messages, opened.counted(asked).total[1], max_driver_messages)
+    if here and fits:
+        return replace(process_on_driver(step, arrived, live, asked), whole=asked is None)
+    return process_on_executors(step, arrived, live, asked, session)
+
+
+def process_on_driver(step: Step, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
+    """Run a step on the driver over the messages that arrived and the open batches that match (None: all)."""
+    messages = no_messages(live.schema) if arrived is None else arrived.rows.table()
+    batches, totals = live.wanted(wanted), live.totals
+    rows, cuts = step(messages, batches)
+    extra = [] if arrived is None else [one.table() for one in arrived.extra_rows(step.microbatch, live.schema)]
+    read, left = OpenBatches.of(summarise(batches)), OpenBatches.of(summarise(_left(batches, rows)))
+    opened = totals.after(read, left, Floors.empty() if wanted is None else wanted.passed)
+    rows = pa.concat_tables([rows, *extra])
+    return MicrobatchResult(rows, Counts.of(rows), cuts, opened)
+
+
+def _left(live: pa.Table, rows: pa.Table) -> pa.Table:
+    """Return which of the batches that were read are open afterwards: the unchanged and the written ones."""
+    columns = ["id", "source", "window_end", "message_count", "bytes"]
+    stays = live.select(columns).filter(pc.invert(pc.is_in(live["id"], rows["id"].combine_chunks())))
+    written = rows.select(columns).filter(pc.equal(rows["state"], text(tables.OPEN)))
+    return pa.concat_tables([stays, written])

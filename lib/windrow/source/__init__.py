@@ -1,0 +1,1 @@
+"""A depot that is read: its commits, and the next slice of its rows."""

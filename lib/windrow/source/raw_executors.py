@@ -1,0 +1,131 @@
+"""Parse a slice of a raw depot on Spark's executors in two passes, in parallel even within one source.
+
+The first pass summarises each chunk. The driver combines the summaries of each source in order, so it knows in which
+state each chunk begins. The second pass parses the records that lie within one chunk. Records that span chunks, and
+sources that are not plain, go through the stage on the driver.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from windrow.columnar.arrow import plain
+from windrow.formats.format import Format, format_of
+from windrow.formats.part import FormatPart
+from windrow.formats.raw.arrived import GREATEST, REQUIRED
+from windrow.formats.raw.byte_counts import Volume
+from windrow.formats.raw.stage import REJECTS, Staged, stage
+from windrow.formats.raw.two_passes import (
+    SUMMARIES,
+    Bodies,
+    Plan,
+    number_name,
+    parse_bodies,
+    parsed_schema,
+    summarise,
+)
+from windrow.model.chunks import FIRST, RAW
+from windrow.model.commits import VERSION
+from windrow.rows.arrow import ArrowRows
+from windrow.rows.frame import Batches, FrameRows, PersistedFrame, frame_of
+from windrow.rows.session_settings import configured, knows
+from windrow.source.conversion import Conversion
+from windrow.source.raw_records import ParsedChunks, parse_here
+
+CHUNKS = pa.schema([*RAW, ("version", pa.int64())])
+MOST_ROWS, MOST_BYTES = (f"spark.sql.execution.arrow.max{of}PerBatch" for of in ("Records", "Bytes"))
+FEW_ROWS = {MOST_ROWS: "4"}  # a chunk has up to 256 MiB
+FEW_BYTES = {MOST_ROWS: "1000000", MOST_BYTES: "16777216"}  # many small chunks at a time, where Spark has it
+
+
+def parse_on_executors(
+    chunks: DataFrame, format_: Format, conversion: Conversion, kept: PersistedFrame, partial: pa.Table
+) -> ParsedChunks:
+    """Return what chunks become; the driver parses them if no source is plain. `kept` persists the parsed rows."""
+    session = chunks.sparkSession
+    with configured(session, FEW_BYTES if knows(session, MOST_BYTES) else FEW_ROWS):
+        limits, columns = format_.limits, conversion.columns
+        summaries = _arrow(_mapped(chunks, _by_format(limits, summarise), SUMMARIES)).cast(SUMMARIES)
+        plan = Plan.of(summaries, partial, format_)
+        if not plan.sources:
+            return parse_here(chunks_in(_arrow(chunks)), partial, format_, conversion.apply_on(session))
+        parsed = kept.keep(_mapped(chunks, _parsing(plan.bodies, limits, columns), parsed_schema(columns)))
+        rests = _arrow(parsed.where("rest IS NOT NULL").select("rest.*"))
+        others = chunks_in(_arrow(chunks.where(_for_driver(plan))))
+    staged = plan.finish(rests, partial, format_) + stage(others, partial, format_)
+    return _parsed(plan, parsed, staged, conversion)
+
+
+def _parsed(plan: Plan, parsed: DataFrame, staged: Staged, conversion: Conversion) -> ParsedChunks:
+    """Combine the results of both passes and of the driver."""
+    is_bad = F.col("reject").isNotNull()
+    counts = [F.count("*").alias("rows"), F.sum("reject.bytes").alias("bytes")]
+    groups = _arrow(parsed.where("rest IS NULL").groupBy("version", is_bad.alias("bad")).agg(*counts)).to_pylist()
+    bad = [row for row in groups if row["bad"]]
+    body, refused = plan.byte_count, sum(row["bytes"] for row in bad)
+    records = staged.fields.num_rows + sum(row["rows"] for row in groups if not row["bad"])
+    messages = conversion.mapped_records(_records(parsed, staged.fields, conversion.columns))
+    return ParsedChunks(
+        conversion.on_executors(messages, records),
+        Volume(body, body - refused, refused, 0, 0) + staged.volume,
+        [FrameRows(parsed.where(is_bad).select("reject.*"), _rejects_in), ArrowRows(staged.rejects)],
+        Counter(staged.rejects["version"].to_pylist()) + Counter({row["version"]: row["rows"] for row in bad}),
+        staged.partial,
+    )
+
+
+def _records(parsed: DataFrame, fields: pa.Table, columns: pa.Schema) -> DataFrame:
+    """Return the records of the executors and of the driver, with `VERSION`."""
+    named = [F.col(number_name(number)).alias(name) for number, name in enumerate(columns.names)]
+    records = parsed.where("reject IS NULL AND rest IS NULL").select(*named, F.col("version").alias(VERSION))
+    if not fields.num_rows:
+        return records
+    here = fields.select(columns.names).cast(columns, safe=False).append_column(VERSION, fields[VERSION])
+    return records.union(frame_of(parsed.sparkSession, here))
+
+
+def _rejects_in(rows: pa.Table) -> pa.Table:
+    """Return rejects in their types."""
+    return rows.select(REJECTS.names).cast(REJECTS)
+
+
+def _mapped(frame: DataFrame, function: Batches, schema: pa.Schema) -> DataFrame:
+    return frame.mapInArrow(function, from_arrow_schema(schema))
+
+
+def _arrow(frame: DataFrame) -> pa.Table:
+    return plain(frame.toArrow())
+
+
+def chunks_in(rows: pa.Table) -> pa.Table:
+    """Return rows of a raw depot, cast to their types."""
+    return rows.select(CHUNKS.names).cast(CHUNKS)
+
+
+def _for_driver(plan: Plan) -> Column:
+    """Return a condition for rows that come to the driver: of sources that are not plain, or invalid chunks."""
+    chosen = F.col("raw_source").isin(list(plan.others)) | ~F.col("sequence").between(FIRST, GREATEST)
+    for name in REQUIRED:
+        chosen = chosen | F.col(name).isNull()
+    return chosen
+
+
+def _by_format(section: FormatPart, function: Callable[[pa.Table, Format], pa.Table]) -> Batches:
+    """Return what an executor does with rows of a raw depot; there it makes the format, which cannot be sent."""
+
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        format_ = format_of(section)
+        for batch in batches:
+            yield from function(chunks_in(plain(pa.table(batch))), format_).to_batches()
+
+    return each
+
+
+def _parsing(bodies: Bodies, section: FormatPart, columns: pa.Schema) -> Batches:
+    return _by_format(section, lambda rows, format_: parse_bodies(rows, bodies, format_, columns))

@@ -1,0 +1,143 @@
+"""Slices: whole versions of a depot, one slice for each microbatch. There is one class for each kind of what it holds.
+
+Where the rows are (here, or on Spark's executors) is the business of `windrow.rows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from windrow.columnar.arrow import in_columns
+from windrow.errors import ShortRead
+from windrow.formats.format import Format
+from windrow.formats.raw.byte_counts import Volume
+from windrow.model.summary import SUMMARY, combine, summarise
+from windrow.rows.rows import Function, Rows
+from windrow.source.conversion import Conversion
+from windrow.source.raw_records import ParsedChunks, parse_here
+
+# Parses chunks that are on the executors, after the partial rows of the ledger.
+ExecutorParser: TypeAlias = Callable[[pa.Table], ParsedChunks]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Whole depot versions: `expected` are those with rows, and how many rows each added by the log.
+
+    The number is None if it is not to be checked.
+    """
+
+    rows: Rows
+    expected: Mapping[int, int | None]
+
+    @property
+    def path(self) -> str:
+        """Return where the rows are: `driver` or `executors`."""
+        return self.rows.path
+
+    @property
+    def volume(self) -> Volume | None:
+        """Return the byte counts of a raw depot, None for other depots."""
+        return None
+
+    def parse(self, partial: pa.Table) -> Slice:
+        """Return the slice as messages or rows; those of a raw depot follow the `partial` rows of the ledger."""
+        return self
+
+    def summarise(self, latest: int) -> pa.Table:
+        """Return `summary.summarise` of all rows: how many each version has, if there are no sources among them."""
+        counted = self.rows.versions()
+        summary = pa.table({"version": list(counted), "messages": list(counted.values())})
+        return in_columns(summary, SUMMARY).sort_by("version")
+
+    def streams(self) -> pa.Table | None:
+        """Return the distinct `source, key` of its rows; None if only the executors know them, or there are none."""
+        return None
+
+    def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[Rows]:
+        """Return the other ledger rows that a raw depot gives, with `known`: rejects and partial rows."""
+        return []
+
+
+class PlainSlice(Slice):
+    """Rows that are not messages, as they are, with `version` or the feed's column."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSlice(Slice):
+    """Messages with `version`; those of a raw depot with what else was `parsed`."""
+
+    parsed: ParsedChunks | None = None
+
+    @property
+    def volume(self) -> Volume | None:
+        """Return the byte counts of a raw depot."""
+        return None if self.parsed is None else self.parsed.volume
+
+    def summarise(self, latest: int) -> pa.Table:
+        """Return the summary of its messages; rejected records count as read, and every version appears."""
+        parts = [self.rows.map(partial(summarise, latest=latest), SUMMARY).table()]
+        if self.parsed is not None:
+            read = dict.fromkeys(self.expected, 0) | dict(self.parsed.rejected)
+            counted = pa.table({"version": list(read), "messages": list(read.values())})
+            parts.append(in_columns(counted, SUMMARY))
+        return combine(pa.concat_tables(parts))
+
+    def streams(self) -> pa.Table | None:
+        """Return the streams of its messages."""
+        return self.rows.table().group_by(["source", "key"]).aggregate([]) if self.path == "driver" else None
+
+    def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[Rows]:
+        """Return what a format rejected and left unfinished."""
+        return [] if self.parsed is None else self.parsed.extra_rows(microbatch, schema)
+
+
+@dataclass(frozen=True, slots=True)
+class RawSlice(Slice):
+    """Chunks of a raw depot (`chunks.RAW` and `version`), and how the fields of records become messages."""
+
+    format: Format
+    to_messages: Function
+    on_executors: ExecutorParser | None = None
+
+    def parse(self, partial: pa.Table) -> MessageSlice:
+        """Return the messages. Raises ShortRead."""
+        # guard: executors-whole-read
+        require_whole(self.rows.versions(), self.expected)
+        if self.on_executors is None:
+            parsed = parse_here(self.rows.table(), partial, self.format, self.to_messages)
+        else:
+            parsed = self.on_executors(partial)
+        return MessageSlice(parsed.messages, dict.fromkeys(self.expected), parsed)
+
+
+def slice_of(
+    conversion: Conversion,
+    rows: Rows,
+    expected: Mapping[int, int | None],
+    to_messages: Function,
+    on_executors: ExecutorParser | None = None,
+) -> Slice:
+    """Return the slice of rows as the depot stores them; `to_messages` maps the fields of records."""
+    if conversion.verbatim:
+        return PlainSlice(rows, expected)
+    if conversion.format is None:
+        return MessageSlice(rows, expected)
+    return RawSlice(rows, expected, conversion.format, to_messages, on_executors)
+
+
+def require_whole(counted: Mapping[int, int], expected: Mapping[int, int | None]) -> None:
+    """Raise ShortRead for a version with another number of rows than its commit says it added."""
+    for version, wanted in expected.items():
+        if wanted is not None and counted.get(version, 0) != wanted:
+            raise ShortRead(
+                f"depot version {version} gave {counted.get(version, 0)} rows, its commit added {wanted}",
+                "Nothing was written. If this happens again, the depot's files do not match its log.",
+            )
