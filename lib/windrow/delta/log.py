@@ -6,7 +6,7 @@ Spark reads it (`engine/spark/log.py`) in a few hundred milliseconds. Both give 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +76,11 @@ class DeltaRsLog:
         with reading(self.location, "depot"):
             found = history(snapshot.table, begin, upto, files=bool(begin), known=snapshot if begin else None)
             return commits(found, lambda stamp: int(stamp) * 1_000, SAID, "log")
+
+    def history(self, since: int) -> Iterator[dict[str, Any]]:
+        """Yield the commits from a version on, newest first, as `windrow.delta.table.history` does."""
+        with reading(self.location, "depot"):
+            yield from history(latest_table(self.location, "depot"), since)
 
     def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
         """Return the names of the files that versions added, with the version; and which versions removed rows."""
