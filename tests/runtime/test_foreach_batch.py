@@ -16,14 +16,10 @@ from pyspark.sql import SparkSession
 
 import windrow
 from tests.clocks import NOW
+from tests.engine.streamer import SCHEMA, pass_files
 from tests.messages import SECOND, message, table
 from windrow.columnar.arrow import plain
 from windrow.settings.settings import Settings
-
-SCHEMA = (
-    "source STRING, key STRING, type STRING, event_time TIMESTAMP, received_at TIMESTAMP, sequence BIGINT, "
-    "payload STRING"
-)
 
 
 class Stream:
@@ -44,10 +40,8 @@ class Stream:
 
     def run(self, function: Any = None, files: int = 1) -> None:
         """Run the user's stream until it has read all files, so many in a batch."""
-        frames = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files).parquet(str(self.files))
-        writer = frames.writeStream.foreachBatch(function or windrow.foreach_batch(self.settings))
-        query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
-        query.awaitTermination()
+        function = function or windrow.foreach_batch(self.settings)
+        pass_files(self.spark, str(self.files), str(self.checkpoint), files, function)
 
     def forget(self, *parts: str, batches: tuple[int, ...]) -> None:
         """Delete what parts of the checkpoint say of some batches, as a crash or a hand would."""

@@ -130,14 +130,15 @@ class SparkEngine(SparkTables):
         the query was damaged, the rows are appended under a name of their own. Returns whether that happened.
         """
         before, log = self.depot().version, self._log(self._depot)
-        with self._mapped(cast("DataFrame", given.handle), given, mapping) as rows, self._lock(self._depot):
+        with self._mapped(cast("DataFrame", given.handle), given, mapping) as rows:
             batch = StreamBatch.of(rows, query, number)
             writer = rows.write.option("userMetadata", batch.note)
-            self._append(writer, (query, number))
-            # guard: stream-batch-compared
-            if batch.is_in(log.history(before + 1)) or batch.is_in(log.history(0)):
-                return False
-            self._append(writer, (batch.name, 0))
+            with self._lock(self._depot):
+                self._append(writer, (query, number))
+                # guard: stream-batch-compared
+                if batch.is_in(log.history(before + 1)) or batch.is_in(log.history(0)):
+                    return False
+                self._append(writer, (batch.name, 0))
         return True
 
     @contextmanager
