@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,15 @@ import pytest
 import sqlglot
 import typer
 from databricks.bundles.jobs import Job
+from deltalake import DeltaTable
 from ruamel.yaml import YAML
 
-import windrow
 from tests.bundle import ROOT, bundle, jobs
 from tests.clocks import NOW
-from tests.messages import SECOND, message, table
+from tests.messages import SECOND, Row, message, table
 from windrow.cli import app, main
 from windrow.model import messages, tables
+from windrow.model.timestamps import time_text
 from windrow.reading import alarms
 
 pytestmark = pytest.mark.ci
@@ -278,15 +280,51 @@ class TestSparkSubmit:
 
 
 class TestForeachBatch:
+    """Streams of pages, followed with a fleet of which one device is ten minutes ahead, and in every file first."""
+
+    def follow(self, spark: Any, tmp_path: Path, block: str, arrive: Callable[[Path, list[Row]], None]) -> None:
+        """Run a stream twice, each time after ten messages of each device have arrived."""
+        arriving = tmp_path / "data" / "arriving"
+        arriving.mkdir(parents=True)
+        for number in range(2):
+            times = [NOW + (10 * number + at) * SECOND for at in range(10)]
+            ahead = {"fast": 600 * SECOND, "a": 0, "b": 0}
+            rows = [message("t", at + by, payload="1.5", key=key) for key, by in ahead.items() for at in times]
+            arrive(arriving / str(number), rows)
+            exec(block.replace("data/", f"{tmp_path}/data/"), {"spark": spark})  # noqa: S102 - our own page
+
     @pytest.mark.slow
     def test_stream(self, tmp_path: Path, spark: Any) -> None:
         """
-        The stream of the page batches what has arrived.
+        The stream of the page batches what has arrived, and the fast device costs the others no message.
         """
-        arriving = tmp_path / "data" / "arriving"
-        arriving.mkdir(parents=True)
-        rows = table([message(event_time=NOW + at * 20 * SECOND) for at in range(3)])
-        pq.write_table(rows.select(["key", "type", "event_time", "payload"]), arriving / "1.parquet")
+
+        def arrive(place: Path, rows: list[Row]) -> None:
+            pq.write_table(table(rows).select(["key", "type", "event_time", "payload"]), f"{place}.parquet")
+
         [block] = blocks("foreach-batch.md", "python")
-        exec(block.replace("data/", f"{tmp_path}/data/"), {"spark": spark})  # noqa: S102 - our own page
-        assert windrow.read_closed(f"{tmp_path}/data/ledger").batches.num_rows == 2
+        self.follow(spark, tmp_path, block, arrive)
+        assert_all_kept(tmp_path / "data" / "ledger")
+
+    @pytest.mark.slow
+    def test_files(self, tmp_path: Path, spark: Any) -> None:
+        """
+        The same of the stream of files on the page about Kafka.
+        """
+
+        def arrive(place: Path, rows: list[Row]) -> None:
+            lines = [
+                f'{{"device": "{row["key"]}", "kind": "t", "at": "{time_text(row["event_time"])}", "value": 1.5}}\n'
+                for row in rows
+            ]
+            place.with_suffix(".json").write_text("".join(lines))
+
+        self.follow(spark, tmp_path, blocks("kafka.md", "python")[1], arrive)
+        assert_all_kept(tmp_path / "data" / "file_ledger")
+
+
+def assert_all_kept(ledger: Path) -> None:
+    """Require that 60 messages are in batches, and none was rejected."""
+    rows = DeltaTable(str(ledger)).to_pyarrow_table().to_pylist()
+    assert [row["reason"] for row in rows if row["state"] == "rejected"] == []
+    assert sum(len(row["messages"]) for row in rows if row["state"] in ("open", "closed")) == 60

@@ -62,6 +62,22 @@ class TestFiles:
         assert DeltaTable(depot).version() == version
         assert sorted(row["type"] for row in rows(depot)) == ["a", "b", "c"]
 
+    @pytest.mark.slow_on_spark
+    def test_replaced_meanwhile(self, engine: EngineFactory, into: Ingest, depot: str, tmp_path: Path) -> None:
+        """
+        A file that is replaced between being opened and being read is refused, so that no row goes under the hash of
+        other content; ingested again, it is there.
+        """
+        first, second = written(tmp_path / "1", message("a")), written(tmp_path / "2", message("b"))
+        opened = engine.open(depot, str(tmp_path / "ledger"))
+        results = ingest(opened, [str(first), str(second)], {})
+        assert next(results).messages == 1
+        written(tmp_path / "other", message("c")).replace(second)
+        with pytest.raises(FileRefused, match="changed while it was ingested"):
+            next(results)
+        assert [(done.messages, done.known) for done in into(second)] == [(1, False)]
+        assert sorted(row["type"] for row in rows(depot)) == ["a", "c"]
+
     def test_maps_columns(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """
         Expressions make message columns; a column left out is the file's own, or has its default.

@@ -76,6 +76,31 @@ class TestSplits:
         assert "ledger-splits" not in said(repeating)
 
 
+class TestShared:
+    def test_one_fast_device(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
+        """
+        Where one fast device moves the clock that others share, the advice is to map the source, not to correct a
+        clock or to wait longer; with sources there is no warning.
+        """
+        for named in (False, True):
+            world = World(tmp_path / str(named), clock)
+            ahead = {"fast": 10 * 60 * SECOND, "a": 0, "b": 0}
+            rows = [
+                message("t", NOW + at * SECOND + by, NOW + at * SECOND + by, key=key, source=key if named else "")
+                for at in range(20)
+                for key, by in ahead.items()
+            ]
+            clock.set(NOW + HOUR)
+            world.publish(rows[:30], rows[30:])
+            world.runner(embedded).once()
+            found = said(world)
+            clocks = {"clock-shared", "ledger-sources", "ledger-delay"} & found.keys()
+            assert clocks == (set() if named else {"clock-shared"})
+            if not named:
+                assert "'' (20 of 60 messages, 20 of them only because others moved" in found["clock-shared"].what
+                assert found["clock-shared"].todo.startswith("Map source under [ingest.columns]")
+
+
 class TestSources:
     def test_mapping_mends_it(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
         """

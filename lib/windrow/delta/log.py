@@ -6,7 +6,7 @@ Spark reads it (`engine/spark/log.py`) in a few hundred milliseconds. Both give 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -50,6 +50,9 @@ class Log(Protocol):
 
     def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
         """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
+
+    def history(self, since: int) -> Iterable[dict[str, Any]]:
+        """Return the commits from a version on, newest first, as `windrow.delta.table.history` does."""
 
     def notes(self) -> list[tuple[dict[str, Any], int | None]]:
         """Return the notes of the commits, and how many rows each added, oldest first; none without a table."""
@@ -99,12 +102,14 @@ class DeltaRsLog:
             found = history(snapshot.table, begin, upto, files=bool(begin), known=snapshot if begin else None)
             return commits(found, lambda stamp: int(stamp) * 1_000, SAID, "log")
 
+    def history(self, since: int) -> Iterator[dict[str, Any]]:
+        """Yield the commits from a version on, newest first, as `windrow.delta.table.history` does."""
+        with reading(self.location, "depot"):
+            yield from history(latest_table(self.location, "depot"), since)
+
     def notes(self) -> list[tuple[dict[str, Any], int | None]]:
         """Return the notes of the commits, and how many rows each added, oldest first; none without a table."""
-        if self.table() is None:
-            return []
-        with reading(self.location, "table"):
-            found = list(history(latest_table(self.location, "table")))
+        found = [] if self.table() is None else list(self.history(0))
         return [(note_of(commit), rows_added(commit)) for commit in reversed(found)]
 
     def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -46,17 +45,26 @@ def ingest(
     created here. `progress` is called with the file and the messages read so far. Raises FileRefused, ExpressionError.
     """
     engine.mend()
-    inputs = [engine.open_input(_existing(file, format_), format_) for file in files]
+    states = [_state(_existing(file, format_)) for file in files]
+    inputs = [engine.open_input(file, format_) for file in files]
     mappings = [Mapping.of(columns, given.schema.names) for given in inputs]
-    for file, given, mapping in zip(files, inputs, mappings, strict=True):
+    for file, given, mapping, state in zip(files, inputs, mappings, states, strict=True):
+
+        def read(messages: int, file: str = file, given: Input = given, state: object = state) -> None:
+            if given.table is None:
+                _require_unchanged(file, state)
+            progress(file, messages)
+
         engine.create_depot(mapping.payload_type(given.schema), keep)
         transaction, version = _identity(file, given)
+        if given.table is None:
+            _require_unchanged(file, state)
         recorded = engine.transaction(transaction, version)
         # guard: file-once
         if recorded is not None and recorded >= version:
             yield Ingested(file, 0, engine.depot().version, known=True, stamped_by_event_time=False)
             continue
-        added = engine.append(given, mapping, (transaction, version), recorded, partial(progress, file))
+        added = engine.append(given, mapping, (transaction, version), recorded, read)
         yield Ingested(
             file, added, engine.depot().version, known=False, stamped_by_event_time=mapping.stamped_by_event_time
         )
@@ -73,6 +81,22 @@ def _existing(file: str, format_: Format) -> str:
         hint = "Use --format delta." if is_delta else f"Name its files: {file}/*.parquet."
         raise FileRefused(f"{file} is a directory", hint)
     return file
+
+
+def _state(file: str) -> tuple[int, ...] | None:
+    """Return what changes when a file is written to or replaced; None if it is gone, or a table elsewhere."""
+    try:
+        found = Path(file).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _require_unchanged(file: str, state: object) -> None:
+    """Raise FileRefused if a file changed since it was opened: its hash would stand for other rows."""
+    # guard: file-unchanged
+    if _state(file) != state:
+        raise FileRefused(f"{file} changed while it was ingested", "Ingest it again when nothing writes to it.")
 
 
 def _identity(file: str, given: Input) -> tuple[str, int]:

@@ -57,7 +57,6 @@ def status(depot: str, ledger: str, now: int, limits: WarnPart | None = None) ->
     refused = _refused(book)
     too_old = _too_old(refused)
     clocks = _clocks(book)
-    shared = _hints(clocks, too_old)
     said = warnings_of(book, limits or WarnPart())
     return Status(
         depot=state,
@@ -72,7 +71,7 @@ def status(depot: str, ledger: str, now: int, limits: WarnPart | None = None) ->
         totals=Totals(**_one(book, "microbatch", TOTALS)),
         microbatches=_last(book, progress.microbatch),
         reach=Reach(earliest_readable(log, depot=True), earliest_readable(own), kept(log), kept(own)),
-        hints=(*shared, *(str(one) for one in said if not (shared and one.code == "ledger-delay"))),
+        hints=tuple(map(str, said)),
         needed_delay=_needed(book, progress.max_delay_us, too_old, limits or WarnPart()),
     )
 
@@ -187,15 +186,3 @@ def _needed(book: Ledger, max_delay: int, too_old: tuple[TooOld, ...], limits: W
 def _last(book: Ledger, reached: int) -> tuple[MicrobatchRow, ...]:
     recent = f"microbatch > {reached - LAST_MICROBATCHES}"
     return tuple(MicrobatchRow(**row) for row in records(book.rows("microbatch", HISTORY, recent, "ORDER BY 1 DESC")))
-
-
-def _hints(clocks: tuple[SourceClock, ...], too_old: tuple[TooOld, ...]) -> tuple[str, ...]:
-    """Advise to map `source` if all messages share the source '' and most are too old because of the shared clock."""
-    if [clock.source for clock in clocks] != [""] or not too_old:
-        return ()
-    late = too_old[0]
-    if 2 * late.raised <= late.messages:
-        return ()
-    shared = f"{late.raised} of {late.messages} too old messages were too late only because others moved their clock"
-    way = "source under [ingest.columns] or [depot.columns] gives each device or file its own clock"
-    return (f"map source: {shared}; {way}",)

@@ -1,4 +1,4 @@
-"""Warn of what is wrong: windows that split early, sources that are rejected, and a `max_delay` that is too short.
+"""Warn of windows that split early, of shared and wrong clocks, and of a `max_delay` that is too short.
 
 Only what was read since the rules or the mapping of the depot last changed counts: whoever acts on a warning is not
 told again. The statements are Spark SQL that DataFusion and DuckDB know too; `{batch}` is the ledger.
@@ -30,6 +30,17 @@ SELECT split, batches FROM (
 WHERE batches >= {least} AND split > {split_share} * batches
     AND rules NOT LIKE '%"keep"%' AND rules NOT LIKE '%"midpoint"%'
 """
+# A source whose messages are too old because others of other keys moved its clock: it is not the clock of one device.
+SHARED = """
+SELECT source, late, raised, messages FROM (
+    SELECT coalesce(source, '') AS source, min(key) <> max(key) AS several,
+        count(*) FILTER (WHERE reason = 'too_old') AS late,
+        count(*) FILTER (WHERE reason = 'too_old' AND clock_lead_us > 0) AS raised,
+        coalesce(sum(message_count), 0) + count(*) FILTER (WHERE state = 'rejected') AS messages
+    FROM {batch} WHERE state IN ('open', 'closed', 'rejected') AND coalesce(opened_in, microbatch) > {since}
+    GROUP BY coalesce(source, '')
+) AS counted WHERE several AND messages >= {least} AND late > {late_share} * messages AND 2 * raised > late
+"""
 SOURCES = """
 SELECT source, rejected, messages FROM (
     SELECT source, sum(wrong) AS rejected, sum(every) AS messages FROM (
@@ -42,11 +53,13 @@ SELECT source, rejected, messages FROM (
         GROUP BY coalesce(source, '')
     ) AS counted GROUP BY source
 ) AS summed WHERE rejected >= {least} AND rejected > {rejected_share} * messages
+    AND source NOT IN (SELECT source FROM ({shared}) AS shared_clocks)
 ORDER BY source
 """
-# Read since the last change, and not of a wrong clock.
+# Read since the last change, and not of a wrong or shared clock.
 COUNTED = """coalesce(opened_in, microbatch) > {since}
-    AND coalesce(source, '') NOT IN (SELECT source FROM ({sources}) AS wrong_clocks)"""
+    AND coalesce(source, '') NOT IN (SELECT source FROM ({sources}) AS wrong_clocks)
+    AND coalesce(source, '') NOT IN (SELECT source FROM ({shared}) AS shared_clocks)"""
 DELAY = """
 SELECT late, messages FROM (
     SELECT count(*) FILTER (WHERE reason = 'too_old') AS late,
@@ -82,13 +95,14 @@ class LedgerWarning:
 def statement(query: str, limits: WarnPart, batch: str = "{batch}") -> str:
     """Return one of the queries for a table: its rows are what these limits say is off."""
     known = {"batch": batch, "since": SINCE.format(batch=batch), **limits.model_dump()}
+    known["shared"] = SHARED.format(**known)
     known["sources"] = SOURCES.format(**known)
     return query.replace("{counted}", COUNTED).format(**known).strip()
 
 
 def warnings_of(book: Ledger, limits: WarnPart) -> tuple[LedgerWarning, ...]:
     """Return what is off by these limits, nothing for a ledger with less than `limits.least` batches or messages."""
-    return tuple(chain(_splits(book, limits), _sources(book, limits), _delay(book, limits)))
+    return tuple(chain(_splits(book, limits), _shared(book, limits), _sources(book, limits), _delay(book, limits)))
 
 
 def _found(book: Ledger, query: str, limits: WarnPart) -> list[dict[str, Any]]:
@@ -105,6 +119,22 @@ def _splits(book: Ledger, limits: WarnPart) -> Iterator[LedgerWarning]:
             "came again",
             'Set repeats = "keep" to have all measurements of a window in one batch, or split_at = "midpoint" to split '
             "between two rounds of measurements; `windrow tune` says which share of rounds stays whole.",
+        )
+
+
+def _shared(book: Ledger, limits: WarnPart) -> Iterator[LedgerWarning]:
+    """Tell of sources with several keys whose clocks differ, so that the fastest makes the others too old."""
+    if found := _found(book, SHARED + "ORDER BY source", limits):
+        named = [
+            f"{row['source']!r} ({row['late']:,} of {row['messages']:,} messages, {row['raised']:,} of them only "
+            "because others moved its clock)"
+            for row in found[:NAMED]
+        ]
+        more = [f"and {len(found) - NAMED:,} more"] if len(found) > NAMED else []
+        yield LedgerWarning(
+            "clock-shared",
+            f"keys with different clocks share a source, and messages were too old: {', '.join(named + more)}",
+            "Map source under [ingest.columns] or [depot.columns], so that each device or file has its own clock.",
         )
 
 

@@ -1,28 +1,32 @@
 """The microbatch for `writeStream.foreachBatch` of a stream that the user owns: `windrow.foreach_batch`.
 
 Each frame is appended to the depot in one commit, under the id of the streaming query and the number of the batch; then
-the batcher runs. A batch that Spark repeats finds its commit and appends nothing. A query that lost its checkpoint has
-a new id and reads its source again: its messages reach the depot a second time, and the batcher rejects them on record,
-because their windows hold them already or are closed. So every message is in one batch at most, whatever becomes of the
-checkpoint.
+the batcher runs. A batch that Spark repeats finds its commit and appends nothing. The commit records what the batch
+held: if the newest files of a checkpoint are lost, Spark gives a known number to other rows, and these are appended
+under a name of their own. They may be in the depot already, as after the loss of the whole checkpoint, which gives the
+query a new id. The batcher rejects what comes again on record, because its window holds it already or is closed. So
+every message is in one batch, whatever becomes of the checkpoint.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from windrow.engine import open_engine
-from windrow.engine.protocol import Engine, Input
-from windrow.errors import EngineUnavailable, OtherInput
+from windrow.engine.protocol import Input
+from windrow.errors import EngineUnavailable
 from windrow.expressions import Mapping
 from windrow.model.results import Committed
 from windrow.operate import Observer
+from windrow.operate.log import log
 from windrow.runtime.run import run
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from windrow.engine.spark.engine import SparkEngine
 
 
 def foreach_batch(
@@ -33,28 +37,25 @@ def foreach_batch(
     """Return a function for `foreachBatch`, which appends a frame to the depot and batches what the depot has.
 
     `[ingest.columns]` maps the columns of the frame to those of a message. The depot is created if it does not exist.
-    `report` and `observers` are those of `windrow.run`. The function raises OtherInput if the query returned to a
-    batch before its last one, EngineUnavailable on Spark Connect, and the errors of `windrow.run`.
+    `report` and `observers` are those of `windrow.run`. The function raises EngineUnavailable on Spark Connect, and
+    the errors of `windrow.run`.
     """
     from windrow.rows.frame import schema_of
 
     settings = (settings or Settings.load()).model_copy(update={"engine": "spark"})
-    started: set[str] = set()
 
     def append_and_run(frame: DataFrame, batch_id: int) -> None:
         session = frame.sparkSession
         query = _query_of(frame)
-        engine = open_engine(settings, session)
+        engine = cast("SparkEngine", open_engine(settings, session))
         engine.mend()
         schema = schema_of(frame)
         given = Input(f"batch {batch_id} of the stream", "stream", schema, None, frame)
         mapping = Mapping.of(settings.ingest.columns, frame.columns)
         engine.create_depot(mapping.payload_type(schema), settings.keep)
-        if query not in started:
-            _require_forward(engine, query, batch_id)
-            started.add(query)
         # guard: stream-batch-once
-        engine.append(given, mapping, (query, batch_id), None, lambda rows: None)
+        if engine.append_batch(given, mapping, query, batch_id):
+            log.warning("the stream gave a known number to other rows; they were appended", batch=batch_id)
         run(settings, spark=session, report=report, observers=observers)
 
     return append_and_run
@@ -74,15 +75,3 @@ def _query_of(frame: DataFrame) -> str:
             "windrow.foreach_batch was called outside of a stream", "Pass it to writeStream.foreachBatch(...)."
         )
     return f"stream:{query}"
-
-
-def _require_forward(engine: Engine, query: str, batch_id: int) -> None:
-    """Refuse a query that returned to an older batch: Delta would skip the append, whatever the frame holds."""
-    recorded = engine.transaction(query, batch_id + 1)
-    # guard: rewound-stream-stops
-    if recorded is not None and recorded > batch_id:
-        raise OtherInput(
-            f"the stream has returned to batch {batch_id}, but the depot has a later batch of it",
-            "Part of its checkpoint was deleted. Start the stream with a new checkpoint directory: what it reads again "
-            "is recognised.",
-        )

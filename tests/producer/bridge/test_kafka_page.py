@@ -38,7 +38,7 @@ def test_settings(tmp_path: Path) -> None:
     """
     [block] = blocks("toml")
     (tmp_path / "windrow.toml").write_text(block)
-    assert Settings.load(tmp_path / "windrow.toml").kafka.columns == ["key=device", "type=kind"]
+    assert Settings.load(tmp_path / "windrow.toml").kafka.columns == ["source=device", "key=device", "type=kind"]
 
 
 def test_commands(kafka: KafkaBroker, windrow: Command) -> None:

@@ -33,7 +33,7 @@ from windrow.verify.quality import Checked
 from windrow.verify.quality.great_expectations import library
 
 PAGE = (Path(__file__).parents[3] / "docs" / "quality.md").read_text(encoding="utf-8")
-WARNINGS = ("ledger_splits", "rejected_share", "ledger_sources", "ledger_delay")
+WARNINGS = ("ledger_splits", "rejected_share", "clock_shared", "ledger_sources", "ledger_delay")
 LIMITS = WarnPart(least=10)
 GHOST = {"id": "ghost", "state": "ghost"}
 # Damages that one ledger can have together: every relation of the invariants fails.

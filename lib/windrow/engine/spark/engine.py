@@ -11,8 +11,8 @@ delta-rs, which takes milliseconds; other logs are read with Spark.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial, reduce
 from pathlib import Path
@@ -33,6 +33,7 @@ from windrow.delta.table import missing, open_table, unwritable
 from windrow.engine.embedded.engine import added_rows, ungrown
 from windrow.engine.protocol import Input
 from windrow.engine.spark.errors import BAD_VALUE, translated
+from windrow.engine.spark.stream_batch import StreamBatch
 from windrow.engine.spark.tables import SparkTables
 from windrow.errors import DepotUnreadable, ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
@@ -135,23 +136,45 @@ class SparkEngine(SparkTables):
     ) -> int:
         """Append the mapped rows of an input to the depot in one commit."""
         depot = self.depot()
-        rows = self._rows(given, after)
+        with self._mapped(self._rows(given, after), given, mapping) as rows, self._lock(self._depot):
+            self._append(rows.write, transaction)
+        commits = self._log(self._depot).commits(depot.version + 1)
+        appended = sum(commit.rows or 0 for commit in commits if commit.version > depot.version)
+        progress(appended)
+        return appended
+
+    def append_batch(self, given: Input, mapping: ColumnMapping, query: str, number: int) -> bool:
+        """Append a batch of a streaming query to the depot in one commit, unless the depot has it.
+
+        The commit's note says what the batch held. If the number is that of another batch, because the checkpoint of
+        the query was damaged, the rows are appended under a name of their own. Returns whether that happened.
+        """
+        before, log = self.depot().version, self._log(self._depot)
+        with self._mapped(cast("DataFrame", given.handle), given, mapping) as rows:
+            batch = StreamBatch.of(rows, query, number)
+            writer = rows.write.option("userMetadata", batch.note)
+            with self._lock(self._depot):
+                self._append(writer, (query, number))
+                # guard: stream-batch-compared
+                if batch.is_in(log.history(before + 1)) or batch.is_in(log.history(0)):
+                    return False
+                self._append(writer, (batch.name, 0))
+        return True
+
+    @contextmanager
+    def _mapped(self, rows: DataFrame, given: Input, mapping: ColumnMapping) -> Iterator[DataFrame]:
+        """Give the rows of an input as messages, to be appended. Raises ExpressionError, TableUnwritable."""
         try:
-            with self._lock(self._depot), configured(self._root, ALIKE), configured(self._root, WHOLE_TIMES):
-                mapped = rows.selectExpr(*mapping.spark_select(of_column(depot.schema)))
+            with configured(self._root, ALIKE), configured(self._root, WHOLE_TIMES):
+                mapped = rows.selectExpr(*mapping.spark_select(of_column(self.depot().schema)))
                 texts = [name for name, kind in mapped.dtypes if kind == "string"]
-                mapped = mapped.withColumns({name: F.validate_utf8(name) for name in texts})
-                self._append(mapped.write, transaction)
+                yield mapped.withColumns({name: F.validate_utf8(name) for name in texts})
         except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
             if isinstance(error, PySparkException) or BAD_VALUE in str(error):
                 raise ExpressionError(
                     f"{given.file} cannot be mapped to messages: {first_line(error)}", "See [ingest.columns]."
                 ) from error
             raise unwritable(self._depot, "depot", error) from error
-        commits = self._log(self._depot).commits(depot.version + 1)
-        appended = sum(commit.rows or 0 for commit in commits if commit.version > depot.version)
-        progress(appended)
-        return appended
 
     def append_rows(
         self, location: str, rows: Sequence[pa.Table | DataFrame], transaction: tuple[str, int], note: str

@@ -39,7 +39,6 @@ OF_LEDGER = (
     ledger.check_paused,
     ledger.check_warnings,
     clocks.check_still,
-    clocks.check_shared,
 )
 
 

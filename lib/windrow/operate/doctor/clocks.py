@@ -81,24 +81,5 @@ def check_still(ledger: OpenLedger) -> Iterator[Finding]:
     )
 
 
-def check_shared(ledger: OpenLedger) -> Iterator[Finding]:
-    """Check whether one clock for all messages (`source` is not mapped) makes punctual messages too old."""
-    sources = ledger.book.rows("progress", "source", "source IS NOT NULL", "LIMIT 2")["source"].to_pylist()
-    if sources != [""]:
-        return
-    counted = "count(*) AS messages, count(*) FILTER (WHERE clock_lead_us > 0) AS raised"
-    found = ledger.book.rows("rejected", counted, "reason = 'too_old'").to_pylist()[0]
-    if 2 * found["raised"] <= found["messages"]:
-        yield ok("clock-shared", "all messages share one clock (source is ''), without harm")
-        return
-    section = "[depot.columns]" if ledger.settings.depot_columns else "[ingest.columns]"
-    yield warning(
-        "clock-shared",
-        f"all messages share the clock of source '', and {found['raised']:,} of {found['messages']:,} messages that "
-        "were too old were late only because others moved that clock",
-        f"Map source: {section} source gives each device or file its own clock.",
-    )
-
-
 def _text(microseconds: int) -> str:
     return durations.text(max(microseconds // SECOND, 1) * SECOND)

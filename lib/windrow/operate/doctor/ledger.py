@@ -109,6 +109,6 @@ def check_paused(ledger: OpenLedger) -> Iterator[Finding]:
 
 
 def check_warnings(ledger: OpenLedger) -> Iterator[Finding]:
-    """Report windows that split early, sources that are rejected, and a `max_delay` that is too short."""
+    """Report windows that split early, shared and wrong clocks, and a `max_delay` that is too short."""
     for one in warnings_of(ledger.book, ledger.settings.warn):
         yield warning(one.code, one.what, one.todo)

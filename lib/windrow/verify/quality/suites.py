@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from windrow.model.warn import WarnPart
-from windrow.reading.warnings import DELAY, SOURCES, SPLITS, statement
+from windrow.reading.warnings import DELAY, SHARED, SOURCES, SPLITS, statement
 from windrow.verify.invariants import SUITES
 from windrow.verify.quality.great_expectations import library
 
@@ -48,6 +48,11 @@ def rejected_messages(
         REJECTED_SHARE.format(share=float(max_rejected)).strip(),
         f"The share of rejected messages among those read is at most max_rejected ({max_rejected:g}).",
     )
+    shared = _no_row(
+        "clock_shared",
+        statement(SHARED, chosen),
+        f"At most {chosen.late_share:g} of a source's messages are too old because of the clocks of other keys.",
+    )
     sources = _no_row(
         "ledger_sources",
         statement(SOURCES, chosen),
@@ -58,7 +63,7 @@ def rejected_messages(
         statement(DELAY, chosen),
         f"At most {chosen.late_share:g} of the other sources' messages are too old ([warn] late_share).",
     )
-    return _suite("rejected_messages", (share, sources, delay, *own))
+    return _suite("rejected_messages", (share, shared, sources, delay, *own))
 
 
 def _no_row(name: str, query: str, about: str) -> Expectation:
