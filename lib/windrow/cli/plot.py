@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from windrow.cli.shared_options import Call, Source, aside, command, count
+from windrow.cli.shared_options import Call, Source, command, count
+from windrow.cli.terminal import aside
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
 
