@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from windrow.reading import TimeRange
 
 FEW_NAMES = 4
-EXAMPLE = "Example: windrow plot --key pump-1 --from 2026-01-31T12:00 --to 2026-01-31T12:05 --out pump-1.html"
+EXAMPLE = "windrow plot --key pump-1 --from 2026-01-31T12:00 --to 2026-01-31T12:05 --out pump-1.html"
 Document = dict[str, Any]
 What = Literal["timeline", "batches", "microbatches"]
 Drawn = tuple["alt.TopLevelMixin", Document, list[str]]

@@ -170,11 +170,15 @@ def _second(now: int) -> str:
     return time_text(now // 1_000_000 * 1_000_000)
 
 
+def _read(version: int) -> str:
+    return f"read up to {version}" if version >= 0 else "nothing is read yet"
+
+
 def _lines(found: Status) -> list[str]:
     """Return what stands above the tables."""
     rules = ", ".join(f"{name} {value}" for name, value in found.rules.items())
     return [
-        f"depot   {found.depot.path}, version {found.depot.version}; read up to {found.depot.read_version}",
+        f"depot   {found.depot.path}, version {found.depot.version}; {_read(found.depot.read_version)}",
         f"ledger  {found.ledger.path}, version {found.ledger.version}; rules {rules}",
         *(["paused  nothing is read until `windrow resume`"] if found.ledger.paused else []),
         f"lag     {_lag(found)}",
