@@ -105,3 +105,13 @@ def test_no_spark_for_nothing(windrow: Command, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     said = windrow(command, "--engine", "spark", "--depot", "nowhere")
     assert "WINDROW-TABLE-MISSING" in said.err
+
+
+def test_waiting_is_no_error(windrow: Command) -> None:
+    """
+    A scheduled run that waits for its depot says so, and logs no error.
+    """
+    said = windrow("run", "--wait-for-depot")
+    assert said.status == 0
+    assert "Nothing to do yet: there is no depot" in said.out
+    assert "error" not in said.err
