@@ -20,8 +20,9 @@ READING = (
     "status", "status --json", "show", "show --json", "show --rejected", "show --rejected --json", "history",
     "history --json", "offsets", "doctor", "tune", "verify --strict", "check", "check --sql", "replay", "settings",
     "run", "run --json", "show nothing\x1b[2J", "status --depot x\x1b[2J", "status --fail-if x\x1b[2J",
-    "nothing\x1b[2J", "ingest x\x1b[2J", "plot batches --out batches.svg", "plot timeline --out timeline.png",
-    "plot microbatches --out microbatches.html",
+    "nothing\x1b[2J", "ingest x\x1b[2J", "plot --out timeline.svg",
+    "plot --out timeline.png", "plot --what batches --out batches.svg",
+    "plot --what microbatches --out microbatches.html",
 )  # fmt: skip
 
 
