@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from windrow.cli import shared_options
 from windrow.cli.shared_options import Call, count
 from windrow.delta.locations import local_path
-from windrow.delta.table import missing
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
@@ -86,6 +85,8 @@ def _require_depot(depot: str) -> None:
     """Raise TableMissing for a local depot that is not there, before an engine starts for nothing."""
     path = local_path(depot)
     if path is not None and not path.exists():
+        from windrow.delta.table import missing
+
         raise missing(depot, "depot")
 
 
