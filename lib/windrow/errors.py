@@ -82,7 +82,12 @@ class WindrowError(Exception):
 
 
 class UsageError(WindrowError):
-    """The caller asked for something that cannot be done; trying again does not help."""
+    """The caller asked for something that cannot be done; trying again does not help.
+
+    If it is about a setting, `setting` is its name, part by part.
+    """
+
+    setting: tuple[str, ...] = ()
 
 
 class OutsideError(WindrowError):
@@ -90,9 +95,7 @@ class OutsideError(WindrowError):
 
 
 class SettingsError(UsageError):
-    """A setting is unknown or has an invalid value; `setting` is its name, part by part, if it is known."""
-
-    setting: tuple[str, ...] = ()
+    """A setting is unknown or has an invalid value."""
 
 
 class RulesError(UsageError):

@@ -19,6 +19,7 @@ import pyarrow as pa
 from windrow.batching.rules import Rules
 from windrow.delta.locations import for_spark, local_path, reference
 from windrow.model import tables
+from windrow.model.printable import printable
 from windrow.runtime.batcher import recorded_rules
 from windrow.settings.settings import Settings
 
@@ -128,7 +129,7 @@ class Notebook:
         if hasattr(thing, "to_dict") and hasattr(thing, "save"):
             self._show_picture(thing, name)
         elif isinstance(thing, str):
-            print(thing)  # noqa: T201 - a notebook prints
+            print(printable(thing))  # noqa: T201 - a notebook prints
         else:
             self._show_table(thing)
 
@@ -176,7 +177,7 @@ def _print(table: pa.Table) -> None:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:,.2f}" if isinstance(value, float) else str(value)
+    return f"{value:,.2f}" if isinstance(value, float) else printable(str(value))
 
 
 def _is_here(location: str) -> bool:

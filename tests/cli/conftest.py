@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.messages import SECOND, Row, message, table
-from windrow.cli import main, shared_options
+from windrow.cli import main, terminal
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def windrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WINDROW_ENGINE", "embedded")
     monkeypatch.setenv("COLUMNS", "200")
-    for console in (shared_options.people, shared_options.aside):
+    for console in (terminal.people, terminal.aside):
         monkeypatch.setattr(console, "width", 200)  # they may have been made where the terminal was another
 
     def run(*arguments: str) -> Said:

@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pyarrow.parquet as pq
+import pytest
 from deltalake import DeltaTable
 
 from tests.cli.conftest import Command
@@ -38,3 +40,12 @@ class TestVerify:
         assert said.status == 1
         assert "1 lost" in said.out
         assert filled("verify", "--json").json()["ok"] is False
+
+
+@pytest.mark.parametrize(("rows", "status"), [(0, 0), (1, 1)])
+def test_file_that_was_not_committed(filled: Command, tmp_path: Path, rows: int, status: int) -> None:
+    """
+    A new file of the depot that no commit names is a finding of --strict if it holds rows, and none if it is empty.
+    """
+    pq.write_table(pq.read_table(tmp_path / "messages.parquet").slice(0, rows), tmp_path / "data/depot/part-0.parquet")
+    assert filled("verify", "--strict").status == status

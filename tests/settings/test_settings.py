@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from windrow.errors import RulesError, SettingsError
+from windrow.errors import RulesError, SettingsError, UsageError
 from windrow.formats.format import format_of
 from windrow.settings.settings import FormatPart, Settings
 from windrow.settings.template import settings_file
@@ -166,6 +166,57 @@ class TestMistakes:
         with pytest.raises(SettingsError) as caught, Settings().locating_errors("format", named="fields"):
             raise SettingsError(message)
         assert caught.value.message == f"[format] {told}"
+
+    @pytest.mark.parametrize(
+        ("variable", "value"),
+        [
+            ("WINDROW_RETRIES", "many"),
+            ("WINDROW_KAFKA__TOPICS", "[readings"),
+            ("WINDROW_STORAGE", "secret"),
+            ("WINDROW_KEEP", "1s"),
+            ("WINDROW_START_FROM", "noon"),
+            ("WINDROW_RULES__WINDOW", "0s"),
+            ("WINDROW_DEPOT", "a#b"),
+            ("WINDROW_PAYLOAD_TYPE", "number"),
+        ],
+    )
+    def test_variable_is_named(self, monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
+        """
+        An error about a value from the environment names its variable.
+        """
+        monkeypatch.setenv(variable, value)
+        with pytest.raises(UsageError) as caught:
+            Settings()
+        assert caught.value.message.startswith(f"variable {variable}: ")
+        assert "secret" not in str(caught.value)
+
+    @pytest.mark.parametrize("text", ["readings, ^plant-.*", '["readings", "^plant-.*"]'])
+    def test_list_in_a_variable(self, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+        """
+        A variable of a list takes text with commas between, or JSON.
+        """
+        for name in ("KAFKA__TOPICS", "KAFKA__COLUMNS", "MQTT__TOPICS", "MAINTAIN__OTHER_LEDGERS"):
+            monkeypatch.setenv(f"WINDROW_{name}", text)
+        found = Settings()
+        lists = found.kafka.topics, found.kafka.columns, found.mqtt.topics, found.maintain.other_ledgers
+        assert [list(one) for one in lists] == [["readings", "^plant-.*"]] * 4
+
+    def test_all_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        All errors of the file, the environment and the flags are told at once, each with its place.
+        """
+        file = tmp_path / "windrow.toml"
+        file.write_text("colour = 1\n[run]\nevery = 'often'\n[producer]\nbatch_rows = 0\n")
+        monkeypatch.setenv("WINDROW_MQTT__PORT", "x")
+        monkeypatch.setenv("WINDROW_LEGDER", "x")
+        with pytest.raises(SettingsError) as caught:
+            Settings.load(file, retries=-1)
+        first, *lines = str(caught.value).splitlines()
+        assert first == "WINDROW-SETTINGS: 6 settings are wrong"
+        told = ["unknown variable WINDROW_LEGDER", f"{file}, line 1: unknown", f"{file}, line 3: run.every",
+                f"{file}, line 5: producer.batch_rows", "variable WINDROW_MQTT__PORT: ", "retries"]  # fmt: skip
+        for one in told:
+            assert len([line for line in lines if line.startswith(one)]) == 1, (one, lines)
 
     def test_unknown_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from windrow.cli import format as format_
-from windrow.cli import shared_options
+from windrow.cli import shared_options, terminal
 from windrow.errors import UsageError, WindrowError, first_line
 
 # Arrow's own allocator gives memory back that it does not need for a moment, and gets it again in pages of 2 MiB, which
@@ -77,7 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault(*ARROW_MEMORY)
     with suppress(OSError, AttributeError):  # another C library than glibc has no such arenas
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
-    warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
+    terminal.escape_unknown()
+    warnings.showwarning = lambda message, *_, **__: terminal.complain(f"warning: {message}")
     try:
         status: Any = asked(given)(args=given, standalone_mode=False)
     except typer.Exit as end:
@@ -123,5 +124,5 @@ def _failed(error: Exception) -> int:
 
 
 def _say(text: str, status: int) -> int:
-    print(text, file=sys.stderr)
+    terminal.complain(text)
     return status

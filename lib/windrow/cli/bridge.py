@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from windrow.cli.progress import counter
-from windrow.cli.shared_options import Call, aside, command, count
+from windrow.cli.shared_options import Call, command, count
+from windrow.cli.terminal import aside
 from windrow.errors import SettingsError
 from windrow.model.durations import SECOND, microseconds
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from windrow.cli.shared_options import Call, aside, command, count, grid, people, say
+from windrow.cli.shared_options import Call, command, count, grid, say
+from windrow.cli.terminal import aside, people
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -90,9 +91,10 @@ def _print_sql(ledger: str, payload_type: str) -> None:
     place = reference(ledger if here is None else str(Path(here).absolute()))
     over = views(place, parse(payload_type) if payload_type else None)
     for suite, invariants in SUITES.items():
-        print(f"-- {suite}: each statement selects the rows that fail\n")
+        say(f"-- {suite}: each statement selects the rows that fail\n", markup=False)
         for invariant in invariants:
-            print(f"-- {invariant.name} ({invariant.severity}): {invariant.about}\n{invariant.statement(over)};\n")
+            about = f"-- {invariant.name} ({invariant.severity}): {invariant.about}"
+            say(f"{about}\n{invariant.statement(over)};\n", markup=False)
 
 
 def _print(checked: Checked) -> None:

@@ -12,7 +12,8 @@ import typer
 
 from windrow.cli import running, shared_options
 from windrow.cli.ingest import ingest_files
-from windrow.cli.shared_options import Call, aside, command, say
+from windrow.cli.shared_options import Call, command, say
+from windrow.cli.terminal import aside
 from windrow.errors import MissingExtra
 from windrow.runtime.wall_clock import WallClock
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from windrow.cli.shared_options import Call, Named, aside, command, count, people, say
+from windrow.cli.shared_options import Call, Named, command, count, say
+from windrow.cli.terminal import aside, people
 from windrow.errors import TableMissing
 from windrow.runtime.wall_clock import WallClock
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windrow.cli.progress import steps
-from windrow.cli.shared_options import Call, Key, aside, command, count, say
+from windrow.cli.shared_options import Call, Key, command, count, say
+from windrow.cli.terminal import aside
 from windrow.errors import OutputRefused
 from windrow.model import timestamps as moments
 

@@ -8,7 +8,8 @@ import typer
 from rich.markup import escape
 
 from windrow.cli.progress import byte_count
-from windrow.cli.shared_options import Call, command, count, grid, people, say
+from windrow.cli.shared_options import Call, command, count, grid, say
+from windrow.cli.terminal import people
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:

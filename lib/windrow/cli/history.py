@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from windrow.cli.shared_options import Call, Named, command, grid, people
+from windrow.cli.shared_options import Call, Named, command, grid
+from windrow.cli.terminal import people
 
 if TYPE_CHECKING:
     from windrow.settings.settings import Settings

@@ -45,6 +45,8 @@ def init(
     chosen = (replace(call, config=None) if written else call).settings(payload_type=given)
     if given and not written and parse(call.settings().payload_type or "string") != type_:
         raise SettingsError(f"--payload {payload} contradicts {file}", f"Write payload_type = {given!r} there.")
+    if chosen.format.type and not raw:
+        raise SettingsError("[format] is for a raw depot, not for messages", "Say --raw, or remove [format].")
     if written:
         file.write_text(settings_file(chosen), encoding="utf-8")
     opened = open_engine(chosen)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from windrow.cli.shared_options import Call, Named, command, grid, people
+from windrow.cli.shared_options import Call, Named, command, grid
+from windrow.cli.terminal import people
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:

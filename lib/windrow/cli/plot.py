@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from windrow.cli.shared_options import Call, Source, aside, command, count
+from windrow.cli.shared_options import Call, Source, command, count
+from windrow.cli.terminal import aside
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from windrow.reading import TimeRange
 
 FEW_NAMES = 4
-EXAMPLE = "Example: windrow plot --key pump-1 --from 2026-01-31T12:00 --to 2026-01-31T12:05 --out pump-1.html"
+EXAMPLE = "windrow plot --key pump-1 --from 2026-01-31T12:00 --to 2026-01-31T12:05 --out pump-1.html"
 Document = dict[str, Any]
 What = Literal["timeline", "batches", "microbatches"]
 Drawn = tuple["alt.TopLevelMixin", Document, list[str]]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from windrow.cli.shared_options import aside
+from windrow.cli.terminal import aside
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windrow.cli.shared_options import Call, aside, command, count
+from windrow.cli.shared_options import Call, command, count
+from windrow.cli.terminal import aside
 
 if TYPE_CHECKING:
     from windrow.runtime.recover import Recovered

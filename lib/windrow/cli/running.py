@@ -54,6 +54,7 @@ def run(
     with watched(settings.log, clock.stop) as install, waiting(settings, quiet) as bar:
         if may_idle and (idle := idle_summary(settings, clock, [bar])) is not None:
             return idle
+        _require_depot(settings.depot)
         engine = open_engine(settings)
         if engine.session_at_work is not None:
             install()  # again, because Spark has installed its own handler
@@ -78,6 +79,15 @@ def run_topology(
         install()
         summary = work(runner)
     call.answer(_document(summary, "messages", "rejected"), done or _topology_sentence(summary, nothing))
+
+
+def _require_depot(depot: str) -> None:
+    """Raise TableMissing for a local depot that is not there, before an engine starts for nothing."""
+    path = local_path(depot)
+    if path is not None and not path.exists():
+        from windrow.delta.table import missing
+
+        raise missing(depot, "depot")
 
 
 def _warn(settings: Settings) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from windrow.cli.shared_options import Call, command, grid, people
+from windrow.cli.shared_options import Call, command, grid
+from windrow.cli.terminal import people
 
 
 @command("config depot ledger engine", example="windrow settings --config windrow.toml")

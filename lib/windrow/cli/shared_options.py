@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,10 +13,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from rich.console import Console
 
+from windrow.cli.terminal import people, write
 from windrow.delta.locations import is_catalog_name, local_path
 from windrow.errors import SettingsError, WindrowError
+from windrow.model.printable import json_text as escaped_json
 from windrow.settings import path_cache as paths
 from windrow.settings.settings import Settings
 
@@ -62,9 +62,6 @@ SHARED: dict[str, Any] = {
     "json": Json,
     "debug": Debug,
 }
-
-people = Console(highlight=False)
-aside = Console(stderr=True, highlight=False)
 
 
 def say(text: str, markup: bool = True) -> None:
@@ -228,7 +225,7 @@ def table(**flags: str | None) -> dict[str, str] | None:
 
 def print_json(document: Any) -> None:
     """Print one JSON document on standard output."""
-    sys.stdout.write(f"{json_text(document, indent=2)}\n")
+    write(json_text(document, indent=2))
 
 
 def json_text(document: Any, indent: int | None = None) -> str:
@@ -237,7 +234,7 @@ def json_text(document: Any, indent: int | None = None) -> str:
     def known(value: Any) -> Any:
         return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
-    return json.dumps(document, indent=indent, default=known, ensure_ascii=False)
+    return escaped_json(document, sys.stdout.encoding or "utf-8", indent, known)
 
 
 def grid(heads: Iterable[str], rows: Iterable[Sequence[str]], **look: Any) -> Table:

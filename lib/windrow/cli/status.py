@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -15,9 +14,11 @@ from rich.markup import escape
 from rich.text import Text
 
 from windrow.cli.offsets import offsets_table
-from windrow.cli.shared_options import Call, Named, aside, command, count, grid, json_text, people, say
+from windrow.cli.shared_options import Call, Named, command, count, grid, json_text, say
+from windrow.cli.terminal import aside, people, write
 from windrow.errors import SettingsError
 from windrow.model.durations import microseconds, span
+from windrow.model.printable import printable
 from windrow.model.timestamps import time_text
 from windrow.runtime.wall_clock import WallClock
 
@@ -169,11 +170,15 @@ def _second(now: int) -> str:
     return time_text(now // 1_000_000 * 1_000_000)
 
 
+def _read(version: int) -> str:
+    return f"read up to {version}" if version >= 0 else "nothing is read yet"
+
+
 def _lines(found: Status) -> list[str]:
     """Return what stands above the tables."""
     rules = ", ".join(f"{name} {value}" for name, value in found.rules.items())
     return [
-        f"depot   {found.depot.path}, version {found.depot.version}; read up to {found.depot.read_version}",
+        f"depot   {found.depot.path}, version {found.depot.version}; {_read(found.depot.read_version)}",
         f"ledger  {found.ledger.path}, version {found.ledger.version}; rules {rules}",
         *(["paused  nothing is read until `windrow resume`"] if found.ledger.paused else []),
         f"lag     {_lag(found)}",
@@ -232,17 +237,12 @@ def _shown(json: bool) -> Iterator[Callable[[Look], None]]:
     from rich.live import Live
 
     if json:
-        yield lambda look: _write(json_text(look.document))
+        yield lambda look: write(json_text(look.document))
     elif people.is_terminal:
         with Live(console=people, auto_refresh=False, vertical_overflow="visible") as live:
             yield lambda look: live.update(look.view(), refresh=True)
     else:
-        yield lambda look: _write(look.line)
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+        yield lambda look: write(printable(look.line))
 
 
 def _alarmed(look: Look) -> int:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from windrow.cli.progress import steps
-from windrow.cli.shared_options import Call, Key, Source, aside, command, count, grid, people, say
+from windrow.cli.shared_options import Call, Key, Source, command, count, grid, say
+from windrow.cli.terminal import aside, people
 from windrow.errors import SettingsError
 from windrow.model import timestamps as moments
 from windrow.model.durations import SECOND, span

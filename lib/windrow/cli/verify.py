@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from windrow.cli.shared_options import Call, Named, aside, command, count, say
+from windrow.cli.shared_options import Call, Named, command, count, say
+from windrow.cli.terminal import aside
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:

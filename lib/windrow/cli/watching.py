@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from windrow.cli.progress import steps
-from windrow.cli.shared_options import aside
+from windrow.cli.terminal import aside
 from windrow.model.results import Committed
 from windrow.operate import Observer
 from windrow.operate.log import log, logging_to

@@ -40,6 +40,7 @@ def commit_lock(location: str, sync: bool = True) -> Iterator[None]:
     lock = FileLock(file, timeout=PATIENCE_SECONDS)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()  # fails at once where no file can be, for which FileLock would wait
         lock.acquire()
     except Timeout as error:
         raise TableLocked(

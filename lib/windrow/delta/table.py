@@ -60,6 +60,9 @@ def writing(location: str, role: str) -> Iterator[None]:
 
 def unreadable(location: str, role: str, error: Exception) -> TableUnreadable:
     """Return the error for a table that exists but cannot be read."""
+    path = local_path(location)
+    if path is not None and path.is_file():
+        return TableUnreadable(f"{location} is a file, not a table", f"Name the directory of the {role}.")
     if (cause := cause_of(error, location)) is not None:
         return TableUnreadable(f"the {role} at {location} cannot be read: {cause[0]}", cause[1])
     hint = "Check its permissions and files; bring back damaged or missing ones from a copy, log and files together."

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import structlog
 from rich.console import Console
 from rich.text import Text
+
+from windrow.model.printable import json_text, printable
 
 NAME = "windrow"
 Format = Literal["auto", "pretty", "json"]
@@ -41,6 +43,10 @@ def without_secrets(text: str) -> str:
 
 def _redact(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     return {name: without_secrets(value) if isinstance(value, str) else value for name, value in event.items()}
+
+
+def _escape(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    return {name: printable(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 log: structlog.stdlib.BoundLogger = structlog.wrap_logger(
@@ -82,15 +88,19 @@ class ToConsole(logging.Handler):
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.stdlib.ExtraAdder(),
         ]
-        written: structlog.typing.Processor = structlog.processors.JSONRenderer(ensure_ascii=False)
+        written: list[structlog.typing.Processor] = [structlog.processors.JSONRenderer(self._json)]
         if pretty:
-            written = structlog.dev.ConsoleRenderer(colors=console.is_terminal, sort_keys=False, pad_event_to=12)
+            look = structlog.dev.ConsoleRenderer(colors=console.is_terminal, sort_keys=False, pad_event_to=12)
+            written = [_escape, look]
         self.setFormatter(
             structlog.stdlib.ProcessorFormatter(
                 foreign_pre_chain=stamped,
-                processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, written],
+                processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *written],
             )
         )
+
+    def _json(self, event: Any, default: Callable[[Any], Any]) -> str:
+        return json_text(event, self._console.encoding, default=default)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record as one line, without wrapping."""

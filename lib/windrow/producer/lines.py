@@ -15,6 +15,7 @@ from functools import partial
 from math import isinf
 from typing import Any, NoReturn
 
+import msgspec
 import pyarrow as pa
 
 from windrow.errors import SettingsError
@@ -31,6 +32,8 @@ WHOLE = "*"
 TEXT = re.compile(r"'((?:[^']|'')*)'")
 TEXTS = ("source", "key", "type", "payload")
 TEXTUAL = pa.string()
+HALF = "\ud800"
+JSON_TEXT = "\0"  # where the text of a payload is kept; no column can be mapped to a field of this name
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,15 @@ class Reader:
             return {}, str(unfit)
         if not self._fields.whole and not found.keys() <= self._known:
             return found, f"no column is mapped to its field {min(found.keys() - self._known)!r}"
-        return found, ""
+        field = self._fields.names.get("payload")
+        if self._typed or field is None or isinstance(found.get(field), str | None):
+            return found, ""
+        try:
+            return found | {JSON_TEXT: bytes(MEMBERS.decode(line)[field]).decode()}, ""
+        except msgspec.DecodeError:  # an escape that is half of a surrogate pair, in one field or another
+            return found | {JSON_TEXT: HALF}, ""
+        except RecursionError:
+            return found, f"{field} nests too deeply"
 
     def _whole(self, line: Any) -> str | bytes | None:
         """Return the payload that is the whole line."""
@@ -161,6 +172,8 @@ class Reader:
         if field is None:
             return [instead] * len(objects)
         values: list[Any] = [found.get(field) for found in objects]
+        if name == "payload":
+            values = [found.get(JSON_TEXT, value) for found, value in zip(objects, values, strict=True)]
         kinds = set(map(type, values))
         if kinds == {type(None)} and name not in REQUIRED:
             return [instead] * len(objects)
@@ -264,29 +277,16 @@ def _number(field: str, value: Any, otherwise: str) -> int:
     return value
 
 
-def _payload(field: str, value: Any) -> str:
-    if isinstance(value, str):
-        return _unicode(field, value)
-    try:
-        written = ENCODER.encode(value)
-    except ValueError:
-        raise Unfit(f"{field} contains a number that is too large") from None
-    except RecursionError:
-        raise Unfit(f"{field} nests too deeply") from None
-    return _unicode(field, written)
-
-
 def _constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number")
 
 
-ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 DECODER = json.JSONDecoder(parse_constant=_constant)
 CONVERSIONS: dict[str, Callable[[str, Any], Any]] = {
-    **dict.fromkeys(("source", "key", "type"), _whole_text),
+    **dict.fromkeys(TEXTS, _whole_text),
     **dict.fromkeys(messages.TIMES, _time),
     "sequence": partial(_number, otherwise="not a 64-bit integer"),
-    "payload": _payload,
 }
 QUICK: dict[str, Callable[[list[str]], list[Any] | None]] = {
     **dict.fromkeys(TEXTS, lambda values: values if "".join(values).isascii() else None),

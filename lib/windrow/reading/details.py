@@ -146,7 +146,7 @@ def _closing(timeout: int, clock: dict[str, int], idle_timeout: int | None) -> d
     missing = timeout - clock["floor"]
     idle_at = None if idle_timeout is None else clock["seen_at"] + max(0, timeout + idle_timeout - clock["clock"])
     if missing > 0:
-        why = f"the clock of its source is {durations.text(missing)} before the timeout"
+        why = f"the clock of its source is {durations.span(missing)} before the timeout"
         when = f"with the first message of its source that arrives at {time_text(timeout)} or later"
     else:
         why = "the clock of its source has passed the timeout since the last microbatch"

@@ -9,7 +9,7 @@ from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from windrow.errors import SettingsError
+from windrow.errors import SettingsError, UsageError
 
 PREFIX = "WINDROW_"
 RENAMED = {"depot": ("depot", "table"), "depot_columns": ("depot", "columns")}
@@ -52,19 +52,31 @@ def line_of(text: str, key: Sequence[str]) -> int | None:
     return None
 
 
-def placed(error: SettingsError, path: Path | None) -> SettingsError:
-    """Return the error with file and line, if the setting is from the file and not from the environment.
+def together(errors: Sequence[UsageError]) -> UsageError:
+    """Return one error that says what all of them say."""
+    first, *others = errors
+    if not others:
+        return first
+    lines = [f"\n{error.message}. {error.hint}" for error in errors]
+    return SettingsError(f"{len(errors)} settings are wrong{''.join(lines)}")
+
+
+def placed(error: UsageError, path: Path | None) -> UsageError:
+    """Return the error with the variable, or with file and line, that the setting is from.
 
     For a setting that is missing in the file, it is the line of its table.
     """
-    if path is None or variable_of(error.setting) is not None:
+    variable = variable_of(error.setting)
+    if variable is not None:
+        return type(error)(f"variable {variable}: {error.message}", error.hint)
+    if path is None:
         return error
     text = path.read_text(encoding="utf-8-sig")
     for length in range(len(error.setting), 0, -1):
         top, *rest = error.setting[:length]
         line = line_of(text, [top, *rest]) or line_of(text, [*RENAMED.get(top, (top,)), *rest])
         if line is not None:
-            return SettingsError(f"{path}, line {line}: {error.message}", error.hint)
+            return type(error)(f"{path}, line {line}: {error.message}", error.hint)
     return error
 
 

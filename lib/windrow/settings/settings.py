@@ -6,25 +6,34 @@ Durations are text such as `10s`; `Settings` has them in microseconds.
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_origin
 
-from pydantic import Field, PrivateAttr, SecretStr, ValidationError, model_validator
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
-from pydantic_settings import SettingsError as SourceError
+from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from windrow.batching.rules import Repeats, Rules, SplitAt, WindowStart
 from windrow.delta.locations import local_path
-from windrow.errors import SettingsError, first_line
+from windrow.errors import SettingsError, UsageError
 from windrow.formats.part import FormatPart
 from windrow.model import durations
 from windrow.model.section import ByteSize, Count, Duration, OrNever, Part
 from windrow.model.warn import WarnPart
-from windrow.settings.file import PREFIX, placed, read_file, setting_in
+from windrow.settings.bridges import KafkaPart, MqttPart
+from windrow.settings.file import PREFIX, holds, placed, read_file, setting_in, together
 from windrow.settings.start_from import Start
 
 FILE = "windrow.toml"
@@ -98,79 +107,6 @@ class ProducerPart(Part):
         return self
 
 
-class MqttPart(Part):
-    """`[mqtt]`: the broker that `windrow bridge mqtt` takes messages from."""
-
-    host: str = Field("127.0.0.1", min_length=1, description="the broker")
-    port: int = Field(0, ge=0, le=65_535, description="its port; 0: 1883, with TLS 8883")
-    topics: list[str] = Field(default_factory=list, description="topic patterns, e.g. plant/{key}/{type...}")
-    client_id: str = Field("windrow-bridge", min_length=1, description="the session of this bridge; keep it")
-    group: str = Field("", description="name of a shared subscription; empty: none")
-    event_time: str = Field("arrival", description="arrival, collectd, or json:FIELD of the payload")
-    payload: Literal["string", "binary"] = Field(
-        "string", description="payload type of a depot that the bridge creates"
-    )
-    username: str = Field("", description="empty: none")
-    password: SecretStr = Field(SecretStr(""), description="better in WINDROW_MQTT__PASSWORD or in password_file")
-    password_file: str = Field("", description="file that holds the password; empty: none")
-    tls: bool = Field(False, description="connect with TLS")
-    ca_file: str = Field("", description="certificates that are trusted; empty: those of the system")
-    certificate_file: str = Field("", description="certificate of this client; empty: none")
-    key_file: str = Field("", description="its private key, without a passphrase")
-    connect_timeout: Duration = Field("10s", description="how long the broker has to answer")  # type: ignore[assignment]
-    keepalive: Duration = Field("60s", description="a broker that is silent for this long is pinged")  # type: ignore[assignment]
-    pause: Duration = Field("1s", description="wait before reconnecting; doubles with each attempt")  # type: ignore[assignment]
-    longest_pause: Duration = Field("1m", description="longest wait before reconnecting")  # type: ignore[assignment]
-    session_expiry: OrNever = Field("7d", description="how long the broker keeps messages for this bridge, or never")  # type: ignore[assignment]
-    receive_maximum: int = Field(
-        1_000, ge=1, le=65_535, description="most messages that wait for their acknowledgement"
-    )
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        second = durations.SECOND
-        if not second <= self.keepalive <= 65_535 * second:
-            raise ValueError("keepalive must be between 1s and 65535s")
-        if not 0 < self.pause <= self.longest_pause:
-            raise ValueError("pause must be more than 0 and at most longest_pause")
-        if not self.connect_timeout:
-            raise ValueError("connect_timeout must be more than 0")
-        if self.password.get_secret_value() and self.password_file:
-            raise ValueError("only one of password and password_file can be set")
-        if bool(self.certificate_file) != bool(self.key_file):
-            raise ValueError("certificate_file and key_file must be set together")
-        if not self.tls and (self.ca_file or self.certificate_file):
-            raise ValueError("certificates need tls = true")
-        if set(self.group) & set("/+#"):
-            raise ValueError("group must not contain / + or #")
-        return self
-
-
-class KafkaPart(Part):
-    """`[kafka]`: the topics that `windrow bridge kafka` takes messages from."""
-
-    brokers: str = Field("127.0.0.1:9092", min_length=1, description="HOST:PORT of some brokers, with commas between")
-    topics: list[str] = Field(default_factory=list, description="topics; one that begins with ^ is a pattern")
-    group: str = Field("windrow-bridge", min_length=1, description="consumer group, whose workers share the partitions")
-    start: str = Field("earliest", description="of a new partition: earliest, latest or timestamp:2026-01-31T12:00:00Z")
-    columns: list[str] = Field(
-        default_factory=list, description="what fills columns, e.g. key=device; see docs/howto/kafka.md"
-    )
-    event_time: str = Field("arrival", description="arrival (Kafka's timestamp), collectd, or json:FIELD of the value")
-    payload: Literal["string", "binary"] = Field(
-        "string", description="payload type of a depot that the bridge creates"
-    )
-    password: SecretStr = Field(SecretStr(""), description="better in WINDROW_KAFKA__PASSWORD or in password_file")
-    password_file: str = Field("", description="file that holds the password; empty: none")
-    properties: dict[str, SecretStr] = Field(default_factory=dict, description="of librdkafka: security.protocol, ...")
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.password.get_secret_value() and self.password_file:
-            raise ValueError("only one of password and password_file can be set")
-        return self
-
-
 class LogPart(Part):
     """`[log]`: what a run writes on standard error."""
 
@@ -184,6 +120,19 @@ class MetricsPart(Part):
     prometheus_port: int = Field(0, ge=0, le=65_535, description="Prometheus metrics on this port of 127.0.0.1; 0: off")
     textfile: str = Field("", description="file for node exporter's textfile collector, *.prom; empty: off")
     opentelemetry: bool = Field(False, description="a span for each microbatch, to the SDK of the process")
+
+
+class Variables(EnvSettingsSource):
+    """Reads variables: JSON, or for a list text with commas between; a text of another form is refused as its value."""
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        """Return the value of a variable that is no text or number."""
+        try:
+            found = json.loads(value)
+        except ValueError:
+            found = value
+        listed = get_origin(field.annotation) in {list, tuple} and not value.lstrip().startswith(("[", "{"))
+        return [one.strip() for one in value.split(",") if one.strip()] if listed else found
 
 
 class Settings(BaseSettings):
@@ -242,30 +191,42 @@ class Settings(BaseSettings):
     log: LogPart = LogPart()
     metrics: MetricsPart = MetricsPart()
     file_content: ClassVar[Mapping[str, Any]] = {}
-    _file: Path | None = PrivateAttr(None)
+    file_path: ClassVar[Path | None] = None
 
     def __init__(self, **values: Any) -> None:
         """Take values over environment and defaults; see `load` for the file."""
-        _refuse_unknown_variables(os.environ)
+        found: list[UsageError] = [*_unknown_variables(os.environ), *_unknown_names(self.file_content)]
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise _settings_error(error) from None
-        except SourceError as error:
-            why = f"an environment variable cannot be read: {first_line(error)}"
-            raise SettingsError(why, "Set each value in a separate variable.") from error
-        self.rules.build()
-        _require_storage(self.storage)
-        _require_places(self.depot, self.ledger)
-        if durations.microseconds(self.keep, "keep") < LEAST_KEEP:
-            raise SettingsError(
-                f"keep = {self.keep!r} is less than an hour", "Use at least 1h, because readers need old files."
-            )
-        Start.parse(self.start_from)
-        if self.payload_type:
-            from windrow.model.payload import parse  # it imports pyarrow, which other settings do not need
+            named = {one.setting for one in found if isinstance(one, SettingsError)}
+            found += [one for one in _settings_errors(error) if one.setting not in named]
+        else:
+            found += self._contradictions()
+        if found:
+            raise together([self._placed(one, values) for one in found]) from None
 
-            parse(self.payload_type)
+    def _contradictions(self) -> Iterator[UsageError]:
+        """Yield what is wrong with values of the right type."""
+        checks: Mapping[tuple[str, ...], Callable[[], object]] = {
+            ("rules",): self.rules.build,
+            ("storage",): lambda: _require_storage(self.storage),
+            (): lambda: _require_places(self.depot, self.ledger),
+            ("keep",): lambda: _require_keep(self.keep),
+            ("start_from",): lambda: Start.parse(self.start_from),
+            ("payload_type",): lambda: _require_payload_type(self.payload_type),
+        }
+        for part, check in checks.items():
+            try:
+                check()
+            except UsageError as error:
+                known = RulesPart.model_fields if part == ("rules",) else type(self).model_fields if not part else ()
+                error.setting = (*part, *setting_in(error.message, known, ""))
+                yield error
+
+    def _placed(self, error: UsageError, values: Mapping[str, Any]) -> UsageError:
+        """Say which variable or which line of the file an error is about, unless it is a value given to the class."""
+        return error if holds(values, error.setting[:1] or ("",)) else placed(error, self.file_path)
 
     @classmethod
     def load(cls, file: str | Path | None = None, **flags: Any) -> Settings:
@@ -274,14 +235,8 @@ class Settings(BaseSettings):
         if file is None and not path.exists():
             return cls(**flags).with_storage()
         content = read_file(path)
-        kind: type[Settings] = type("FileSettings", (cls,), {"file_content": content})
-        try:
-            _refuse_unknown_names(content)  # pydantic takes names in capitals too
-            settings = kind(**flags)
-        except SettingsError as error:
-            raise (error if error.setting[:1] and error.setting[0] in flags else placed(error, path)) from None
-        settings._file = path  # noqa: SLF001 its class
-        return settings.with_storage()
+        kind: type[Settings] = type("FileSettings", (cls,), {"file_content": content, "file_path": path})
+        return kind(**flags).with_storage()
 
     def with_storage(self) -> Self:
         """Put `storage` into the environment of this process, from which delta-rs takes it; what is there stays."""
@@ -298,7 +253,7 @@ class Settings(BaseSettings):
             known = type(getattr(self, table)).model_fields
             located = SettingsError(f"[{table}] {error.message.removeprefix(f'[{table}] ')}", error.hint)
             located.setting = (table, *setting_in(error.message, known, named))
-            raise placed(located, self._file) from None
+            raise placed(located, self.file_path) from None
 
     @classmethod
     def settings_customise_sources(
@@ -306,7 +261,7 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Order the sources: flags, environment, file."""
         file = InitSettingsSource(settings_cls, dict(cls.file_content))
-        return sources["init_settings"], sources["env_settings"], file
+        return sources["init_settings"], Variables(settings_cls), file
 
 
 def part(kind: type[P], values: Mapping[str, Any]) -> P:
@@ -314,7 +269,7 @@ def part(kind: type[P], values: Mapping[str, Any]) -> P:
     try:
         return kind(**values)
     except ValidationError as error:
-        raise _settings_error(error, kind.model_fields) from None
+        raise together(_settings_errors(error, kind.model_fields)) from None
 
 
 def _require_storage(storage: Mapping[str, SecretStr]) -> None:
@@ -359,21 +314,34 @@ def _known_variables() -> set[str]:
     return names
 
 
-def _refuse_unknown_names(content: Mapping[str, Any]) -> None:
+def _require_keep(keep: str) -> None:
+    if durations.microseconds(keep, "keep") < LEAST_KEEP:
+        raise SettingsError(f"keep = {keep!r} is less than an hour", "Use at least 1h, because readers need old files.")
+
+
+def _require_payload_type(text: str) -> None:
+    if text:
+        from windrow.model.payload import parse  # it imports pyarrow, which other settings do not need
+
+        parse(text)
+
+
+def _unknown_names(content: Mapping[str, Any]) -> Iterator[SettingsError]:
+    """Yield an error for each unknown name in a file; pydantic takes names in capitals too."""
     for name in content:
         if name not in Settings.model_fields:
             error = SettingsError(f"unknown setting {name!r}", _nearest(name, _known_names()))
             error.setting = (name,)
-            raise error
+            yield error
 
 
-def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
+def _unknown_variables(environment: Mapping[str, str]) -> Iterator[SettingsError]:
     known = _known_variables()
     for name in environment:
         if not name.upper().startswith(PREFIX) or name.upper() in known:
             continue
         if not re.match(rf"{PREFIX}(INGEST__COLUMNS|DEPOT_COLUMNS|FORMAT__FIELDS|FORMAT__OPTIONS)__\w+$", name.upper()):
-            raise SettingsError(f"unknown variable {name}", _nearest(name.upper(), known))
+            yield SettingsError(f"unknown variable {name}", _nearest(name.upper(), known))
 
 
 def _nearest(name: str, known: set[str]) -> str:
@@ -381,9 +349,12 @@ def _nearest(name: str, known: set[str]) -> str:
     return f"Did you mean {near[0]}?" if near else f"Known are {', '.join(sorted(known))}."
 
 
-def _settings_error(error: ValidationError, among: Iterable[str] | None = None) -> SettingsError:
-    """Return the error for the first invalid setting, which is one `among` a table's settings, or of all."""
-    first = error.errors()[0]
+def _settings_errors(error: ValidationError, among: Iterable[str] | None = None) -> list[SettingsError]:
+    """Return an error for each invalid setting, which is one `among` a table's settings, or of all."""
+    return [_settings_error(one, among) for one in error.errors()]
+
+
+def _settings_error(first: ErrorDetails, among: Iterable[str] | None) -> SettingsError:
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         found = SettingsError(f"unknown setting {name!r}", _nearest(name, set(among or _known_names())))

@@ -60,7 +60,8 @@ def check_end(table: DeltaTable, location: str, role: str) -> Iterator[Differenc
 def unnamed(table: DeltaTable, location: str, log: Log, begin: str, microbatch: int | None = None) -> list[str]:
     """Return the data files whose names begin with `begin` and that no entry names: the log may have lost the entry.
 
-    With `microbatch` these are the files of later microbatches, else the files that are newer than the last entry.
+    With `microbatch` these are the files of later microbatches, else the files with rows that are newer than the last
+    entry: Spark leaves empty ones behind.
     """
     store = table_files(location, table)
     found = {info.path: info for info in store.get_file_info(FileSelector(begin, recursive=True, allow_not_found=True))}
@@ -69,8 +70,17 @@ def unnamed(table: DeltaTable, location: str, log: Log, begin: str, microbatch: 
     last = store.get_file_info(f"_delta_log/{table.version():020}.json").mtime_ns or 0
     others = [path for path in found if path.endswith(".parquet") and not path.startswith("_") and path not in named]
     if microbatch is None:
-        return sorted(path for path in others if (found[path].mtime_ns or 0) >= last)
+        return sorted(path for path in others if (found[path].mtime_ns or 0) >= last and not _is_empty(store, path))
     return sorted(path for path in others if _reaches(store, path, microbatch))
+
+
+def _is_empty(store: FileSystem, path: str) -> bool:
+    """Tell whether a file is whole and has no rows."""
+    try:
+        with store.open_input_file(path) as opened:
+            return bool(pq.read_metadata(opened).num_rows == 0)
+    except FAULTS:
+        return False
 
 
 def _reaches(store: FileSystem, path: str, microbatch: int) -> bool:

@@ -105,11 +105,15 @@ def check_feed(depot: OpenDepot) -> Iterator[Finding]:
     elif first:
         yield warning(
             "depot-reach",
-            f"depot versions before {first} can no longer be read; the ledger has read up to {reached}",
+            f"depot versions before {first} can no longer be read; {_reached(reached)}",
             "Runs are not affected; verify and replay begin there. A longer retention keeps more.",
         )
     else:
-        yield ok("depot-reach", f"every version can be read, up to {latest}; the ledger has read up to {reached}")
+        yield ok("depot-reach", f"every version can be read, up to {latest}; {_reached(reached)}")
+
+
+def _reached(version: int) -> str:
+    return f"the ledger has read up to {version}" if version >= 0 else "the ledger has read nothing yet"
 
 
 def check_retention(depot: OpenDepot) -> Iterator[Finding]:

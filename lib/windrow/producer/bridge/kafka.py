@@ -26,7 +26,8 @@ from windrow.producer.bridge.password import password
 from windrow.producer.bridge.summary import KafkaSummary, Lines
 from windrow.producer.writer import marks
 from windrow.reading.status_values import KafkaLag, PartitionLag
-from windrow.settings.settings import KafkaPart, Settings
+from windrow.settings.bridges import KafkaPart
+from windrow.settings.settings import Settings
 from windrow.version import VERSION
 
 try:

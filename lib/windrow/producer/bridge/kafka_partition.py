@@ -20,7 +20,8 @@ from windrow.producer.bridge.summary import KafkaSummary
 from windrow.producer.delivery import Ack
 from windrow.producer.lines import Portion
 from windrow.producer.producer import Producer
-from windrow.settings.settings import KafkaPart, Settings
+from windrow.settings.bridges import KafkaPart
+from windrow.settings.settings import Settings
 
 
 def producer_id(kafka: KafkaPart, name: str) -> str:

@@ -12,7 +12,7 @@ from windrow.producer.bridge import times
 from windrow.producer.bridge.reader import BASE64
 from windrow.producer.bridge.times import TimeUnread
 from windrow.producer.lines import TEXTS, TEXTUAL, Fields, Reader
-from windrow.settings.settings import KafkaPart
+from windrow.settings.bridges import KafkaPart
 
 OURS = (
     *("source=kafka.source", "key=kafka.key", "type=kafka.topic", "payload=*"),

@@ -17,7 +17,7 @@ from typing import Any
 from windrow.errors import BrokerRefused, MissingExtra, SettingsError, first_line
 from windrow.model.durations import SECOND
 from windrow.producer.bridge.password import password
-from windrow.settings.settings import MqttPart
+from windrow.settings.bridges import MqttPart
 
 try:
     from paho.mqtt.client import Client, MQTTMessage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from windrow.errors import SettingsError
-from windrow.settings.settings import KafkaPart, MqttPart
+from windrow.settings.bridges import KafkaPart, MqttPart
 
 
 def password(part: KafkaPart | MqttPart, table: str) -> str:

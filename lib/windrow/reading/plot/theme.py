@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windrow.errors import MissingExtra, SettingsError
+from windrow.model.printable import printable
 
 if TYPE_CHECKING:
     import altair as alt
@@ -103,11 +104,21 @@ def drawn(spec: Spec, data: dict[str, list[Spec]]) -> Any:
     require("altair")
     import altair as alt
 
+    spec = _shown(spec)
     kind = alt.VConcatChart if "vconcat" in spec else alt.LayerChart
     params = [alt.TopLevelSelectionParameter(**one) for one in spec.get("params", [])]
     chart = kind(**_with_parts(spec) | ({"params": params} if params else {}) | {"config": CONFIG})
-    chart.datasets = data  # afterwards, so that none is copied
+    chart.datasets = _shown(data)  # afterwards, so that none is copied
     return chart
+
+
+def _shown(part: Any) -> Any:
+    """Return a part of a specification or of its data with texts that a picture can hold."""
+    if isinstance(part, str):
+        return printable(part)
+    if isinstance(part, dict):
+        return {name: _shown(value) for name, value in part.items()}
+    return [_shown(one) for one in part] if isinstance(part, list) else part
 
 
 def _with_parts(spec: Spec) -> Spec:

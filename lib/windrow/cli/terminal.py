@@ -1,0 +1,49 @@
+"""The one place that prints: text from data cannot steer a terminal, nor fail where the encoding lacks a character."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from windrow.model.printable import printable
+
+
+class Terminal(Console):
+    """A console that escapes what a terminal could act on, except what Rich itself writes."""
+
+    def render_str(self, text: str, **look: Any) -> Text:
+        """Return a text of the width that it has when it is escaped."""
+        return super().render_str(printable(text), **look)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Return segments without raw control characters."""
+        for part in super().render(renderable, options):
+            # guard: raw-control-characters
+            yield part if part.control else Segment(printable(part.text), part.style)
+
+
+people = Terminal(highlight=False)
+aside = Terminal(stderr=True, highlight=False)
+
+
+def write(text: str) -> None:
+    """Write a line, such as JSON, as it is; it holds no raw control characters."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def complain(text: str) -> None:
+    """Write lines on standard error."""
+    print(printable(text), file=sys.stderr)
+
+
+def escape_unknown() -> None:
+    """Let standard output and error escape characters that are not in their encoding."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a notebook's stream takes all text
+            stream.reconfigure(errors="backslashreplace")

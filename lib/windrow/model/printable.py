@@ -1,0 +1,34 @@
+"""Text from data as it may be shown: a device chooses its key, and a key must not steer the terminal that shows it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+# Controls but line feed and tab, what changes the direction of text, line separators, and what no encoding knows.
+UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
+)
+
+
+def printable(text: str) -> str:
+    r"""Return a text with an escape such as `\x1b` for each character that a terminal or a picture could act on."""
+    return text if text.isprintable() else UNSAFE.sub(_escape, text)
+
+
+def json_text(
+    document: Any, encoding: str = "utf-8", indent: int | None = None, default: Callable[[Any], Any] | None = None
+) -> str:
+    """Return a document as JSON in which what is unsafe, or not in the encoding, is escaped as JSON escapes it."""
+    unicode = encoding.lower().startswith("utf")
+    return UNSAFE.sub(_escape_long, json.dumps(document, indent=indent, default=default, ensure_ascii=not unicode))
+
+
+def _escape(found: re.Match[str]) -> str:
+    return repr(found[0])[1:-1]
+
+
+def _escape_long(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
