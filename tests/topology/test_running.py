@@ -839,6 +839,21 @@ class TestOutputs:
         report = verify_topology(harness.topology, EMBEDDED, replay=True)
         assert (report.differences, len(report.findings)) == ((), point is Point.AFTER_PROCESS)
 
+    def test_rollback_of_a_rollback(self, tmp_path: Path) -> None:
+        """
+        After a rollback to a microbatch that an earlier rollback took back, it counts again for verify and replay.
+        """
+        harness = Harness(chain(), tmp_path)
+        for number in range(3):
+            harness.append([message(number)])
+            harness.run()
+        for to in (1, 3):
+            rollback(harness.runner(), to)
+        harness.append([message(3)])
+        harness.run()
+        report = verify_topology(harness.topology, EMBEDDED, replay=True)
+        assert (report.differences, report.findings) == ((), ())
+
     def test_restored_states(self, tmp_path: Path) -> None:
         """
         After a RESTORE of the states, new rows reach the output although the numbers of microbatches come again, and

@@ -110,12 +110,16 @@ def history_of(engine: Engine) -> list[Row]:
 
 
 def counting(rows: list[Row]) -> list[Row]:
-    """Return the rows of the microbatches that read, accepted or fired, and that no rollback took back, in order."""
-    kept: list[Row] = []
-    for row in rows:
+    """Return the rows of the microbatches that read, accepted or fired, and that no rollback took back, in order.
+
+    A rollback may go to a microbatch that an earlier rollback took back: then that one does not count.
+    """
+    kept, to = list[Row](), None
+    for row in reversed(rows):
+        if to is not None and row["microbatch"] > to:
+            continue
         if row["kind"] == "rollback" and row["options_used"] is not None:
             to = json.loads(row["options_used"])["to_microbatch"]
-            kept = [one for one in kept if one["microbatch"] <= to]
         elif row["kind"] in ("data", "tick", "accept"):
             kept.append(row)
-    return kept
+    return kept[::-1]
