@@ -213,7 +213,7 @@ class TestMistakes:
             Settings.load(file, retries=-1)
         first, *lines = str(caught.value).splitlines()
         assert first == "WINDROW-SETTINGS: 6 settings are wrong"
-        told = ["unknown variable WINDROW_LEGDER", f"{file}, line 1: unknown", f"{file}, line 3: run.every",
+        told = ["variable WINDROW_LEGDER: unknown variable", f"{file}, line 1: unknown", f"{file}, line 3: run.every",
                 f"{file}, line 5: producer.batch_rows", "variable WINDROW_MQTT__PORT: ", "retries"]  # fmt: skip
         for one in told:
             assert len([line for line in lines if line.startswith(one)]) == 1, (one, lines)

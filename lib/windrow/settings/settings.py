@@ -200,7 +200,9 @@ class Settings(BaseSettings):
             super().__init__(**values)
         except ValidationError as error:
             named = {one.setting for one in found if isinstance(one, SettingsError)}
-            found += [one for one in _settings_errors(error) if one.setting not in named]
+            found += [
+                one for one in _settings_errors(error) if not any(_is_within(name, one.setting) for name in named)
+            ]
         else:
             found += self._contradictions()
         if found:
@@ -341,7 +343,14 @@ def _unknown_variables(environment: Mapping[str, str]) -> Iterator[SettingsError
         if not name.upper().startswith(PREFIX) or name.upper() in known:
             continue
         if not re.match(rf"{PREFIX}(INGEST__COLUMNS|DEPOT_COLUMNS|FORMAT__FIELDS|FORMAT__OPTIONS)__\w+$", name.upper()):
-            yield SettingsError(f"unknown variable {name}", _nearest(name.upper(), known))
+            error = SettingsError("unknown variable", _nearest(name.upper(), known))
+            error.setting = tuple(name.upper().removeprefix(PREFIX).lower().split("__"))
+            yield error
+
+
+def _is_within(name: tuple[str, ...], setting: tuple[str, ...]) -> bool:
+    """Tell whether a name is that of a setting, or of something in it."""
+    return name[: len(setting)] == setting
 
 
 def _nearest(name: str, known: set[str]) -> str:
