@@ -48,6 +48,10 @@ def reading(location: str, role: str) -> Iterator[None]:
         yield
     except FAULTS as error:
         raise unreadable(location, role, error) from error
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise unreadable(location, role, OSError(first_line(error))) from error
 
 
 @contextmanager
@@ -57,6 +61,15 @@ def writing(location: str, role: str) -> Iterator[None]:
         yield
     except FAULTS as error:
         raise unwritable(location, role, error) from error
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise unwritable(location, role, OSError(first_line(error))) from error
+
+
+def is_panic(error: BaseException) -> bool:
+    """Tell whether delta-rs panicked: its error is no `Exception`, and no module has its class."""
+    return type(error).__name__ == "PanicException"
 
 
 def unreadable(location: str, role: str, error: Exception) -> TableUnreadable:
