@@ -133,11 +133,12 @@ class SparkEngine(SparkTables):
         transaction: tuple[str, int],
         after: int | None,
         progress: Callable[[int], None],
+        note: str,
     ) -> int:
         """Append the mapped rows of an input to the depot in one commit."""
         depot = self.depot()
         with self._mapped(self._rows(given, after), given, mapping) as rows, self._lock(self._depot):
-            self._append(rows.write, transaction)
+            self._append(rows.write.option("userMetadata", note), transaction)
         commits = self._log(self._depot).commits(depot.version + 1)
         appended = sum(commit.rows or 0 for commit in commits if commit.version > depot.version)
         progress(appended)
