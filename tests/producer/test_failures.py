@@ -628,10 +628,10 @@ def test_any_error_ends_the_wait(tmp_path, monkeypatch):
     def panic(*_: object) -> int:
         raise Panic
 
-    with Producer(str(tmp_path / "depot"), "p") as producer:
+    with Producer(str(tmp_path / "depot"), "p", delivery_timeout="5s") as producer:
         with monkeypatch.context() as patch:
             patch.setattr(writer.DepotWriter, "append", panic)
             sent = producer.send(key="k", type="t")
             with pytest.raises(Panic):
-                sent.result(30)
+                sent.result(20)
         assert producer.send(key="k", type="t").result(30).sequence == 1

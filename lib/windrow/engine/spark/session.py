@@ -62,7 +62,6 @@ def local_session(application: str = "windrow", master: str = "local[*]", tables
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(application)
-    # guard: private-scratch
     scratch = Path(tempfile.mkdtemp(prefix="windrow-spark-"))
     if any(map(is_catalog_name, tables)):
         builder = builder.config("spark.driver.extraJavaOptions", f"-Dderby.stream.error.file={scratch / 'derby.log'}")
