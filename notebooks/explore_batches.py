@@ -118,7 +118,7 @@ if most is None:
     raise NotFound("the ledger has no batch of this key", "Choose another key, or run `windrow run`.")
 key, _, first = most
 begin = moments.microseconds(at.parameter("begin"), "begin") if at.parameter("begin") else first
-end = begin + int(at.parameter("seconds", "20")) * 1_000_000
+end = begin + int(at.parameter("seconds", "120")) * 1_000_000
 
 of_key = batches.where(F.col("key") == key)
 within = of_key.where((F.unix_micros("timeout") >= begin) & (F.unix_micros("window_start") < end))

@@ -104,8 +104,8 @@ def damaged_entry(location: str) -> str | None:
     root = local_path(location)
     if root is None:
         return None
-    for version in versions(names(root / LOG)):
-        with suppress(OSError):
+    with suppress(OSError):
+        for version in versions(names(root / LOG)):
             if read_entry(root / entry_path(version))[0] is Condition.DAMAGED:
                 return entry_path(version)
     return None
