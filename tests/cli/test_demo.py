@@ -10,8 +10,8 @@ from tests.cli.conftest import Command
 
 def check(document: dict[str, Any], directory: Path) -> None:
     assert document["messages"] == 51_004
-    assert document["closed_batches"] + document["open_batches"] == 454
-    assert document["rejected"] == {"too_old": 3_080, "duplicate": 16}
+    assert document["closed_batches"] + document["open_batches"] == 23
+    assert document["rejected"] == {"too_old": 250, "duplicate": 88}
     assert document["needed_delay"]["needed_us"] == 55_922_104
     html = (directory / document["picture"]).read_text(encoding="utf-8")
     assert "edge-c" in html
@@ -26,7 +26,10 @@ def test_embedded(windrow: Command, tmp_path: Path) -> None:
     assert "nothing new" in said.out
     assert "edge-c stalls" in said.out
     assert 'max_delay = "56s" would keep every message' in said.out
-    assert windrow("verify", "--config", "demo/windrow.toml").status == 0
+    assert windrow("verify", "--strict", "--config", "demo/windrow.toml").status == 0
+    assert "warning" not in windrow("status", "--config", "demo/windrow.toml").out
+    found = windrow("doctor", "--config", "demo/windrow.toml", "--json").json()["findings"]
+    assert [one for one in found if one["about"] == "ledger" and one["level"] != "ok"] == []
 
 
 @pytest.mark.slow
@@ -44,7 +47,7 @@ def test_tries_work_as_printed(tmp_path: Path) -> None:
     assert [line[0] for line in said if " of 3, " in line] == ["1", "2", "3"]
     tries = [line.strip() for line in shown.stdout.splitlines() if line.startswith("  bin/windrow ")]
     assert [line.split()[1] for line in tries] == ["status", "show", "verify"]
-    assert "12 batches with" in "".join(shell(line, tmp_path).stdout for line in tries)
+    assert "5 batches with" in "".join(shell(line, tmp_path).stdout for line in tries)
 
 
 def shell(command: str, directory: Path) -> subprocess.CompletedProcess[str]:
@@ -61,4 +64,4 @@ def test_spark(windrow: Command, tmp_path: Path, spark: Any) -> None:
     On Spark the demo finds the same.
     """
     check(windrow("demo", "--engine", "spark", "--json").json(), tmp_path)
-    assert windrow("verify", "--config", "demo/windrow.toml").status == 0
+    assert windrow("verify", "--strict", "--config", "demo/windrow.toml").status == 0

@@ -32,6 +32,7 @@ from windrow.reading import status
 from windrow.runtime.maintenance import maintain
 from windrow.runtime.recover import recover
 from windrow.settings.settings import Settings
+from windrow.verify import verify
 
 pytestmark = pytest.mark.ci
 
@@ -229,6 +230,25 @@ class TestMend:
         entry.write_bytes(content)
         worked.runner(embedded).once()
         assert worked.canonical() == worked.expected()
+
+    @pytest.mark.parametrize("version", [2, 8])
+    def test_readers_name_damage(self, worked, version):
+        """
+        Whoever reads a table with a damaged entry is told which it is, and of a data file that is gone too.
+        """
+        entry = entries(worked.ledger, 99)[version]
+        content = entry.read_bytes()
+        entry.write_bytes(content.replace(b'"add"', b'"add', 1))
+        for read in (lambda: verify(worked.depot, worked.ledger), lambda: status(worked.depot, worked.ledger, NOW)):
+            forget_tables()
+            with pytest.raises(TableUnreadable, match=entry.name):
+                read()
+        entry.write_bytes(content)
+        forget_tables()
+        file = next(Path(worked.ledger, "state=closed").glob("*.parquet"))
+        file.unlink()
+        with pytest.raises(TableUnreadable, match=file.name):
+            verify(worked.depot, worked.ledger)
 
     def test_of_the_depot(self, worked, embedded):
         """

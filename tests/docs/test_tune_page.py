@@ -15,6 +15,8 @@ def test_numbers(windrow: Command, sample: Path, monkeypatch: pytest.MonkeyPatch
     The numbers in the page's text are those of the sample.
     """
     monkeypatch.chdir(sample.parent)
+    for name, value in (("WINDOW", "10s"), ("MAX_DELAY", "5s"), ("REPEATS", "split")):  # the defaults, as on the page
+        monkeypatch.setenv(f"WINDROW_RULES__{name}", value)
     rules = ("--windows", "1s,2s,10s,30s", "--delays", "1s,5s,25s,56s")
     rows = windrow("tune", "--config", "demo/windrow.toml", *rules, "--json").json()["pairs"]
     pairs = {(row["window_us"] // 10**6, row["max_delay_us"] // 10**6): row for row in rows}

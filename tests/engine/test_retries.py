@@ -14,6 +14,7 @@ from tests.messages import log
 from tests.probes import failing, nowhere
 from windrow.batching.rules import Rules
 from windrow.batching.step import Step
+from windrow.cli.running import sentence
 from windrow.errors import BrokenPromise, MicrobatchFailed, SettingsError, ShortRead
 from windrow.model import tables
 from windrow.runtime.batcher import Batcher
@@ -153,8 +154,9 @@ class TestLostReply:
         """
         When the commit took place and its reply was lost, the next attempt finds it committed: nothing is doubled.
         """
-        full.probed(engine, failing(Point.AFTER_COMMIT, times=1)).once()
+        summary = full.probed(engine, failing(Point.AFTER_COMMIT, times=1)).once()
         assert [row["microbatch"] for row in full.history()] == [1]
+        assert sentence(summary).startswith("1 microbatch committed meanwhile")
         assert full.canonical() == full.expected()
         full.assert_balanced()
 

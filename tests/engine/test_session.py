@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +39,20 @@ def test_session_that_takes_none(spark: Any) -> None:
     with configured(spark, {PARTITIONS: "7", STATIC: "/elsewhere"}):
         assert spark.conf.get(PARTITIONS) == before
     assert spark.conf.get(PARTITIONS) == before
+
+
+def test_private_scratch(tmp_path: Path) -> None:
+    """
+    What Java prints as Spark starts goes to a directory of its own, which nobody else can have prepared or read.
+    """
+    start = "from windrow.engine.spark.session import local_session; local_session()"
+    environment = os.environ | {"JAVA_HOME": "/nowhere", "TMPDIR": str(tmp_path)}
+    started = subprocess.run(
+        [sys.executable, "-c", start], env=environment, capture_output=True, text=True, check=False
+    )
+    [place] = tmp_path.glob("windrow-spark-*")
+    assert str(place / "java.log") in started.stderr
+    assert stat.S_IMODE(place.stat().st_mode) == stat.S_IRWXU
 
 
 @pytest.mark.parametrize("name", ["SPARK_REMOTE", "DATABRICKS_RUNTIME_VERSION", "PYSPARK_GATEWAY_PORT"])

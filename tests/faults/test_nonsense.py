@@ -57,7 +57,7 @@ VARIABLES = {
     "WINDROW_RULES__WINDO": ("1s", "Did you mean WINDROW_RULES__WINDOW?"),
     "WINDROW_RULES__WINDOW__X": ("1s", "unknown variable"),
     "WINDROW_": ("x", "unknown variable"),
-    "WINDROW_RULES": ("nonsense", "an environment variable"),
+    "WINDROW_RULES": ("nonsense", "variable WINDROW_RULES"),
     "WINDROW_RULES__WINDOW": ("", "rules.window = ''"),
     "WINDROW_MAX_MESSAGES": ("x", "max_messages = 'x'"),
     "WINDROW_DEPOT": ("", "depot = ''"),

@@ -15,7 +15,13 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import assert_whole, error_lines, run
 from tests.messages import log, message, table
+from windrow import Producer, RawProducer
+from windrow import run as windrow_run
 from windrow.errors import SettingsError
+from windrow.settings.settings import Settings
+from windrow.testing import Harness
+from windrow.topology import Microbatch, Topology
+from windrow.topology.verify import verify_topology
 
 ODD = 'it\'s a "path" `with` 100% ünï \U0001f69c & {more} = $HOME; *,+@~:'
 
@@ -154,6 +160,23 @@ class TestLedger:
         assert_said(windrow(command, "--ledger", "place"), 3, code, "place")
 
 
+RAW_COLUMNS = {"key": "b", "type": "'t'", "event_time": "timestamp_micros(a)", "received_at": "timestamp_micros(a)"}
+
+
+def copying(output: str = "copies") -> Topology:
+    """Return a topology that copies what arrives to an output, and counts it."""
+    topology = Topology("copying", depots=["a"], states="copying", outputs={"copies": output})
+    topology.state("counts", key="payload STRING", value="times BIGINT")
+
+    @topology.function
+    def copy(microbatch: Microbatch) -> None:
+        rows = microbatch.rows("a").select(["payload"])
+        microbatch.state("counts").combine(rows, times="count")
+        microbatch.append("copies", rows)
+
+    return topology
+
+
 class TestCharacters:
     @pytest.mark.slow_on_spark
     def test_odd(self, tmp_path: Path, engine: EngineFactory, spark: object) -> None:
@@ -184,7 +207,42 @@ class TestCharacters:
         assert full.version() == version + 1
         assert_whole(full)
 
-    @pytest.mark.parametrize("name", ["a#b", "a?b", "a[b", "a]b", "a%20b", "a\\b", "a\nb"])
+    @pytest.mark.parametrize("name", ["my project", "日本 ü", "100% {x}", "a%zz", "a'b\"c`d"])
+    def test_daily_way(self, tmp_path: Path, windrow: Command, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        """
+        Whatever the directory of a project is called, messages go all the way: commands, a raw depot, a topology.
+        """
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        assert windrow("init").status == 0
+        with Producer("data/depot", "p") as producer:
+            for at in (1, 2, 3):
+                producer.send(key="k", type=f"t{at}", event_time=at, payload="x")
+        for command in ("run", "verify", "replay", "tune", "doctor"):
+            said = windrow(command, *(["--engine", "embedded"] if command == "run" else []))
+            assert said.status == 0, said.err
+        assert windrow("status", "--json").json()["totals"]["messages"] == 3
+        harness = Harness(copying(), Path("topology"))
+        harness.append([{"payload": "1"}])
+        harness.run()
+        assert verify_topology(harness.topology, Settings(engine="embedded"), replay=True).differences == ()
+        with RawProducer("raw", "s") as raw:
+            raw.send(b"1,2\n", last=True).result(60)
+        values = {"depot": "raw", "ledger": "raw-ledger", "engine": "embedded", "depot_columns": RAW_COLUMNS}
+        chosen = Settings(**values, format={"type": "csv", "header": False, "fields": {"a": "int64", "b": "string"}})
+        assert windrow_run(chosen).total("messages") == 1
+
+    @pytest.mark.parametrize("name", ["a^b", "a|b"])
+    def test_panic(self, tmp_path: Path, name: str) -> None:
+        """
+        A path at which delta-rs would panic is refused at once, before a message waits for it.
+        """
+        with pytest.raises(SettingsError, match="readers misread"):
+            Producer(str(tmp_path / name), "p")
+        with pytest.raises(SettingsError, match="readers misread"):
+            copying(str(tmp_path / name))
+
+    @pytest.mark.parametrize("name", ["a#b", "a?b", "a[b", "a]b", "a%20b", "a\\b", "a\nb", "a^b", "a|b"])
     def test_misread(self, tmp_path: Path, embedded: EngineFactory, name: str) -> None:
         """
         What Delta's readers would take for something else than a path, and so for another table, is refused.

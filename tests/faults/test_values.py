@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from windrow.columnar.arrow import plain
 from windrow.errors import DepotUnreadable, ExpressionError, MicrobatchFailed
 from windrow.ingest.ingest import ingest
 from windrow.model.messages import EARLIEST, LATEST
+from windrow.reading.export import Choice, export
+from windrow.verify import verify
 
 pytestmark = pytest.mark.ci
 
@@ -149,6 +152,20 @@ class TestTimes:
         assert [floor for _, floor in world.clocks().values()] == table([message()])["received_at"].to_pylist()
         assert_sound(world)
 
+    @pytest.mark.parametrize("time", [LEAST, GREATEST])
+    def test_out_of_range_in_a_file(self, world: World, embedded: EngineFactory, tmp_path: Path, time: int) -> None:
+        """
+        A time outside the years 1 to 9999 is exported as its number, and shown by verify where it is missing.
+        """
+        world.publish([message("a") | {"event_time": time}, message("b")])
+        run(world, embedded)
+        for name in ("out.csv", "out.json"):
+            export(world.ledger, str(tmp_path / name), Choice("rejected"))
+            assert f'"{time} us"' in (tmp_path / name).read_text()
+        DeltaTable(world.ledger).delete("state = 'rejected'")
+        report = verify(world.depot, world.ledger)
+        assert str(time) in json.dumps([difference.examples for difference in report.differences], default=str)
+
     @pytest.mark.slow_unless({"time": EARLIEST})
     @pytest.mark.parametrize("time", [EARLIEST, -1, 0])
     def test_a_log_of_another_century(self, world: World, embedded: EngineFactory, time: int) -> None:
@@ -252,8 +269,8 @@ class TestStrings:
         tables = ("--depot", world.depot, "--ledger", world.ledger)
         for command in (("status",), ("show", "--open", "--limit", "200"), ("show", "--rejected", "--limit", "200")):
             given = tables if command == ("status",) else tables[2:]
-            for json in ((), ("--json",)):
-                said = windrow(*command, *given, *json)
+            for form in ((), ("--json",)):
+                said = windrow(*command, *given, *form)
                 assert (said.status, said.err) == (0, "")
         assert "[bold]not markup[/bold]" in windrow("show", "--rejected", "--limit", "200", *tables[2:]).out
         assert windrow("verify", *tables).status == 0

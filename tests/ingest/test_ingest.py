@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.engine.factory import EngineFactory
 from tests.engine.processes import ROOT
+from tests.faults.mishaps import forget_tables
 from tests.messages import message, table
 from windrow.columnar.arrow import plain
 from windrow.errors import ExpressionError, FileRefused
@@ -129,6 +130,26 @@ class TestDelta:
         assert into(bronze, format_="delta")[0].known
         write_deltalake(bronze, table([message("b")]), mode="append")
         assert into(bronze, format_="delta")[0].messages == 1
+        assert sorted(row["type"] for row in rows(depot)) == ["a", "b"]
+
+    @pytest.mark.slow_on_spark
+    def test_set_back(self, into: Ingest, depot: str, tmp_path: Path) -> None:
+        """
+        A table whose last versions were lost and written anew is refused, since rows under their numbers would be
+        skipped.
+        """
+        bronze = tmp_path / "bronze"
+        write_deltalake(bronze, table([message("a")]), configuration={"delta.enableChangeDataFeed": "true"})
+        write_deltalake(bronze, table([message("b")]), mode="append")
+        assert into(bronze, format_="delta")[0].messages == 2
+        max((bronze / "_delta_log").glob("*.json")).unlink()
+        forget_tables()
+        with pytest.raises(FileRefused, match="set back"):
+            into(bronze, format_="delta")
+        write_deltalake(bronze, table([message("c")]), mode="append")
+        forget_tables()
+        with pytest.raises(FileRefused, match="set back"):
+            into(bronze, format_="delta")
         assert sorted(row["type"] for row in rows(depot)) == ["a", "b"]
 
     @pytest.mark.slow_on_spark

@@ -615,3 +615,23 @@ class TestEnd:
         done = subprocess.run([sys.executable, "-c", program], check=True, timeout=120, capture_output=True, text=True)
         assert done.stdout == "1\n"
         assert messages(depot).num_rows == 1
+
+
+def test_any_error_ends_the_wait(tmp_path, monkeypatch):
+    """
+    A panic of delta-rs, which is no Exception, reaches the sender at once, and the next message is committed.
+    """
+
+    class Panic(BaseException):
+        pass
+
+    def panic(*_: object) -> int:
+        raise Panic
+
+    with Producer(str(tmp_path / "depot"), "p", delivery_timeout="5s") as producer:
+        with monkeypatch.context() as patch:
+            patch.setattr(writer.DepotWriter, "append", panic)
+            sent = producer.send(key="k", type="t")
+            with pytest.raises(Panic):
+                sent.result(20)
+        assert producer.send(key="k", type="t").result(30).sequence == 1

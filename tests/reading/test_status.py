@@ -353,7 +353,7 @@ class TestBatches:
         world.runner(embedded).once()
         (found,) = batches(world.ledger, "open")
         assert (found["timeout"], found["closing"]["missing_seconds"]) == ("2023-11-14T22:13:30Z", 10.0)
-        assert "is 10s before" in found["closing"]["why"]
+        assert "is 10 s before" in found["closing"]["why"]
         for at, state in ((NOW + 10 * SECOND - 1, "open"), (NOW + 10 * SECOND, "closed")):
             world.publish([message("a", at, at, key="other")])
             world.runner(embedded).once()

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+import windrow.settings.settings as settings_module
 from windrow.errors import RulesError, SettingsError, UsageError
 from windrow.formats.format import format_of
 from windrow.settings.settings import FormatPart, Settings
@@ -213,7 +214,7 @@ class TestMistakes:
             Settings.load(file, retries=-1)
         first, *lines = str(caught.value).splitlines()
         assert first == "WINDROW-SETTINGS: 6 settings are wrong"
-        told = ["unknown variable WINDROW_LEGDER", f"{file}, line 1: unknown", f"{file}, line 3: run.every",
+        told = ["variable WINDROW_LEGDER: unknown variable", f"{file}, line 1: unknown", f"{file}, line 3: run.every",
                 f"{file}, line 5: producer.batch_rows", "variable WINDROW_MQTT__PORT: ", "retries"]  # fmt: skip
         for one in told:
             assert len([line for line in lines if line.startswith(one)]) == 1, (one, lines)
@@ -300,3 +301,16 @@ class TestExample:
         """
         page = Path(__file__).parents[2] / "docs" / "settings.md"
         assert settings_file(Settings()) in page.read_text(encoding="utf-8")
+
+
+def test_one_store_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Settings whose options for object stores differ from those of earlier ones are refused, not ignored.
+    """
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    monkeypatch.setattr(settings_module, "OPTIONS_SET", {})
+    first, other = (Settings(storage={"AWS_REGION": region}) for region in ("north", "south"))
+    assert first.with_storage().with_storage() is first
+    with pytest.raises(SettingsError, match="AWS_REGION differs"):
+        other.with_storage()
+    monkeypatch.delenv("AWS_REGION")

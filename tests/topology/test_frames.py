@@ -15,9 +15,9 @@ from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.forms import FORMS, Form, have_spark
 from tests.engine.world import World
 from tests.messages import log
-from windrow.errors import DepotChanged, TopologyRefused
+from windrow.errors import DepotChanged, MicrobatchFailed, TopologyRefused
 from windrow.testing import Crashed, Harness, Point
-from windrow.topology import Depot, Microbatch, SparkMicrobatch, Topology, run_topology
+from windrow.topology import Depot, Microbatch, SparkMicrobatch, Topology, frame_state, run_topology
 
 
 def sales() -> Topology:
@@ -398,3 +398,53 @@ def test_settings_by_the_files_that_are_written_again(
         harness.run()
     assert found[1:] == [set(ONE_TASK | INTERPRETED), set(ONE_TASK), set()]
     assert sum(row["total"] for row in harness.state("sums")) == 48
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("few", [True, False], ids=["on the driver", "on executors"])
+@pytest.mark.parametrize(("amounts", "total"), [([2**62, 2**62], None), ([2**63 - 1, 1, -1], 2**63 - 1)])
+def test_sums_never_wrap(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool, amounts: list[int], total: int | None
+) -> None:
+    """
+    Sums of DataFrames are exact too, whether their aggregates come to the driver or not.
+    """
+    monkeypatch.setattr(frame_state, "FEW_ROWS", 100 if few else 0)
+    topology = Topology("summing", depots=["numbers"], states="sums")
+    topology.state("sums", key="name STRING", value="total BIGINT")
+
+    @topology.function
+    def add(microbatch: SparkMicrobatch) -> None:
+        microbatch.state("sums").combine(microbatch.rows("numbers"), total=("amount", "sum"))
+
+    harness = Harness(topology, tmp_path, engine="spark", session=spark)
+    harness.create(pa.schema([("name", pa.string()), ("amount", pa.int64())]))
+    harness.append([{"name": "a", "amount": amount} for amount in amounts])
+    if total is None:
+        with pytest.raises((TopologyRefused, MicrobatchFailed), match="cannot compute total"):
+            harness.run()
+    else:
+        harness.run()
+        assert harness.state("sums") == [{"name": "a", "total": total}]
+
+
+@pytest.mark.ci
+def test_feed_that_came_later(spark: Any, tmp_path: Path) -> None:
+    """
+    A depot whose change feed was switched on later is read from its first version on, by its files.
+    """
+    topology = Topology("summing", depots=["numbers"], states="sums")
+    topology.state("sums", value="total BIGINT")
+
+    @topology.function
+    def add(microbatch: Microbatch) -> None:
+        microbatch.state("sums").combine(microbatch.rows("numbers"), total=("amount", "sum"))
+
+    place = str(tmp_path / "numbers")
+    write_deltalake(place, pa.table({"amount": [1]}))
+    write_deltalake(place, pa.table({"amount": [2]}), mode="append")
+    DeltaTable(place).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    write_deltalake(place, pa.table({"amount": [4]}), mode="append")
+    harness = Harness(topology, tmp_path, engine="spark", session=spark)
+    harness.run()
+    assert harness.state("sums") == [{"total": 7}]

@@ -13,7 +13,7 @@ from tests.topology.banks import bank, transfers
 from windrow.errors import TableRefused
 from windrow.settings.settings import Settings
 from windrow.testing import Crashed, Harness, Point
-from windrow.testing.clock import NOW
+from windrow.testing.clock import NOW, ManualClock
 from windrow.topology import Microbatch, Topology
 from windrow.topology.replay import replay_topology
 
@@ -128,7 +128,7 @@ def rings(topology: Topology, name: str) -> list[float]:
 @pytest.fixture
 def rung(tmp_path: Path) -> Harness:
     """A topology with hourly events that ran every two hours or so, and stood still for five hours."""
-    harness = Harness(ringing(hour="1h", gone="90m"), tmp_path)
+    harness = Harness(ringing(hour="1h", gone="90m"), tmp_path, clock=ManualClock(NOW))
     harness.append([{"payload": "first"}], "a")
     harness.run()
     for hours in (1.25, 1.25, 5, 0.75):

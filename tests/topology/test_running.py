@@ -550,7 +550,7 @@ class TestHarness:
         """
         What a function raised is the cause of the error of a run.
         """
-        error = ZeroDivisionError("division by zero")
+        error = OSError("it does not answer")
         harness = Harness(raising(error), tmp_path)
         harness.append([message()])
         with pytest.raises(MicrobatchFailed) as caught:
@@ -839,6 +839,21 @@ class TestOutputs:
         report = verify_topology(harness.topology, EMBEDDED, replay=True)
         assert (report.differences, len(report.findings)) == ((), point is Point.AFTER_PROCESS)
 
+    def test_rollback_of_a_rollback(self, tmp_path: Path) -> None:
+        """
+        After a rollback to a microbatch that an earlier rollback took back, it counts again for verify and replay.
+        """
+        harness = Harness(chain(), tmp_path)
+        for number in range(3):
+            harness.append([message(number)])
+            harness.run()
+        for to in (1, 3):
+            rollback(harness.runner(), to)
+        harness.append([message(3)])
+        harness.run()
+        report = verify_topology(harness.topology, EMBEDDED, replay=True)
+        assert (report.differences, report.findings) == ((), ())
+
     def test_restored_states(self, tmp_path: Path) -> None:
         """
         After a RESTORE of the states, new rows reach the output although the numbers of microbatches come again, and
@@ -1105,3 +1120,23 @@ class TestAccepted:
         harness.append([message()], "b")
         with opened(harness.topology, EMBEDDED, harness.clock) as runner, pytest.raises(UsageError, match="one depot"):
             runner.accept(1)
+
+
+def test_a_bug_is_not_retried(tmp_path: Path) -> None:
+    """
+    A programming error in a function ends the run at once, with the place; an error of the system is tried again.
+    """
+    topology, calls = Topology("buggy", depots=["a"], states="buggy"), []
+
+    @topology.function
+    def fail(microbatch: Microbatch) -> None:
+        calls.append(microbatch.attempt)
+        if len(calls) == 1:
+            raise OSError("for a while")
+        "1" + microbatch.id  # type: ignore[operator]
+
+    harness = Harness(topology, tmp_path, retries=5)
+    harness.append([message()])
+    with pytest.raises(TopologyRefused, match=r"the function fail failed: TypeError: .* in line \d+ of .*test_running"):
+        harness.run()
+    assert calls == [1, 2]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -251,3 +253,77 @@ def test_combine(batches: list[list[tuple[int, int | None]]]) -> None:
         }
     found = {row["k"]: row for row in state.all().to_pylist()}
     assert found == expected
+
+
+BIG = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("amounts", "total"),
+    [([[2**62, 2**62]], None), ([[2**62], [2**62]], None), ([[BIG, 1, -1]], BIG), ([[-BIG], [BIG, 5]], 5)],
+    ids=["one microbatch", "two", "it fits in the end", "it fits with the value before"],
+)
+def test_sums_never_wrap(tmp_path: Path, amounts: list[list[int]], total: int | None) -> None:
+    """
+    A sum that does not fit its type is refused, in one microbatch and in several; only the sum itself must fit.
+    """
+    harness = Harness(summing("amount BIGINT"), tmp_path)
+    harness.create(pa.schema([("amount", pa.int64())]))
+    for rows in amounts[:-1]:
+        harness.append([{"amount": amount} for amount in rows])
+        harness.run()
+    harness.append([{"amount": amount} for amount in amounts[-1]])
+    if total is None:
+        with pytest.raises(TopologyRefused, match="cannot compute total"):
+            harness.run()
+    else:
+        harness.run()
+        assert harness.state("sums")[0]["total"] == total
+
+
+@pytest.mark.parametrize(
+    ("type_", "values"),
+    [
+        ("TIMESTAMP", [datetime(2026, 1, day, tzinfo=UTC) for day in (2, 3, 1)]),
+        ("DATE", [date(2026, 1, day) for day in (2, 3, 1)]),
+        ("DECIMAL(4, 1)", [Decimal("1.5"), Decimal("2.5"), Decimal("-7.0")]),
+        ("TINYINT", [1, 2, -100]),
+        ("STRING", ["b", "c", "a"]),
+    ],
+)
+def test_least_and_greatest(tmp_path: Path, type_: str, values: list[Any]) -> None:
+    """
+    The least and the greatest value are those of all microbatches, for each type that has an order.
+    """
+    harness = Harness(extremes(type_), tmp_path)
+    kind = extremes(type_).states["extremes"].values.field("least").type
+    harness.create(pa.schema([("amount", kind)]))
+    for value in values:
+        harness.append(pa.table({"amount": pa.array([value], kind)}))
+        harness.run()
+    assert harness.state("extremes") == [{"least": min(values), "greatest": max(values)}]
+
+
+def summing(column: str) -> Topology:
+    """Return a topology that sums a column."""
+    topology = Topology("summing", depots=["numbers"], states="sums")
+    topology.state("sums", value="total BIGINT")
+
+    @topology.function
+    def add(microbatch: Microbatch) -> None:
+        microbatch.state("sums").combine(microbatch.rows("numbers"), total=(column.split(maxsplit=1)[0], "sum"))
+
+    return topology
+
+
+def extremes(type_: str) -> Topology:
+    """Return a topology that keeps the least and the greatest value of a type."""
+    topology = Topology("extremes", depots=["numbers"], states="extremes")
+    topology.state("extremes", value=f"least {type_}, greatest {type_}")
+
+    @topology.function
+    def compare(microbatch: Microbatch) -> None:
+        rows = microbatch.rows("numbers")
+        microbatch.state("extremes").combine(rows, least=("amount", "min"), greatest=("amount", "max"))
+
+    return topology

@@ -24,6 +24,9 @@ QUERY = """\
 SELECT key, window_start, message_count, close_reason
 FROM delta.`{ledger}` WHERE state = 'closed' ORDER BY message_count DESC LIMIT 5"""
 
+# Hosts send every few seconds, and stall for up to 56 s: a batch has many messages of a type, and few come too late.
+RULES = {"window": "45s", "max_delay": "30s", "repeats": "keep"}
+
 
 @command("engine", example="windrow demo --engine embedded")
 def demo(
@@ -62,7 +65,7 @@ def demo(
 def _settings(into: Path, flags: dict[str, str]) -> Settings:
     """Write the settings of the demo beside its tables, and read them."""
     from windrow.ingest import sample
-    from windrow.settings.settings import IngestPart, Settings
+    from windrow.settings.settings import IngestPart, RulesPart, Settings
     from windrow.settings.template import settings_file
 
     into.mkdir(parents=True, exist_ok=True)
@@ -70,6 +73,7 @@ def _settings(into: Path, flags: dict[str, str]) -> Settings:
         depot=str(into / "depot"),
         ledger=str(into / "ledger"),
         **flags,
+        rules=RulesPart.model_validate(RULES),
         ingest=IngestPart(columns=sample.COLUMNS),
     )
     (into / "windrow.toml").write_text(settings_file(chosen), encoding="utf-8")

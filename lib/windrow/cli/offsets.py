@@ -34,8 +34,16 @@ def offsets_table(depots: list[DepotOffset]) -> Table:
     figures = ("read_version", "version", "versions_waiting")
     return grid(
         heads,
-        ((one.name, *(str(getattr(one, name)) for name in figures), one.start_from, one.clock or "") for one in depots),
+        (
+            (one.name, *(_figure(getattr(one, name)) for name in figures), one.start_from, one.clock or "")
+            for one in depots
+        ),
     )
+
+
+def _figure(version: int) -> str:
+    """Return a version or a number of versions; nothing was read before the first version."""
+    return str(version) if version >= 0 else "nothing"
 
 
 def _offset(chosen: Settings) -> DepotOffset:

@@ -108,7 +108,7 @@ def sentence(summary: Summary, nothing: str = NOTHING) -> str:
     if summary.microbatches and summary.microbatches[-1].kind == "resume":
         return "The ledger continues."
     if not summary.microbatches:
-        return f"{nothing}{_maintained(summary)}"
+        return f"{_nothing(summary, nothing)}{_maintained(summary)}"
     return (
         f"{count(len(summary.microbatches), 'microbatch')}: {count(summary.total('messages'), 'message')} read, "
         f"{summary.total('accepted'):,} accepted, {summary.total('rejected'):,} rejected; "
@@ -121,10 +121,18 @@ def _topology_sentence(summary: Summary, nothing: str) -> str:
     if summary.paused:
         return "The topology is paused; `windrow resume` continues it."
     if not summary.microbatches:
-        return nothing
+        return _nothing(summary, nothing)
     rejected = f", {summary.total('rejected'):,} rejected" if summary.total("rejected") else ""
     read = f"{count(summary.total('messages'), 'message')} read{rejected}"
     return f"{count(len(summary.microbatches), 'microbatch')}: {read}."
+
+
+def _nothing(summary: Summary, nothing: str) -> str:
+    """Say that a run committed nothing, or what was committed although no reply said so."""
+    if not summary.others:
+        return nothing
+    found = count(summary.others, "microbatch")
+    return f"{found} committed meanwhile, by another driver or although the reply was lost: see `windrow history`."
 
 
 def _maintained(summary: Summary) -> str:

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from urllib.parse import unquote
+
+from windrow.errors import SettingsError
 
 _PART = r"(?:[^\W\d]\w*|`(?:[^`]|``)+`)"
 _SCHEME = re.compile(r"[A-Za-z][\w+.-]+:/")
+# In a path, Delta's readers misread these characters, or end the program.
+_UNSAFE = re.compile(r"[#?\[\]\\^|\x00-\x1f]|%[0-9A-Fa-f]{2}")
 _NAME = re.compile(rf"{_PART}(?:\.{_PART}){{1,2}}")
 
 
@@ -36,9 +41,22 @@ def reference(location: str) -> str:
 
 def local_path(location: str) -> Path | None:
     """Return the path of a table on a local file system; None for other storage and for catalog names."""
+    if location.startswith("file://"):  # a URI, as delta-rs names a table
+        return Path(unquote(location.removeprefix("file:")))
     if location.startswith("file:"):
         return Path(location.removeprefix("file:"))
     return None if _SCHEME.match(location) or is_catalog_name(location) else Path(location)
+
+
+def require_safe(role: str, location: str) -> None:
+    """Raise SettingsError for a local path that Delta's readers would misread; `role` says what is there."""
+    path = local_path(location)
+    # guard: unsafe-path
+    if path is not None and _UNSAFE.search(str(path.resolve())):
+        raise SettingsError(
+            f"{role} = {location!r}: the path has characters that Delta's readers misread",
+            "Use a path without # ? [ ] ^ |, backslashes, control characters, and escapes such as %20.",
+        )
 
 
 def absolute(location: str) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from deltalake.transaction import PostCommitHookProperties
 from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
 from windrow.delta.locations import absolute, local_path
-from windrow.delta.logfiles import entry_path
+from windrow.delta.logfiles import LOG, Condition, entry_path, names, read_entry, versions
 from windrow.delta.store_errors import cause_of
 from windrow.errors import TableMissing, TableUnreadable, TableUnwritable, first_line
 
@@ -32,6 +32,7 @@ FAULTS = (DeltaError, pa.ArrowException, OSError)
 UNTRIMMED = PostCommitHookProperties(cleanup_expired_logs=False)
 BY_NAME = 2  # the reader version that brought column mapping
 BEYOND_DELTA_RS = re.compile(r"[Uu]nsupported table features|is not supported for read")
+GONE_FILE = re.compile(r"Object at location (\S.*?) not found")
 BEGINNING_BYTES = 65_536  # of an entry, which identify it
 HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}  # features that change no file's meaning
 
@@ -47,6 +48,10 @@ def reading(location: str, role: str) -> Iterator[None]:
         yield
     except FAULTS as error:
         raise unreadable(location, role, error) from error
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise unreadable(location, role, OSError(first_line(error))) from error
 
 
 @contextmanager
@@ -56,6 +61,15 @@ def writing(location: str, role: str) -> Iterator[None]:
         yield
     except FAULTS as error:
         raise unwritable(location, role, error) from error
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise unwritable(location, role, OSError(first_line(error))) from error
+
+
+def is_panic(error: BaseException) -> bool:
+    """Tell whether delta-rs panicked: its error is no `Exception`, and no module has its class."""
+    return type(error).__name__ == "PanicException"
 
 
 def unreadable(location: str, role: str, error: Exception) -> TableUnreadable:
@@ -65,6 +79,16 @@ def unreadable(location: str, role: str, error: Exception) -> TableUnreadable:
         return TableUnreadable(f"{location} is a file, not a table", f"Name the directory of the {role}.")
     if (cause := cause_of(error, location)) is not None:
         return TableUnreadable(f"the {role} at {location} cannot be read: {cause[0]}", cause[1])
+    if (gone := GONE_FILE.search(str(error))) is not None:
+        return TableUnreadable(
+            f"the {role} at {location} lacks a file that its log names: {gone[1]}",
+            "Bring it back from a copy. `windrow doctor` lists what is missing.",
+        )
+    if (entry := damaged_entry(location)) is not None:
+        return TableUnreadable(
+            f"the {role} at {location} cannot be read: {entry} is damaged",
+            "Bring it back from a copy; `windrow recover` takes a ledger back to the version before.",
+        )
     hint = "Check its permissions and files; bring back damaged or missing ones from a copy, log and files together."
     if isinstance(error, EmptyEntry):
         hint = "The next `windrow run` sets it aside if it is at the end of the log."
@@ -73,6 +97,18 @@ def unreadable(location: str, role: str, error: Exception) -> TableUnreadable:
     if "catalog-managed" in str(error):
         hint = "Its last commits are in a catalog: give its name there, and add --engine spark."
     return TableUnreadable(f"the {role} at {location} cannot be read: {first_line(error)}", hint)
+
+
+def damaged_entry(location: str) -> str | None:
+    """Return the first entry in the log of a local table that is neither whole nor torn, None if there is none."""
+    root = local_path(location)
+    if root is None:
+        return None
+    for version in versions(names(root / LOG)):
+        with suppress(OSError):
+            if read_entry(root / entry_path(version))[0] is Condition.DAMAGED:
+                return entry_path(version)
+    return None
 
 
 def unwritable(location: str, role: str, error: Exception) -> TableUnwritable:
@@ -205,6 +241,17 @@ OPEN_TABLES: dict[str, Snapshot] = {}
 MOST_OPEN = 8
 
 
+def filtered(table: DeltaTable, filters: Sequence[tuple[str, str, Any]], columns: Sequence[str] | None) -> pa.Table:
+    """Read the rows of a table that pass filters (`column, operator, value`), in some columns or all.
+
+    Arrow opens the files: with those of delta-rs the program ended by SIGABRT now and then.
+    """
+    store = table_files(table.table_uri, table)
+    return table.to_pyarrow_table(
+        filters=list(filters), columns=None if columns is None else list(columns), filesystem=store
+    )
+
+
 @contextmanager
 def scanned(table: DeltaTable) -> Iterator[pa.RecordBatchReader]:
     """Read the rows of a table piece by piece, with Arrow: delta-rs cannot run a query inside a write of its own.
@@ -308,7 +355,10 @@ def _commit(store: FileSystem, version: int, content: bytes, files: bool) -> dic
     place, wanted = entry_path(version), (b'"commitInfo"', b'"add"', b'"remove"') if files else (b'"commitInfo"',)
     if not content:
         raise EmptyEntry(f"{place} is empty, as after a power cut")
-    actions = [json.loads(line) for line in content.splitlines() if any(word in line for word in wanted)]
+    try:
+        actions = [json.loads(line) for line in content.splitlines() if any(word in line for word in wanted)]
+    except ValueError as error:
+        raise OSError(f"{place} is damaged: {error}") from error
     info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     time = {} if "timestamp" in info else {"timestamp": store.get_file_info(place).mtime_ns // 1_000_000}
     if not files:

@@ -66,6 +66,16 @@ class Engine(Protocol):
     def _log(self, location: str) -> Log:
         """Return the log of a table."""
 
+    @property
+    def settings(self) -> Settings:
+        """Return the settings of the engine."""
+        return self._settings
+
+    def fingerprint(self, location: str, version: int) -> str | None:
+        """Return the fingerprint of the commit that is a version of a table, None if its log has none."""
+        found = self._log(location).commits(version, version)
+        return next((commit.fingerprint for commit in found if commit.version == version), None)
+
     def notes(self, location: str) -> list[tuple[dict[str, Any], int | None]]:
         """Return the notes of a table's commits, and how many rows each added, oldest first; none without a table."""
         return self._log(location).notes()
@@ -190,10 +200,12 @@ class Engine(Protocol):
         transaction: tuple[str, int],
         after: int | None,
         progress: Callable[[int], None],
+        note: str,
     ) -> int:
         """Append the mapped rows of an input to the depot in one commit and return their number.
 
-        With `after`, append only the rows that a Delta table added after this version.
+        With `after`, append only the rows that a Delta table added after this version. `note` becomes the commit's user
+        metadata.
         """
 
     def free_number(self, location: str, application: str, least: int) -> int:

@@ -8,6 +8,7 @@ from where the last ingest stopped.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Literal
 from windrow.engine.protocol import Engine, Input
 from windrow.errors import FileRefused
 from windrow.expressions import Mapping
+from windrow.model.commits import is_other
 
 Format = Literal["parquet", "delta"]
 
@@ -60,11 +62,14 @@ def ingest(
         if given.table is None:
             _require_unchanged(file, state)
         recorded = engine.transaction(transaction, version)
+        if given.table is not None and recorded is not None:
+            _require_same_log(engine, given, transaction)
         # guard: file-once
         if recorded is not None and recorded >= version:
             yield Ingested(file, 0, engine.depot().version, known=True, stamped_by_event_time=False)
             continue
-        added = engine.append(given, mapping, (transaction, version), recorded, read)
+        note = _note(engine, given, transaction)
+        added = engine.append(given, mapping, (transaction, version), recorded, read, note)
         yield Ingested(
             file, added, engine.depot().version, known=False, stamped_by_event_time=mapping.stamped_by_event_time
         )
@@ -97,6 +102,32 @@ def _require_unchanged(file: str, state: object) -> None:
     # guard: file-unchanged
     if _state(file) != state:
         raise FileRefused(f"{file} changed while it was ingested", "Ingest it again when nothing writes to it.")
+
+
+def _note(engine: Engine, given: Input, transaction: str) -> str:
+    """Return what the depot's commit records of an input: of a Delta table, which commit its version is."""
+    found = {"ingested": transaction}
+    if given.table is not None:
+        found["fingerprint"] = engine.fingerprint(given.file, given.table.version) or ""
+    return json.dumps(found | {"version": 0 if given.table is None else given.table.version})
+
+
+def _require_same_log(engine: Engine, given: Input, transaction: str) -> None:
+    """Raise FileRefused if a table has another commit under the last version that was ingested.
+
+    It was set back, and has grown again or will: rows under numbers that come again would count as ingested.
+    """
+    notes = (note for note, _ in reversed(engine.notes(engine.settings.depot)) if note.get("ingested") == transaction)
+    last = next(notes, None)
+    if last is None or given.table is None:
+        return
+    known, version = last["fingerprint"], int(last["version"])
+    # guard: ingested-version-same
+    if given.table.version < version or is_other(engine.fingerprint(given.file, version), known or None):
+        raise FileRefused(
+            f"version {version} of {given.file} is not the commit that was ingested: the table was set back",
+            "Bring its log back; or ingest the rows that are new from another table or as files.",
+        )
 
 
 def _identity(file: str, given: Input) -> tuple[str, int]:

@@ -17,7 +17,7 @@ from collections import Counter
 import pyarrow as pa
 
 from windrow.delta.creation import require_kind
-from windrow.delta.locations import absolute
+from windrow.delta.locations import absolute, require_safe
 from windrow.delta.lock import sync_recent
 from windrow.errors import DeliveryTimeout, ProducerFenced, ProducerInUse, WindrowError, first_line
 from windrow.model import chunks
@@ -37,6 +37,7 @@ class Committer:
 
     def __init__(self, location: str, schema: pa.Schema, keep: str) -> None:
         """Open the depot or create it, for messages or chunks, depending on the schema."""
+        require_safe("depot", location)
         self.location = location
         self._writer = DepotWriter.made(location, schema, keep)
         self.schema = self._writer.schema  # of messages, in the depot's payload type, or of chunks
@@ -135,7 +136,7 @@ class Committer:
             queue, batch = found
             try:
                 self._deliver(queue, batch)
-            except Exception:
+            except BaseException:  # whatever it is, the next batch has senders too
                 LOG.exception("the committer of %s continues after an internal error", self.location)
             with self._bell.lock:
                 self._delivering = False
@@ -161,7 +162,8 @@ class Committer:
         began = time.monotonic()
         try:
             version = self._persist(queue, batch)
-        except Exception as error:  # noqa: BLE001 - the senders get any error
+        # guard: senders-get-any-error
+        except BaseException as error:  # noqa: BLE001 - a panic of delta-rs is none of Exception
             self._failed(queue, batch, error)
             return
         first = queue.sequence + 1
@@ -204,7 +206,7 @@ class Committer:
         seconds = queue.chosen.delivery_timeout / SECOND
         return DeliveryTimeout(f"the message was not committed within {seconds:g} s, {why}", hint)
 
-    def _failed(self, queue: ProducerQueue, batch: Batch, error: Exception) -> None:
+    def _failed(self, queue: ProducerQueue, batch: Batch, error: BaseException) -> None:
         fail_others = None
         with self._bell.lock:
             queue.failed(batch)

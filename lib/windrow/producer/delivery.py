@@ -62,7 +62,7 @@ class Delivery(Future[Ack]):
         if waiting is not None and not self.done():
             waiting()
 
-    def settle(self, outcome: Ack | Exception) -> None:
+    def settle(self, outcome: Ack | BaseException) -> None:
         """Complete the future, unless it is complete. Errors of callbacks are logged, even those that end a thread."""
         self._waiting = None  # it refers to the batch, which would stay in memory as long as the future
         try:
@@ -129,7 +129,7 @@ class Batch:
         for at, delivery in enumerate(self.deliveries):
             delivery.settle(Ack(version, first + at))
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Fail all deliveries."""
         for delivery in self.deliveries:
             delivery.settle(error)

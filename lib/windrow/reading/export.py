@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 from uuid import uuid4
@@ -30,6 +30,7 @@ from windrow.errors import OutputRefused, first_line
 from windrow.model import tables
 from windrow.model.chunks import REFUSED
 from windrow.model.tables import OF_BATCH
+from windrow.model.timestamps import EPOCH, time_text
 from windrow.reading.closed import Final, Span, span
 from windrow.reading.pivot import Pivot
 from windrow.reading.tables import Ledger, equal, open_ledger, quoted, within
@@ -250,7 +251,9 @@ def open_writer(format_: Format, sink: BinaryIO, schema: pa.Schema) -> Iterator[
 
 def json_lines(rows: pa.RecordBatch) -> bytes:
     """Return rows as JSON objects, one a line, in UTF-8."""
-    return "".join(f"{json_text(row)}\n" for row in rows.to_pylist()).encode()
+    columns = [_time_texts(column) if pa.types.is_timestamp(column.type) else column for column in rows.columns]
+    written = pa.RecordBatch.from_arrays(columns, rows.schema.names)
+    return "".join(f"{json_text(row)}\n" for row in written.to_pylist()).encode()
 
 
 def csv_text(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -274,11 +277,25 @@ def _text(value: datetime | bytes) -> str:
     return f"{value.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
+def _time_texts(column: pa.Array) -> pa.Array:
+    """Return times as texts; those outside the years 1 to 9999, which a rejected message may have, as `1234 us`."""
+    return pa.array([None if value is None else _time(value) for value in column.cast(pa.int64()).to_pylist()], TEXT)
+
+
+def _time(microseconds: int) -> str:
+    try:
+        return _text(EPOCH + timedelta(microseconds=microseconds))
+    except OverflowError:
+        return time_text(microseconds)
+
+
 def _flat(column: pa.Array) -> pa.Array:
     """Return numbers, booleans and strings as they are, other types as text."""
     if pa.types.is_nested(column.type):
         write = json_text
-    elif pa.types.is_timestamp(column.type) or pa.types.is_binary(column.type):
+    elif pa.types.is_timestamp(column.type):
+        return _time_texts(column)
+    elif pa.types.is_binary(column.type):
         write = _text
     else:
         return column

@@ -43,7 +43,9 @@ def history(ledger: str, begin: int | None = None, end: int | None = None) -> pa
     bounded = within("started_at", "started_at", begin, end)
     rows = plain(book.ask(HISTORY.format(bounded=bounded)))
     if not rows.num_rows:
-        raise NotFound("the ledger has no microbatch in this range", "Choose an earlier --from, or run `windrow run`.")
+        raise NotFound(
+            "the ledger has no microbatch in this range", "Choose an earlier beginning, or run `windrow run`."
+        )
     return rows.append_column("commit_ms", _commits(book, rows))
 
 

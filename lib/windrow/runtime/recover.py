@@ -23,7 +23,7 @@ from windrow.columnar.arrow import plain
 from windrow.delta import logfiles, mending
 from windrow.delta.locations import local_path
 from windrow.delta.lock import commit_lock
-from windrow.delta.table import FAULTS, missing, writing
+from windrow.delta.table import FAULTS, filtered, missing, writing
 from windrow.engine.embedded.engine import EmbeddedEngine, embedded_schema
 from windrow.errors import DepotChanged, EngineUnavailable, OtherDepot
 from windrow.model import tables
@@ -104,7 +104,7 @@ def _is_usable(root: Path, version: int, settings: Settings) -> bool:
     try:
         table = DeltaTable(root, version=version)
         embedded_schema(settings.ledger, table)
-        rows = plain(table.to_pyarrow_table(filters=[("state", "not in", list(tables.FINAL))]))
+        rows = plain(filtered(table, [("state", "not in", list(tables.FINAL))], None))
     except FAULTS as error:
         found = OS_ERROR.search(str(error))
         code = getattr(error, "errno", None) or (int(found[1]) if found else None)

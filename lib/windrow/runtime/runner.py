@@ -61,12 +61,17 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class Summary:
-    """What a run did: its microbatches in order, and the maintenance between them."""
+    """What a run did: its microbatches in order, and the maintenance between them.
+
+    `others` counts the microbatches that it found committed meanwhile: by another driver, or by itself when the reply
+    was lost.
+    """
 
     engine: str
     microbatches: list[Committed] = field(default_factory=list)
     paused: bool = False
     maintained: list[Maintained] = field(default_factory=list)
+    others: int = 0
 
     def total(self, name: str) -> int:
         """Return the sum of a count over all microbatches."""
@@ -464,6 +469,7 @@ class Runner:
         if primed.microbatch != self._number:
             # guard: attempts-anew
             self._attempt = microbatch.attempt = 1
+            self.summary.others += max(0, primed.microbatch - self._number)
         self._number = primed.microbatch
         self._state = None if self._saved_plans is None else primed.state_token
         self._options = self.algorithm.options(primed)

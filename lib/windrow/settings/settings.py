@@ -26,7 +26,7 @@ from pydantic_settings import (
 )
 
 from windrow.batching.rules import Repeats, Rules, SplitAt, WindowStart
-from windrow.delta.locations import local_path
+from windrow.delta.locations import local_path, require_safe
 from windrow.errors import SettingsError, UsageError
 from windrow.formats.part import FormatPart
 from windrow.model import durations
@@ -37,7 +37,7 @@ from windrow.settings.file import PREFIX, holds, placed, read_file, setting_in, 
 from windrow.settings.start_from import Start
 
 FILE = "windrow.toml"
-MISREAD = re.compile(r"[#?\[\]\\\x00-\x1f]|%[0-9A-Fa-f]{2}")
+OPTIONS_SET: dict[str, str] = {}  # of object stores, in the environment of this process, by settings
 LEAST_KEEP = durations.UNITS["h"]
 
 
@@ -200,7 +200,9 @@ class Settings(BaseSettings):
             super().__init__(**values)
         except ValidationError as error:
             named = {one.setting for one in found if isinstance(one, SettingsError)}
-            found += [one for one in _settings_errors(error) if one.setting not in named]
+            found += [
+                one for one in _settings_errors(error) if not any(_is_within(name, one.setting) for name in named)
+            ]
         else:
             found += self._contradictions()
         if found:
@@ -239,9 +241,20 @@ class Settings(BaseSettings):
         return kind(**flags).with_storage()
 
     def with_storage(self) -> Self:
-        """Put `storage` into the environment of this process, from which delta-rs takes it; what is there stays."""
-        for name, value in self.storage.items():
-            os.environ.setdefault(name.upper(), value.get_secret_value())
+        """Put `storage` into the environment of this process, from which delta-rs takes it; what is there stays.
+
+        Raises SettingsError if other settings have put another value there.
+        """
+        for name, secret in self.storage.items():
+            variable, value = name.upper(), secret.get_secret_value()
+            # guard: one-store-a-process
+            if OPTIONS_SET.get(variable, value) != value:
+                raise SettingsError(
+                    f"[storage] {variable} differs from that of other settings in this process",
+                    "A process has one set of options for object stores: use a process for each.",
+                )
+            if variable not in os.environ:
+                os.environ[variable] = OPTIONS_SET[variable] = value
         return self
 
     @contextmanager
@@ -287,12 +300,7 @@ def _require_places(depot: str, ledger: str) -> None:
     for name, location in (("depot", depot), ("ledger", ledger)):
         if not location.strip() or "\0" in location:
             raise SettingsError(f"{name} = {location!r} is not a location", "Give a path or a catalog name.")
-        path = local_path(location)
-        if path and MISREAD.search(str(path.resolve())):
-            raise SettingsError(
-                f"{name} = {location!r}: the path has characters that Delta's readers misread",
-                "Use a path without # ? [ ], backslashes, control characters, and escapes such as %20.",
-            )
+        require_safe(name, location)
     paths = [(location, local_path(location)) for location in (depot, ledger)]
     places = [str(path.resolve()) if path else location for location, path in paths]
     one, other = (f"{place.rstrip('/')}/" for place in places)
@@ -341,7 +349,14 @@ def _unknown_variables(environment: Mapping[str, str]) -> Iterator[SettingsError
         if not name.upper().startswith(PREFIX) or name.upper() in known:
             continue
         if not re.match(rf"{PREFIX}(INGEST__COLUMNS|DEPOT_COLUMNS|FORMAT__FIELDS|FORMAT__OPTIONS)__\w+$", name.upper()):
-            yield SettingsError(f"unknown variable {name}", _nearest(name.upper(), known))
+            error = SettingsError("unknown variable", _nearest(name.upper(), known))
+            error.setting = tuple(name.upper().removeprefix(PREFIX).lower().split("__"))
+            yield error
+
+
+def _is_within(name: tuple[str, ...], setting: tuple[str, ...]) -> bool:
+    """Tell whether a name is that of a setting, or of something in it."""
+    return name[: len(setting)] == setting
 
 
 def _nearest(name: str, known: set[str]) -> str:

@@ -60,10 +60,16 @@ class Harness:
     """
 
     def __init__(
-        self, topology: Topology, directory: Path | str, engine: str = "embedded", session: Any = None, **settings: Any
+        self,
+        topology: Topology,
+        directory: Path | str,
+        engine: str = "embedded",
+        session: Any = None,
+        clock: ManualClock | None = None,
+        **settings: Any,
     ) -> None:
-        """Prepare the topology; nothing runs yet."""
-        self.directory, self.clock = Path(directory), ManualClock()
+        """Prepare the topology; nothing runs yet. The `clock` stands at the present time unless one is given."""
+        self.directory, self.clock = Path(directory), clock or ManualClock(time.time_ns() // 1_000)
         self.topology = topology.placed(
             {name: replace(depot, location=self._place(name, depot)) for name, depot in topology.depots.items()},
             self._states(topology.location),

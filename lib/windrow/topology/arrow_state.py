@@ -5,8 +5,9 @@ What is read is read once and by key, what changes is kept until the microbatch 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +20,7 @@ from windrow.topology.state import State
 
 Read: TypeAlias = Callable[[pa.Array | None], pa.Table]
 ID = pa.field("id", pa.string())
+EXACT_DIGITS = 60  # Arrow adds up to 76, and needs some of them to count the rows
 
 
 class ArrowState:
@@ -82,7 +84,9 @@ class ArrowState:
             return
         keys = self._state.keys.names
         self._state.require_columns(rows.column_names, self._state.keys, "combine")
-        self.join(_aggregated(rows, keys, asked), asked)
+        with self._refusing("the aggregates"):
+            new = _aggregated(rows, keys, asked)
+        self.join(new, asked)
 
     def join(self, new: pa.Table, asked: list[Combined]) -> None:
         """Join aggregates, one row for each key with `value 0`, `value 1`, ..., with the values before."""
@@ -91,14 +95,17 @@ class ArrowState:
         before = self.get(new if self._state.keys.names else None)
         joined = {name: before[name] for name in before.column_names}
         for number, one in enumerate(asked):
-            value = self._state.values.field(one.value)
-            try:
-                joined[one.value] = _joined(one.operation, before[one.value], new[f"value {number}"].cast(value.type))
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-                raise self._state.refused(
-                    "combine", f"cannot compute {one.value}: {error}", "Check its type."
-                ) from error
+            with self._refusing(one.value):
+                joined[one.value] = _joined(one.operation, before[one.value], new[f"value {number}"])
         self.put(pa.table(joined))
+
+    @contextmanager
+    def _refusing(self, what: str) -> Iterator[None]:
+        """Raise TopologyRefused for what Arrow cannot compute, such as a sum that does not fit its type."""
+        try:
+            yield
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise self._state.refused("combine", f"cannot compute {what}: {error}", "Check its type.") from error
 
     def changes(self) -> pa.Table | None:
         """Return the rows that the ledger must write: `id`, `state`, `known` and the columns; None without any.
@@ -181,21 +188,60 @@ class ArrowState:
 def _aggregated(rows: pa.Table, keys: list[str], asked: list[Combined]) -> pa.Table:
     """Return one row for each key, with the aggregates as `value 0`, `value 1`, ..."""
     by = next((one.by for one in asked if one.by is not None), None)
-    ordered = rows if by is None else rows.sort_by(by)
-    targets = [([], "count_all") if one.input is None else (one.input, one.operation) for one in asked]
+    ordered, targets = rows if by is None else rows.sort_by(by), list[tuple[Any, str]]()
+    for number, one in enumerate(asked):
+        name = one.input
+        if name is not None and one.operation == "sum" and (exact := _exact(rows[name].type)) is not None:
+            name, column = f"exact {number}", ordered[one.input].cast(exact)
+            ordered = ordered.append_column(name, column)
+        targets.append(([], "count_all") if name is None else (name, one.operation))
     found = ordered.group_by(keys, use_threads=False).aggregate(targets)  # one thread, so sums of floats are repeated
     return found.rename_columns([*keys, *(f"value {number}" for number in range(len(asked)))])
 
 
+def _exact(*types: pa.DataType) -> pa.DataType | None:
+    """Return a type in which whole numbers and decimals of these types are added exactly, None for other types."""
+    if not all(pa.types.is_integer(one) or pa.types.is_decimal(one) for one in types):
+        return None
+    return pa.decimal256(EXACT_DIGITS, max(one.scale if pa.types.is_decimal(one) else 0 for one in types))
+
+
 def _joined(operation: str, before: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.Array:
-    """Return the value before joined with the aggregate of the new rows; NULL is no value."""
-    match operation:
-        case "sum" | "count":
-            return pc.coalesce(pc.add_checked(before, new), before, new)
-        case "min":
-            return pc.min_element_wise(before, new)
-        case "max":
-            return pc.max_element_wise(before, new)
-        case "first":
-            return pc.coalesce(before, new)
-    return pc.coalesce(new, before)
+    """Return the value before joined with the aggregate of the new rows; NULL is no value.
+
+    Whole numbers and decimals are added exactly: only a sum that does not fit the type of the value is an error.
+    """
+    exact = _exact(before.type, new.type) if operation in ("sum", "count") else None
+    if exact is not None:
+        one, other = before.cast(exact), new.cast(exact)
+        # guard: sums-exact
+        return pc.coalesce(pc.add(one, other).cast(exact), one, other).cast(before.type)
+    return JOINED[operation](before, new.cast(before.type))
+
+
+def _least(before: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.Array:
+    """Return the smaller value of two; Arrow's function for it has no kernel for times."""
+    if not pa.types.is_temporal(before.type):
+        return pc.min_element_wise(before, new)
+    return pc.coalesce(pc.if_else(pc.less(new, before), new, before), before, new)
+
+
+def _greatest(before: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.Array:
+    """Return the greater value of two."""
+    if not pa.types.is_temporal(before.type):
+        return pc.max_element_wise(before, new)
+    return pc.coalesce(pc.if_else(pc.less(before, new), new, before), before, new)
+
+
+def _sum(before: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.Array:
+    return pc.coalesce(pc.add_checked(before, new), before, new)
+
+
+JOINED: Mapping[str, Callable[[pa.ChunkedArray, pa.ChunkedArray], pa.Array]] = {
+    "sum": _sum,
+    "count": _sum,
+    "min": _least,
+    "max": _greatest,
+    "first": pc.coalesce,
+    "last": lambda before, new: pc.coalesce(new, before),
+}

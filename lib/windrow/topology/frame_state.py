@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ByteType, DataType, DecimalType, IntegerType, IntegralType, LongType, ShortType
 
 from windrow.columnar.arrow import plain
 from windrow.errors import BrokenPromise, TopologyRefused
@@ -31,7 +32,6 @@ from windrow.topology.state import State
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
 
     from windrow.engine.protocol import Engine
     from windrow.engine.spark.engine import SparkEngine
@@ -41,6 +41,11 @@ if TYPE_CHECKING:
 ID = pa.field("id", pa.string())
 HAS_ROW = "windrow has a row"
 FEW_ROWS = 20_000  # that come to the driver
+EXACT = DecimalType(38, 0)
+BOUNDS: Mapping[type[DataType], tuple[int, int]] = {
+    one: (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    for one, bits in ((ByteType, 8), (ShortType, 16), (IntegerType, 32), (LongType, 64))
+}
 
 
 class FrameState:
@@ -97,7 +102,8 @@ class FrameState:
         asked = parsed(self._state, columns, rows.columns)
         names, values = self._state.keys.names, self._state.values.names
         self._state.require_columns(rows.columns, self._state.keys, "combine")
-        aggregates = [self._aggregate(one).alias(f"value {number}") for number, one in enumerate(asked)]
+        kinds = {field.name: field.dataType for field in rows.schema}
+        aggregates = [self._aggregate(one, kinds).alias(f"value {number}") for number, one in enumerate(asked)]
         new = rows.groupBy(*names).agg(*aggregates, F.count("*").alias("rows")).where("rows > 0").drop("rows")
         new = kept(new.select(*self._typed(self._state.keys), *[F.col(f"`value {n}`") for n in range(len(asked))]))
         if self._changed is None:
@@ -191,10 +197,12 @@ class FrameState:
         stays = None if self._changed is None else self._without(self._changed, new)
         self._changed = new if stays is None else stays.unionByName(new)
 
-    def _aggregate(self, asked: Combined) -> Column:
+    def _aggregate(self, asked: Combined, types: Mapping[str, DataType]) -> Column:
         if asked.input is None:
             return F.count("*")
         value = F.col(f"`{asked.input}`")
+        if asked.operation == "sum" and isinstance(types[asked.input], IntegralType):
+            return F.sum(value.cast(EXACT))
         if asked.operation not in ("first", "last"):
             return {"sum": F.sum, "min": F.min, "max": F.max, "count": F.count}[asked.operation](value)
         if asked.by is None:
@@ -279,6 +287,14 @@ def _joined(asked: Combined, new: str, type_: DataType) -> Column:
     """Return the value before joined with the aggregate of the new rows; NULL is no value."""
     before, after = F.col(f"`{asked.value}`"), F.col(f"`{new}`").cast(type_)
     match asked.operation:
+        case "sum" | "count" if isinstance(type_, IntegralType):
+            one, other = before.cast(EXACT), F.col(f"`{new}`").cast(EXACT)
+            total = F.coalesce(one + other, one, other)
+            fits = total.between(*(F.lit(bound).cast(EXACT) for bound in BOUNDS[type(type_)]))
+            wrong = F.raise_error(
+                F.lit(f"WINDROW-TOPOLOGY-REFUSED: combine cannot compute {asked.value}: it is too large")
+            )
+            return F.when(total.isNull() | fits, total.cast(type_)).otherwise(wrong.cast(type_))
         case "sum" | "count":
             return F.coalesce(before + after, before, after).cast(type_)
         case "min":

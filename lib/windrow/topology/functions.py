@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -35,6 +36,10 @@ from windrow.version import VERSION
 
 if TYPE_CHECKING:
     from windrow.topology.frame_state import FrameState
+
+
+# Errors of a program that would come again in each attempt. Those of the system, Spark and other libraries may pass.
+BUGS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, TypeError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,19 +150,27 @@ class Work:
                 "Use --engine spark, or let the function work with Arrow tables (microbatch: Microbatch).",
             )
         made: type[Any] = SparkMicrobatch if frames else Microbatch
-        function.call(
-            made(
-                plan.id,
-                plan.attempt,
-                datetime.fromtimestamp(plan.now / 1_000_000, UTC),
-                self.fired,
-                tuple(str(name) for name in plan.depots),
-                self._frame if frames else self._table,
-                self._frame_state if frames else self._arrow_state,
-                self._append,
-                self._frames_in_order if frames else self._in_order,
-            )
+        microbatch = made(
+            plan.id,
+            plan.attempt,
+            datetime.fromtimestamp(plan.now / 1_000_000, UTC),
+            self.fired,
+            tuple(str(name) for name in plan.depots),
+            self._frame if frames else self._table,
+            self._frame_state if frames else self._arrow_state,
+            self._append,
+            self._frames_in_order if frames else self._in_order,
         )
+        try:
+            function.call(microbatch)
+        # guard: bugs-not-retried
+        except BUGS as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            raise TopologyRefused(
+                f"the function {function.name} failed: {type(error).__name__}: {error}, in line {place.lineno} of "
+                f"{place.filename}",
+                "Nothing was committed. Mend the function and run again.",
+            ) from error
 
     def append(self) -> None:
         """Append to the outputs, to each in one commit that a later attempt at the same microbatch finds."""

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from windrow.columnar.arrow import in_columns, plain
 from windrow.delta.locations import is_catalog_name, reference
-from windrow.delta.table import history, open_table, reading
+from windrow.delta.table import filtered, history, open_table, reading
 from windrow.engine.protocol import Engine
 from windrow.errors import NotFound
 from windrow.model.commits import note_of
@@ -43,7 +43,7 @@ def rows_of(location: str, state: State, keys: Keys | None, at: int | None, spar
         wanted += [] if ids is None else [("id", "in", ids.to_pylist())]
         names = [name for name in state.columns.names if name in pa.schema(table.schema().to_arrow()).names]
         with reading(location, "ledger"):
-            found = plain(table.to_pyarrow_table(filters=wanted, columns=names))
+            found = plain(filtered(table, wanted, names))
     found = in_columns(found, state.columns)
     if not state.keys.names:
         return found
@@ -99,7 +99,7 @@ def history_rows(location: str, columns: list[str]) -> pa.Table:
     """Return columns of the history in order; a microbatch has one row for each depot that it read, or one alone."""
     with reading(location, "ledger"):
         table = open_table(location, "ledger")
-        found = table.to_pyarrow_table(filters=[("state", "=", "microbatch")], columns=columns)
+        found = filtered(table, [("state", "=", "microbatch")], columns)
     return plain(found).sort_by([("microbatch", "ascending"), ("depot", "ascending")])
 
 
@@ -110,12 +110,16 @@ def history_of(engine: Engine) -> list[Row]:
 
 
 def counting(rows: list[Row]) -> list[Row]:
-    """Return the rows of the microbatches that read, accepted or fired, and that no rollback took back, in order."""
-    kept: list[Row] = []
-    for row in rows:
+    """Return the rows of the microbatches that read, accepted or fired, and that no rollback took back, in order.
+
+    A rollback may go to a microbatch that an earlier rollback took back: then that one does not count.
+    """
+    kept, to = list[Row](), None
+    for row in reversed(rows):
+        if to is not None and row["microbatch"] > to:
+            continue
         if row["kind"] == "rollback" and row["options_used"] is not None:
             to = json.loads(row["options_used"])["to_microbatch"]
-            kept = [one for one in kept if one["microbatch"] <= to]
         elif row["kind"] in ("data", "tick", "accept"):
             kept.append(row)
-    return kept
+    return kept[::-1]

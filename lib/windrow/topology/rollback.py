@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from windrow.columnar.arrow import in_columns, plain, text
+from windrow.delta.table import filtered
 from windrow.errors import DepotUnreadable
 from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.model import tables
@@ -62,7 +63,7 @@ def _now(primed: LedgerState, state: State) -> pa.Table:
 
 def _then(table: DeltaTable, states: Sequence[str], columns: pa.Schema) -> pa.Table:
     """Return the rows of states at a version; a state or a column that was declared later has none."""
-    return in_columns(plain(table.to_pyarrow_table(filters=[("state", "in", list(states))])), columns)
+    return in_columns(plain(filtered(table, [("state", "in", list(states))], None)), columns)
 
 
 def _replaced(now: pa.Table, then: pa.Table) -> pa.Table:

@@ -92,7 +92,7 @@ def microbatches(topology: Topology, engine: Engine, last: int) -> list[dict[str
     return kept
 
 
-HIDDEN = {"clocks", "columns", "opened", "closed", "due", "event", "option", "option_value"}
+HIDDEN = {"clocks", "columns", "opened", "closed", "due", "event", "option", "option_value", "state_token"}
 
 
 def _offset(topology: Topology, name: str, engine: Engine, state: DepotState) -> DepotOffset:

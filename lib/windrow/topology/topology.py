@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import pyarrow as pa
 
+from windrow.delta.locations import require_safe
 from windrow.errors import TopologyRefused
 from windrow.model import tables
 from windrow.model.durations import microseconds
@@ -80,8 +81,12 @@ class Topology:
         _require_name(name, "topology")
         self.name, self.location, self.in_step = name, states, in_step
         self.depots, self.outputs = _named(depots), dict(outputs or {})
-        for output in self.outputs:
+        for output, location in self.outputs.items():
             _require_name(output, "output")
+            require_safe(f"output {output}", location)
+        for depot, declared in self.depots.items():
+            require_safe(f"depot {depot}", declared.location)
+        require_safe("states", states)
         self.states: dict[str, State] = {}
         self.functions: list[Function] = []
         self.events: dict[str, Event] = {}

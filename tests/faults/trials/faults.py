@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.engine.factory import EngineFactory
-from tests.faults.trials import mishaps, processes, streams
+from tests.faults.trials import mishaps, outputs, processes, streams
 from tests.faults.trials.trial import Counted, Trial
 
 
@@ -53,6 +53,10 @@ FAULTS = [
     Fault("ledger read-only", mishaps.read_only),
     Fault("wall clock jumps", mishaps.clock_jumps, spark=5),
     Fault("messages sent twice", mishaps.sent_twice, spark=5),
+    Fault("damaged newest log entry", mishaps.damaged_entry),
+    Fault("a topology with an output, SIGKILL", outputs.killed),
+    Fault("a topology with an output, SIGKILL, then rollback or RESTORE", outputs.taken_back),
+    Fault("a topology with an output, three drivers", outputs.raced),
     Fault("damaged checkpoint of foreach_batch", streams.checkpoint_damaged, embedded=0, spark=10),
 ]
 

@@ -14,11 +14,11 @@ from tests.clocks import NOW
 from tests.engine.attic import Attic, age, clean_up
 from tests.engine.factory import EMBEDDED
 from tests.engine.probe import Mute
-from tests.faults.mishaps import Filling, rights, without_root
+from tests.faults.mishaps import Filling, forget_tables, rights, without_root
 from tests.faults.trials.trial import Trial
 from tests.messages import HOUR, SECOND
 from tests.probes import nowhere, once
-from windrow.errors import MicrobatchFailed
+from windrow.errors import MicrobatchFailed, WindrowError
 from windrow.runtime.maintenance import maintain
 from windrow.runtime.wall_clock import WallClock
 from windrow.testing.points import Point
@@ -142,6 +142,31 @@ def read_only(trial: Trial) -> None:
         trial.struck = True
     finally:
         os.umask(before)
+
+
+def damaged_entry(trial: Trial) -> None:
+    """Flip bits in the newest log entry of a table, or tear that of the ledger; what stops a run is brought back."""
+    while trial._left:
+        trial.publish(1)
+        trial.run()
+        table = trial.random.choice([trial.world.ledger, trial.world.depot])
+        entry = max(Path(table, "_delta_log").glob("*.json"))
+        content, at = entry.read_bytes(), trial.random.randrange(entry.stat().st_size)
+        if table == trial.world.ledger and trial.random.random() < 0.3:
+            entry.write_bytes(content[:at] + bytes(len(content) - at))  # its commit is as if it had never been told
+            trial.restored = trial.struck = True
+            continue
+        flipped = bytes([content[at] ^ 1 << trial.random.randrange(8)])
+        entry.write_bytes(content[:at] + flipped + content[at + 1 :])
+        forget_tables()
+        if table == trial.world.ledger:
+            trial.publish(1)
+        try:
+            trial.run()
+        except WindrowError:
+            trial.struck = True
+        entry.write_bytes(content)
+        forget_tables()
 
 
 def clock_jumps(trial: Trial) -> None:

@@ -431,3 +431,20 @@ def test_a_check_that_fails(world: World) -> None:
         ("error", "the check of warnings failed:"),
     ]
     assert of(findings, "ledger-retention").level == "ok"
+
+
+@pytest.mark.parametrize("harm", ["gone", "another size"])
+@pytest.mark.parametrize("role", ["depot", "ledger"])
+def test_data_files(world: World, role: str, harm: str) -> None:
+    """
+    A data file of a table that is gone, or has another size than the log says, is an error, and no bug to report.
+    """
+    place = Path(world.ledger, "state=microbatch") if role == "ledger" else Path(world.depot)
+    file = next(place.glob("*.parquet"))
+    if harm == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes() + b"1")
+    findings = [finding for finding in seen(world) if finding.level == "error"]
+    assert file.name in next(finding.what for finding in findings if finding.code == "storage-files")
+    assert not any("please report" in finding.todo for finding in findings)

@@ -127,13 +127,16 @@ class EmbeddedEngine(Engine):
         transaction: tuple[str, int],
         after: int | None,
         progress: Callable[[int], None],
+        note: str,
     ) -> int:
         """Append the mapped rows of an input to the depot in one commit."""
         table = open_table(self._depot, "depot")
         payload = of_column(pa.schema(table.schema().to_arrow()))
         application, version = transaction
         # guard: file-once-in-race
-        noted = CommitProperties(app_transactions=[Transaction(application, version)])
+        noted = CommitProperties(
+            custom_metadata={"userMetadata": note}, app_transactions=[Transaction(application, version)]
+        )
         with _rows(given, after) as rows, commit_lock(self._depot), writing(self._depot, "depot"):
             mapped = Counted(mapping.apply(rows, payload), given.file, progress)
             try:

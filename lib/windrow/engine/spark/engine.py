@@ -133,11 +133,12 @@ class SparkEngine(SparkTables):
         transaction: tuple[str, int],
         after: int | None,
         progress: Callable[[int], None],
+        note: str,
     ) -> int:
         """Append the mapped rows of an input to the depot in one commit."""
         depot = self.depot()
         with self._mapped(self._rows(given, after), given, mapping) as rows, self._lock(self._depot):
-            self._append(rows.write, transaction)
+            self._append(rows.write.option("userMetadata", note), transaction)
         commits = self._log(self._depot).commits(depot.version + 1)
         appended = sum(commit.rows or 0 for commit in commits if commit.version > depot.version)
         progress(appended)
@@ -235,21 +236,26 @@ class SparkEngine(SparkTables):
         added(commits, after, upto)  # raises before the stream does if a version is gone
         # guard: depot-by-files
         self._by_files = not self.depot().feed
-        if self._as_rows and not self._by_files:  # a topology has several depots in one microbatch
-            try:
-                self.take(feed_of(self._root, self._depot, after + 1, upto), after + 1, upto, handle, streamed=False)
-            except PySparkException as error:
-                raise translated(error) from error
-            return None
         taking = partial(self.take, upto=upto, handle=handle)
+        pulled = self._as_rows and not self._by_files  # a topology has several depots in one microbatch
         try:
-            self._stream(Take(taking, after + 1))
+            if pulled:
+                self._pull(after + 1, upto, handle)
+            else:
+                self._stream(Take(taking, after + 1))
         except DepotUnreadable as error:
             if self._by_files or FEED_BEGAN_LATER not in str(error.__cause__):
                 raise
-            self._by_files = True
+            self._by_files, pulled = True, False
             self._stream(Take(taking, after + 1))
-        return self._history(after) if self.remote else None
+        return self._history(after) if self.remote and not pulled else None
+
+    def _pull(self, begin: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
+        """Read the versions from `begin` to `upto` by a query of the change feed."""
+        try:
+            self.take(feed_of(self._root, self._depot, begin, upto), begin, upto, handle, streamed=False)
+        except PySparkException as error:
+            raise translated(error) from error
 
     def _stream(self, take: Take) -> None:
         """Stream the changes, or without a change feed the files, until `take` has handled all."""

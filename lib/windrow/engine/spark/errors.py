@@ -6,7 +6,15 @@ import re
 
 from pyspark.errors import PythonException
 
-from windrow.errors import DepotUnreadable, EngineUnavailable, ExpressionError, FormatFailed, LedgerMoved, first_line
+from windrow.errors import (
+    DepotUnreadable,
+    EngineUnavailable,
+    ExpressionError,
+    FormatFailed,
+    LedgerMoved,
+    TopologyRefused,
+    first_line,
+)
 
 MOVED = ("WINDROW-LEDGER-MOVED", "DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
 UNREADABLE = (
@@ -19,14 +27,16 @@ UNREADABLE = (
 CHANGED_ROWS = ("DELTA_SOURCE_IGNORE_DELETE", "DELTA_SOURCE_TABLE_IGNORE_CHANGES")
 BAD_VALUE = "SQLSTATE: 22"  # the class of errors that a value causes
 FORMAT = re.compile(rf"{FormatFailed.code}: (.+)")
+REFUSED = re.compile(rf"{TopologyRefused.code}: ([^\n]+?)(?: SQLSTATE|$)", re.MULTILINE)
 ABSENT = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
 
 def translated(error: Exception) -> Exception:
     """Return Windrow's error for an error of Spark, or the same error if there is none."""
     text = str(error)
-    if isinstance(error, PythonException) and (found := _of_python(text)):
-        return found
+    known = _of_python(text) if isinstance(error, PythonException) else _of_combine(text)
+    if known is not None:
+        return known
     if BAD_VALUE in text:
         return ExpressionError(
             f"[depot.columns] cannot take a value of the depot: {first_line(error)}",
@@ -49,6 +59,12 @@ def translated(error: Exception) -> Exception:
             "`windrow doctor` shows the first version that can be read.",
         )
     return error
+
+
+def _of_combine(text: str) -> Exception | None:
+    """Return the error for a value that `combine` could not compute on an executor, None for another error."""
+    found = REFUSED.search(text)
+    return None if found is None else TopologyRefused(found[1], "Check its type.")
 
 
 def _of_python(text: str) -> Exception | None:

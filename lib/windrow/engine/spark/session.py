@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Collection, Iterator
@@ -60,16 +62,16 @@ def local_session(application: str = "windrow", master: str = "local[*]", tables
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName(application)
-    scratch = Path(tempfile.gettempdir())
+    scratch = Path(tempfile.mkdtemp(prefix="windrow-spark-"))
     if any(map(is_catalog_name, tables)):
         builder = builder.config("spark.driver.extraJavaOptions", f"-Dderby.stream.error.file={scratch / 'derby.log'}")
         builder = builder.enableHiveSupport()
     else:
-        builder = builder.config("spark.sql.warehouse.dir", str(scratch / "windrow-warehouse"))
+        builder = builder.config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
     on_s3 = any(map(stores.is_on_s3, tables))
     for name, value in (SETTINGS | (stores.session_settings() if on_s3 else {})).items():
         builder = builder.config(name, value)
-    log = scratch / f"windrow-spark-{os.getpid()}.log"
+    log = scratch / "java.log"
     try:
         with _output_to(log):
             packages = [*stores.PACKAGES] if on_s3 else []
@@ -79,6 +81,7 @@ def local_session(application: str = "windrow", master: str = "local[*]", tables
             f"Spark did not start: {str(error).splitlines()[0]}",
             f"The output of Java is in {log}. The first start needs Maven Central to fetch jars.",
         ) from error
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     session.sparkContext.setLogLevel("ERROR")
     for name in LOUD:
         logging.getLogger(name).setLevel(logging.CRITICAL)

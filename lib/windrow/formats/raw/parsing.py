@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import read_only
+from windrow.columnar.arrow import read_only, texts
 from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled
 from windrow.errors import FormatFailed, WindrowError
 from windrow.formats.format import Format
@@ -39,7 +39,7 @@ CUT = {
     GAP: ("format_gap", "bytes before or after it never came"),
     MALFORMED: ("format_syntax", TEXT_AFTER_QUOTE),
 }
-MISFRAMED = pa.array(["format_columns", "format_syntax"])  # reasons of a record that may be several
+MISFRAMED = texts(["format_columns", "format_syntax"])  # reasons of a record that may be several
 
 
 @dataclass(frozen=True, slots=True)

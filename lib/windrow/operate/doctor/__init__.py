@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from windrow.engine import choose
-from windrow.errors import first_line
+from windrow.errors import WindrowError, first_line
 from windrow.operate.doctor import clocks, depot, ledger
 from windrow.operate.doctor.configured import check_settings, load
 from windrow.operate.doctor.features import check_features
 from windrow.operate.doctor.finding import ABOUT, CODES, Finding, error
 from windrow.operate.doctor.machine import check_machine
 from windrow.operate.doctor.opened import open_tables
-from windrow.operate.doctor.storage import check_storage
+from windrow.operate.doctor.storage import check_data_files, check_storage
 from windrow.settings.settings import Settings
 
 __all__ = ["CODES", "Finding", "examine", "in_order", "safely"]
@@ -62,6 +62,7 @@ def examine(read: Callable[[], Settings], now: int, network: bool = False) -> li
     for role, table in (("depot", log and log.table), ("ledger", book and book.book.table)):
         if table:
             findings += [*safely(check_features, role, table, engine), *safely(clocks.check_commits, role, table, now)]
+            findings += safely(check_data_files, role, table)
     return in_order(findings)
 
 
@@ -71,7 +72,8 @@ def safely(check: Callable[..., Iterable[Finding]], *given: object) -> list[Find
         return list(check(*given))
     except Exception as failed:  # noqa: BLE001 - the other checks run whatever the error is
         what = f"the check of {check.__name__.removeprefix('check_')} failed: {first_line(failed)}"
-        return [error("check", what, "This is unexpected: please report it. The other checks ran.")]
+        known = failed.hint if isinstance(failed, WindrowError) else "This is unexpected: please report it."
+        return [error("check", what, f"{known} The other checks ran.")]
 
 
 def in_order(findings: list[Finding]) -> list[Finding]:

@@ -35,7 +35,7 @@ CODES = {
         "ledger-delay",
         "ledger-features",
     ),
-    "storage": ("storage", "storage-access", "storage-space"),
+    "storage": ("storage", "storage-access", "storage-files", "storage-space"),
     "clock": ("clock-commits", "clock-stamps", "clock-still", "clock-shared"),
     "doctor": ("check",),
 }

@@ -6,6 +6,10 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
 
 from windrow.delta.locations import is_catalog_name, local_path
 from windrow.operate.doctor.finding import Finding, error, ok, warning
@@ -17,6 +21,10 @@ VOLATILE = {"tmpfs", "ramfs"}
 S3 = {"s3", "s3a", "s3n"}
 PUT_IF_ABSENT = {"hdfs", "abfs", "abfss", "wasb", "wasbs", "az", "adl", "azure", "gs", "gcs"}
 LITTLE = 1 << 30
+LOST = {
+    "depot": "Bring them back from a copy. The ledger has the messages that it has read.",
+    "ledger": "Bring them back from a copy; or make a new ledger from the depot (`windrow replay --into`).",
+}
 
 
 def check_storage(settings: Settings) -> Iterator[Finding]:
@@ -28,6 +36,31 @@ def check_storage(settings: Settings) -> Iterator[Finding]:
             continue
         yield _local(role, path.resolve(), mounted(path.resolve(), _mounts()))
         yield from _room(role, path.resolve())
+
+
+def check_data_files(role: str, table: DeltaTable) -> Iterator[Finding]:
+    """Compare the data files that the log of a local table names with those that are there."""
+    root = local_path(table.table_uri)
+    if root is None:
+        return
+    added = pa.table(table.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
+    wrong = [one["path"] for one in added if _size(root / unquote(one["path"])) != one["size_bytes"]]
+    if not wrong:
+        yield ok("storage-files", f"{role}: all {len(added):,} data files are there")
+        return
+    yield error(
+        "storage-files",
+        f"{role}: {len(wrong):,} of {len(added):,} data files are gone or have another size, such as {wrong[0]}",
+        LOST[role],
+    )
+
+
+def _size(file: Path) -> int | None:
+    """Return the size of a file in bytes, None if it is gone."""
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def mounted(path: Path, mounts: str) -> str | None:

@@ -1,0 +1,134 @@
+"""Faults of a topology that appends to an output: kills, rollbacks, RESTORE of its states, and several drivers.
+
+Whatever happens, each row of the depot reaches the output. It is there once, unless a rollback or a RESTORE took its
+microbatch back: then once more for each of these.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from tests.clocks import NOW, ManualClock
+from tests.faults.trials.processes import Child, children
+from tests.faults.trials.trial import Counted, Trial
+from windrow.settings.settings import Settings
+from windrow.topology import Microbatch, Topology
+from windrow.topology.running import opened, rollback
+from windrow.topology.verify import verify_topology
+
+CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
+
+
+def copying(folder: str) -> Topology:
+    """Return a topology that counts numbers by their last digit, and copies them to an output."""
+    topology = Topology(
+        "copying", {"numbers": f"{folder}/numbers"}, f"{folder}/states", outputs={"copy": f"{folder}/copy"}
+    )
+    topology.state("digits", key="digit BIGINT", value="times BIGINT")
+
+    @topology.function
+    def copy(microbatch: Microbatch) -> None:
+        rows = microbatch.rows("numbers").select(["number"])
+        digits = pa.table({"digit": pa.array([number % 10 for number in rows["number"].to_pylist()], pa.int64())})
+        microbatch.state("digits").combine(digits, times="count")
+        microbatch.append("copy", rows)
+
+    return topology
+
+
+def drive_copying(pipe: Connection, folder: str, engine: str, limit: int) -> None:
+    """Be a driver of the topology; tell of each commit."""
+    topology, settings = copying(folder), Settings(engine=engine, max_messages=limit)
+    pipe.send("ready")
+    pipe.recv()
+    with opened(topology, settings, ManualClock(NOW), report=lambda _: pipe.send("committed")) as runner:
+        runner.once()
+
+
+class Copying:
+    """The tables of a topology, and what is done to it."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial, self.random, self.folder = trial, trial.random, str(trial.folder)
+        self.topology, self.count, self.taken_back = copying(self.folder), 0, 0
+
+    def publish(self) -> None:
+        """Append a few versions of numbers that go on."""
+        for _ in range(self.random.randint(1, 4)):
+            size = self.random.randint(1, 5)
+            rows = pa.table({"number": pa.array(range(self.count, self.count + size), pa.int64())})
+            write_deltalake(f"{self.folder}/numbers", rows, mode="append", configuration=CHANGE_FEED)
+            self.count += size
+
+    def run(self) -> None:
+        """Run to the end, in this process."""
+        with opened(self.topology, Settings(engine="embedded", max_messages=3), ManualClock(NOW)) as runner:
+            runner.once()
+
+    def drive(self, drivers: int, kill: bool) -> None:
+        """Let drivers run beside each other, and kill them at random moments."""
+        limits = [self.random.choice([1, 3, 100]) for _ in range(drivers)]
+        with children(*(Child(drive_copying, self.folder, "embedded", limit) for limit in limits)) as started:
+            for child in started:
+                child.go()
+            for child in started if kill else ():
+                for _ in range(self.random.randint(0, 2)):
+                    child.committed()
+                child.process.join(self.random.random() * 0.05)
+                self.trial.struck |= child.kill()
+            for child in started:
+                child.status()
+
+    def take_back(self) -> None:
+        """Go back to an earlier microbatch, by a rollback or a RESTORE."""
+        table = DeltaTable(self.topology.location)
+        if self.random.random() < 0.5:
+            table.restore(self.random.randrange(table.version()))
+        else:
+            with opened(self.topology, Settings(engine="embedded"), ManualClock(NOW)) as runner:
+                rollback(runner, self.random.randrange(runner._number + 1))
+        self.taken_back += 1
+        self.trial.struck = True
+
+    def counted(self) -> Counted:
+        """Read what is left, undisturbed, and count the rows of the output."""
+        self.publish()
+        self.run()
+        there = Counter(DeltaTable(f"{self.folder}/copy").to_pyarrow_table()["number"].to_pylist())
+        lost = sum(number not in there for number in range(self.count))
+        twice = sum(max(0, times - 1 - self.taken_back) for times in there.values())
+        digits = Counter(number % 10 for number in range(self.count))
+        states = {row["digit"]: row["times"] for row in self.topology.read("digits").to_pylist()}
+        report = verify_topology(self.topology, Settings(engine="embedded"), replay=not self.taken_back)
+        wrong = ["the states are not those of the rows"] if states != digits else []
+        if report.findings and not self.taken_back:
+            wrong += report.findings
+        return Counted(lost, twice, (*map(str, report.differences), *wrong), self.trial.struck)
+
+
+def _tried(act: Callable[[Copying], None]) -> Callable[[Trial], None]:
+    def tried(trial: Trial) -> None:
+        copying = Copying(trial)
+        copying.publish()
+        copying.drive(1, kill=False)
+        for _ in range(3):
+            copying.publish()
+            act(copying)
+        trial.result = copying.counted()
+
+    return tried
+
+
+def _killed_and_taken_back(copying: Copying) -> None:
+    copying.drive(1, kill=True)
+    copying.take_back()
+
+
+killed = _tried(lambda copying: copying.drive(1, kill=True))
+taken_back = _tried(_killed_and_taken_back)
+raced = _tried(lambda copying: copying.drive(3, kill=copying.random.random() < 0.5))
