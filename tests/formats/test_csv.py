@@ -1,7 +1,5 @@
 import csv
 import io
-import re
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.formats.naive import NaiveCsv
 from windrow.errors import SettingsError
 from windrow.formats.automaton import Automaton
 from windrow.formats.csv import Csv, HeaderRefused
@@ -94,7 +93,18 @@ def cut(parser: Csv, line: bytes) -> list[tuple[bytes, bool]] | None:  # noqa: C
                 return None
         else:
             text, state = text + byte, "field"
-    return None if state == "quoted" else [*found, (text, quoted)]
+    found.append((text, quoted))
+    return None if state == "quoted" or has_quote_behind_lines(found, parser.quote) else found
+
+
+def has_quote_behind_lines(found: list[tuple[bytes, bool]], quote: bytes) -> bool:
+    """Tell whether a quote is in a value without quotes, with a line end between it and the first value in quotes."""
+    among = [text for text, quoted in found]
+    first = next((at for at, (_, quoted) in enumerate(found) if quoted), len(found))
+    return any(
+        not quoted and quote and quote in text and b"\n" in b"".join(among[first:at])
+        for at, (text, quoted) in enumerate(found)
+    )
 
 
 def expected(parser: Csv, line: bytes) -> object:
@@ -276,56 +286,32 @@ def test_refused(wrong):
         format_of(FormatPart(**({"type": "csv", "fields": {"a": "string"}} | wrong)))
 
 
-PAGE = b'a,b\n1,x\n2,"y, \n""z"""\n3,"w" \n4,v"v\n5,\n'
-FIELD = rb'(?:"(?:[^"]|"")*" *|(?!")[^,\n]*)'
-RECORD = re.compile(FIELD + rb"(?:," + FIELD + rb")*(?:\n|$)")
-OPENED = re.compile(rb"(?:" + FIELD + rb',)*"(?:[^"]|"")*$')
+NAIVE = {
+    "csv": NaiveCsv("ab"),
+    "three columns": NaiveCsv("abc"),
+    "backslash": NaiveCsv("abc", escape=b"\\"),
+    "no quote": NaiveCsv("ab", quote=b""),
+    "long delimiters": NaiveCsv("ab", b"||", b"--\r"),
+    "lines of two bytes": NaiveCsv("ab", line=b"\r\n", escape=b"\\"),
+}
 
 
-def lines_read(data: bytes, columns: int) -> tuple[list[bytes], list[bytes]]:
-    """Read CSV as it is described: good records and bad ones, by an expression for one record."""
-    good, bad = [], []
-    while data:
-        found = RECORD.match(data)
-        record = found[0] if found and found[0] else data[: data.find(b"\n") + 1 or len(data)]
-        cells = len(re.findall(rb"(?:^|,)" + FIELD, record.removesuffix(b"\n"))) if found else 0
-        line = record[: record.find(b"\n") + 1]
-        if found and record != b"\n" and cells != columns and line and line != record and fits(record[len(line) :]):
-            record, cells = line, 0
-        if record != b"\n":
-            (good if cells == columns else bad).append(record)
-        data = data[len(record) :]
-    return good, bad
-
-
-def fits(data: bytes) -> bool:
-    """Tell whether no quote is open at the end."""
-    while data:
-        found = RECORD.match(data)
-        if not found and OPENED.match(data):
-            return False
-        data = data[len(found[0]) if found else data.find(b"\n") + 1 or len(data) :]
-    return True
-
-
-def one_byte_off(data: bytes) -> Iterator[bytes]:
-    """Remove, double and swap with its neighbour every single byte."""
-    for at in range(len(data)):
-        yield data[:at] + data[at + 1 :]
-        yield data[: at + 1] + data[at:]
-        yield data[:at] + data[at + 1 : at + 2] + data[at : at + 1] + data[at + 2 :]
-
-
-def test_one_byte_off():
+@pytest.mark.parametrize("name", NAIVE)
+@given(data=st.data())
+def test_like_a_naive_reader(name, data):
     """
-    Whatever byte of a page is missing, doubled or in the wrong place, its records are those of a naive reader.
+    Whatever quotes, delimiters and line ends are where, records and rejects are those that one reads byte by byte.
     """
-    format_ = format_of(FormatPart(type="csv", header=False, fields={"a": "string", "b": "string"}, nulls=()))
-    for data in one_byte_off(PAGE):
-        ledger = RawLedger.of(format_, [[data]])
-        good, bad = lines_read(data, 2)
-        assert sorted(row["content"] for row in ledger.rejects()) == sorted(bad), data
-        assert len(ledger.fields()) == len(good), data
+    naive = NAIVE[name]
+    marks = [naive.delimiter, naive.line, naive.quote, naive.quote, naive.escape, b" ", b"\r"]
+    marks += [b"a", b"b", naive.delimiter[:1], naive.line[:1]]
+    parts = data.draw(st.lists(st.sampled_from([mark for mark in marks if mark]), max_size=30))
+    shape = {"delimiter": naive.delimiter, "record_delimiter": naive.line, "quote": naive.quote, "escape": naive.escape}
+    settings = {name: value.decode() for name, value in shape.items()} | {"nulls": [], "header": False}
+    format_ = format_of(FormatPart(type="csv", fields=dict.fromkeys(naive.columns, "string"), **settings))
+    good, rejects = RawLedger.of(format_, [[b"".join(parts)]]).values()
+    expected, bad = naive(b"".join(parts))
+    assert (good, sorted(content for _, content in rejects)) == (sorted(map(repr, expected)), sorted(bad))
 
 
 def test_a_stray_quote_costs_one_record():
@@ -338,6 +324,28 @@ def test_a_stray_quote_costs_one_record():
     ledger = RawLedger.of(format_, [[b"ts,device,remark\n" + stray + plain + b'10,a,"closed"\n11,a,"two\nlines"\n']])
     assert [row["ts"] for row in sorted(ledger.fields(), key=lambda row: row["ts"])] == [*range(2, 12)]
     assert [(row["reason"], row["content"]) for row in ledger.rejects()] == [("format_syntax", stray)]
+
+
+def test_columns_that_fit_by_chance():
+    """
+    A quote that a value beginning with a delimiter closes costs its record too, though there are as many columns.
+    """
+    format_ = format_of(FormatPart(type="csv", header=False, fields={"a": "int64", "b": "string", "c": "string"}))
+    ledger = RawLedger.of(format_, [[b'1,"a,x\n2,b,y\n3,", really"\n4,"d\n",z\n']])
+    assert [row["a"] for row in ledger.fields()] == [2, 4]
+    assert [row["content"] for row in ledger.rejects("format_syntax")] == [b'1,"a,x\n']
+
+
+def test_a_source_that_ends_within_a_delimiter():
+    """
+    A closing quote with a part of a delimiter at the end of a source costs no record between it and its open quote.
+    """
+    format_ = format_of(
+        FormatPart(type="csv", header=False, record_delimiter="\r\n", fields={"a": "int64", "b": "string"})
+    )
+    ledger = RawLedger.of(format_, [[b'1,"open\r\n2,x\r\n3,"\r']])
+    assert [row["a"] for row in ledger.fields()] == [2]
+    assert [row["content"] for row in ledger.rejects()] == [b'1,"open\r\n', b'3,"\r']
 
 
 @pytest.mark.parametrize("above", [b"\n", b"\r\n\n", b"\xef\xbb\xbf\n"], ids=["line", "lines", "mark"])

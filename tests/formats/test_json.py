@@ -447,3 +447,22 @@ def test_the_wrong_one_of_two_members_is_named(record):
     """
     format_ = format_of(FormatPart(type="json", fields={"a": "int64"}))
     assert RawLedger.of(format_, [[record]]).rejects()[0]["detail"].endswith('expected `int | null`, got `str`: "x"')
+
+
+@pytest.mark.parametrize(
+    ("type_", "record", "detail"),
+    [
+        ("struct<x: int64>", b'{"a": {"x": "q", "x": 1}}', '$.a.x: expected `int | null`, got `str`: "q"'),
+        ("struct<x: int64>", b'{"a": {"x": 1}, "a": {"x": "q"}}', '$.a.x: expected `int | null`, got `str`: "q"'),
+        ("list<struct<x: int64>>", b'{"a": [{"x": "q", "x": 1}]}', '$.a[0].x: expected `int | null`, got `str`: "q"'),
+        ("map<string, int64>", b'{"a": {"x": 1, "y": "q"}}', '$.a[...]: expected `int | null`, got `str`: "q"'),
+        ("float64", b'{"a": 1e999, "a": 1}', '$.a: number out of range: "1e999"'),
+        ("int64", b'{"a": ' + b"9" * 5000 + b', "a": "q"}', "$.a: integer value out of range"),
+    ],
+)
+def test_a_value_that_fits_is_never_blamed(type_, record, detail):
+    """
+    The detail shows the value that does not fit its field, at any depth, and none rather than another one.
+    """
+    (reject,) = RawLedger.of(format_of(FormatPart(type="json", fields={"a": type_})), [[record]]).rejects()
+    assert reject["detail"].endswith(detail)

@@ -8,11 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.formats.naive import NaiveCsv
 from windrow.testing import check_format
 
 pytestmark = pytest.mark.ci
 
 FIELDS = {"a": "int64", "b": "string", "c": "float64"}
+TEXTS = {"a": "string", "b": "string"}
+LONG = TEXTS | {"c": "string"}
 JSON = [b'{"a": 1, "b": "x", "c": 1.5}', '{"a": 2, "b": "ä\\n", "c": null}'.encode(), b'{"c": -0, "b": "}{", "a": 3}']
 NOT_JSON = [b'{"a": "1"}', b'{"a": 1, "b": "\xff"}', b'{"a": 1,}', b"[1]"]
 
@@ -29,6 +32,11 @@ CASES: dict[str, dict[str, Any]] = {
         "bad": [b"1,x\n", b"x,x,1\n", b"1,\xff,1\n", b'1,"x\n'],
         "malformed": [b'"', b'1,"x\n2,y,2\n3,"z\n', b"\xef\xbb", b"\r", b",,,\n" * 9],
     },
+    "csv of texts": {
+        "settings": {"type": "csv", "header": False, "fields": TEXTS, "nulls": []},
+        "good": [b"1,x\n", b'2,"y, \n""z"""\n', b'3,"w" \r\n', b'4,v"v\n', b"5,\n"],
+        "naive": NaiveCsv("ab"),
+    },
     "csv with a header": {
         "settings": {"type": "csv", "fields": {"b": "string", "a": "int8"}, "max_record_bytes": 40},
         "start": b"\xef\xbb\xbfa,x,b\n",
@@ -37,9 +45,10 @@ CASES: dict[str, dict[str, Any]] = {
         "malformed": [b"a,b\n1,2\n", b'"' * 99],
     },
     "long delimiters": {
-        "settings": {"type": "csv", "header": False, "delimiter": "||", "record_delimiter": "--\r", "fields": FIELDS}
-        | {"escape": "\\"},
+        "settings": {"type": "csv", "header": False, "delimiter": "||", "record_delimiter": "--\r", "fields": LONG}
+        | {"escape": "\\", "nulls": []},
         "good": [b"1||x||1--\r", b'2||"\\"||--\r"||3--\r', b"3||-||2--\r"],
+        "naive": NaiveCsv("abc", b"||", b"--\r", escape=b"\\"),
         "bad": [b"1|2|3--\r"],
         "malformed": [b"--", b'"\\', b"1||x||1-" * 3],
     },

@@ -126,3 +126,12 @@ def test_no_raw_text():
     """
     with pytest.raises(SettingsError):
         MessagePack([Field("r", pa.string(), "json")])
+
+
+def test_a_value_that_fits_is_never_blamed():
+    """
+    Of a name that comes twice the detail shows no value, as only the last one is known.
+    """
+    twice = b"\x82" + b"".join(map(msgspec.msgpack.encode, ["i", "x", "i", 1]))
+    parsed = MessagePack(FIELDS).parse(together([twice]))
+    assert parsed.rejects["detail"].to_pylist() == ["$.i: expected `int | null`, got `str`"]

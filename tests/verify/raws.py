@@ -34,7 +34,7 @@ COMMA: dict[str, Any] = {
     "max_record_bytes": 80,
 }
 SEMICOLON = COMMA | {"delimiter": ";"}
-BAD = ["nonsense\n", "x,y\n", '"open,k,a,1\n', "2,k,a,x\n", "\n", "y" * 90 + "\n", "\xe9,\xff\n"]
+BAD = ['2,"k\nk",a,1\n', "nonsense\n", "x,y\n", '"open,k,a,1\n', "2,k,a,x\n", "\n", "y" * 90 + "\n", "\xe9,\xff\n"]
 
 
 class RawWorld(World):

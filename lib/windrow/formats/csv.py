@@ -40,8 +40,8 @@ IGNORED = -1
 def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
     """Return the format `csv`."""
     columns, quote, escape = section.delimiter.encode(), section.quote.encode(), section.escape.encode()
-    parser = Csv(fields, columns, quote, escape, tuple(text.encode() for text in section.nulls))
     record = section.record_delimiter.encode()
+    parser = Csv(fields, columns, quote, escape, tuple(text.encode() for text in section.nulls), record)
     automaton = grammar.delimited(record, columns, quote, escape)
     framing = DelimitedFraming(automaton, record, section.max_record_bytes)
     return Format(framing, parser, header=parser.header if section.header else None)
@@ -61,6 +61,7 @@ class Csv(OfFields):
     quote: bytes = b'"'
     escape: bytes = b""
     nulls: tuple[bytes, ...] = (b"",)
+    record_delimiter: bytes = b"\n"
     order: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -106,9 +107,9 @@ class Csv(OfFields):
     @property
     def _marks(self) -> Marks:
         escapes = self.quote and self.escape and self.escape != self.quote  # with a quote it is doubled
-        delimiter = read_only(np.frombuffer(self.delimiter, np.uint8))
+        delimiter, line = (read_only(np.frombuffer(text, np.uint8)) for text in (self.delimiter, self.record_delimiter))
         quote, escape = self.quote[0] if self.quote else -1, self.escape[0] if escapes else -1
-        return Marks(delimiter, quote, escape)
+        return Marks(delimiter, quote, escape, line)
 
 
 def _refused(count: Ints, wanted: int) -> Iterator[pa.Table]:

@@ -1,7 +1,10 @@
-"""Find the columns of delimited records, in one pass and without copying.
+r"""Find the columns of delimited records, in one pass and without copying.
 
 Quotes follow the rules of framing: a quote opens only at the start of a column, and only spaces may stand between the
 closing quote and the next delimiter. Anything else there makes the record MALFORMED, a quote that never closes OPEN.
+MALFORMED is also a record with a value of several lines and, behind it, a quote in a value without quotes: RFC 4180 has
+no such values, and most likely a quote was left open and the one that was to open a later value closed it. In
+`1,"open\n2,", text"\n` the columns may fit by chance.
 """
 
 from __future__ import annotations
@@ -23,11 +26,12 @@ SPACE = ord(" ")
 
 
 class Marks(NamedTuple):
-    """What delimits columns: the delimiter, and a quote and an escape (or -1)."""
+    """What delimits columns: the delimiter, and a quote and an escape (or -1); and what ends a line."""
 
     field: ByteArray
     quote: int
     escape: int
+    line: ByteArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +81,7 @@ def _cut(
     field: ByteArray,
     quote: int,
     escape: int,
+    line: ByteArray,
     chosen: Ints,
     count: Ints,
     begin: Ints,
@@ -93,7 +98,7 @@ def _cut(
         if at == stop and columns > 1:
             count[record] = EMPTY
             continue
-        column = 0
+        column, opened = 0, stop  # where the first value in quotes begins
         while True:
             form, left, right = PLAIN, at, stop
             if at < stop and buffer[at] == quote:
@@ -109,7 +114,7 @@ def _cut(
                 if not closed:
                     column = OPEN
                     break
-                left, right = left + one, at
+                left, right, opened = left + one, at, min(opened, left)
                 at += one
             behind = at
             at = _next(buffer, at, stop, mark, mark)
@@ -122,6 +127,11 @@ def _cut(
                 at = _next(buffer, at + one, stop, mark, mark)
             if form == PLAIN:
                 right = at
+                # guard: quote-behind-lines
+                with_quote = opened < left and _next(buffer, left, right, closing, closing) < right
+                if with_quote and _holds(buffer, opened, left, line):
+                    column = MALFORMED
+                    break
             elif not _is_blank(buffer, behind, at):
                 column = MALFORMED
                 break
@@ -144,6 +154,18 @@ def _is_blank(buffer: ByteArray, begin: np.uint64, end: np.uint64) -> bool:
     while begin < end and buffer[begin] == SPACE:
         begin += np.uint64(1)
     return begin == end
+
+
+@inlined
+def _holds(buffer: ByteArray, begin: np.uint64, end: np.uint64, text: ByteArray) -> bool:
+    """Tell whether the bytes between two places hold a text."""
+    size, found = np.uint64(len(text)), False
+    while not found and begin + size <= end:
+        found = True
+        for place in range(np.uint64(0), size):
+            found = found and buffer[begin + place] == text[place]
+        begin += np.uint64(1)
+    return found
 
 
 @inlined

@@ -71,7 +71,13 @@ def delimited(record: bytes, field: bytes = b"", quote: bytes = b"", escape: byt
         return (start, seen != field) if seen in lines else (Place(CLOSED, seen), False)
 
     start = Place(START if quote else FIELD)  # without quotes, the start of a field is like the rest of it
-    return Automaton.of(start, step, lambda place: place.within in {QUOTED, ESCAPED}, MALFORMED)
+    whole = {b"", b"\r"} if record == b"\n" else {b""}  # what may stand behind a closing quote at the end of a source
+    return Automaton.of(
+        start,
+        step,
+        lambda place: place.within in {QUOTED, ESCAPED} or (place.within == CLOSED and place.seen not in whole),
+        MALFORMED,
+    )
 
 
 @cache

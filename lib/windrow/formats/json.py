@@ -31,7 +31,7 @@ from windrow.formats.framing import DelimitedFraming
 from windrow.formats.members import TOO_DEEP, Members, ill_formed
 from windrow.formats.part import FormatPart
 from windrow.formats.records import SYNTAX, Bad, Parsed, Records
-from windrow.formats.shapes import FAILURES, NEGATIVE_ZERO, Number, checked, has_floats, sign_zeros, structure
+from windrow.formats.shapes import NEGATIVE_ZERO, Number, Repeated, checked, has_floats, sign_zeros, structure
 
 DEEPEST = 200
 SECOND, FIRST = 0x80, 0xC0  # bytes from SECOND on belong to a character of several bytes, from FIRST on they begin one
@@ -60,7 +60,7 @@ class Json(Members):
         self._decoder = msgspec.json.Decoder(structure(fields), dec_hook=checked, float_hook=Number)
         self._flat = Flat.of(fields)
         decode = self._signed if has_floats(field.type for field in fields) else self._decoder.decode
-        super().__init__(fields, decode, self._untyped_record)
+        super().__init__(fields, decode, UNTYPED.decode)
 
     def parse(self, records: Records) -> Parsed:
         """Return the values of the good records, and the reasons of the bad ones."""
@@ -90,33 +90,9 @@ class Json(Members):
         bad = ill_formed(WELL_FORMED, buffer, "ends within a value, or has half of a surrogate pair")
         return bad or self.misfit(buffer, error)
 
-    def _untyped_record(self, buffer: bytes) -> Any:
-        """Decode a record without types. Of several members with one name it keeps the first that does not fit."""
-        record = UNTYPED.decode(buffer)
-        outermost = _Members()
-        json.loads(buffer.decode(), object_pairs_hook=outermost.of)
-        if isinstance(record, dict) and len(outermost.pairs) > len(record):
-            wrong = (pair for pair in outermost.pairs if not self._fits(dict([pair])))
-            record |= dict([*wrong][:1])
-        return record
-
-    def _fits(self, record: dict[str, Any]) -> bool:
-        try:
-            self._decoder.decode(msgspec.json.encode(record))
-        except FAILURES:
-            return False
-        return True
-
-
-class _Members:
-    """The members of the object that was read last, which is the outermost one at the end of a record."""
-
-    pairs: Sequence[tuple[str, Any]] = ()
-
-    def of(self, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-        """Take the members of an object."""
-        self.pairs = pairs
-        return dict(pairs)
+    def untyped(self, buffer: bytes) -> Any:
+        """Decode a record without types, and keep all members with one name."""
+        return json.loads(buffer.decode(), parse_float=Number, object_pairs_hook=Repeated)
 
 
 def _misencoded(records: Records) -> dict[int, Bad]:

@@ -22,7 +22,7 @@ from windrow.errors import SettingsError
 from windrow.formats.conversion import CAST, ENCODING
 from windrow.formats.fields import Field, require_unsized, type_text
 from windrow.formats.records import SYNTAX, Bad, OfFields, Parsed, Records, rejects
-from windrow.formats.shapes import FAILURES, Node, checked, column, good, is_raw, nodes, structure
+from windrow.formats.shapes import FAILURES, Node, checked, column, fits, good, is_raw, nodes, structure
 
 SLICE_RECORDS = 4096
 SLICE_BYTES = 2**26
@@ -46,6 +46,10 @@ class Members(OfFields):
         """Say why a record cannot be decoded; None if it is empty and to be skipped."""
         raise NotImplementedError
 
+    def untyped(self, buffer: bytes) -> Any:
+        """Decode a record without types; `Repeated` are objects of which all members with one name are known."""
+        return self._untyped(buffer)
+
     def parse_chosen(self, records: Records, chosen: Ints, known: dict[int, Bad]) -> Parsed:
         """Return the values of the chosen records, and the reasons of the bad ones; `known` are bad already."""
         bad: dict[int, Bad | None] = dict(known)
@@ -67,7 +71,7 @@ class Members(OfFields):
         path = place.removesuffix("`")
         if not path.startswith("$"):
             return Bad(SYNTAX, None, str(error).lower())
-        found = next((node for node in self._nodes(buffer) if node.path == path), None)
+        found = next((node for node in self._nodes(buffer, self.untyped) if node.path == path and not fits(node)), None)
         return Bad(CAST, self._field(path), f"{path}: {message.lower()}{_shown(found)}")
 
     def _slice(self, records: Records, numbers: Ints, bad: dict[int, Bad | None]) -> tuple[pa.RecordBatch, Ints]:
@@ -100,15 +104,15 @@ class Members(OfFields):
 
     def _untimely(self, buffer: bytes) -> Bad:
         """Explain which time of a record cannot be read."""
-        found = next((node for node in self._nodes(buffer) if not good(node)), None)
+        found = next((node for node in self._nodes(buffer, self._untyped) if not good(node)), None)
         if found is None:
             return Bad(CAST, None, "a time cannot be read")
         return Bad(CAST, found.field.name, f"{found.path}: no {type_text(Field('', found.type))}{_shown(found)}")
 
-    def _nodes(self, buffer: bytes) -> Iterator[Node]:
+    def _nodes(self, buffer: bytes, decode: Callable[[bytes], Any]) -> Iterator[Node]:
         try:
-            record = self._untyped(buffer)
-        except FAILURES:
+            record = decode(buffer)
+        except (ValueError, RecursionError):  # such as for an integer of thousands of digits
             return
         yield from nodes(record, self.fields)
 

@@ -8,6 +8,7 @@ lose their digits.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
@@ -41,6 +42,14 @@ class Number(str):
     """The text of a number with a point or an exponent in JSON, which loses nothing."""
 
     __slots__ = ()
+
+
+class Repeated(dict[str, Any]):
+    """An object of which the last of the members with one name counts, and all are in `pairs`."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.pairs = pairs
 
 
 def checked(kind: Any, value: Any) -> Any:
@@ -107,8 +116,8 @@ def sign_zeros(record: msgspec.Struct, written: dict[str, Any], fields: Sequence
 def nodes(record: dict[str, Any], fields: Sequence[Field]) -> Iterator[Node]:
     """Yield the values of the fields, nested ones too, in a record that was decoded without types."""
     for field in fields:
-        if field.name in record:
-            yield from _nodes(Node(field, field.type, f"$.{field.name}", record[field.name]))
+        for value in _members(record, field.name):
+            yield from _nodes(Node(field, field.type, f"$.{field.name}", value))
 
 
 def is_raw(field: Field) -> bool:
@@ -124,18 +133,42 @@ def good(node: Node) -> bool:
     return not _typed(pa.array([text], pa.string()), node.type, node.field.pattern)[1][0]
 
 
+def fits(node: Node) -> bool:
+    """Tell whether a value has the type of its field."""
+    try:
+        msgspec.convert(_with_floats(node.value), _optional(node.type), dec_hook=checked)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def _with_floats(value: Any) -> Any:
+    """Return a value with floats in place of the texts of numbers, unless they are out of range."""
+    if isinstance(value, Number):
+        return value if math.isinf(float(value)) else float(value)
+    if isinstance(value, dict):
+        return {name: _with_floats(one) for name, one in value.items()}
+    return [_with_floats(one) for one in value] if isinstance(value, list) else value
+
+
 def _nodes(node: Node) -> Iterator[Node]:
     yield node
     if pa.types.is_struct(node.type) and isinstance(node.value, dict):
         for field in node.type:
-            if field.name in node.value:
-                yield from _nodes(Node(node.field, field.type, f"{node.path}.{field.name}", node.value[field.name]))
+            for value in _members(node.value, field.name):
+                yield from _nodes(Node(node.field, field.type, f"{node.path}.{field.name}", value))
     elif pa.types.is_map(node.type) and isinstance(node.value, dict):
-        for value in node.value.values():
+        for value in _members(node.value):
             yield from _nodes(Node(node.field, node.type.item_type, f"{node.path}[...]", value))
     elif _is_list(node.type) and isinstance(node.value, list):
         for number, value in enumerate(node.value):
             yield from _nodes(Node(node.field, node.type.value_type, f"{node.path}[{number}]", value))
+
+
+def _members(record: dict[str, Any], name: str | None = None) -> list[Any]:
+    """Return the values of an object, or those with one name."""
+    pairs = record.pairs if isinstance(record, Repeated) else record.items()
+    return [value for one, value in pairs if name in {None, one}]
 
 
 def _signed(value: Any, written: Any, type_: pa.DataType) -> Any:

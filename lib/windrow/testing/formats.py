@@ -1,5 +1,8 @@
 r"""Check a format: every cut of its bytes, every order of arrival, repetitions, microbatches, and malformed bytes.
 
+A reader that you write for reading, not for speed, is a second opinion on every page with one byte too few, too many or
+in the wrong place.
+
 ```python
 def test_logfmt():
     check_format({"type": "logfmt", "fields": {"level": "string"}}, good=[b"level=info\n"], bad=[b'level="\n'])
@@ -9,7 +12,7 @@ def test_logfmt():
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -31,6 +34,7 @@ from windrow.model.commits import VERSION
 REPEATED = "format_repeated"
 WAYS = 3  # random cuts of each stream
 DAMAGES = 12  # random changes of the good stream
+Naive = Callable[[bytes], tuple[list[dict[str, Any]], list[bytes]]]
 
 
 def check_format(
@@ -40,6 +44,7 @@ def check_format(
     malformed: Sequence[bytes] = (),
     start: bytes = b"",
     seed: int = 0,
+    naive: Naive | None = None,
 ) -> list[dict[str, Any]]:
     """Check a format, and return the fields of the good records. Raises AssertionError, which shows the bytes.
 
@@ -47,6 +52,9 @@ def check_format(
     records. For `malformed`, and for random damage to all of these, only what holds for any bytes is checked: each byte
     is in a record, rejected or kept, and the result does not depend on cuts, order of arrival and microbatches. A
     source begins with `start`, such as a header.
+
+    `naive` reads a whole source in the plainest way, and returns the fields of good records and the bytes of bad ones.
+    Both must be the same with every single byte removed, doubled and swapped with its neighbour.
     """
     shape = random.Random(seed)
     format_ = format_of(settings if isinstance(settings, FormatPart) else FormatPart(**settings))
@@ -59,6 +67,8 @@ def check_format(
     found = RawLedger.of(format_, [[stream]]).values()
     expected = sorted((repr(row) for _, row in mixed if row is not None), key=str)
     assert found[0] == expected, f"records change their neighbours in {stream!r}: {found[0]} instead of {expected}"
+    if naive is not None:
+        _compare(format_, stream, naive)
     damaged = (_damaged(stream, shape) for _ in range(DAMAGES))
     for one in [stream, start, b"", *(start + record for record in malformed), *damaged]:
         _check_cuts(format_, one, shape)
@@ -103,6 +113,25 @@ def _check_cuts(format_: Format, stream: bytes, shape: random.Random, ways: Iter
         partial = SCHEMA.empty_table()
         apart, together = in_two_passes(rows, partial, format_), stage(rows, partial, format_)
         assert comparable(apart) == comparable(together), f"{told}: two passes differ"
+
+
+def _compare(format_: Format, stream: bytes, naive: Naive) -> None:
+    """Read a stream, also with one byte off, and compare what becomes of it with what another reader says."""
+    for one in _one_byte_off(stream):
+        good, rejects = RawLedger.of(format_, [[one]]).values()
+        other_good, other_bad = naive(one)
+        told = f"{one!r} gives {good} and {rejects}, but the naive reader {other_good} and {other_bad}"
+        assert good == sorted(map(repr, other_good)), told
+        assert sorted(content for _, content in rejects) == sorted(other_bad), told
+
+
+def _one_byte_off(stream: bytes) -> Iterator[bytes]:
+    """Yield the bytes, and the bytes with each single one removed, doubled and swapped with its neighbour."""
+    yield stream
+    for at in range(len(stream)):
+        yield stream[:at] + stream[at + 1 :]
+        yield stream[: at + 1] + stream[at:]
+        yield stream[:at] + stream[at + 1 : at + 2] + stream[at : at + 1] + stream[at + 2 :]
 
 
 def _damaged(stream: bytes, shape: random.Random) -> bytes:

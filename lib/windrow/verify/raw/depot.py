@@ -29,7 +29,7 @@ from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.tables import DepotTable, Ledger, accepted_versions
 from windrow.verify.columns import as_messages, identifier
 from windrow.verify.depot import Depot, added_by, way_of
-from windrow.verify.raw.grammar import PLACE, several_records
+from windrow.verify.raw.grammar import Framings
 from windrow.verify.snapshot import PARTIAL, RawRows
 
 REJECTED = pa.schema(
@@ -56,20 +56,18 @@ def read_raw_depot(table: DepotTable, first: int, last: int, ledger: Ledger) -> 
     except UNREADABLE:
         return unread
     messages, rejected, byte_count = [unread.messages], [REJECTED.empty_table()], [BYTES.empty_table()]
-    several = [PLACE.empty_table()]
-    partial = SCHEMA.empty_table()
+    partial, framings = SCHEMA.empty_table(), Framings()
     for (mapping, recorded), versions in _legs(rows, ledger):
         format_ = _format(recorded)
         own = rows.filter(pc.is_in(rows["version"], pa.array(versions, pa.int64())))
         staged = stage(own, partial, format_)
+        framings.add(own, partial, staged, format_)
         partial = _after(partial, staged.partial)
         messages.append(_messages(staged.fields, format_, mapping, ledger.payload))
         rejected.append(_rejected(staged.rejects))
         byte_count.append(_bytes(own, decoded=format_.decode is not None))
-        several.append(several_records(own, staged, format_))
     formatted = RawRows(pa.concat_tables(rejected), partial.select(list(PARTIAL)), pa.concat_tables(byte_count))
-    together = pa.concat_tables(several)
-    return Depot(pa.concat_tables(messages), first, first, last, formatted=formatted, several=together)
+    return Depot(pa.concat_tables(messages), first, first, last, formatted=formatted, several=framings.several(partial))
 
 
 def _chunks(table: DepotTable, first: int, last: int, without: Collection[int]) -> pa.Table:

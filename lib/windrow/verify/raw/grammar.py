@@ -8,7 +8,10 @@ not from the automaton that framed the record. Records of one line, which are ne
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,61 +20,94 @@ import pyarrow.compute as pc
 from windrow.formats.format import Format
 from windrow.formats.part import FormatPart
 from windrow.formats.raw.arrived import arrived_of
+from windrow.formats.raw.queue import Taken
+from windrow.formats.raw.source import Source, sources_of
 from windrow.formats.raw.stage import Staged
 
 PLACE = pa.schema([("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64())])
+FOUND = PLACE.append(pa.field("form", pa.int64()))
+
+
+class Grammar(NamedTuple):
+    """What one record is, and what ends a line."""
+
+    expression: re.Pattern[bytes]
+    delimiter: bytes
 
 
 def csv_record(section: FormatPart) -> re.Pattern[bytes]:
-    """Return the expression that matches one record of CSV, with or without what ends it."""
-    quote, escape, field, end = (
+    """Return the expression that matches one record of CSV, with or without what ends it.
+
+    Behind a value of several lines, a value without quotes holds no quote.
+    """
+    quote, escape, column, end = (
         re.escape(text.encode())
         for text in (section.quote, section.escape, section.delimiter, section.record_delimiter)
     )
     inside = (
         rb"[^%b]|%b%b" % (quote, quote, quote) if escape in {b"", quote} else rb"[^%b%b]|%b." % (quote, escape, escape)
     )
-    quoted, plain = rb"%b(?:%b)*+%b *" % (quote, inside, quote), rb"(?!%b)(?:(?!%b|%b).)*" % (quote, field, end)
-    value = rb"(?:%b|%b)" % (quoted, plain)
-    return re.compile(rb"%b(?:%b%b)*(?:\r?%b)?" % (value, field, value, end), re.DOTALL)
+    line, lines = (rb"%b(?:%b)*+%b *" % (quote, one, quote) for one in (rb"(?!%b)(?:%b)" % (end, inside), inside))
+    plain = rb"(?!%b)(?:(?!%b|%b).)*+" % (quote, column, end)
+    strict = rb"(?:(?!%b|%b|%b).)*+" % (quote, column, end)
+    first, then = rb"(?:%b|%b)" % (line, plain), rb"(?:%b|%b)" % (lines, strict)
+    return re.compile(rb"(?:%b%b)*%b(?:%b%b)*(?:\r?%b)?" % (first, column, then, column, then, end), re.DOTALL)
 
 
-def several_records(rows: pa.Table, staged: Staged, format_: Format) -> pa.Table:
-    """Return the places (`PLACE`) of the good records among `staged` that are no record by the grammar.
+@dataclass(frozen=True, slots=True)
+class Framings:
+    """The bytes that were taken of raw sources, by chunk, and where the reader found records and rejects in them.
 
-    Only records whose first and last chunks are among `rows` are looked at.
+    `form` is the number of the grammar of a record, -1 if there is none.
     """
-    section = format_.limits
-    if section.type != "csv" or not section.quote or any(name in section.fields for name in PLACE.names):
-        return PLACE.empty_table()
-    parts = []
-    for is_good, table in ((True, staged.fields), (False, staged.rejects)):
-        places = table.select(PLACE.names).filter(pc.is_valid(table["offset"]))
-        parts.append(places.append_column("good", pa.repeat(is_good, places.num_rows)))
-    spans = pa.concat_tables(parts)
-    found = list(_found(rows, spans, format_))
-    return pa.Table.from_pylist(found, PLACE)
 
+    contents: dict[str, dict[int, memoryview]] = field(default_factory=lambda: defaultdict(dict))
+    places: list[pa.Table] = field(default_factory=lambda: [FOUND.empty_table()])
+    grammars: list[Grammar] = field(default_factory=list)
 
-def _found(rows: pa.Table, spans: pa.Table, format_: Format) -> Iterator[dict[str, object]]:
-    expression, delimiter = csv_record(format_.limits), format_.limits.record_delimiter.encode()
-    for name, chunks in arrived_of(rows, format_.decode).items():
-        content = {chunk.number: bytes(chunk.content) for chunk in chunks}
-        numbers = sorted(content)
-        data, base = b"".join(content[one] for one in numbers), np.cumsum([0, *(len(content[one]) for one in numbers)])
-        own = spans.filter(pc.equal(spans["raw_source"], name))
-        chunk, offset = own["chunk"].to_numpy(), own["offset"].to_numpy()
-        is_here = np.isin(chunk, numbers)
-        begin = base[np.searchsorted(numbers, chunk[is_here])] + offset[is_here]
-        order = np.argsort(begin, kind="stable")
-        begin, good = begin[order], own["good"].to_numpy(zero_copy_only=False)[is_here][order]
-        for at, end in zip(begin[good].tolist(), np.append(begin, len(data))[1:][good].tolist(), strict=True):
-            if data.find(delimiter, at, end - len(delimiter)) < 0:
+    def add(self, rows: pa.Table, partial: pa.Table, staged: Staged, format_: Format) -> None:
+        """Add what is staged of rows, given the partial rows before them. Fields named as in `PLACE` hide records."""
+        limits, form = format_.limits, -1
+        sources = sources_of(partial)
+        for name, chunks in arrived_of(rows, format_.decode).items():
+            queue = (sources.get(name) or Source(name)).queue
+            for step in queue.take(chunks, limits.max_held_bytes, limits.remembered_chunks):
+                if isinstance(step, Taken):
+                    self.contents[name][step.chunk.number] = memoryview(step.chunk.content)
+        if limits.type == "csv" and limits.quote and not any(name in limits.fields for name in PLACE.names):
+            form = len(self.grammars)
+            self.grammars.append(Grammar(csv_record(limits), limits.record_delimiter.encode()))
+        rejects = staged.rejects.filter(pc.is_valid(staged.rejects["offset"]))
+        for table, own in ((staged.fields, form), (rejects, -1)):
+            places = table.select(PLACE.names).append_column("form", pa.repeat(own, table.num_rows))
+            self.places.append(places.cast(FOUND))
+
+    def several(self, partial: pa.Table) -> pa.Table:
+        """Return the places (`PLACE`) of good records that are none by the grammar; `partial` is what is unfinished."""
+        if not self.grammars:
+            return PLACE.empty_table()
+        own = partial.filter(pc.is_valid(partial["framing"]))
+        rest = dict(zip(own["raw_source"].to_pylist(), pc.binary_length(own["content"]).to_pylist(), strict=True))
+        places = pa.concat_tables(self.places).sort_by([(name, "ascending") for name in PLACE.names])
+        ends = pc.run_end_encode(places["raw_source"].combine_chunks()).run_ends.to_pylist()
+        wrong: list[dict[str, Any]] = []
+        for begin, end in zip([0, *ends], ends, strict=False):
+            name, part = places["raw_source"][begin].as_py(), places.slice(begin, end - begin)
+            wrong += self._wrong(name, part, rest.get(name, 0))
+        return pa.Table.from_pylist(wrong, PLACE)
+
+    def _wrong(self, name: str, places: pa.Table, rest: int) -> Iterator[dict[str, Any]]:
+        """Yield the wrong records of a source; so many of its last bytes are unfinished."""
+        numbers = sorted(self.contents[name])
+        data = b"".join(self.contents[name][number] for number in numbers)
+        base = np.cumsum([0, *(len(self.contents[name][number]) for number in numbers)])
+        chunk, offset, form = (places[column].to_numpy() for column in ("chunk", "offset", "form"))
+        begins = base[np.searchsorted(numbers, chunk)] + offset
+        ends = np.append(begins[1:], len(data) - rest)
+        for at in np.flatnonzero(form >= 0).tolist():
+            begin, end, (expression, delimiter) = int(begins[at]), int(ends[at]), self.grammars[form[at]]
+            if data.find(delimiter, begin, end - len(delimiter)) < 0:
                 continue
-            record = expression.match(data, at, end)
-            behind = data[record.end() : end].strip(b"\r" + delimiter) if record else b""
-            # Behind the last record bytes may follow that are unfinished.
-            whole = record and (not behind or (end == len(data) and record[0].endswith(delimiter)))
-            if not whole:
-                number = int(np.searchsorted(base, at, side="right")) - 1
-                yield {"raw_source": name, "chunk": numbers[number], "offset": at - int(base[number])}
+            found = expression.match(data, begin, end)
+            if found is None or data[found.end() : end].strip(b"\r" + delimiter):
+                yield {"raw_source": name, "chunk": int(chunk[at]), "offset": int(offset[at])}
