@@ -40,8 +40,8 @@ DOCUMENTS = f"""\
 {MADE}
 
 One document on standard output, and nothing else there. `a.b` is the field `b` of the object `a`, `a[].b` that of each
-object in the list `a`. Times are ISO 8601 text in UTC; a number says its unit in its name, and `_us` are microseconds.
-Fields may be added; those that are here keep their meaning."""
+object in the list `a`. Times are ISO 8601 text in UTC, or `1234 us` since 1970 outside the years 1 to 9999; a number
+says its unit in its name, and `_us` are microseconds. Fields may be added; those that are here keep their meaning."""
 
 Table = list[tuple[str, ...]]
 

@@ -88,6 +88,7 @@ def show(
 
 def _show_state(call: Call, place: str | None, state: str, key: str | None, at: str | None, limit: int) -> None:
     """Show rows of a state, of a key or of all, after the microbatch `at` or as they are."""
+    from windrow.reading.values import records
     from windrow.topology.importing import import_topology
 
     if place is None or (at is not None and not at.isdecimal()):
@@ -97,7 +98,7 @@ def _show_state(call: Call, place: str | None, state: str, key: str | None, at: 
         )
     topology = import_topology(place)
     keys = None if key is None else [_key(topology, state, key)]
-    rows = topology.read(state, keys, None if at is None else int(at)).slice(0, limit).to_pylist()
+    rows = records(topology.read(state, keys, None if at is None else int(at)).slice(0, limit))
     lines = ["  ".join(f"{name}={value}" for name, value in row.items()) for row in rows]
     call.answer(rows, *lines or ["The state has no such row."])
 

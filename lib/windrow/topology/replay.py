@@ -25,6 +25,7 @@ import pyarrow as pa
 from windrow.errors import DepotChanged, TableRefused
 from windrow.model.clock import Clock
 from windrow.model.timestamps import microseconds_of
+from windrow.reading.values import records
 from windrow.runtime.ledger_state import LedgerState, prime
 from windrow.runtime.saved_plan import SavedPlan
 from windrow.settings.settings import Settings
@@ -204,8 +205,8 @@ def _difference(state: State, recorded: pa.Table, again: pa.Table) -> Difference
     """Return how two tables of a state differ, None if they are equal."""
     if recorded.equals(again):
         return None
-    mine = dict(zip(state.ids(recorded).to_pylist(), recorded.to_pylist(), strict=True))
-    other = dict(zip(state.ids(again).to_pylist(), again.to_pylist(), strict=True))
+    mine = dict(zip(state.ids(recorded).to_pylist(), records(recorded), strict=True))
+    other = dict(zip(state.ids(again).to_pylist(), records(again), strict=True))
     keys = [id_ for id_ in mine | other if repr(mine.get(id_)) != repr(other.get(id_))]  # as texts, NaN equals NaN
     if not keys:
         return None

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from windrow.columnar.arrow import in_columns, no_rows, plain
+from windrow.columnar.arrow import counted, in_columns, no_rows, plain
 from windrow.delta.table import open_table, reading, table_files
 from windrow.engine.protocol import Engine
 from windrow.errors import DepotChanged, OtherDepot, WindrowError
@@ -311,7 +311,8 @@ def digest_of(state: State, rows: pa.Table) -> str:
 def _encodable(column: pa.Array) -> pa.Array:
     """Return a column as what can be encoded: numbers that are no integers, dates and nested values as texts."""
     if pa.types.is_nested(column.type):
-        texts = [None if value is None else json.dumps(value, default=str) for value in column.to_pylist()]
+        values = counted(pa.table({"": column}))[""].to_pylist()
+        texts = [None if value is None else json.dumps(value, default=str) for value in values]
         return pa.array(texts, pa.string())
     kept = pa.types.is_integer, pa.types.is_boolean, pa.types.is_timestamp, pa.types.is_string, pa.types.is_binary
     return column if any(is_kept(column.type) for is_kept in kept) else column.cast(pa.string())

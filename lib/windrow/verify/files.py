@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyarrow.fs import FileSelector, FileSystem
 
+from windrow.columnar.arrow import counted, plain
 from windrow.delta.table import FAULTS, reading, table_files
 from windrow.errors import first_line
 from windrow.model import tables
@@ -30,7 +31,8 @@ def check_files(table: DeltaTable, location: str, role: str, log: Log, read: set
     Raises TableUnreadable for the first file that exists and cannot be read in full.
     """
     with reading(location, role):
-        entries = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all().to_pylist()
+        listed = plain(pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all())
+        entries = counted(listed).to_pylist()
     store, wrong = table_files(location, table), []
     for file in entries:
         path = unquote(file["path"])
@@ -94,7 +96,7 @@ def _reaches(store: FileSystem, path: str, microbatch: int) -> bool:
 
 def _why_wrong(store: FileSystem, path: str, entry: Mapping[str, Any], rows: int | None) -> str | None:
     """Return what is wrong with a file, or None; `rows` is the number of rows that its commit recorded."""
-    counted = 0
+    row_count = 0
     try:
         with store.open_input_file(path) as opened:
             file = pq.ParquetFile(opened)
@@ -103,7 +105,7 @@ def _why_wrong(store: FileSystem, path: str, entry: Mapping[str, Any], rows: int
             for group in range(file.num_row_groups):
                 part = file.read_row_group(group)
                 part.validate(full=True)
-                counted += part.num_rows
+                row_count += part.num_rows
                 for name in part.column_names:
                     if _is_outside(part[name], entry.get(f"min.{name}"), entry.get(f"max.{name}")):
                         return f"{name} has values outside the range that the log says"
@@ -111,20 +113,18 @@ def _why_wrong(store: FileSystem, path: str, entry: Mapping[str, Any], rows: int
         return None  # reading the rows reports it
     except FAULTS as error:
         raise OSError(f"{path}: {first_line(error)}") from error
-    other = next((count for count in (entry["num_records"], rows) if count not in (None, counted)), None)
-    return None if other is None else f"it has {counted} rows, the log says {other}"
+    other = next((count for count in (entry["num_records"], rows) if count not in (None, row_count)), None)
+    return None if other is None else f"it has {row_count} rows, the log says {other}"
 
 
 def _is_outside(column: pa.ChunkedArray, least: Any, greatest: Any) -> bool:
-    """Tell whether a column has values outside its statistics, in which long texts are truncated."""
+    """Tell whether a column has values outside its statistics: long texts are truncated, times in microseconds."""
     type_ = column.type
     if least is None or greatest is None or column.null_count == len(column):
         return False
     if pa.types.is_integer(type_) or pa.types.is_timestamp(type_):
         if pa.types.is_timestamp(type_):
-            unit = pa.timestamp("us", type_.tz)
-            least, greatest = (pa.scalar(end, unit).cast(pa.int64()).as_py() for end in (least, greatest))
-            column, greatest = column.cast(unit).cast(pa.int64()), greatest + MILLISECOND - 1
+            column, greatest = column.cast(pa.timestamp("us", type_.tz)).cast(pa.int64()), greatest + MILLISECOND - 1
     elif not pa.types.is_string(type_):
         return False
     found = pc.min_max(column)
