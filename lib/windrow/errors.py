@@ -56,6 +56,7 @@ from typing import ClassVar
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 CAUSE = "\u21b3 "
 LONGEST_LINE = 400
+REPORT = "Please report this. `windrow verify` says whether the ledger is sound."
 
 
 class WindrowError(Exception):
@@ -285,7 +286,12 @@ class BrokenPromise(OutsideError):
 def require(holds: bool, promise: str) -> None:
     """Raise BrokenPromise unless `holds`. Checks come in pairs: before something is written, and after."""
     if not holds:
-        raise BrokenPromise(promise, "Please report this. `windrow verify` says whether the ledger is sound.")
+        raise BrokenPromise(promise, REPORT)
+
+
+def is_panic(error: BaseException) -> bool:
+    """Tell whether an error is a panic of a library in Rust. Each library has a class of its own for it."""
+    return type(error).__name__ == "PanicException"
 
 
 def first_line(error: BaseException) -> str:

@@ -20,6 +20,7 @@ from tests.producer.conftest import empty, messages
 from windrow.delta.creation import create_depot
 from windrow.delta.table import open_table
 from windrow.errors import (
+    BrokenPromise,
     DeliveryTimeout,
     ProducerClosed,
     ProducerFenced,
@@ -56,6 +57,24 @@ class TestCommit:
             assert producer.metrics().record_retry_total == 2
             assert empty(producer)
         assert messages(depot)["payload"].to_pylist() == [str(number) for number in range(20)]
+
+    def test_end_of_a_thread(self, depot, faults, tmp_path):
+        """
+        What would end the committing thread, such as a panic of delta-rs, fails its messages at once, and only them.
+        """
+        panicking = tmp_path / "a^b"
+        faults.before = lambda attempt: attempt == 1 and really_write(panicking, pa.table({"x": [1]}))
+        with Producer(depot, "p", batch_rows=1) as producer:
+            with pytest.raises(BrokenPromise, match="Invalid object store url"):
+                producer.send(key="k", type="t").result(60)
+            assert producer.send(key="k", type="t").result(60).sequence == 1
+            faults.before = lambda attempt: sys.exit("no reason")
+            with pytest.raises(BrokenPromise, match="SystemExit: no reason"):
+                producer.send(key="k", type="t").result(60)
+            faults.before = lambda attempt: None
+            assert producer.send(key="k", type="t").result(60).sequence == 2
+            assert empty(producer)
+        assert messages(depot)["sequence"].to_pylist() == [1, 2]
 
     def test_lost_reply(self, depot, faults):
         """
@@ -615,23 +634,3 @@ class TestEnd:
         done = subprocess.run([sys.executable, "-c", program], check=True, timeout=120, capture_output=True, text=True)
         assert done.stdout == "1\n"
         assert messages(depot).num_rows == 1
-
-
-def test_any_error_ends_the_wait(tmp_path, monkeypatch):
-    """
-    A panic of delta-rs, which is no Exception, reaches the sender at once, and the next message is committed.
-    """
-
-    class Panic(BaseException):
-        pass
-
-    def panic(*_: object) -> int:
-        raise Panic
-
-    with Producer(str(tmp_path / "depot"), "p", delivery_timeout="5s") as producer:
-        with monkeypatch.context() as patch:
-            patch.setattr(writer.DepotWriter, "append", panic)
-            sent = producer.send(key="k", type="t")
-            with pytest.raises(Panic):
-                sent.result(20)
-        assert producer.send(key="k", type="t").result(30).sequence == 1

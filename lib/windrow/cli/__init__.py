@@ -19,7 +19,7 @@ import typer
 
 from windrow.cli import format as format_
 from windrow.cli import shared_options, terminal
-from windrow.errors import UsageError, WindrowError, first_line
+from windrow.errors import UsageError, WindrowError, first_line, is_panic
 
 # Arrow's own allocator gives memory back that it does not need for a moment, and gets it again in pages of 2 MiB, which
 # the system clears: between two small microbatches a fifth of their time. It is chosen where Arrow is not loaded yet.
@@ -85,8 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return end.exit_code
     except typer.Abort:
         return _say("stopped", 3)
-    except Exception as error:
-        if "--debug" in given:
+    except BaseException as error:
+        if "--debug" in given or not (isinstance(error, Exception) or is_panic(error)):
             raise
         return _failed(error)
     return int(status or 0)
@@ -107,7 +107,7 @@ def asked(given: Sequence[str]) -> typer.Typer:
     return narrow
 
 
-def _failed(error: Exception) -> int:
+def _failed(error: BaseException) -> int:
     """Say what went wrong and return the exit status that goes with it."""
     if isinstance(error, UsageError):
         return _say(str(error), 2)

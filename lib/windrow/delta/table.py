@@ -23,7 +23,15 @@ from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSys
 from windrow.delta.locations import absolute, local_path
 from windrow.delta.logfiles import LOG, Condition, entry_path, names, read_entry, versions
 from windrow.delta.store_errors import cause_of
-from windrow.errors import TableMissing, TableUnreadable, TableUnwritable, first_line
+from windrow.errors import (
+    REPORT,
+    BrokenPromise,
+    TableMissing,
+    TableUnreadable,
+    TableUnwritable,
+    first_line,
+    is_panic,
+)
 
 FAULTS = (DeltaError, pa.ArrowException, OSError)
 # After a commit delta-rs writes checkpoints as the table's properties say, but deletes no log entries. Old versions of
@@ -43,33 +51,34 @@ class EmptyEntry(OSError):
 
 @contextmanager
 def reading(location: str, role: str) -> Iterator[None]:
-    """Read a depot or ledger. Raises TableUnreadable."""
-    try:
-        yield
-    except FAULTS as error:
-        raise unreadable(location, role, error) from error
-    except BaseException as error:
-        if not is_panic(error):
-            raise
-        raise unreadable(location, role, OSError(first_line(error))) from error
+    """Read a depot or ledger. Raises TableUnreadable, and BrokenPromise if delta-rs panics."""
+    with unpanicked(location, role):
+        try:
+            yield
+        except FAULTS as error:
+            raise unreadable(location, role, error) from error
 
 
 @contextmanager
 def writing(location: str, role: str) -> Iterator[None]:
     """Write to a depot or ledger. Raises TableUnwritable: a commit that failed left nothing that counts."""
+    with unpanicked(location, role):
+        try:
+            yield
+        except FAULTS as error:
+            raise unwritable(location, role, error) from error
+
+
+@contextmanager
+def unpanicked(location: str, role: str) -> Iterator[None]:
+    """Use delta-rs. Its panics, which are no `Exception` and would end a thread or the program, are BrokenPromise."""
     try:
         yield
-    except FAULTS as error:
-        raise unwritable(location, role, error) from error
     except BaseException as error:
-        if not is_panic(error):
-            raise
-        raise unwritable(location, role, OSError(first_line(error))) from error
-
-
-def is_panic(error: BaseException) -> bool:
-    """Tell whether delta-rs panicked: its error is no `Exception`, and no module has its class."""
-    return type(error).__name__ == "PanicException"
+        # guard: delta-rs-panics
+        if is_panic(error):
+            raise BrokenPromise(f"delta-rs failed at the {role} {location}: {first_line(error)}", REPORT) from error
+        raise
 
 
 def unreadable(location: str, role: str, error: Exception) -> TableUnreadable:

@@ -19,7 +19,15 @@ import pyarrow as pa
 from windrow.delta.creation import require_kind
 from windrow.delta.locations import absolute, require_safe
 from windrow.delta.lock import sync_recent
-from windrow.errors import DeliveryTimeout, ProducerFenced, ProducerInUse, WindrowError, first_line
+from windrow.errors import (
+    REPORT,
+    BrokenPromise,
+    DeliveryTimeout,
+    ProducerFenced,
+    ProducerInUse,
+    WindrowError,
+    first_line,
+)
 from windrow.model import chunks
 from windrow.model.durations import SECOND
 from windrow.producer.delivery import Batch, Position
@@ -164,7 +172,7 @@ class Committer:
             version = self._persist(queue, batch)
         # guard: senders-get-any-error
         except BaseException as error:  # noqa: BLE001 - a panic of delta-rs is none of Exception
-            self._failed(queue, batch, error)
+            self._failed(queue, batch, error if isinstance(error, Exception) else broken(error))
             return
         first = queue.sequence + 1
         with self._bell.lock:
@@ -206,7 +214,7 @@ class Committer:
         seconds = queue.chosen.delivery_timeout / SECOND
         return DeliveryTimeout(f"the message was not committed within {seconds:g} s, {why}", hint)
 
-    def _failed(self, queue: ProducerQueue, batch: Batch, error: BaseException) -> None:
+    def _failed(self, queue: ProducerQueue, batch: Batch, error: Exception) -> None:
         fail_others = None
         with self._bell.lock:
             queue.failed(batch)
@@ -237,6 +245,11 @@ class Committer:
                 expired = [queue.expire() for queue in self._queues.values()]
             for fail in expired:
                 fail()
+
+
+def broken(error: BaseException) -> BrokenPromise:
+    """Return the error that senders get for what would end a thread: raised in theirs, it would end the program."""
+    return BrokenPromise(f"the commit was broken off by {type(error).__name__}: {first_line(error)}", REPORT)
 
 
 class Registry:

@@ -133,7 +133,7 @@ class DepotWriter:
         # guard: acknowledged-kept
         except NotKept:
             raise
-        except Exception:
+        except BaseException:
             self._reload()
             try:
                 version = self._committed(entry)

@@ -51,8 +51,8 @@ class EmbeddedArrivals(Arrivals):
             self._require_listed()  # the files of another table have other names
             raise DepotUnreadable(
                 f"depot versions {first} to {last} cannot be read: {first_line(error)}",
-                'Bring back their log and files; or begin a new ledger (--ledger) with start_from = "version:N". '
-                "`windrow doctor` shows the first version that can be read.",
+                "Check the permissions of what it names, or bring it back from a copy. If it is lost, a new ledger "
+                f'(--ledger) can begin after it: start_from = "version:{last + 1}".',
             ) from error
 
     def _mapped(self, feed: pa.Table) -> pa.Table:

@@ -16,6 +16,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import HOUR, SECOND, Row, message, table
 from windrow.delta.creation import create_depot
+from windrow.errors import WindrowError
 from windrow.operate.doctor import CODES, Finding, examine
 from windrow.operate.doctor import ledger as of_ledger
 
@@ -116,6 +117,20 @@ class TestDepot:
         forget(world.depot, upto=3)
         found = of(seen(world), "depot-reach")
         assert (found.level, "version 3 comes next" in found.what) == ("error", True)
+
+    def test_missing_file(self, world: World) -> None:
+        """
+        When a data file of the version that must be read next is missing, the doctor and the run name it.
+        """
+        world.publish([message("c", NOW + 2 * SECOND, NOW + 2 * SECOND)])
+        entry = Path(world.depot, "_delta_log", f"{DeltaTable(world.depot).version():020}.json").read_text("utf-8")
+        [name] = [action["add"]["path"] for action in map(json.loads, entry.splitlines()) if "add" in action]
+        Path(world.depot, name).unlink()
+        found = of(seen(world), "depot-changes")
+        assert (found.level, name in found.what) == ("error", True)
+        with pytest.raises(WindrowError, match=name) as failed:
+            world.runner(EngineFactory("embedded"), retries=0).once()
+        assert 'start_from = "version:4"' in failed.value.hint
 
     @pytest.mark.parametrize(("setting", "level"), [("error", "error"), ("ignore", "ok")])
     def test_changed_rows(self, world: World, setting: str, level: str) -> None:

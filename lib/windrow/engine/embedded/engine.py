@@ -14,7 +14,7 @@ from pyarrow.parquet import ParquetFile
 
 from windrow.columnar.arrow import plain
 from windrow.delta.creation import add_columns, create_depot, create_ledger
-from windrow.delta.locations import is_catalog_name, local_path
+from windrow.delta.locations import is_catalog_name, local_path, require_safe
 from windrow.delta.lock import commit_lock
 from windrow.delta.log import DeltaRsLog, added, identity, ledger_schema_of, number_after, require_ledger
 from windrow.delta.maintenance import DeltaRsMaintenance
@@ -107,6 +107,7 @@ class EmbeddedEngine(Engine):
         """Open a file or Delta table to ingest."""
         try:
             if format_ == "delta":
+                require_safe("file", file)
                 table = DeltaTable(file)
                 return Input(file, format_, pa.schema(table.schema().to_arrow()), DeltaRsLog(file).table(), table)
             parquet = ParquetFile(file)

@@ -131,15 +131,18 @@ def check_retention(depot: OpenDepot) -> Iterator[Finding]:
 
 def check_changes(depot: OpenDepot) -> Iterator[Finding]:
     """Check unread versions for deleted or updated rows, which stop the next run or are ignored."""
-    first = earliest_readable(depot.table, depot=True) if depot.progress is None else depot.progress.depot_version + 1
-    if first > depot.table.version() or not _in_feed(depot.table, first, first):
+    earliest = earliest_readable(depot.table, depot=True)
+    first = earliest if depot.progress is None else depot.progress.depot_version + 1
+    is_gone = first < earliest and not _in_feed(depot.table, first, first)  # which `check_feed` says
+    if first > depot.table.version() or is_gone:
         return
     try:
         rows = changes(depot.table, first, columns=[CHANGE, VERSION]).read_all()
         versions = rows[VERSION].filter(pc.not_equal(rows[CHANGE].cast(pa.string()), "insert"))
     except (DepotUnreadable, DeltaError, pa.ArrowException, OSError) as failed:
         what = f"the changes of versions {first} to {depot.table.version()} cannot all be read: {first_line(failed)}"
-        yield error("depot-changes", what, "The next run stops there. Was the change data feed off for some of them?")
+        todo = "The next run stops there. Bring back what is missing; or was the change data feed off for some of them?"
+        yield error("depot-changes", what, todo)
         return
     if not len(versions):
         yield ok("depot-changes", "no row was deleted or updated in unread versions")

@@ -211,7 +211,7 @@ class KafkaBridge:
                 continue
             try:
                 self._settle(one)
-            except Exception as error:  # noqa: BLE001 - the loop raises it
+            except BaseException as error:  # noqa: BLE001 - the loop raises it
                 self._failed = self._failed or error
             one.close()
         self._counts.partitions = len(self._partitions)
