@@ -670,6 +670,7 @@ def test_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setenv("AWS_REGION", "")  # so that the test leaves none behind
     monkeypatch.delenv("AWS_REGION")
+    monkeypatch.setattr("windrow.settings.settings.OPTIONS_SET", {})  # other tests of this process have storage too
     harness = Harness(counter("a"), tmp_path)
     harness.append([message()])
     run_topology(harness.topology, Settings(engine="embedded", storage={"AWS_REGION": "eu-north-1"}))
