@@ -226,7 +226,7 @@ class LedgerMoved(OutsideError):
 
 
 class PhaseTimeout(OutsideError):
-    """A phase of a microbatch took longer than the option `phase_timeout` allows. Nothing was committed."""
+    """Reading or the functions of a microbatch took longer than `phase_timeout` allows. Nothing was committed."""
 
     retryable = True
 

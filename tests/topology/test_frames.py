@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.forms import FORMS, Form, have_spark
 from tests.engine.world import World
 from tests.messages import log
-from windrow.errors import DepotChanged, MicrobatchFailed, TopologyRefused
+from windrow.errors import DepotChanged, TopologyRefused
 from windrow.testing import Crashed, Harness, Point
 from windrow.topology import Depot, Microbatch, SparkMicrobatch, Topology, frame_state, run_topology
 
@@ -400,32 +401,71 @@ def test_settings_by_the_files_that_are_written_again(
     assert sum(row["total"] for row in harness.state("sums")) == 48
 
 
+SUMS = {
+    "wraps": ("BIGINT", pa.int64(), [2**62, 2**62], None),
+    "fits in the end": ("BIGINT", pa.int64(), [2**63 - 1, 1, -1], 2**63 - 1),
+    "fraction": ("BIGINT", pa.decimal128(10, 2), [Decimal("1.50")], None),
+    "digits": ("DECIMAL(5, 1)", pa.decimal128(10, 2), [Decimal("1.25")], None),
+    "large decimal": ("DECIMAL(5, 2)", pa.decimal128(5, 2), [Decimal("999.99"), Decimal("1.00")], None),
+    "largest decimal": ("DECIMAL(38, 0)", pa.decimal128(38, 0), [Decimal(9 * 10**37)] * 2, None),
+}
+
+
 @pytest.mark.ci
 @pytest.mark.parametrize("few", [True, False], ids=["on the driver", "on executors"])
-@pytest.mark.parametrize(("amounts", "total"), [([2**62, 2**62], None), ([2**63 - 1, 1, -1], 2**63 - 1)])
+@pytest.mark.parametrize(("value", "kind", "amounts", "total"), SUMS.values(), ids=SUMS)
 def test_sums_never_wrap(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: bool, amounts: list[int], total: int | None
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    few: bool,
+    value: str,
+    kind: pa.DataType,
+    amounts: list[Any],
+    total: int | None,
 ) -> None:
     """
-    Sums of DataFrames are exact too, whether their aggregates come to the driver or not.
+    Sums of DataFrames are exact or refused, and nothing is rounded, whether their aggregates come to the driver or not.
     """
     monkeypatch.setattr(frame_state, "FEW_ROWS", 100 if few else 0)
     topology = Topology("summing", depots=["numbers"], states="sums")
-    topology.state("sums", key="name STRING", value="total BIGINT")
+    topology.state("sums", key="name STRING", value=f"total {value}")
 
     @topology.function
     def add(microbatch: SparkMicrobatch) -> None:
         microbatch.state("sums").combine(microbatch.rows("numbers"), total=("amount", "sum"))
 
     harness = Harness(topology, tmp_path, engine="spark", session=spark)
-    harness.create(pa.schema([("name", pa.string()), ("amount", pa.int64())]))
-    harness.append([{"name": "a", "amount": amount} for amount in amounts])
+    harness.create(pa.schema([("name", pa.string()), ("amount", kind)]))
+    harness.append(pa.table({"name": ["a"] * len(amounts), "amount": pa.array(amounts, kind)}))
     if total is None:
-        with pytest.raises((TopologyRefused, MicrobatchFailed), match="cannot compute total"):
+        with pytest.raises(TopologyRefused, match="combine of the state sums cannot compute total"):
             harness.run()
     else:
         harness.run()
         assert harness.state("sums") == [{"name": "a", "total": total}]
+
+
+@pytest.mark.ci
+def test_a_bug_on_an_executor_is_not_retried(spark: Any, tmp_path: Path) -> None:
+    """
+    A programming error in Python on an executor ends the run at once.
+    """
+    topology, calls = Topology("buggy", depots=["numbers"], states="sums"), []
+    topology.state("sums", key="name STRING", value="total BIGINT")
+
+    @topology.function
+    def add(microbatch: SparkMicrobatch) -> None:
+        calls.append(microbatch.attempt)
+        rows = microbatch.rows("numbers").mapInPandas(lambda parts: (1 + "a" for _ in parts), "name STRING, total LONG")
+        microbatch.state("sums").put(rows)
+
+    harness = Harness(topology, tmp_path, engine="spark", session=spark, retries=3)
+    harness.create(pa.schema([("name", pa.string())]))
+    harness.append([{"name": "a"}])
+    with pytest.raises(TopologyRefused, match="failed on an executor: TypeError: unsupported"):
+        harness.run()
+    assert calls == [1]
 
 
 @pytest.mark.ci

@@ -98,6 +98,22 @@ def test_in_step(tmp_path: Path) -> None:
     assert len(times) == 12
 
 
+def test_in_step_today(tmp_path: Path) -> None:
+    """
+    The clock of a harness begins now, so messages of today are not ahead of it, and depots in step are ordered by them.
+    """
+    topology, now = ordering(first=Depot("first"), second=Depot("second")), datetime.now(UTC)
+    topology.in_step = True
+    harness = Harness(topology, tmp_path)
+    for depot, seconds in (("first", 3), ("second", 2), ("first", 1)):
+        at = now - timedelta(seconds=seconds)
+        harness.append([{"payload": f"{seconds} s ago", "event_time": at, "received_at": at}], depot)
+    harness.run()
+    harness.advance_clock(10)
+    harness.run()
+    assert [row["what"] for row in harness.state("places")] == ["3 s ago", "2 s ago", "1 s ago"]
+
+
 def test_of_rows(tmp_path: Path) -> None:
     """
     Rows that are no messages have no time, so they are refused.

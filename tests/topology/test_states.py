@@ -288,6 +288,7 @@ def test_sums_never_wrap(tmp_path: Path, amounts: list[list[int]], total: int | 
         ("DATE", [date(2026, 1, day) for day in (2, 3, 1)]),
         ("DECIMAL(4, 1)", [Decimal("1.5"), Decimal("2.5"), Decimal("-7.0")]),
         ("TINYINT", [1, 2, -100]),
+        ("BOOLEAN", [True, False, True]),
         ("STRING", ["b", "c", "a"]),
     ],
 )

@@ -23,8 +23,9 @@ def option(
     """Set options of a topology, also while it runs.
 
     The next microbatch uses them, and the history records them. max_messages limits a microbatch, trigger_interval is
-    the time between two looks at the depots, idle_sleep the time after a look that found nothing, and phase_timeout the
-    time of a phase, after which it is tried again.
+    the time between two looks at the depots, and idle_sleep the time after a look that found nothing. phase_timeout
+    limits the functions: one that takes longer is stopped and tried again. An attempt whose reading took longer ends
+    before it calls them. A commit has no limit.
     """
     from windrow.topology.running import set_option
 

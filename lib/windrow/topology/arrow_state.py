@@ -84,7 +84,7 @@ class ArrowState:
             return
         keys = self._state.keys.names
         self._state.require_columns(rows.column_names, self._state.keys, "combine")
-        with self._refusing("the aggregates"):
+        with _refusing(self._state, " and ".join(one.value for one in asked)):
             new = _aggregated(rows, keys, asked)
         self.join(new, asked)
 
@@ -93,19 +93,7 @@ class ArrowState:
         if not new.num_rows:
             return
         before = self.get(new if self._state.keys.names else None)
-        joined = {name: before[name] for name in before.column_names}
-        for number, one in enumerate(asked):
-            with self._refusing(one.value):
-                joined[one.value] = _joined(one.operation, before[one.value], new[f"value {number}"])
-        self.put(pa.table(joined))
-
-    @contextmanager
-    def _refusing(self, what: str) -> Iterator[None]:
-        """Raise TopologyRefused for what Arrow cannot compute, such as a sum that does not fit its type."""
-        try:
-            yield
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise self._state.refused("combine", f"cannot compute {what}: {error}", "Check its type.") from error
+        self.put(joined(self._state, before, new, asked))
 
     def changes(self) -> pa.Table | None:
         """Return the rows that the ledger must write: `id`, `state`, `known` and the columns; None without any.
@@ -185,6 +173,24 @@ class ArrowState:
         return self._stored
 
 
+def joined(state: State, before: pa.Table, new: pa.Table, asked: list[Combined]) -> pa.Table:
+    """Return rows of a state joined with aggregates, `value 0`, `value 1`, ... Raises TopologyRefused."""
+    found = {name: before[name] for name in before.column_names if name in state.columns.names}
+    for number, one in enumerate(asked):
+        with _refusing(state, one.value):
+            found[one.value] = _joined(one.operation, before[one.value], new[f"value {number}"])
+    return pa.table(found)
+
+
+@contextmanager
+def _refusing(state: State, what: str) -> Iterator[None]:
+    """Raise TopologyRefused for what Arrow cannot compute, such as a sum that does not fit its type."""
+    try:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise state.refused("combine", f"cannot compute {what}: {error}", "Check its type.") from error
+
+
 def _aggregated(rows: pa.Table, keys: list[str], asked: list[Combined]) -> pa.Table:
     """Return one row for each key, with the aggregates as `value 0`, `value 1`, ..."""
     by = next((one.by for one in asked if one.by is not None), None)
@@ -220,15 +226,15 @@ def _joined(operation: str, before: pa.ChunkedArray, new: pa.ChunkedArray) -> pa
 
 
 def _least(before: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.Array:
-    """Return the smaller value of two; Arrow's function for it has no kernel for times."""
-    if not pa.types.is_temporal(before.type):
+    """Return the smaller value of two; Arrow's function for it has no kernel for times and booleans."""
+    if not (pa.types.is_temporal(before.type) or pa.types.is_boolean(before.type)):
         return pc.min_element_wise(before, new)
     return pc.coalesce(pc.if_else(pc.less(new, before), new, before), before, new)
 
 
 def _greatest(before: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.Array:
     """Return the greater value of two."""
-    if not pa.types.is_temporal(before.type):
+    if not (pa.types.is_temporal(before.type) or pa.types.is_boolean(before.type)):
         return pc.max_element_wise(before, new)
     return pc.coalesce(pc.if_else(pc.less(before, new), new, before), before, new)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import ByteType, DataType, DecimalType, IntegerType, IntegralType, LongType, ShortType
+from pyspark.sql.types import DataType, DecimalType, IntegralType
 
 from windrow.columnar.arrow import plain
 from windrow.errors import BrokenPromise, TopologyRefused
@@ -25,6 +25,7 @@ from windrow.model.tables import CHANGED, DELETED
 from windrow.rows.frame import frame_of, schema_of
 from windrow.rows.rows import Rows
 from windrow.runtime.executors import kept
+from windrow.topology import arrow_state
 from windrow.topology.arrow_state import ArrowState
 from windrow.topology.combining import Combined, Given, parsed
 from windrow.topology.order import ADDED, ORDER, timed
@@ -42,10 +43,6 @@ ID = pa.field("id", pa.string())
 HAS_ROW = "windrow has a row"
 FEW_ROWS = 20_000  # that come to the driver
 EXACT = DecimalType(38, 0)
-BOUNDS: Mapping[type[DataType], tuple[int, int]] = {
-    one: (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    for one, bits in ((ByteType, 8), (ShortType, 16), (IntegerType, 32), (LongType, 64))
-}
 
 
 class FrameState:
@@ -100,7 +97,7 @@ class FrameState:
         column to order by: `price=("price", "last", "event_time")`. Raises TopologyRefused.
         """
         asked = parsed(self._state, columns, rows.columns)
-        names, values = self._state.keys.names, self._state.values.names
+        names = self._state.keys.names
         self._state.require_columns(rows.columns, self._state.keys, "combine")
         kinds = {field.name: field.dataType for field in rows.schema}
         aggregates = [self._aggregate(one, kinds).alias(f"value {number}") for number, one in enumerate(asked)]
@@ -111,10 +108,8 @@ class FrameState:
             if few.num_rows <= FEW_ROWS:
                 self.few.join(few, asked)
                 return
-        both = self._with_values(new)
-        types = from_arrow_schema(self._state.values)
-        joined = {one.value: _joined(one, f"value {n}", types[one.value].dataType) for n, one in enumerate(asked)}
-        self.put(both.select(*names, *[joined.get(name, F.col(f"`{name}`")).alias(name) for name in values]))
+        joining = partial(_joining, self._state, asked)
+        self.put(self._with_values(new).mapInArrow(joining, from_arrow_schema(self._state.columns)))
 
     def take_over(self, changed: pa.Table) -> None:
         """Begin with what functions that work with Arrow tables have changed."""
@@ -201,8 +196,10 @@ class FrameState:
         if asked.input is None:
             return F.count("*")
         value = F.col(f"`{asked.input}`")
-        if asked.operation == "sum" and isinstance(types[asked.input], IntegralType):
-            return F.sum(value.cast(EXACT))
+        if asked.operation == "sum" and isinstance(types[asked.input], (IntegralType, DecimalType)):
+            total = F.try_sum(value if isinstance(types[asked.input], DecimalType) else value.cast(EXACT))
+            wrong = self._state.refused("combine", f"cannot compute {asked.value}: the sum has too many digits", "")
+            return F.when(total.isNull() & (F.count(value) > 0), F.raise_error(F.lit(str(wrong)))).otherwise(total)
         if asked.operation not in ("first", "last"):
             return {"sum": F.sum, "min": F.min, "max": F.max, "count": F.count}[asked.operation](value)
         if asked.by is None:
@@ -283,27 +280,12 @@ def _counted(rows: DataFrame) -> tuple[DataFrame, Counts]:
     return held, Counts.combine(plain(groups.toArrow()))
 
 
-def _joined(asked: Combined, new: str, type_: DataType) -> Column:
-    """Return the value before joined with the aggregate of the new rows; NULL is no value."""
-    before, after = F.col(f"`{asked.value}`"), F.col(f"`{new}`").cast(type_)
-    match asked.operation:
-        case "sum" | "count" if isinstance(type_, IntegralType):
-            one, other = before.cast(EXACT), F.col(f"`{new}`").cast(EXACT)
-            total = F.coalesce(one + other, one, other)
-            fits = total.between(*(F.lit(bound).cast(EXACT) for bound in BOUNDS[type(type_)]))
-            wrong = F.raise_error(
-                F.lit(f"WINDROW-TOPOLOGY-REFUSED: combine cannot compute {asked.value}: it is too large")
-            )
-            return F.when(total.isNull() | fits, total.cast(type_)).otherwise(wrong.cast(type_))
-        case "sum" | "count":
-            return F.coalesce(before + after, before, after).cast(type_)
-        case "min":
-            return F.least(before, after)
-        case "max":
-            return F.greatest(before, after)
-        case "first":
-            return F.coalesce(before, after)
-    return F.coalesce(after, before)
+def _joining(state: State, asked: list[Combined], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join aggregates with the values before, as in a function that works with Arrow tables."""
+    for batch in batches:
+        rows = plain(pa.table(batch))
+        found = arrow_state.joined(state, rows, rows, asked)
+        yield from found.select(state.columns.names).cast(state.columns).to_batches()
 
 
 def _identified(state: State, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -115,20 +116,34 @@ class Functions(Algorithm):
             )
         )
         work = Work(self, plan, fired)
-        if plan.depots or fired:
-            for function in self.topology.functions:
-                work.call(function)
-        work.append()
         moved = {event.name: event.next(due.get(event.name, plan.now), plan.now) for event in events}
         moved = {name: at for name, at in moved.items() if due.get(name) != at}
         here = pa.concat_tables([MicrobatchResult.nothing(schema).rows, event_rows(schema, moved, due)])
-        history: dict[str, object] = {
-            "options_used": recorded_options(plan.primed),
-            "appended": work.recorded_appends(),
-        }
+        history: dict[str, object] = {"options_used": recorded_options(plan.primed)}
         if fired:
             history["events_fired"] = pa.array([list(fired)], pa.list_(pa.string()))
-        return work.result(here, history)
+        with _executors_blamed(plan):
+            if plan.depots or fired:
+                for function in self.topology.functions:
+                    work.call(function)
+            work.append()
+            return work.result(here, {**history, "appended": work.recorded_appends()})
+
+
+@contextmanager
+def _executors_blamed(plan: Plan) -> Iterator[None]:
+    """Raise TopologyRefused for what functions did wrong on executors, wherever Spark noticed it."""
+    try:
+        yield
+    except Exception as error:
+        if plan.engine.session_at_work is None:
+            raise
+        from windrow.engine.spark.errors import of_functions
+
+        found = of_functions(error, BUGS)
+        if found is None:
+            raise
+        raise found from error
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 
 from pyspark.errors import PythonException
@@ -28,15 +29,15 @@ CHANGED_ROWS = ("DELTA_SOURCE_IGNORE_DELETE", "DELTA_SOURCE_TABLE_IGNORE_CHANGES
 BAD_VALUE = "SQLSTATE: 22"  # the class of errors that a value causes
 FORMAT = re.compile(rf"{FormatFailed.code}: (.+)")
 REFUSED = re.compile(rf"{TopologyRefused.code}: ([^\n]+?)(?: SQLSTATE|$)", re.MULTILINE)
+RAISED = re.compile(r"^([A-Z]\w+): (.*)$", re.MULTILINE)
 ABSENT = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
 
 def translated(error: Exception) -> Exception:
     """Return Windrow's error for an error of Spark, or the same error if there is none."""
     text = str(error)
-    known = _of_python(text) if isinstance(error, PythonException) else _of_combine(text)
-    if known is not None:
-        return known
+    if isinstance(error, PythonException) and (found := _of_python(text)):
+        return found
     if BAD_VALUE in text:
         return ExpressionError(
             f"[depot.columns] cannot take a value of the depot: {first_line(error)}",
@@ -61,10 +62,17 @@ def translated(error: Exception) -> Exception:
     return error
 
 
-def _of_combine(text: str) -> Exception | None:
-    """Return the error for a value that `combine` could not compute on an executor, None for another error."""
-    found = REFUSED.search(text)
-    return None if found is None else TopologyRefused(found[1], "Check its type.")
+def of_functions(error: Exception, bugs: tuple[type[Exception], ...]) -> Exception | None:
+    """Return the error for a refused `combine` on an executor, or for a bug in Python there, None for another one."""
+    if refused := REFUSED.search(str(error)):
+        return TopologyRefused(refused[1], "Check its type.")
+    raised = RAISED.findall(str(error)) if isinstance(error, PythonException) else []
+    kind = getattr(builtins, raised[-1][0], None) if raised else None
+    # guard: bugs-on-executors-not-retried
+    if not (isinstance(kind, type) and issubclass(kind, bugs)):
+        return None
+    hint = "Nothing was committed. Mend the function and run again; the log has the lines."
+    return TopologyRefused(f"a function failed on an executor: {': '.join(raised[-1])}", hint)
 
 
 def _of_python(text: str) -> Exception | None:
