@@ -89,10 +89,10 @@ class HeldMerge(SparkEngine):
         super().__init__(settings, session)
         self._hold = hold
 
-    def commit(self, live: Live, token: str, note: str, form: str) -> SparkCommit:
+    def commit(self, live: Live, token: str, note: str) -> SparkCommit:
         """Return a commit that stands still."""
-        commit = super().commit(live, token, note, form)
-        return HeldCommit(commit.session, commit.ledger, live, token, note, form, self._hold.here)
+        commit = super().commit(live, token, note)
+        return HeldCommit(commit.session, commit.ledger, live, token, note, self._hold.here)
 
 
 @dataclass(frozen=True, slots=True)

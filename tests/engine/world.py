@@ -116,7 +116,7 @@ class World:
         # With a filter delta-rs would still look at each file: after a thousand microbatches that takes seconds.
         of_states = [("state", "in", list(states))]
         files = DeltaTable(self.ledger, version=version).to_pyarrow_dataset(file_pruning_predicate=of_states)
-        return plain(files.to_table()).sort_by("id").to_pylist()
+        return that_count(plain(files.to_table()).sort_by("id").to_pylist())
 
     def rows_by_file(self, known: dict[str, list[Row]], *states: str, version: int) -> list[Row]:
         """Return ledger rows of the given states at a version. A file never changes, so `known` has what was read."""
@@ -132,7 +132,7 @@ class World:
                     rows = plain(ParquetFile(Path(self.ledger, path)).read()).to_pylist()
                     known[path] = [{**columns, **row, "state": state} for row in rows]
                 found += known[path]
-        return sorted(found, key=lambda row: row["id"])
+        return sorted(that_count(found), key=lambda row: row["id"])
 
     def history(self) -> list[Row]:
         """Return the history in order."""
@@ -241,6 +241,20 @@ class World:
             assert ours == self.expected(after)
         else:
             assert verify(self.depot, self.ledger).differences == ()
+
+
+def that_count(rows: Iterable[Row]) -> list[Row]:
+    """Return the final rows, and of the others the version of each id with the greatest revision, unless deleted."""
+    given = list(rows)
+    greatest: dict[str, int] = {}
+    for row in given:
+        if row["state"] not in tables.FINAL:
+            greatest[row["id"]] = max(row["revision"], greatest.get(row["id"], 0))
+    return [
+        row
+        for row in given
+        if row["state"] in tables.FINAL or (row["revision"] == greatest[row["id"]] and not row["deleted"])
+    ]
 
 
 def check_pauses(version: int, rows: Iterable[Row]) -> None:

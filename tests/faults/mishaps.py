@@ -20,7 +20,6 @@ from tests.engine.world import World
 from windrow import reading
 from windrow.delta import table as storage
 from windrow.ledger.live import Live
-from windrow.ledger.result import CommitCounts
 from windrow.testing.points import Point, Probed
 from windrow.verify import verify
 
@@ -51,7 +50,7 @@ class Filling(Probed):
             self._disk = full_disk(self._limit)
             self._disk.__enter__()
 
-    def commit_result(self, rows: Any, control: pa.Table, live: Live, token: str, *more: Any) -> CommitCounts | None:
+    def commit_result(self, rows: Any, control: pa.Table, live: Live, token: str, *more: Any) -> int | None:
         """Commit on what is left of the disk, then make room."""
         try:
             return super().commit_result(rows, control, live, token, *more)

@@ -31,7 +31,6 @@ from tests.messages import log, table
 from tests.probes import once
 from windrow.errors import DepotUnreadable, MicrobatchFailed, TableUnreadable, TableUnwritable
 from windrow.ingest.ingest import ingest
-from windrow.ledger.result import CommitCounts
 from windrow.testing.points import Point, Probed
 
 pytestmark = pytest.mark.ci
@@ -295,7 +294,7 @@ class Once(Probed):
         super().__init__(engine, lambda here: None)
         self._first = True
 
-    def commit_result(self, *given: Any) -> CommitCounts | None:
+    def commit_result(self, *given: Any) -> int | None:
         """Commit."""
         with full_disk() if self._first else nullcontext():
             self._first = False

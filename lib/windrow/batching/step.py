@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.batching.columns import streams
 from windrow.batching.rules import Rules
-from windrow.columnar.arrow import encoded, text, to_numpy, where, whole, without
+from windrow.columnar.arrow import in_columns, text, to_numpy, where, whole, without
 from windrow.errors import require
 from windrow.model import clock, tables
 from windrow.model.admission import refused_before_rules
 from windrow.model.floors import Floors, FloorsByVersion
-from windrow.model.messages import microseconds, with_dictionaries, with_room
+from windrow.model.messages import with_dictionaries, with_room
+from windrow.model.open_batches import BatchFilter
 from windrow.model.rejected_rows import rejected
 from windrow.model.tables import CHANGED
 
@@ -45,7 +45,7 @@ class Step:
         """Return the ledger rows that change, and the floors that a flush raises.
 
         `arrived` has the message columns and `version`, `live` has the columns of the ledger. The rows have a column
-        `known`: True if the row replaces a live one.
+        `known`: True if the ledger has an earlier version of the row.
         """
         rows, cuts = self.decided(arrived, live)
         require(
@@ -69,7 +69,7 @@ class Step:
             messages, row, processing_time = messages.take(pa.array(chosen)), row[chosen], processing_time[chosen]
         batches = where(live.select(tables.BATCH), pc.equal(live["state"], text(tables.OPEN)))
         if batches.num_rows and not self.flush:
-            batches = where(batches, pa.array(self._can_change(batches, messages)))
+            batches = BatchFilter(lambda: messages, self.passed).among(batches)
         decision = decide(
             messages,
             processing_time,
@@ -88,9 +88,13 @@ class Step:
         return pa.concat_tables([written, refused_rows]), decision.cuts
 
     def with_unchanged(self, arrived: pa.Table, live: pa.Table) -> pa.Table:
-        """Return the ledger rows that change and the `live` rows that do not; column `changed` tells them apart."""
+        """Return the ledger rows that change and the `live` rows that do not; column `changed` tells them apart.
+
+        Those that do not change are only counted, so they have no messages.
+        """
         rows, _ = self(arrived, live)
         stays = live.filter(pc.invert(pc.is_in(live["id"], rows["id"].combine_chunks())))
+        stays = in_columns(stays.drop_columns(["messages"]), live.schema)
         stays = stays.append_column("known", pa.array(np.ones(stays.num_rows, np.bool_)))
         marked = zip((rows, stays), (True, False), strict=True)
         return pa.concat_tables(
@@ -101,15 +105,6 @@ class Step:
     def passed(self) -> Floors:
         """Return, by source, the time up to which windows have ended for good: their batches are overdue."""
         return passed(self.rules, self.floors.after)
-
-    def _can_change(self, batches: pa.Table, messages: pa.Table) -> np.ndarray:
-        """Tell which open batches can change: their stream has messages, or their timeout has passed."""
-        overdue = microseconds(batches["window_end"]) <= self.passed.of(batches["source"].combine_chunks())
-        source, key = (encoded(batches[name], messages[name]) for name in ("source", "key"))
-        stream, count = streams(source, key)
-        touched = np.zeros(count, np.bool_)
-        touched[stream[batches.num_rows :]] = True
-        return overdue | touched[stream[: batches.num_rows]]
 
 
 def passed(rules: Rules, clocks: Floors) -> Floors:

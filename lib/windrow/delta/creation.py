@@ -60,9 +60,9 @@ def create_ledger(location: str, first: pa.Table | pa.RecordBatchReader, keep: s
                 location,
                 first.combine_chunks() if isinstance(first, pa.Table) else first,
                 mode="error",
-                partition_by=["state"],
+                partition_by=list(tables.PARTITIONS),
                 description=tables.LEDGER_COMMENT,
-                configuration=tables.PROPERTIES | tables.retention(keep),
+                configuration=tables.LEDGER_PROPERTIES | tables.retention(keep),
                 commit_properties=FIRST,
             )
 

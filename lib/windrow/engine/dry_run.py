@@ -9,15 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
 from windrow.delta.log import Table
 from windrow.engine.protocol import Engine
 from windrow.errors import EngineUnavailable
 from windrow.ledger.live import Live
-from windrow.ledger.result import CommitCounts, MicrobatchResult
+from windrow.ledger.result import MicrobatchResult
+from windrow.ledger.versions import Fold, latest, written
 from windrow.model import tables
+from windrow.model.tables import CHANGED
 
 
 class DryRunEngine:
@@ -62,18 +63,17 @@ class DryRunEngine:
             self._live = pa.concat_tables([live.rows, live.open.wanted(None)])
         return Live.held(self._live, 0)
 
-    def commit_result(
-        self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str
-    ) -> CommitCounts | None:
+    def commit_result(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> None:
         """Apply the rows to the live rows in memory."""
         rows = processed.rows
-        if isinstance(rows, pa.Table):
-            written = rows
-        else:  # the rows of a Spark frame that are live or replace live rows
-            written = plain(rows.where(f"known OR {tables.live_states(rows.columns)}").toArrow())
-        written = pa.concat_tables([written.select(control.schema.names).cast(control.schema), control])
+        if not isinstance(rows, pa.Table):  # the rows of a Spark frame that are live or replace live rows
+            rows = plain(rows.where(f"{CHANGED} AND (known OR {tables.ARE_LIVE})").toArrow()).drop_columns([CHANGED])
+        rows = rows.select([*control.schema.names, "known"])
+        rows = rows.cast(control.schema.append(pa.field("known", pa.bool_())))
+        new = pa.concat_tables([written(one, live.revision + 1) for one in (rows, control)])
         before = self._live if self._live is not None else self.live().rows
-        kept = before.filter(pc.invert(pc.is_in(before["id"], written["id"].combine_chunks())))
-        still = written.filter(tables.are_live(written["state"], written.column_names))
-        self._live = pa.concat_tables([kept, still]).combine_chunks()
-        return None
+        both = pa.concat_tables([before, new.filter(tables.are_live(new["state"]))])
+        self._live = latest(both).combine_chunks()
+
+    def fold(self, live: Live, fold: Fold) -> None:
+        """Drop nothing: memory has only what counts."""

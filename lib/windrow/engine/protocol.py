@@ -18,7 +18,8 @@ from windrow.errors import NotFound
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.expressions import recorded_text
 from windrow.ledger.live import Live
-from windrow.ledger.result import CommitCounts, MicrobatchResult
+from windrow.ledger.result import MicrobatchResult
+from windrow.ledger.versions import Fold
 from windrow.model.commits import Commit
 from windrow.model.payload import parse
 from windrow.settings.settings import Settings
@@ -228,14 +229,18 @@ class Engine(Protocol):
         If `handle` ran in another process, returns the history of its commits (`tables.HISTORY`).
         """
 
-    def commit_form(self, processed: MicrobatchResult, live: Live) -> str:
-        """Return how `commit_result` will commit the result, as the history records it."""
+    @property
+    def commit_form(self) -> str:
+        """Return how `commit_result` commits, as the history records it."""
 
     def commit_result(
         self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str
-    ) -> CommitCounts | None:
+    ) -> int | None:
         """Commit the result in one transaction, unless the ledger changed since the live rows were read.
 
         `token` is the token that was read with them. `note` becomes the commit's user metadata, which DESCRIBE HISTORY
-        shows. Returns None if the commit does not report how many rows it replaced. Raises LedgerMoved.
+        shows. Returns how many rows were written, None in a dry run. Raises LedgerMoved.
         """
+
+    def fold(self, live: Live, fold: Fold) -> None:
+        """Drop versions that do not count, in a commit that changes nothing else. Raises LedgerMoved."""

@@ -1,16 +1,16 @@
-"""Read and replace the live rows of a ledger file by file, and commit with one transaction of delta-rs.
+"""Read the live rows of a ledger file by file, and commit with one transaction of delta-rs that adds files.
 
-A MERGE would join all live rows with the new ones to find out which rows it replaces. The microbatch has read the live
-rows and knows in which files they are. So new files are written with Arrow, and one transaction of delta-rs adds them
-and removes the files whose rows changed. The unchanged rows of these files are written again.
+The fence: nothing is committed unless the version that was primed is still the latest. delta-rs puts the next version
+into the log itself, and never tries a later one. Each engine has a separate handle of the table, and nothing is
+committed if the handle has moved on since prime or if the log has another entry for that version.
 
-The fence: every commit replaces the file of the progress row, and delta-rs refuses to remove a file that a commit since
-prime has removed. It compares with the version of the table handle. So each engine has a separate handle, and nothing
-is committed if the handle has moved on since prime or if the log has another entry for that version.
+The log's statistics show whether a file can hold a stream, and when its first window ends. So a microbatch reads few
+of many open batches. Windows of a batch only shrink and a tombstone keeps stream and window, so a file that is left out
+has no version of a batch that is read; it may have one of a batch that happens to be in a file that is read, so these
+rows are filtered too.
 
-Open batches are kept in files of about `OPEN_BYTES`, in the order of their ids and so of their streams. The log's
-statistics show whether a file can hold a stream, and when its first window ends. So a microbatch that changes few of
-many open batches reads and writes few files. Final rows are added in files of at most `FINAL_BYTES`.
+A fold writes live rows in files of about `OPEN_BYTES`, in the order of their ids and so of their streams. Final rows
+are added in files of at most `FINAL_BYTES`.
 
 A file leaves out columns that are NULL in all of its rows: Delta's readers fill them in. Columns of batches whose
 values repeat get a dictionary. Building one and then giving it up took two fifths of the time of writing. Most times
@@ -22,7 +22,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from uuid import uuid4
 
 import numpy as np
@@ -32,25 +31,24 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from windrow.columnar.arrow import counted, in_columns, no_rows, plain, where
+from windrow.columnar.arrow import counted, in_columns, no_rows, plain
 from windrow.delta.statistics import statistics
 from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
 from windrow.errors import LedgerMoved, first_line
 from windrow.ledger.live import ended_in
 from windrow.ledger.pruning import STATISTICS, Extent, FilePruner
-from windrow.ledger.result import CommitCounts
+from windrow.ledger.versions import Fold, Growth, latest, recorded
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.open_batches import BatchFilter, no_streams
 
 BY = "state"
-STATE = f"partition.{BY}"  # in the add actions of delta-rs
+STATE, FOLDED = (f"partition.{name}" for name in tables.PARTITIONS)  # in the add actions of delta-rs
 
 OPEN_BYTES = 4_000_000  # in memory
 SMALL_BYTES = 100_000  # on disk
 FINAL_BYTES = 256_000_000
 KEPT_BYTES = 128_000_000
-OVERLAPS = 16  # files of a topology's state, before all are written again in the order of ids
 SAMPLED = 1_000  # batches whose payloads decide whether a dictionary is worthwhile
 ELEMENT = "messages.list.element."
 PLAIN = ("event_time", "received_at", "sequence")
@@ -59,37 +57,40 @@ PRUNED_IDS = 10_000  # more ids are likely in all files
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of the table in the log: its size in bytes, and which rows it can hold."""
+    """A file of the table in the log: its partition, its size in bytes, and which rows it can hold."""
 
     path: str
     state: str
+    folded: bool
     size: int
     extent: Extent
 
 
 class LedgerFiles:
-    """The live rows of a ledger at one version, by file; those that were read can be replaced."""
+    """The live rows of a ledger at one version, by file. `rows` are the control rows, and `growth` what they record."""
 
     def __init__(self, snapshot: Snapshot, schema: pa.Schema, before: LedgerFiles | None = None) -> None:
         """Read all live rows but the open batches, and not again what `before` has read. Raises TableUnreadable."""
         self._location, self.snapshot, self._schema = snapshot.location, snapshot, schema
         self._store = table_files(self._location, snapshot.table)
         left = None if before is None else before.left_at(snapshot)
-        self.files = list(live_files(snapshot.table, schema.names) if left is None else left)
+        self.files = list(live_files(snapshot.table) if left is None else left)
         self._open = [file for file in self.files if file.state not in tables.CONTROL]
         cached = {} if before is None else before.cached
         self.cached: dict[str, pa.Table] = still_cached(cached, [file.path for file in self.files])
-        self._read: dict[str, pa.Table] = {}
         self._left: list[File] | None = None
-        self.rows = self._rows(file for file in self.files if file.state in tables.CONTROL)
+        versions = self._rows(file for file in self.files if file.state in tables.CONTROL)
+        self.rows, self.growth = latest(versions), Growth.of(versions)
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
-        """Return the open batches that match, all for None, and the others in the same files."""
-        files = self._open
+        """Return the open batches that match, all for None."""
+        files = [file for file in self._open if file.state == tables.OPEN]
         if wanted is not None and len(files) > 1:
             reach = FilePruner(wanted)
             files = [file for file in files if file.size < SMALL_BYTES or reach.may_hold(file.extent)]
-        return self._rows(files)
+        versions = latest(self._rows(files))
+        # guard: pruned-files-hide-versions
+        return versions if wanted is None else wanted.among(versions)
 
     def of_state(self, state: str, columns: pa.Schema, ids: pa.Array | None = None) -> pa.Table:
         """Return the `id` and the columns of the rows of a topology's state, all or those with the given ids."""
@@ -98,63 +99,68 @@ class LedgerFiles:
             ordered = sorted(ids.to_pylist())
             files = [file for file in files if file.size < SMALL_BYTES or file.extent.may_hold(ordered)]
         wanted = pa.schema([pa.field("id", pa.string()), *columns])
-        rows = pa.concat_tables([no_rows(wanted), *(in_columns(self._part(file), wanted) for file in files)])
-        return rows if ids is None else rows.filter(pc.is_in(rows["id"], ids))
+        both = pa.schema([*wanted, pa.field("revision", pa.int64()), pa.field(tables.DELETED, pa.bool_())])
+        parts = (in_columns(self._part(file), both) for file in files)
+        if ids is not None:
+            parts = (part.filter(pc.is_in(part["id"], ids)) for part in parts)
+        return latest(pa.concat_tables([no_rows(both), *parts])).select(wanted.names)
 
     def ended(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
         return ended_in(self.wanted(BatchFilter(no_streams, passed)), passed)
 
-    def replace(self, new: Sequence[pa.Table], note: Mapping[str, str]) -> CommitCounts:
-        """Commit `new` rows in place of the rows with the same ids that were read; rows of state `gone` only remove.
+    def commit(self, new: Sequence[pa.Table], note: Mapping[str, str]) -> int:
+        """Add the rows of one revision, and return how many these are.
 
         Raises CommitFailedError if others committed since prime, LedgerMoved if that cannot be checked.
         """
-        replaced = self._having(pa.chunked_array([chunk for rows in new for chunk in rows["id"].chunks], pa.string()))
-        written = [where(rows, pc.not_equal(rows[BY], tables.GONE)) for rows in new]
-        changed = {path for path, mask in replaced.items() if pc.any(mask).as_py()}
-        states = list(dict.fromkeys(state for rows in written for state in rows[BY].unique().to_pylist()))
-        touched = self._touched(changed, set(states))
         added: list[tuple[AddAction, File | None]] = []
-        for state in dict.fromkeys([*(file.state for file in touched), *states]):
-            kept = [self._kept(file, replaced) for file in touched if file.state == state]
-            added += self._written(state, [*kept, *(rows.filter(pc.equal(rows[BY], state)) for rows in written)])
-        self._commit([action for action, _ in added], touched, note)
-        stay = [file for file in self.files if file not in touched]
+        for state in dict.fromkeys(state for rows in new for state in rows[BY].unique().to_pylist()):
+            added += self._written(state, [rows.filter(pc.equal(rows[BY], state)) for rows in new])
+        self._commit([action for action, _ in added], [], note)
+        self._left = [*self.files, *(file for _, file in added if file is not None)]
+        return sum(rows.num_rows for rows in new)
+
+    def fold(self, fold: Fold, note: Mapping[str, str]) -> None:
+        """Replace live rows by those that count: all of them, or what was written since the last fold.
+
+        Raises CommitFailedError if others committed since prime, LedgerMoved if that cannot be checked.
+        """
+        whole = fold == "large"
+        files = [file for file in self.files if whole or not file.folded]
+        added: list[tuple[AddAction, File | None]] = []
+        for state in dict.fromkeys(file.state for file in files):
+            versions = pa.concat_tables(
+                [self._part(file) for file in files if file.state == state], promote_options="default"
+            )
+            # guard: small-fold-keeps-tombstones
+            rows = latest(versions, keep_tombstones=not whole)
+            if state == tables.PROGRESS:
+                live = Growth(self.growth.versions - self.growth.obsolete)
+                rows = recorded(rows, live if whole else Growth.of(versions))
+            added += self._written(state, [rows], folded=whole, changes=False)
+        self._commit([action for action, _ in added], files, note)
+        stay = [file for file in self.files if file not in files]
         self._left = [*stay, *(file for _, file in added if file is not None)]
-        matched = sum(pc.sum(mask).as_py() or 0 for mask in replaced.values())
-        given = sum(rows.num_rows for rows in new)
-        gone = given - sum(rows.num_rows for rows in written)
-        return CommitCounts(matched - gone, gone, given - matched)
 
-    def _kept(self, file: File, replaced: Mapping[str, pa.ChunkedArray]) -> pa.Table:
-        """Return the rows of a file that stay; none of a file that is only read to be written again is replaced."""
-        rows, mask = self._part(file), replaced.get(file.path)
-        return rows if mask is None else where(rows, pc.invert(mask))
-
-    def _having(self, ids: pa.ChunkedArray) -> dict[str, pa.ChunkedArray]:
-        """Return for each file that was read which of its rows have one of the ids, in one look-up."""
-        held = [part["id"] for part in self._read.values()]
-        found = pc.is_in(
-            pa.chunked_array([chunk for column in held for chunk in column.chunks], pa.string()), ids.combine_chunks()
-        )
-        begins = np.cumsum([0, *map(len, held)])
-        return {path: found.slice(begins[at], len(held[at])) for at, path in enumerate(self._read)}
-
-    def _commit(self, added: Sequence[AddAction], removed: Sequence[File], note: Mapping[str, str]) -> None:
-        """Add and remove files on the handle of prime, so that delta-rs checks the commits made since then."""
+    def _commit(self, added: Sequence[AddAction], folded: Sequence[File], note: Mapping[str, str]) -> None:
+        """Add files, and remove those that a fold replaces, if the handle of prime is still at the latest version."""
         if not self.snapshot.stands():
             raise LedgerMoved(
                 f"the ledger at {self._location} was restored, created again or read again since it was primed",
                 "Nothing was written.",
             )
         table, at = self.snapshot.table, _now()
+        removed = [
+            RemoveAction(file.path, False, at, file.size, dict(_partition(file.state, file.folded))) for file in folded
+        ]
         table.create_write_transaction(
-            [*added, *(RemoveAction(file.path, True, at, file.size, {BY: file.state}) for file in removed)],
+            [*added, *removed],
             "append",
             table.schema(),
-            partition_by=[BY],
-            commit_properties=CommitProperties(custom_metadata=dict(note)),
+            partition_by=list(tables.PARTITIONS),
+            # guard: primed-version-only
+            commit_properties=CommitProperties(max_commit_retries=0, custom_metadata=dict(note)),
             post_commithook_properties=UNTRIMMED,
         )
 
@@ -172,10 +178,10 @@ class LedgerFiles:
         part = self.cached.get(file.path)
         if part is None:
             found = self._content(file.path)
-            columns: dict[str, object] = {name: found[name] for name in found.column_names} | {BY: file.state}
+            columns: dict[str, object] = {name: found[name] for name in found.column_names}
+            columns |= {BY: file.state, "folded": file.folded}
             part = tables.rows(self._columns_of(file.state, found), columns, found.num_rows)
             self.cached[file.path] = part
-        self._read[file.path] = part
         return part
 
     def _columns_of(self, state: str, found: pa.Table) -> pa.Schema:
@@ -185,7 +191,8 @@ class LedgerFiles:
         """
         if state in (tables.OPEN, *tables.CONTROL):
             return self._schema
-        return pa.schema([field for field in self._schema if field.name == BY or field.name in found.column_names])
+        kept = {*tables.PARTITIONS, *found.column_names}
+        return pa.schema([field for field in self._schema if field.name in kept])
 
     def _content(self, path: str) -> pa.Table:
         with reading(self._location, "ledger"):
@@ -195,25 +202,9 @@ class LedgerFiles:
             except pa.ArrowException as error:
                 raise OSError(f"{path}: {first_line(error)}") from error
 
-    def _touched(self, changed: set[str], written: set[str]) -> list[File]:
-        """Return the files to rewrite: those with changed rows, and small files of states that are written anyway.
-
-        Without the small ones a ledger would keep many small files of batches that stay open for long. Of a topology's
-        state all files are rewritten once many overlap, so that a key is looked for in few of them.
-        """
-        small = {file.path for file in self.files if file.size < SMALL_BYTES and file.state in written}
-        crowded = {state for state in written - {tables.OPEN, *tables.CONTROL} if self._overlapping(state) > OVERLAPS}
-        # guard: changed-replaces
-        wanted = changed | (small & self._read.keys())
-        return [file for file in self.files if file.path in wanted or file.state in crowded]
-
-    def _overlapping(self, state: str) -> int:
-        """Return how many files of a state begin before an earlier one ends."""
-        bounds = sorted(file.extent.ids or ("", "") for file in self.files if file.state == state)
-        ends = accumulate((last for _, last in bounds), max)
-        return sum(first <= end for (first, _), end in zip(bounds[1:], ends, strict=False))
-
-    def _written(self, state: str, parts: Sequence[pa.Table]) -> Iterator[tuple[AddAction, File | None]]:
+    def _written(
+        self, state: str, parts: Sequence[pa.Table], folded: bool = False, changes: bool = True
+    ) -> Iterator[tuple[AddAction, File | None]]:
         """Write the rows of a state, live rows in the order of ids; yield each add action, and the File if live.
 
         Filtering keeps the chunks, so the parts together may exceed the size of one Arrow string array. Sorting then
@@ -227,11 +218,15 @@ class LedgerFiles:
         rows = pa.concat_tables(filled, promote_options="default")
         rows = rows if state in tables.FINAL else rows.take(pc.sort_indices(rows["id"]))
         for piece in _cut(rows, FINAL_BYTES if state in tables.FINAL else OPEN_BYTES):
-            yield self._write(state, piece)
+            yield self._write(state, piece, folded, changes)
 
-    def _write(self, state: str, rows: pa.Table) -> tuple[AddAction, File | None]:
-        filled = [name for name in rows.column_names if rows[name].null_count < rows.num_rows and name != BY]
-        held, directory = rows.select(filled), f"{BY}={state}"
+    def _write(
+        self, state: str, rows: pa.Table, folded: bool, changes: bool
+    ) -> tuple[AddAction, File | None]:
+        """Write a file. One that `changes` nothing has rows that were there before."""
+        partition = _partition(state, folded)
+        filled = [name for name in rows.column_names if rows[name].null_count < rows.num_rows and name not in partition]
+        held, directory = rows.select(filled), "/".join(f"{name}={value}" for name, value in partition.items())
         path = f"{directory}/part-{uuid4()}.snappy.parquet"
         self._store.create_dir(directory)
         with self._store.open_output_stream(path) as opened:
@@ -239,9 +234,15 @@ class LedgerFiles:
             size = opened.tell()
         live = None
         if state not in tables.FINAL:
-            self.cached[path] = rows
-            live = File(path, state, size, Extent.held(rows))
-        return AddAction(path, size, {BY: state}, _now(), True, statistics(held)), live
+            at = rows.schema.get_field_index("folded")
+            self.cached[path] = rows.set_column(at, rows.schema.field(at), pa.repeat(folded, rows.num_rows))
+            live = File(path, state, folded, size, Extent.held(rows))
+        return AddAction(path, size, partition, _now(), changes, statistics(held)), live
+
+
+def _partition(state: str, folded: bool) -> dict[str, str]:
+    """Return the partition of a file, as the log has it."""
+    return dict(zip(tables.PARTITIONS, (state, str(folded).lower()), strict=True))
 
 
 def still_cached(cache: Mapping[str, pa.Table], paths: Iterable[str], most: int = KEPT_BYTES) -> dict[str, pa.Table]:
@@ -250,14 +251,14 @@ def still_cached(cache: Mapping[str, pa.Table], paths: Iterable[str], most: int 
     return kept if sum(rows.nbytes for rows in kept.values()) <= most else {}
 
 
-def live_files(table: DeltaTable, columns: Sequence[str]) -> Iterator[File]:
-    """Yield the files of live rows; the ledger's `columns` decide which states are live."""
+def live_files(table: DeltaTable) -> Iterator[File]:
+    """Yield the files of live rows."""
     added = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
     # guard: live-rows-only
-    live = added.filter(tables.are_live(added[STATE], columns))
-    wanted = [name for name in ("path", STATE, "size_bytes", *STATISTICS) if name in live.column_names]
+    live = added.filter(tables.are_live(added[STATE]))
+    wanted = [name for name in ("path", STATE, FOLDED, "size_bytes", *STATISTICS) if name in live.column_names]
     for said in counted(live.select(wanted)).to_pylist():
-        yield File(said["path"], said[STATE], said["size_bytes"], Extent.of(said))
+        yield File(said["path"], said[STATE], said[FOLDED], said["size_bytes"], Extent.of(said))
 
 
 def without_dictionary(rows: pa.Table | None) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import from_numpy, text, texts
+from windrow.ledger.versions import Growth
 from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.floors import Floors
@@ -62,17 +63,25 @@ def ended_in(batches: pa.Table, passed: Floors) -> Floors:
 class Live:
     """The live rows of the ledger, all of one table version.
 
-    `rows` are the rows that every microbatch needs; `open` reads the rest on demand.
+    `rows` are the rows that every microbatch needs; `open` reads the rest on demand. `growth` says how many versions
+    were written to the table and are obsolete.
     """
 
     rows: pa.Table
     open: OpenRows
     table_version: int
+    growth: Growth = field(default_factory=Growth)
 
     @property
     def schema(self) -> pa.Schema:
         """Return the columns of the ledger."""
         return self.rows.schema
+
+    @property
+    def revision(self) -> int:
+        """Return the number of the commit that wrote the table version."""
+        progress = self.rows.filter(pc.equal(self.rows["id"], text(tables.PROGRESS)))
+        return int(pc.max(progress["revision"]).as_py() or 0)
 
     @property
     def totals(self) -> OpenBatches:

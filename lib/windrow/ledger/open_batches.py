@@ -20,18 +20,19 @@ from windrow.columnar.arrow import in_columns, plain
 from windrow.delta.table import unreadable
 from windrow.errors import BrokenPromise
 from windrow.ledger.live import ended_in
-from windrow.ledger.strategy import FILE_ROWS, GOOD_PART
+from windrow.ledger.strategy import GOOD_PART
+from windrow.ledger.versions import latest, latest_frame
 from windrow.model import clock, tables
 from windrow.model.floors import Floors
 from windrow.model.messages import microseconds, times
 from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatches
+from windrow.model.tables import DELETED
 from windrow.rows.frame import frame_of
 from windrow.rows.session_settings import FEW_ROWS
 
 # A cached query would answer for any version of a table; no cache has the file path of a row.
 UNCACHED = "_metadata.file_path IS NOT NULL"
-FILE = "windrow file"  # no state has a column of this name
-IN_FILE = f"_metadata.file_path AS `{FILE}`"
+VERSION_COLUMNS = ("revision", DELETED, "folded")
 OPEN = f"state = '{tables.OPEN}'"
 RANGES = 50  # of ids that a condition lists one by one
 
@@ -40,8 +41,7 @@ RANGES = 50  # of ids that a condition lists one by one
 class SparkOpen:
     """The open rows of the ledger `reference` at a version; `rows` are all of them if the driver has them.
 
-    `whole` has all rows of those states of a topology that the driver has read whole, and `files` are the data files of
-    other rows that it has read: a MERGE writes them again if their rows change.
+    `whole` has all rows of those states of a topology that the driver has read whole.
     """
 
     session: SparkSession
@@ -50,33 +50,25 @@ class SparkOpen:
     schema: pa.Schema
     rows: pa.Table | None = None
     whole: dict[str, pa.Table] = field(default_factory=dict)
-    files: set[str] = field(default_factory=set)
     _counted: tuple[BatchFilter, OpenBatches] | None = None
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Bring the open batches that match to the driver, all for None; the result may contain others too."""
         if self.rows is not None:
             return self.rows
-        found = self._here(self.frame(wanted, with_files=wanted is not None))
+        found = latest(self._here(self.frame(wanted)))
         if wanted is None:
             self.rows = found
         return found
 
-    @property
-    def read_files(self) -> int:
-        """Return in about how many files the rows are that the driver has read."""
-        whole = [*self.whole.values(), *([] if self.rows is None else [self.rows])]
-        return len(self.files) + sum(-(-rows.num_rows // FILE_ROWS) for rows in whole)
-
     def of_state(self, state: str, columns: pa.Schema, ids: pa.Array | None = None) -> pa.Table:
         """Bring the rows of a topology's state to the driver: all, or those with the given ids and perhaps others.
 
-        For many ids all rows are read, if they are not many more: a query by ids takes longer, and their partition can
-        be overwritten.
+        For many ids all rows are read, if they are not many more: a query by ids takes longer.
         """
         if state in self.whole:
             return self.whole[state]
-        frame = self.frame_of_state(state, columns)
+        frame = self._versions_of_state(state, columns)
         if ids is None:
             self.whole[state] = self._of_state(frame, columns)
             return self.whole[state]
@@ -87,17 +79,19 @@ class SparkOpen:
                 self.whole[state] = found
                 return found
         known = F.broadcast(frame_of(self.session, pa.table({"id": ids})))
-        frame = self.frame_of_state(state, columns, with_files=True).where(_among(ids.to_pylist()))
-        return self._of_state(frame.join(known, "id", "left_semi"), columns)
+        return self._of_state(frame.where(_among(ids.to_pylist())).join(known, "id", "left_semi"), columns)
 
     def _of_state(self, frame: DataFrame, columns: pa.Schema) -> pa.Table:
-        found = self._brought(frame)
+        found = latest(brought(frame, self.reference))
         wanted = pa.schema([pa.field("id", pa.string()), *columns])
         return found.select(wanted.names).cast(wanted).combine_chunks()
 
-    def frame_of_state(self, state: str, columns: pa.Schema, with_files: bool = False) -> DataFrame:
+    def frame_of_state(self, state: str, columns: pa.Schema) -> DataFrame:
         """Return the `id` and the columns of the rows of a topology's state."""
-        names = ", ".join([*(f"`{name}`" for name in ["id", *columns.names]), *([IN_FILE] if with_files else [])])
+        return latest_frame(self._versions_of_state(state, columns))
+
+    def _versions_of_state(self, state: str, columns: pa.Schema) -> DataFrame:
+        names = ", ".join(f"`{name}`" for name in ["id", *columns.names, *VERSION_COLUMNS])
         return self.session.sql(
             f"SELECT {names} FROM {self.reference} VERSION AS OF {self.version} WHERE state = '{state}' AND {UNCACHED}"
         )
@@ -106,8 +100,8 @@ class SparkOpen:
         """Return, by source, the last end of an open window that the source's clock has passed."""
         if self.rows is not None:
             return ended_in(self.rows, passed)
-        latest = int(np.max(passed.floor, initial=clock.UNKNOWN))
-        batches = self._live("source", "window_end").where(F.col("window_end") <= _time(latest))
+        until = int(np.max(passed.floor, initial=clock.UNKNOWN))
+        batches = self._live("source", "window_end").where(F.col("window_end") <= _time(until))
         batches = batches.join(self._clocks(passed), "source").where("window_end <= passed")
         return self._floors(batches.groupBy("source").agg(F.max("window_end")))
 
@@ -121,20 +115,22 @@ class SparkOpen:
     def counted(self, wanted: BatchFilter, streams: DataFrame | None = None) -> OpenBatches:
         """Count the open batches that match, by source."""
         if self._counted is None or self._counted[0] is not wanted:
-            frame = self.frame(wanted, streams)
+            frame = self.frame(wanted, streams, ("source", "window_end", "message_count", "bytes"))
             sums = [F.count("*"), F.sum("message_count"), F.sum("bytes"), F.min("window_end")]
             found = plain(frame.groupBy("source").agg(*sums).toArrow()).rename_columns(SCHEMA.names)
             self._counted = wanted, OpenBatches.of(found.cast(SCHEMA))
         return self._counted[1]
 
     def frame(
-        self, wanted: BatchFilter | None, streams: DataFrame | None = None, with_files: bool = False
+        self, wanted: BatchFilter | None, streams: DataFrame | None = None, columns: Sequence[str] | None = None
     ) -> DataFrame:
-        """Return the open batches that match, all for None, in the columns that an open batch fills.
+        """Return the versions of the open batches that match, all for None, in the columns that an open batch fills.
 
-        `streams` are the `source, key` of the messages if the driver does not know them.
+        With `columns`, return the batches themselves. `streams` are the `source, key` of the messages if the driver
+        does not know them. Windows only shrink, and tombstones have stream and window, so with an earlier version the
+        latest one matches too.
         """
-        batches = self._live(*tables.BATCH, *([IN_FILE] if with_files else []))
+        batches = self._versions(*tables.BATCH) if columns is None else self._live(*{*columns, "source", "key"})
         if wanted is None:
             return batches
         columns, found = batches.columns, wanted.streams()
@@ -150,11 +146,15 @@ class SparkOpen:
 
     def _live(self, *columns: str) -> DataFrame:
         """Return columns of the open batches."""
+        return latest_frame(self._versions("id", *columns)).drop("id")
+
+    def _versions(self, *columns: str) -> DataFrame:
+        """Return columns of the versions of open batches, and what tells which of them count."""
+        named = [*columns, *VERSION_COLUMNS]
         if self.rows is not None:
-            return frame_of(self.session, self.rows.select(tables.BATCH)).select(*columns)
+            return frame_of(self.session, self.rows.select(named))
         return self.session.sql(
-            f"SELECT {', '.join(columns)} FROM {self.reference} VERSION AS OF {self.version} "
-            f"WHERE {OPEN} AND {UNCACHED}"
+            f"SELECT {', '.join(named)} FROM {self.reference} VERSION AS OF {self.version} WHERE {OPEN} AND {UNCACHED}"
         )
 
     def _clocks(self, passed: Floors) -> DataFrame:
@@ -167,15 +167,7 @@ class SparkOpen:
 
     def _here(self, frame: DataFrame) -> pa.Table:
         """Bring rows to the driver, in all columns of the ledger."""
-        return in_columns(self._brought(frame), self.schema).combine_chunks()
-
-    def _brought(self, frame: DataFrame) -> pa.Table:
-        """Bring rows to the driver, and note their files."""
-        found = brought(frame, self.reference)
-        if FILE not in found.column_names:
-            return found
-        self.files.update(found[FILE].unique().to_pylist())
-        return found.drop_columns([FILE])
+        return in_columns(brought(frame, self.reference), self.schema).combine_chunks()
 
 
 def brought(frame: DataFrame, ledger: str) -> pa.Table:

@@ -9,24 +9,32 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.columnar.arrow import text, texts
+from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.open_batches import OpenBatches
+from windrow.model.tables import DELETED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-# Rows for the ledger with `known` (True if the row replaces a live one). On Spark's executors they also have `changed`,
-# which is False for open batches that stay unchanged.
+# Rows for the ledger with `known`: True if it has an earlier version of the row. On Spark's executors they also have
+# `changed`, which is False for open batches that stay unchanged: these are counted, not written.
 Rows: TypeAlias = Union[pa.Table, "DataFrame"]
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Counts of the rows to write, by kind; `known` rows replace live ones."""
+    """Counts of the rows to write, by kind.
+
+    `rows` are all that a commit writes, with the tombstones of open batches that close. Of these, `versions` are not
+    final, and `obsolete` is how many versions no longer count then: earlier ones, and tombstones.
+    """
 
     rows: int
-    known: int
+    versions: int
+    obsolete: int
     opened: int
     closed: int
     rejected: int
@@ -35,54 +43,46 @@ class Counts:
     @classmethod
     def of(cls, rows: pa.Table) -> Counts:
         """Count rows that a `Step` returned; a batch counts as opened if its row is new."""
-        return cls.combine(rows.group_by(["state", "known", "reason"]).aggregate([([], "count_all")]))
+        return cls.combine(rows.group_by(["state", "known", DELETED, "reason"]).aggregate([([], "count_all")]))
 
     @classmethod
     def with_states(cls, rows: pa.Table, states: Iterable[pa.Table]) -> Counts:
         """Count the rows of a topology, and those of its states."""
-        columns = ["state", "known"]
+        columns = ["state", "known", DELETED]
         parts = [rows.select([*columns, "reason"]), *(one.select(columns) for one in states)]
         return cls.of(pa.concat_tables(parts, promote_options="default"))
 
     @classmethod
     def combine(cls, groups: pa.Table) -> Counts:
-        """Count from a table of `state, known, reason, count_all`."""
+        """Count from a table of `state, known, deleted, reason, count_all`."""
+        state, known, count = groups["state"], groups["known"], groups["count_all"]
+        live, gone = tables.are_live(state), pc.fill_null(groups[DELETED], False)
 
-        def total(*states: str, known: bool | None = None) -> int:
-            mask = pc.is_in(groups["state"], pa.array(states, pa.string())) if states else pa.scalar(True)
-            if known is not None:
-                mask = pc.and_(mask, pc.equal(groups["known"], known))
-            counted = pc.if_else(mask, groups["count_all"], 0)
-            return int(pc.sum(counted).as_py() or 0)
+        def total(mask: pa.ChunkedArray) -> int:
+            return int(pc.sum(pc.if_else(mask, count, 0)).as_py() or 0)
 
-        refused = groups.filter(pc.equal(groups["state"], "rejected")).sort_by("reason")
+        batches, closed = pc.is_in(state, texts(["open", "closed"])), pc.equal(state, text("closed"))
+        ended = total(pc.and_(closed, known))
+        rejected = pc.equal(state, text("rejected"))
+        refused = groups.filter(rejected).sort_by("reason")
         return cls(
-            rows=total(),
-            known=total(known=True),
-            opened=total("open", "closed", known=False),
-            closed=total("closed"),
-            rejected=total("rejected"),
+            rows=int(pc.sum(count).as_py() or 0) + ended,
+            versions=total(live) + ended,
+            obsolete=total(pc.and_(live, known)) + total(pc.and_(live, gone)) + 2 * ended,
+            opened=total(pc.and_not(batches, known)),
+            closed=total(closed),
+            rejected=total(rejected),
             reasons=dict(zip(refused["reason"].to_pylist(), refused["count_all"].to_pylist(), strict=True)),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class CommitCounts:
-    """The row counts that a commit reports."""
-
-    updated: int
-    deleted: int
-    inserted: int
 
 
 @dataclass(frozen=True, slots=True)
 class MicrobatchResult:
     """The ledger rows of a microbatch and their counts.
 
-    `states` has further rows, by the state of a topology: `id`, `state`, `known`, and only the columns of the state.
-    `open` has the totals of the sources whose open batches changed, `path` says where it was processed. `whole` means
-    that all open batches were read, so the commit knows all live rows. `history` has columns that the algorithm adds to
-    the history row.
+    `states` has further rows, by the state of a topology: `id`, `state`, `deleted`, `known`, and only the columns of
+    the state. `open` has the totals of the sources whose open batches changed, `path` says where it was processed.
+    `history` has columns that the algorithm adds to the history row.
     """
 
     rows: Rows
@@ -90,7 +90,6 @@ class MicrobatchResult:
     cuts: Floors
     open: OpenBatches = field(default_factory=OpenBatches.none)
     path: str = "driver"
-    whole: bool = False
     history: Mapping[str, object] = field(default_factory=dict)
     states: Mapping[str, pa.Table] = field(default_factory=dict)
 

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import TIME, from_numpy, to_numpy, whole
+from windrow.columnar.arrow import TIME, encoded, from_numpy, to_numpy, where, whole
 from windrow.errors import require
 from windrow.model.clock import UNKNOWN
 from windrow.model.floors import Floors, Ints
-from windrow.model.messages import times
+from windrow.model.messages import microseconds, times
 
 FAR = np.iinfo(np.int64).max
 SCHEMA = pa.schema(
@@ -48,6 +48,17 @@ class BatchFilter:
 
     streams: Callable[[], pa.Table | None]
     passed: Floors
+
+    def among(self, batches: pa.Table) -> pa.Table:
+        """Return which of some batches it selects."""
+        overdue = microseconds(batches["window_end"]) <= self.passed.of(whole(batches["source"]))
+        streams = self.streams()
+        if streams is None:
+            return batches
+        source, key = (encoded(batches[name], streams[name]) for name in ("source", "key"))
+        stream = to_numpy(source.indices, null=-1) * (len(key.dictionary) + 1) + to_numpy(key.indices, null=-1)
+        touched = np.isin(stream[: batches.num_rows], stream[batches.num_rows :])
+        return where(batches, pa.array(overdue | touched))
 
 
 def no_streams() -> pa.Table:

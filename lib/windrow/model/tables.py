@@ -1,9 +1,15 @@
 """Depot and ledger: the columns, names and ids that both engines agree on.
 
-The ledger is one table. A row's `state` says what it is: `closed`, `rejected` and `microbatch` are *final*, written
-once. *Live* are `progress` (where we are) and `partial`, which every microbatch reads and rewrites, and `open` (a batch
-that may still grow), which is read when it can change; in the ledger of a topology all that is not final is live, and
-the rows of its states are read as open batches are. Only `id` and `state` are never NULL.
+The ledger is one table, and it only grows. A row's `state` says what it is: `closed`, `rejected` and `microbatch` are
+*final*. *Live* are `progress` (where we are) and `partial`, which every microbatch reads, and `open` (a batch that may
+still grow), which is read when it can change; in the ledger of a topology all that is not final is live, and the rows
+of its states are read as open batches are.
+
+No row is ever updated. A live row is a *version* of its id: a commit writes the rows that it changes again, with its
+`revision`, one more than that of the commit before. Of the versions of an id the one with the greatest revision counts,
+unless it is a *tombstone* (`deleted`). A fold, which changes nothing that counts, drops the others from time to time;
+`folded` rows are the only versions of their ids in their partition. Only `id`, `state`, `revision` and `folded` are
+never NULL.
 
 Ids are readable and injective: a kind, then components joined by `/`, with `%`, `/` and NUL percent-encoded and a NULL
 component written as `%N`.
@@ -11,7 +17,7 @@ component written as `%N`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -24,7 +30,7 @@ from windrow.model import messages as message_columns
 from windrow.model.commits import FEED
 from windrow.model.durations import microseconds
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 DAMAGED = "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger."
 FINAL = ("closed", "rejected", "microbatch")
 OPEN = "open"
@@ -32,14 +38,20 @@ CONTROL = ("progress", "partial", "event", "option")  # the live states that eve
 PROGRESS = "progress"
 BATCH_ID = "batch"  # the prefix of batch ids
 CHANGED = "changed"  # column of a row on an executor: False for an open batch that stays as it is
-DELETED = "deleted"  # column of a changed row of a state: whether its key is deleted
-GONE = "gone"  # state of a row to write that only deletes the live row with its id
+DELETED = "deleted"  # column of a version: True for a tombstone
+PARTITIONS = ("state", "folded")
 
 DEPOT_COMMENT = "Windrow depot: messages, appended and never changed"
 LEDGER_COMMENT = "Windrow ledger: batches, rejections, progress and history"
 # Opening a table reads its last checkpoint and each commit after it. A hundred commits, delta-rs's default interval,
 # took three times as long as the checkpoint.
 PROPERTIES = {FEED: "true", "delta.enableDeletionVectors": "false", "delta.checkpointInterval": "10"}
+# A commit that read the ledger is refused if another one has added rows to what it read.
+LEDGER_PROPERTIES = PROPERTIES | {"delta.isolationLevel": "Serializable"}
+
+# Columns of every row: which commit of the ledger wrote it, whether it is a tombstone, whether a batch has all of its
+# messages in it, and whether a fold wrote it.
+ROW_FIELDS = [("revision", pa.int64()), (DELETED, pa.bool_()), ("whole", pa.bool_()), ("folded", pa.bool_())]
 
 
 def retention(keep: str) -> dict[str, str]:
@@ -109,6 +121,7 @@ PROGRESS_FIELDS = [
     ("token", pa.string()), ("paused", pa.bool_()), ("rules", pa.string()),
     ("source", pa.string()), ("clock", TIME), ("floor", TIME), ("seen_at", TIME),
     ("open_batches", pa.int64()), ("open_messages", pa.int64()), ("open_bytes", pa.int64()), ("next_window_end", TIME),
+    ("versions_written", pa.int64()), ("versions_obsolete", pa.int64()),
 ]  # fmt: skip
 
 APPENDED = pa.list_(pa.struct([("output", pa.string()), ("rows", pa.int64())]))
@@ -131,7 +144,7 @@ SELECT max(CASE WHEN state = 'microbatch' AND {started} < {before:d} THEN depot_
 FROM {ledger} WHERE state IN ('microbatch', 'progress')"""
 REACHED_OF_TOPOLOGY = """
 SELECT least(max(h.depot_version), max(p.depot_version)) AS reached, p.depot_id AS depot_id
-FROM {ledger} h JOIN {ledger} p ON h.depot = p.depot
+FROM {ledger} h JOIN ({live}) p ON h.depot = p.depot
 WHERE h.state = 'microbatch' AND {started} < {before:d} AND p.state = 'progress' AND p.depot_id IS NOT NULL
 GROUP BY p.depot_id"""
 
@@ -140,7 +153,8 @@ def ledger_schema(payload: pa.DataType | None = None, *, raw: bool = False) -> p
     """Return all columns of the ledger, `id` and `state` first; `raw` for one over a raw depot."""
     kind = payload or pa.string()
     fields: dict[str, pa.DataType] = {"id": pa.string(), "state": pa.string()}
-    for group in (batch_fields(kind), rejected_fields(kind), HISTORY, PROGRESS_FIELDS, RAW_FIELDS if raw else []):
+    groups = (ROW_FIELDS, batch_fields(kind), rejected_fields(kind), HISTORY, PROGRESS_FIELDS)
+    for group in (*groups, RAW_FIELDS if raw else []):
         fields |= dict(group)
     required = {"id", "state"}
     return pa.schema([pa.field(name, type_, nullable=name not in required) for name, type_ in fields.items()])
@@ -152,7 +166,7 @@ def topology_schema(*, raw: bool = False) -> pa.Schema:
     for name, type_ in TOPOLOGY_FIELDS:
         known[name] = pa.field(name, type_)
     batches = {name for name, _ in batch_fields(pa.string())} - {name for name, _ in rejected_fields(pa.string())}
-    kept = {"id", "state"} | {name for name, _ in HISTORY} | {name for name, _ in PROGRESS_FIELDS}
+    kept = {"id", "state"} | {name for name, _ in (*ROW_FIELDS, *HISTORY)} | {name for name, _ in PROGRESS_FIELDS}
     return pa.schema([field for name, field in known.items() if name in kept or name not in batches])
 
 
@@ -161,23 +175,27 @@ def is_of_topology(columns: Iterable[str]) -> bool:
     return "event" in columns
 
 
-def live_states(columns: Iterable[str], states: Sequence[str] = ()) -> str:
-    """Return the SQL condition for the `state` of live rows, in a ledger with these columns.
-
-    With `states`, of a topology's states only these.
-    """
-    if states:
-        return f"state IN ({', '.join(map(repr, (*CONTROL, *states)))})"
-    if is_of_topology(columns):
-        return f"state NOT IN ({', '.join(map(repr, FINAL))})"
-    return f"state IN ({', '.join(map(repr, (OPEN, *CONTROL)))})"
+ARE_LIVE = f"state NOT IN ({', '.join(map(repr, FINAL))})"  # the SQL condition for rows that are not final
 
 
-def are_live(states: pa.Array | pa.ChunkedArray, columns: Iterable[str]) -> Any:
-    """Return which of the states are live, in a ledger with these columns."""
-    if is_of_topology(columns):
-        return pc.invert(pc.is_in(states, texts(FINAL)))
-    return pc.is_in(states, texts((OPEN, *CONTROL)))
+def live_rows(ledger: str, where: str = ARE_LIVE) -> str:
+    """Return the query for the versions of a table reference that count, among the live rows that meet a condition."""
+    return (
+        f"SELECT v.* FROM (SELECT * FROM {ledger} WHERE {where}) v JOIN "
+        f"(SELECT state, id, max(revision) AS revision FROM {ledger} WHERE {where} GROUP BY state, id) latest "
+        f"ON v.state = latest.state AND v.id = latest.id AND v.revision = latest.revision "
+        f"WHERE v.{DELETED} IS NOT TRUE"
+    )
+
+
+def rows_that_count(ledger: str) -> str:
+    """Return the query for the final rows of a table reference and the versions that count."""
+    return f"SELECT * FROM {ledger} WHERE NOT ({ARE_LIVE}) UNION ALL {live_rows(ledger)}"
+
+
+def are_live(states: pa.Array | pa.ChunkedArray) -> Any:
+    """Return which of the states are live."""
+    return pc.invert(pc.is_in(states, texts(FINAL)))
 
 
 def is_over_raw(names: Iterable[str]) -> bool:
@@ -191,7 +209,8 @@ def reached(columns: Iterable[str], ledger: str, started: str, before: int) -> s
     `started` is `started_at` in microseconds, as an SQL expression of the caller; `before` is the time.
     """
     asked = REACHED_OF_TOPOLOGY if is_of_topology(columns) else REACHED
-    return asked.format(ledger=ledger, started=started, before=before)
+    live = live_rows(ledger, f"state = '{PROGRESS}'")
+    return asked.format(ledger=ledger, live=live, started=started, before=before)
 
 
 def reached_of(rows: Iterable[Any], depot_id: str) -> int:
@@ -241,12 +260,13 @@ def views(ledger: str, *, raw: bool = False) -> dict[str, str]:
         "messages_read AS messages" if name == "messages_read" else name
         for name in [*(name for name, _ in HISTORY), *beside["microbatches"]]
     )
+    open_rows = live_rows(ledger, f"state = '{OPEN}'")
     exploded = (
         f"SELECT {', '.join(OF_BATCH)}, message.* "
         f"FROM {ledger} LATERAL VIEW explode(messages) AS message WHERE state = 'closed'"
     )
     return {
-        "open_batches": f"SELECT {batch} FROM {ledger} WHERE state = 'open'",
+        "open_batches": f"SELECT {batch} FROM ({open_rows})",
         "closed_batches": f"SELECT {batch} FROM {ledger} WHERE state = 'closed'",
         "closed_messages": exploded,
         "rejected_messages": f"SELECT {rejected} FROM {ledger} WHERE state = 'rejected'",

@@ -148,7 +148,9 @@ class Ledger:
         return self._execute(" ".join(statement))
 
     def _execute(self, statement: str) -> pa.RecordBatchReader:
-        return pa.RecordBatchReader.from_stream(QueryBuilder().register("ledger", self.table).execute(statement))
+        query = QueryBuilder().register("versions", self.table)
+        query.execute(f"CREATE VIEW ledger AS {tables.rows_that_count('versions')}").read_all()
+        return pa.RecordBatchReader.from_stream(query.execute(statement))
 
     @property
     def raw(self) -> bool:

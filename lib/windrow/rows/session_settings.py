@@ -18,14 +18,9 @@ ONE_TASK = {
     "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": "false",
 }
 SMALL_BYTES = 4_000_000
-SOME_FILES = 20  # that one task writes again
-# Generating code in every task takes longer than interpreting a small query; but a MERGE takes 0.1 ms or more for a row
-# then, so it must have few rows, and write few others of their files again.
+# Generating code in every task takes longer than interpreting a small query.
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 FEW_ROWS = 2_000
-FEW_FILES = 2
-# Where deletion vectors are on, a MERGE would write them: more jobs for it, and more files for each later reader.
-WHOLE_FILES = {"spark.databricks.delta.merge.deletionVectors.persistent": "false"}
 NOTE = "spark.databricks.delta.commitInfo.userMetadata"  # user metadata of a commit, shown in the table's history
 
 
@@ -56,12 +51,6 @@ def knows(session: SparkSession, name: str) -> bool:
     except PySparkException:
         return False
     return True
-
-
-def takes(session: SparkSession, settings: dict[str, str]) -> bool:
-    """Tell whether a session accepts these settings."""
-    with configured(session, settings):
-        return all(session.conf.get(name, None) == value for name, value in settings.items())
 
 
 def _restore(session: SparkSession, settings: Mapping[str, str | None]) -> None:

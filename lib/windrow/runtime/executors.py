@@ -1,7 +1,7 @@
 """Process a microbatch on Spark's executors, which join messages and open batches by stream.
 
 The rows stay on the executors; only counts and clocks come to the driver. Each Spark task runs the same pure step as
-the driver, over some of the streams. It also returns the unchanged open batches, so the commit need not read them.
+the driver, over some of the streams. It also returns the unchanged open batches without messages, to be counted.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from windrow.columnar.arrow import in_columns, plain
 from windrow.ledger.live import Live, no_messages
 from windrow.ledger.open_batches import SparkOpen
 from windrow.ledger.result import Counts, MicrobatchResult
+from windrow.ledger.versions import latest
 from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatches
-from windrow.model.tables import CHANGED, require_batches
+from windrow.model.tables import CHANGED, DELETED, require_batches
 from windrow.rows.arrow import ArrowRows
 from windrow.rows.frame import Batches
 from windrow.source.slices import Slice
@@ -56,7 +57,7 @@ def process_on_executors(
     passed = Floors.empty() if wanted is None else wanted.passed
     last = step.last
     cuts = Floors.empty() if last is None else timeouts(step.rules, Floors(last.source, last.floor + 1))
-    return MicrobatchResult(held, counts, cuts, totals.after(read, left, passed), "executors", whole=wanted is None)
+    return MicrobatchResult(held, counts, cuts, totals.after(read, left, passed), "executors")
 
 
 def _on_executors(live: Live, session: SparkSession) -> SparkOpen:
@@ -80,10 +81,10 @@ def _counted(rows: DataFrame) -> tuple[Counts, OpenBatches]:
     """Count the rows to write and the batches that are open afterwards, in one aggregate."""
     source = F.when(F.col("state") == tables.OPEN, F.col("source")).alias("source")
     summed = [F.count("*"), F.sum("message_count"), F.sum("bytes"), F.min("window_end")]
-    groups = plain(rows.groupBy("state", "known", CHANGED, "reason", source).agg(*summed).toArrow())
-    names = ["state", "known", CHANGED, "reason", "source", "count_all", *SCHEMA.names[2:]]
+    groups = plain(rows.groupBy("state", "known", CHANGED, DELETED, "reason", source).agg(*summed).toArrow())
+    names = ["state", "known", CHANGED, DELETED, "reason", "source", "count_all", *SCHEMA.names[2:]]
     groups = groups.rename_columns(names)
-    left = groups.filter(pc.equal(groups["state"], tables.OPEN)).rename_columns([*names[:5], *SCHEMA.names[1:]])
+    left = groups.filter(pc.equal(groups["state"], tables.OPEN)).rename_columns([*names[:6], *SCHEMA.names[1:]])
     sums = [("open_batches", "sum"), ("open_messages", "sum"), ("open_bytes", "sum"), ("next_window_end", "min")]
     totals = left.group_by("source").aggregate(sums).rename_columns(SCHEMA.names).cast(SCHEMA)
     return Counts.combine(groups.filter(groups[CHANGED])), OpenBatches.of(totals)
@@ -133,7 +134,7 @@ def _processing(step: Step, schema: pa.Schema) -> Batches:
 def _batches(both: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the open batches of `_together`, with all columns of the ledger."""
     batch, rows = plain(_unpacked(both, "batch")), plain(both.filter(pc.is_valid(both["batch"])))
-    return in_columns(batch.append_column("messages", rows["messages"]), schema)
+    return latest(in_columns(batch.append_column("messages", rows["messages"]), schema))
 
 
 def _unpacked(table: pa.Table, name: str) -> pa.Table:

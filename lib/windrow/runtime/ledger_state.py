@@ -20,6 +20,7 @@ from windrow.columnar.arrow import from_numpy, text, texts, to_numpy, where
 from windrow.engine.protocol import Engine
 from windrow.errors import TableRefused
 from windrow.ledger.live import Live
+from windrow.ledger.versions import written
 from windrow.model import clock, tables
 from windrow.model.floors import Floors, Ints
 from windrow.model.messages import microseconds, times
@@ -233,6 +234,7 @@ def control_rows(
     """
     schema = primed.progress.schema
     kept: dict[str, object] = {name: primed.progress[name] for name in schema.names} | advanced
+    kept |= dict.fromkeys(name for name, _ in tables.ROW_FIELDS)
     kept |= asdict(reached[None]) if None in reached else {}
     rows = [tables.rows(schema, kept, 1)]
     rows += [position_row(schema, name, at) for name, at in reached.items() if name is not None]
@@ -270,6 +272,8 @@ def first_rows(schema: pa.Schema, positions: Mapping[str | None, Reached], setti
         "id": tables.PROGRESS,
         "state": "progress",
         "schema_version": tables.SCHEMA_VERSION,
+        "versions_written": len(positions) + (None not in positions),
+        "versions_obsolete": 0,
         "microbatch": 0,
         "token": uuid4().hex,
         "paused": False,
@@ -278,4 +282,4 @@ def first_rows(schema: pa.Schema, positions: Mapping[str | None, Reached], setti
     only = positions.get(None)
     rows = [tables.rows(schema, columns | (asdict(only) if only else {}), 1)]
     rows += [position_row(schema, depot, reached) for depot, reached in positions.items() if depot is not None]
-    return pa.concat_tables(rows)
+    return written(pa.concat_tables(rows), 1)

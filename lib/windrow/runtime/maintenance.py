@@ -19,11 +19,13 @@ Maintenance never decides about messages, and no run depends on it. A failure is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from windrow.delta.maintenance import TableMaintenance
 from windrow.engine.protocol import Engine
+from windrow.errors import LedgerMoved
 from windrow.model import chunks, tables
 from windrow.model.clock import Clock
 from windrow.model.durations import SECOND, UNITS, microseconds
@@ -56,6 +58,8 @@ def maintain(
     """
     if not dry_run:
         engine.mend()
+        if only != "depot":
+            fold(engine)
     roles: tuple[Role, ...] = ROLES if only is None else (only,)
     return [
         _maintained(
@@ -63,6 +67,14 @@ def maintain(
         )
         for role in roles
     ]
+
+
+def fold(engine: Engine) -> None:
+    """Drop the versions that do not count, unless there are none or somebody commits meanwhile."""
+    live = engine.live()
+    if live.growth.obsolete:
+        with suppress(LedgerMoved):
+            engine.fold(live, "large")
 
 
 def tidy(engine: Engine, settings: Settings, progress: Progress = lambda table, step: None) -> Maintained:

@@ -12,6 +12,7 @@ from windrow.delta.log import Table
 from windrow.engine.protocol import Engine
 from windrow.errors import DepotChanged, LedgerMoved, OtherDepot, StartFromChanged
 from windrow.ledger.result import MicrobatchResult
+from windrow.ledger.versions import Growth, recorded
 from windrow.model.commits import ListedVersions, is_other
 from windrow.model.open_batches import OpenBatches
 from windrow.runtime.algorithm import Algorithm
@@ -88,6 +89,7 @@ def _move_starts(engine: Engine, primed: LedgerState, starts: Mapping[str | None
     """
     control = control_rows(primed, {}, OpenBatches.none(), {"token": uuid4().hex}, starts)
     nothing = MicrobatchResult.nothing(control.schema)
+    control = recorded(control, Growth.by(nothing.counts, control, primed.fence.rows))
     note = {"start_from": {name or "depot": at.start_from for name, at in starts.items()}}
     # guard: depot-added-again
     with suppress(LedgerMoved):

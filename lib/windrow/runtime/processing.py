@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -43,7 +42,7 @@ def process(
     if here and not fits and asked is not None and isinstance(opened, SparkOpen):
         fits = fits_driver(messages, opened.counted(asked).total[1], max_driver_messages)
     if here and fits:
-        return replace(process_on_driver(step, arrived, live, asked), whole=asked is None)
+        return process_on_driver(step, arrived, live, asked)
     return process_on_executors(step, arrived, live, asked, session)
 
 

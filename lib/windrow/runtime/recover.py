@@ -26,6 +26,7 @@ from windrow.delta.lock import commit_lock
 from windrow.delta.table import FAULTS, filtered, missing, writing
 from windrow.engine.embedded.engine import EmbeddedEngine, embedded_schema
 from windrow.errors import DepotChanged, EngineUnavailable, OtherDepot
+from windrow.ledger.versions import latest
 from windrow.model import tables
 from windrow.runtime.ledger_state import Reached
 from windrow.runtime.opening import require_depot
@@ -112,7 +113,7 @@ def _is_usable(root: Path, version: int, settings: Settings) -> bool:
         if code not in (None, errno.ENOENT):
             raise  # a missing permission or a failing disk does not mean that the version is damaged
         return False
-    progress = [row for row in rows.to_pylist() if row["id"] == tables.PROGRESS]
+    progress = [row for row in latest(rows).to_pylist() if row["id"] == tables.PROGRESS]
     return len(progress) == 1 and _depot_has(progress[0], settings)
 
 

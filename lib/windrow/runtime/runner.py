@@ -456,8 +456,12 @@ class Runner:
     def _microbatch(self) -> Microbatch:
         """Prime a microbatch, and note what another driver, or a commit whose reply was lost, did meanwhile."""
         self._primed = None
-        names = [cursor.reader.name for cursor in self._cursors]
-        microbatch = Microbatch(self._cursors[0].reader.engine, self.algorithm, self._clock, self._attempt, names)
+        microbatch = self._prime()
+        fold = microbatch.primed.fence.growth.fold(self._settings.fold_commits, self._settings.fold_rows)
+        if fold is not None and not microbatch.primed.paused:
+            with suppress(LedgerMoved):
+                self._cursors[0].reader.engine.fold(microbatch.primed.fence, fold)
+            microbatch = self._prime()
         primed = microbatch.primed
         self._require_moved(primed)
         for cursor in self._cursors:
@@ -475,6 +479,10 @@ class Runner:
         self._options = self.algorithm.options(primed)
         self.summary.paused = primed.paused
         return microbatch
+
+    def _prime(self) -> Microbatch:
+        names = [cursor.reader.name for cursor in self._cursors]
+        return Microbatch(self._cursors[0].reader.engine, self.algorithm, self._clock, self._attempt, names)
 
     def _require_moved(self, primed: LedgerState) -> None:
         """Raise TableUnwritable if the ledger refused a commit and is still unchanged: it would refuse every commit."""

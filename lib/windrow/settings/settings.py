@@ -172,6 +172,10 @@ class Settings(BaseSettings):
     single_writer: bool = Field(
         False, description="on S3: nobody else writes to the tables, so Spark's commits need not exclude others"
     )
+    fold_commits: Count = Field(32, description="commits after which a ledger drops versions that do not count")
+    fold_rows: Count = Field(
+        10_000, description="fewer such versions than this are never too many, more are if most versions do not count"
+    )
     retries: int = Field(5, ge=0, description="how often a failing microbatch is tried again")
     storage: dict[str, SecretStr] = Field(
         default_factory=dict, description="for object stores: what the environment lacks, e.g. AWS_REGION"

@@ -181,7 +181,7 @@ class RawLedger:
             "a partial row has the wrong `known`"
         )
         kept = self.partial.filter(pc.invert(pc.is_in(self.partial["id"], staged.partial["id"].combine_chunks())))
-        new = staged.partial.filter(pc.not_equal(staged.partial["state"], tables.GONE))
+        new = staged.partial.filter(pc.invert(pc.fill_null(staged.partial[tables.DELETED], False)))
         before, self.partial = self.byte_count(), pa.concat_tables([kept, new])
         volume = staged.volume
         assert volume.read == volume.framed + volume.rejected + volume.repeated + volume.kept, f"bytes: {volume}"

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.ledger.live import Live
-from windrow.ledger.result import CommitCounts, MicrobatchResult
+from windrow.ledger.result import MicrobatchResult
 from windrow.runtime.algorithm import Plan
 from windrow.source.arrivals import Arrivals
 
@@ -63,13 +63,13 @@ class Probed(Wrapper):
 
     def commit_result(
         self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str
-    ) -> CommitCounts | None:
+    ) -> int | None:
         """Commit between two points."""
         self._primed = False
         self.at(Point.BEFORE_COMMIT)
-        merged = self.inner.commit_result(processed, control, live, token, note)
+        written: int | None = self.inner.commit_result(processed, control, live, token, note)
         self.at(Point.AFTER_COMMIT)
-        return merged
+        return written
 
     def _arrivals(self, arrivals: Arrivals) -> Arrivals:
         if self._primed:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import equal, no_rows
-from windrow.model import tables
+from windrow.columnar.arrow import equal, no_rows, text
 from windrow.model.tables import DELETED
 from windrow.topology.combining import Combined, Given, parsed
 from windrow.topology.state import State
@@ -96,9 +96,9 @@ class ArrowState:
         self.put(joined(self._state, before, new, asked))
 
     def changes(self) -> pa.Table | None:
-        """Return the rows that the ledger must write: `id`, `state`, `known` and the columns; None without any.
+        """Return the rows that the ledger must write: `id`, `state`, `deleted`, `known`, the columns; None without any.
 
-        Rows that are as they were, and deleted keys that had no row, are left out.
+        Rows that are as they were, and deleted keys that had no row, are left out. A deleted row has its last values.
         """
         changed = self._changed
         if not changed.num_rows:
@@ -112,8 +112,11 @@ class ArrowState:
         for name in self._state.values.names:
             same = pc.and_(same, equal(before[name].combine_chunks(), changed[name].combine_chunks()))
         written = pc.and_not(pc.or_(known, pc.invert(gone)), same)
-        state = pc.if_else(gone, tables.GONE, self._state.name)
-        rows = changed.drop_columns([DELETED]).append_column("state", state).append_column("known", known)
+        rows = changed.append_column("state", pa.repeat(text(self._state.name), changed.num_rows))
+        rows = rows.append_column("known", known)
+        for name in self._state.values.names:
+            last = _chosen(gone, before[name].combine_chunks(), changed[name].combine_chunks())
+            rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), last)
         rows = rows.filter(written)
         return rows if rows.num_rows else None
 
@@ -171,6 +174,12 @@ class ArrowState:
             self._stored = pa.concat_tables([self._stored, self._read(unknown)]).combine_chunks()
             self._looked_up = pa.concat_arrays([self._looked_up, unknown])
         return self._stored
+
+
+def _chosen(mask: pa.Array, one: pa.Array, other: pa.Array) -> pa.Array:
+    """Return the values of one array where a mask is true, else those of the other one."""
+    places = pc.add(pa.array(np.arange(len(mask))), pc.if_else(mask, 0, len(mask)))
+    return pa.concat_arrays([one, other]).take(places)
 
 
 def joined(state: State, before: pa.Table, new: pa.Table, asked: list[Combined]) -> pa.Table:

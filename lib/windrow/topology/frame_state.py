@@ -19,7 +19,7 @@ from windrow.columnar.arrow import plain
 from windrow.errors import BrokenPromise, TopologyRefused
 from windrow.ledger.open_batches import SparkOpen
 from windrow.ledger.result import Counts, MicrobatchResult
-from windrow.model import messages, tables
+from windrow.model import messages
 from windrow.model.floors import Floors
 from windrow.model.tables import CHANGED, DELETED
 from windrow.rows.frame import frame_of, schema_of
@@ -131,17 +131,17 @@ class FrameState:
             return None
         columns = pa.schema([ID, *self._state.columns, pa.field(DELETED, pa.bool_())])
         identified = self._changed.mapInArrow(partial(_identified, self._state), from_arrow_schema(columns))
-        before = self._stored.select(
-            "id", *[F.col(f"`{name}`").alias(f"before {name}") for name in self._state.values.names]
-        )
+        names = self._state.values.names
+        before = self._stored.select("id", *[F.col(f"`{name}`").alias(f"before {name}") for name in names])
         joined = identified.join(_sorted(before.withColumn("known", F.lit(True))), "id", "left")
         joined = joined.withColumn("known", F.coalesce("known", F.lit(False)))
         same = [F.col(f"`{name}`").eqNullSafe(F.col(f"`before {name}`")) for name in self._state.values.names]
         unchanged = F.col("known") & ~F.col(DELETED) & reduce(lambda one, other: one & other, same, F.lit(True))
         comparable = not any(pa.types.is_map(one.type) for one in self._state.values)
         written = joined.where((F.col("known") | ~F.col(DELETED)) & ~(unchanged if comparable else F.lit(False)))
-        state = F.when(F.col(DELETED), tables.GONE).otherwise(F.lit(self._state.name)).alias("state")
-        return _in_columns(written.select("id", state, *self._state.columns.names, "known"), schema)
+        last = {name: F.when(F.col(DELETED), F.col(f"`before {name}`")).otherwise(F.col(f"`{name}`")) for name in names}
+        written = written.withColumns({"state": F.lit(self._state.name), **last})
+        return _in_columns(written.select("id", "state", DELETED, *self._state.columns.names, "known"), schema)
 
     def _nothing(self) -> ArrowState:
         return ArrowState(self._state, lambda ids: self._opened.of_state(self._state.name, self._state.columns, ids))
@@ -271,7 +271,7 @@ def _counted(rows: DataFrame) -> tuple[DataFrame, Counts]:
     Raises TopologyRefused for a duplicate key, or a key with NULL in it.
     """
     held = kept(rows)
-    groups = held.groupBy("state", "known", "reason").agg(F.count("*").alias("count_all"))
+    groups = held.groupBy("state", "known", DELETED, "reason").agg(F.count("*").alias("count_all"))
     keys = held.where("id IS NULL OR id LIKE 'state/%'").groupBy("id").agg(F.count("*").alias("times"))
     null = "id IS NULL OR instr(id, '%N') > 0"  # %N is NULL in an id, and nothing else
     if wrong := keys.where(f"times > 1 OR {null}").select(F.expr(null).alias("null")).limit(1).collect():

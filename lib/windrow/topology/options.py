@@ -62,7 +62,8 @@ def changed(primed: LedgerState, name: str, value: str) -> MicrobatchResult:
     known = name in set_options(primed)
     columns: dict[str, Any] = {
         "id": tables.identifier("option", pa.array([name])),
-        "state": tables.GONE if value == UNSET else "option",
+        "state": "option",
+        tables.DELETED: value == UNSET or None,
         "option": name,
         "option_value": value,
     }

@@ -14,7 +14,9 @@ from windrow.delta.locations import is_catalog_name, reference
 from windrow.delta.table import filtered, history, open_table, reading
 from windrow.engine.protocol import Engine
 from windrow.errors import NotFound
+from windrow.ledger.versions import latest
 from windrow.model.commits import note_of
+from windrow.model.tables import DELETED
 from windrow.topology.state import State
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ HISTORY = [
     "microbatch", "kind", "depot", "depot_version", "versions", "planned_id", "planned_at", "options_used",
     "events_fired", "rules", "appended",
 ]  # fmt: skip
+OF_VERSION = ["id", "revision", DELETED]
 Row = dict[str, Any]
 
 
@@ -43,8 +46,8 @@ def rows_of(location: str, state: State, keys: Keys | None, at: int | None, spar
         wanted += [] if ids is None else [("id", "in", ids.to_pylist())]
         names = [name for name in state.columns.names if name in pa.schema(table.schema().to_arrow()).names]
         with reading(location, "ledger"):
-            found = plain(filtered(table, wanted, names))
-    found = in_columns(found, state.columns)
+            found = plain(filtered(table, wanted, [*OF_VERSION, *names]))
+    found = in_columns(latest(found), state.columns)
     if not state.keys.names:
         return found
     return found.sort_by([(name, "ascending") for name in state.keys.names])
@@ -92,7 +95,8 @@ def _with_spark(
     frame = reader.table(reference(location)).where(F.col("state") == state.name)
     if ids is not None:
         frame = frame.where(F.col("id").isin(cast("list[str]", ids.to_pylist())))
-    return plain(frame.select([name for name in state.columns.names if name in frame.columns]).toArrow())
+    names = [name for name in state.columns.names if name in frame.columns]
+    return plain(frame.select([*OF_VERSION, *names]).toArrow())
 
 
 def history_rows(location: str, columns: list[str]) -> pa.Table:

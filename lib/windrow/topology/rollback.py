@@ -19,6 +19,7 @@ from windrow.columnar.arrow import in_columns, plain, text
 from windrow.delta.table import filtered
 from windrow.errors import DepotUnreadable
 from windrow.ledger.result import Counts, MicrobatchResult
+from windrow.ledger.versions import latest
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.runtime.ledger_state import POSITION, LedgerState, Reached
@@ -63,16 +64,24 @@ def _now(primed: LedgerState, state: State) -> pa.Table:
 
 def _then(table: DeltaTable, states: Sequence[str], columns: pa.Schema) -> pa.Table:
     """Return the rows of states at a version; a state or a column that was declared later has none."""
-    return in_columns(plain(filtered(table, [("state", "in", list(states))], None)), columns)
+    versions = plain(filtered(table, [("state", "in", list(states))], None))
+    return in_columns(latest(versions), columns)
 
 
 def _replaced(now: pa.Table, then: pa.Table) -> pa.Table:
     """Return the rows that put those of `then` in the place of those of `now`, with `known`."""
     gone = now.filter(pc.invert(pc.is_in(now["id"], then["id"].combine_chunks())))
-    at = gone.schema.get_field_index("state")
-    gone = gone.set_column(at, gone.schema.field("state"), pa.repeat(pa.scalar(tables.GONE), gone.num_rows))
-    written = pa.concat_tables([then.select(now.column_names), gone])
+    parts = ((then.select(now.column_names), None), (gone, True))
+    written = pa.concat_tables(_marked(rows, deleted) for rows, deleted in parts)
     return written.append_column("known", pc.is_in(written["id"], now["id"].combine_chunks()))
+
+
+def _marked(rows: pa.Table, deleted: bool | None) -> pa.Table:
+    """Return rows as versions, or as tombstones."""
+    column = pa.repeat(pa.scalar(deleted, pa.bool_()), rows.num_rows)
+    at = rows.schema.get_field_index(tables.DELETED)
+    field = pa.field(tables.DELETED, pa.bool_())
+    return rows.append_column(field, column) if at < 0 else rows.set_column(at, field, column)
 
 
 def _positions(rows: pa.Table) -> dict[str, Reached]:

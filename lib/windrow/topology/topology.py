@@ -14,7 +14,6 @@ from windrow.delta.locations import require_safe
 from windrow.errors import TopologyRefused
 from windrow.model import tables
 from windrow.model.durations import microseconds
-from windrow.model.tables import DELETED
 from windrow.topology.columns import columns_of, keys_of
 from windrow.topology.event import Event, Overdue
 from windrow.topology.state import State
@@ -22,7 +21,7 @@ from windrow.topology.state import State
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OWN = {"id", "state", "known", "changed", DELETED}
+OWN = {"id", "state", "known", "changed", *(name for name, _ in tables.ROW_FIELDS)}
 NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]*")
 NO_COLUMNS = pa.schema([])
 Form = Literal["arrow", "spark"]
@@ -99,7 +98,7 @@ class Topology:
         _require_name(name, "state")
         if name in self.states:
             raise TopologyRefused(f"there are two states {name!r}", "Rename one.")
-        if name in (*tables.FINAL, *tables.CONTROL, tables.OPEN, tables.GONE):
+        if name in (*tables.FINAL, *tables.CONTROL, tables.OPEN):
             raise TopologyRefused(f"a state cannot be called {name!r}", "Windrow reserves this name: choose another.")
         keys, values = keys_of(key) if key else NO_COLUMNS, columns_of(value)
         both = set(keys.names) & set(values.names)
@@ -189,11 +188,16 @@ class Topology:
         """Return the SQL of a view over each state, `<topology>_<state>`, of a table reference."""
         return {
             f"{self.name}_{state.name}".replace("-", "_"): (
-                f"SELECT {', '.join(f'`{name}`' for name in state.columns.names)} FROM {table} "
-                f"WHERE state = '{state.name}'"
+                f"SELECT {', '.join(f'`{name}`' for name in state.columns.names)} "
+                f"FROM ({tables.live_rows(table, _of(state.name))})"
             )
             for state in self.states.values()
         }
+
+
+def _of(state: str) -> str:
+    """Return the SQL condition for the rows of a state."""
+    return f"state = '{state}'"
 
 
 def _initial(state: str, values: pa.Schema, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,7 +43,8 @@ from windrow.errors import (
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.ledger.files import LedgerFiles
 from windrow.ledger.live import Live
-from windrow.ledger.result import CommitCounts, MicrobatchResult
+from windrow.ledger.result import MicrobatchResult
+from windrow.ledger.versions import Fold, written
 from windrow.model import tables
 from windrow.model.commits import CHANGE, FEED_COLUMNS, ListedVersions
 from windrow.model.payload import of_column
@@ -200,7 +201,7 @@ class EmbeddedEngine(Engine):
         snapshot = latest_snapshot(location, "ledger", None if files is None else files.snapshot)
         if files is None or files.snapshot is not snapshot:
             files = self._opened = LedgerFiles(snapshot, embedded_schema(location, snapshot.table), files)
-        return Live(files.rows, files, snapshot.version)
+        return Live(files.rows, files, snapshot.version, files.growth)
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
         """Give `handle` the versions after `after`, up to `upto`."""
@@ -218,23 +219,37 @@ class EmbeddedEngine(Engine):
             )
             handle(EmbeddedArrivals(listed, new, byte_count, self._settings, conversion, upto, snapshot))
 
-    def commit_form(self, processed: MicrobatchResult, live: Live) -> str:
-        """Return the form: one transaction of delta-rs."""
-        return "transaction"
+    @property
+    def commit_form(self) -> str:
+        """Return the form: files that are added in one transaction of delta-rs."""
+        return "files"
 
     def commit_result(
         self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str
-    ) -> CommitCounts | None:
-        """Replace the files whose rows changed; the fence is Delta's check that nobody else removed them."""
-        rows, files = processed.rows, live.open
-        if not (isinstance(rows, pa.Table) and isinstance(files, LedgerFiles)):
-            raise BrokenPromise("the live rows were read by their files, and processed here")
-        new = [pa.concat_tables([rows.drop_columns(["known"]), control])]
-        new += [of_state.drop_columns(["known"]) for of_state in processed.states.values()]
+    ) -> int:
+        """Add files with the new rows; the fence is that no version follows the one that was primed."""
+        rows = processed.rows
+        if not isinstance(rows, pa.Table):
+            raise BrokenPromise("the embedded engine processes rows here")
+        new = [written(one, live.revision + 1) for one in (rows, control, *processed.states.values())]
+        with self._committing(live) as files:
+            return files.commit([pa.concat_tables(new[:2]), *new[2:]], {"userMetadata": note})
+
+    def fold(self, live: Live, fold: Fold) -> None:
+        """Replace files of live rows; the fence is that of a microbatch."""
+        with self._committing(live) as files:
+            files.fold(fold, {})
+
+    @contextmanager
+    def _committing(self, live: Live) -> Iterator[LedgerFiles]:
+        """Commit on top of the files of the primed version. Raises LedgerMoved, TableUnwritable."""
+        files = live.open
+        if not isinstance(files, LedgerFiles):
+            raise BrokenPromise("the live rows were read by their files")
         # guard: embedded-commit-lock
         with commit_lock(self._ledger, self._settings.durable), writing(self._ledger, "ledger"):
             try:
-                return files.replace(new, {"userMetadata": note})
+                yield files
             except CommitFailedError as error:
                 # guard: commit-failure-told
                 if DeltaTable(self._ledger).version() == live.table_version:

@@ -11,7 +11,7 @@ delta-rs, which takes milliseconds; other logs are read with Spark.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial, reduce
@@ -38,15 +38,16 @@ from windrow.engine.spark.tables import SparkTables
 from windrow.errors import DepotUnreadable, ExpressionError, FileRefused, first_line
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.ledger.live import Live
-from windrow.ledger.merge import BEYOND, SparkCommit
+from windrow.ledger.merge import SparkCommit
 from windrow.ledger.open_batches import UNCACHED, SparkOpen, brought
-from windrow.ledger.result import CommitCounts, MicrobatchResult, Rows
-from windrow.ledger.strategy import LITTLE_BYTES, MERGE, OVERWRITE, overwrites_states
+from windrow.ledger.result import MicrobatchResult, Rows
+from windrow.ledger.strategy import LITTLE_BYTES
+from windrow.ledger.versions import Fold, Growth, latest, written
 from windrow.model import tables
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION, ListedVersions
 from windrow.model.payload import of_column
 from windrow.rows.frame import frame_of, schema_of
-from windrow.rows.session_settings import WHOLE_TIMES, configured, takes
+from windrow.rows.session_settings import WHOLE_TIMES, configured
 from windrow.source.arrivals import Arrivals
 from windrow.source.conversion import Conversion
 from windrow.source.spark import SparkArrivals, Take, failure_in, feed_of, with_files, with_versions
@@ -209,12 +210,12 @@ class SparkEngine(SparkTables):
 
         After a commit of this engine, and after a read, they are known until somebody else commits.
         """
-        latest = self._log(self._ledger).latest()
-        if latest is None:
+        committed = self._log(self._ledger).latest()
+        if committed is None:
             raise missing(self._settings.ledger, "ledger")
-        version = latest[0]
+        version = committed[0]
         # guard: remembered-version-only
-        if self._known is not None and self._known[0] == latest:
+        if self._known is not None and self._known[0] == committed:
             known = self._known[1]
             return replace(known, open=replace(cast("SparkOpen", known.open), session=self._session))
         # guard: spark-primed-uncached
@@ -223,10 +224,10 @@ class SparkEngine(SparkTables):
         schema = ledger_schema_of(columns)
         require_ledger(self._ledger, columns.names, schema)
         rows = brought(whole.where(F.col("state").isin(*tables.CONTROL)), self._ledger)
-        control = rows.select(schema.names).cast(schema).combine_chunks()
+        versions = rows.select(schema.names).cast(schema).combine_chunks()
         opened = SparkOpen(self._session, reference(self._ledger), version, schema)
-        live = Live(control, opened, version)
-        self._known = (latest, live) if '"token"' in (latest[1] or "") else None
+        live = Live(latest(versions), opened, version, Growth.of(versions))
+        self._known = (committed, live) if '"token"' in (committed[1] or "") else None
         return live
 
     def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> pa.Table | None:
@@ -324,42 +325,40 @@ class SparkEngine(SparkTables):
         )
         return plain(rows.select([name for name, _ in tables.HISTORY]).toArrow())
 
-    def commit_form(self, processed: MicrobatchResult, live: Live) -> str:
-        """Return how `commit_result` will commit; to overwrite partitions, it has to know all of their rows."""
-        if self._takes_settings is None:
-            self._takes_settings = takes(self._session, BEYOND)
-        whole = processed.whole or _overwrites(processed.states, live)
-        return OVERWRITE if whole and self._takes_settings else MERGE
+    @property
+    def commit_form(self) -> str:
+        """Return the form: a MERGE that only inserts."""
+        return "merge"
 
     def commit_result(
         self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str
-    ) -> CommitCounts | None:
+    ) -> int:
         """Commit the result in one Spark transaction, fenced by the token."""
-        self._known, rows, form = None, processed.rows, self.commit_form(processed, live)
+        self._known, rows = None, processed.rows
         if processed.states:
             rows = pa.concat_tables([rows, *processed.states.values()], promote_options="default")
         try:
             # guard: spark-commit-lock
             with self._lock(self._ledger, self._settings.durable):
-                merged = self.commit(live, token, note, form).write(rows, control, list(processed.states))
+                written = self.commit(live, token, note).write(rows, control)
         except PySparkException as error:
             raise translated(error) from error
         left = _after(live, rows, control)
         self._known = None if left is None else ((left.table_version, note), left)
-        return merged
+        return written
 
-    def commit(self, live: Live, token: str, note: str, form: str) -> SparkCommit:
-        """Return the commit that replaces these live rows."""
-        return SparkCommit(self._session, self._ledger, live, token, note, form)
+    def fold(self, live: Live, fold: Fold) -> None:
+        """Replace the partitions of live rows in one Spark transaction."""
+        self._known = None
+        try:
+            with self._lock(self._ledger, self._settings.durable):
+                self.commit(live, "", "").fold(fold)
+        except PySparkException as error:
+            raise translated(error) from error
 
-
-def _overwrites(changed: Mapping[str, pa.Table], live: Live) -> bool:
-    """Tell whether a commit overwrites the states of a topology that change."""
-    opened = live.open
-    if not (changed and isinstance(opened, SparkOpen) and changed.keys() <= opened.whole.keys()):
-        return False
-    held = sum(opened.whole[name].num_rows for name in changed)
-    return overwrites_states(held, sum(rows.num_rows for rows in changed.values()))
+    def commit(self, live: Live, token: str, note: str) -> SparkCommit:
+        """Return the commit that follows these live rows."""
+        return SparkCommit(self._session, self._ledger, live, token, note)
 
 
 def _after(live: Live, rows: Rows, control: pa.Table) -> Live | None:
@@ -368,20 +367,19 @@ def _after(live: Live, rows: Rows, control: pa.Table) -> Live | None:
     on_executors = not here and (tables.is_of_topology(names) or tables.is_over_raw(names))
     if not isinstance(opened, SparkOpen) or on_executors:  # with control rows that the driver does not know
         return None
-    new = pa.concat_tables([rows.select(names), control]) if here else control
-    ids, is_control = new["id"].combine_chunks(), pc.is_in(new["state"], texts(tables.CONTROL))
-
-    def stay(table: pa.Table) -> pa.Table:
-        return table.filter(pc.invert(pc.is_in(table["id"], ids)))
-
+    new, revision = written(control, live.revision + 1), live.revision + 1
+    if here:
+        new = pa.concat_tables([new, written(rows.select([*names, "known"]), revision)])
+    live_now = new.filter(tables.are_live(new["state"]))
+    is_control = pc.is_in(live_now["state"], texts(tables.CONTROL))
     known = None
     if here and opened.rows is not None and opened.rows.nbytes <= LITTLE_BYTES:
-        is_open = pc.and_not(tables.are_live(new["state"], names), is_control)
-        is_open = pc.and_(is_open, pc.not_equal(new["state"], tables.GONE))
-        known = pa.concat_tables([stay(opened.rows), new.filter(is_open)]).combine_chunks()
+        known = latest(pa.concat_tables([opened.rows, live_now.filter(pc.invert(is_control))])).combine_chunks()
     version = live.table_version + 1
     next_open = SparkOpen(opened.session, opened.reference, version, opened.schema, known)
-    return Live(pa.concat_tables([stay(live.rows), new.filter(is_control)]).combine_chunks(), next_open, version)
+    moved = live_now.filter(is_control)
+    control_rows = latest(pa.concat_tables([live.rows, moved])).combine_chunks()
+    return Live(control_rows, next_open, version, live.growth.after(Growth.of(moved)))
 
 
 # Expressions give the same values whatever the session's settings; times without a zone are UTC.

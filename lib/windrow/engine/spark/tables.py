@@ -71,7 +71,6 @@ class SparkTables(Engine):
         self._places: dict[str, str] = {}  # of catalog tables
         self._logs: dict[str, SparkLog] = {}
         self._known: tuple[tuple[int, str | None], Live] | None = None  # live rows, and the commit that left them
-        self._takes_settings: bool | None = None
         self._by_files = False  # how the depot is streamed
 
     def __getstate__(self) -> dict[str, Any]:
@@ -98,7 +97,7 @@ class SparkTables(Engine):
     def create_ledger(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, and the views over it, unless it exists."""
         self._require_free()
-        self._create(self._ledger, first, keep, tables.LEDGER_COMMENT, by="state")
+        self._create(self._ledger, first, keep, tables.LEDGER_COMMENT, by=", ".join(tables.PARTITIONS))
         self.create_views()
 
     def create_views(self, missing: bool = False) -> list[str]:
@@ -191,7 +190,8 @@ class SparkTables(Engine):
 
     def _create(self, location: str, rows: pa.Table, keep: str, comment: str, by: str = "") -> None:
         """Create a table with its first rows unless it exists. Raises TableRefused if the directory has other files."""
-        properties = tables.PROPERTIES | tables.retention(keep) | self._settings.table_properties
+        own = tables.LEDGER_PROPERTIES if by else tables.PROPERTIES
+        properties = own | tables.retention(keep) | self._settings.table_properties
         path = self._path(location)
         noted = {NOTE: json.dumps({"token": rows["token"][0].as_py()})} if by else {}
         with self._lock(location), configured(self._session, noted):

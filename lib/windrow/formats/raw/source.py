@@ -24,7 +24,8 @@ Pieces = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 BEGIN, CHUNK, OFFSET, RECEIVED_AT, VERSION = range(5)  # columns of pieces
 SCHEMA = pa.schema(
     [
-        ("id", pa.string()), ("state", pa.string()), ("known", pa.bool_()), ("raw_source", pa.string()),
+        ("id", pa.string()), ("state", pa.string()), ("known", pa.bool_()), ("deleted", pa.bool_()),
+        ("raw_source", pa.string()),
         ("chunk", pa.int64()), ("last", pa.bool_()), ("content", pa.binary()), ("framing", pa.string()),
         ("digests", pa.binary()), ("received_at", TIME), ("depot_version", pa.int64()), ("reason", pa.string()),
     ]
@@ -130,7 +131,7 @@ def changes(before: pa.Table, touched: Iterable[Source]) -> pa.Table:
         own, ids = list(source.rows()), known[source.name]
         rows += [one | {"known": one["id"] in ids} for one in own if one["id"] not in ids or "framing" in one]
         gone = ids - {one["id"] for one in own}
-        rows += [{"id": id_, "state": tables.GONE, "known": True, "raw_source": source.name} for id_ in sorted(gone)]
+        rows += [{"id": id_, tables.DELETED: True, "known": True, "raw_source": source.name} for id_ in sorted(gone)]
     return pa.Table.from_pylist([{"state": "partial"} | row for row in rows], SCHEMA)
 
 

@@ -103,7 +103,7 @@ def _format(recorded: str | None) -> Format:
 def _after(before: pa.Table, changed: pa.Table) -> pa.Table:
     """Return the partial rows of a ledger after a change."""
     kept = before.filter(pc.invert(pc.is_in(before["id"], changed["id"].combine_chunks())))
-    return pa.concat_tables([kept, changed.filter(pc.not_equal(changed["state"], tables.GONE))])
+    return pa.concat_tables([kept, changed.filter(pc.invert(pc.fill_null(changed[tables.DELETED], False)))])
 
 
 def _messages(fields: pa.Table, format_: Format, recorded: str | None, payload: pa.DataType) -> pa.Table:
