@@ -195,7 +195,7 @@ class TestOneAmongMany:
         world.publish([message("b", NOW + SECOND, NOW + SECOND, key="k7", payload="one")])
         world.runner(spark_engine, max_driver_messages=100).once()
         ways = [(row["path"], row["commit_form"]) for row in world.history()]
-        assert ways == [("executors", "overwrite"), ("driver", "merge")]
+        assert ways == [("executors", "merge"), ("driver", "merge")]
         after = {row["id"]: row for row in world.rows("open")}
         assert [row["key"] for row in after.values() if row != before[row["id"]]] == ["k7"]
         assert len(after) == len(before)
@@ -292,7 +292,7 @@ class TestMerge:
         """
         A microbatch opens no file of final rows. Holds the literal condition on the partition column.
         """
-        have_spark("merging", monkeypatch)
+        have_spark("reading some", monkeypatch)
         world.publish(*log(versions=2))
         world.runner(embedded).once()
         world.runner(embedded).tick(to=NOW + 8 * SECOND)

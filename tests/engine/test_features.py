@@ -75,12 +75,10 @@ def spark_rows(spark: Any, world: World, state: str) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_merge_writes_no_deletion_vectors(spark: Any, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merge_writes_no_deletion_vectors(spark: Any, world: World) -> None:
     """
-    In a ledger with deletion vectors a MERGE writes whole files: the vectors would double its jobs, and every later
-    reader would open them too.
+    In a ledger with deletion vectors a microbatch writes none, for it removes no row.
     """
-    monkeypatch.setattr("windrow.engine.spark.engine.SparkEngine.commit_form", lambda *_: "merge")
     factory = EngineFactory("spark", spark, {"table_properties": FEATURES["deletion vectors"][0]})
     for rows in log(versions=3, seed=10):
         world.publish(rows)

@@ -9,7 +9,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 
 from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EngineFactory
-from tests.engine.forms import FORMS, RECORDED, have_spark
+from tests.engine.forms import FORMS, have_spark
 from tests.engine.held import HeldCommit
 from tests.messages import HOUR, log
 from tests.probes import once
@@ -251,7 +251,7 @@ class Elsewhere:
 class TestSparksFence:
     """The token alone fences a commit of Spark, in both forms."""
 
-    @pytest.mark.slow_unless({"form": "merging"})
+    @pytest.mark.slow_unless({"form": "reading some"})
     def test_tick_in_between(self, started, spark, form):
         """
         When another driver ticks between prime and commit, the commit raises LedgerMoved and the table is unchanged.
@@ -259,13 +259,13 @@ class TestSparksFence:
         factory = EngineFactory("spark", spark)
         microbatch = started.microbatch(factory)
         started.runner(factory).tick(to=NOW + HOUR)
-        assert started.history()[-1]["commit_form"] == RECORDED[form]
+        assert started.history()[-1]["commit_form"] == "merge"
         version = started.version()
         with pytest.raises(LedgerMoved, match="between prime and commit"):
             commit_at(started, microbatch, NOW + 2 * HOUR)
         assert started.version() == version
 
-    @pytest.mark.slow_unless({"form": "merging"})
+    @pytest.mark.slow_unless({"form": "reading some"})
     @pytest.mark.usefixtures("form")
     def test_progress_row_gone(self, started, spark):
         """
@@ -277,7 +277,7 @@ class TestSparksFence:
             commit_at(started, microbatch, NOW + 2 * HOUR)
         assert [row for row in started.rows("progress") if row["id"] == "progress"] == []
 
-    @pytest.mark.slow_unless({"form": "overwriting"})
+    @pytest.mark.slow_unless({"form": "reading all"})
     @pytest.mark.parametrize("moment", ["before", "during"])
     def test_moved_while_spark_commits(self, started, spark, form, monkeypatch, moment):
         """
@@ -299,7 +299,7 @@ class TestSparksFence:
         monkeypatch.setattr("windrow.engine.spark.engine.SparkCommit", lambda *given: Moved(*given, move))
         microbatch = started.microbatch(EngineFactory("spark", spark))
         version = started.version()
-        if moment == "before" and form == "merging":
+        if moment == "before" and form == "reading some":
             move()
         with pytest.raises(LedgerMoved, match="between prime and commit"):
             commit_at(started, microbatch, NOW + 2 * HOUR)
@@ -327,7 +327,7 @@ class TestSparksFence:
         finally:
             for name in ids:
                 spark.conf.unset(name)
-        assert [row["commit_form"] for row in started.history()[-2:]] == [RECORDED[form]] * 2
+        assert [row["commit_form"] for row in started.history()[-2:]] == ["merge"] * 2
         assert started.rows("open") == []
         assert DeltaTable(started.ledger).transaction_version("user") == 7
         started.assert_balanced()

@@ -197,7 +197,7 @@ class TestRequirements:
         A commit that says it replaced and added other rows than it had to is noticed; of Spark's a MERGE says so. Holds
         `_require_expected`.
         """
-        have_spark("merging", monkeypatch)
+        have_spark("reading some", monkeypatch)
         runner = full.runner(engine)
         runner.algorithm = Wrong(Rules(), kind=Inverted)
         with pytest.raises(BrokenPromise, match="the commit replaced"):

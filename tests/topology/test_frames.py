@@ -360,45 +360,7 @@ def test_many_changes_overwrite_a_state(
         .to_pyarrow_table(filters=[("state", "=", "microbatch")])
         .sort_by("microbatch")
     )
-    assert rows["commit_form"].to_pylist() == ["overwrite", "overwrite", "merge"]
-
-
-@pytest.mark.ci
-def test_settings_by_the_files_that_are_written_again(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """
-    A MERGE that changes rows of one file is interpreted in one task; of a few files, it runs in one task; of more, it
-    gets the session's own settings, because it writes all rows of these files again.
-    """
-    from windrow.ledger.merge import SparkCommit
-    from windrow.rows.session_settings import INTERPRETED, ONE_TASK
-
-    found: list[set[str]] = []
-    chosen = SparkCommit._sped_up
-
-    def noting(commit: SparkCommit, *given: Any) -> dict[str, str]:
-        settings = chosen(commit, *given)
-        found.append(set(settings))
-        return settings
-
-    monkeypatch.setattr(SparkCommit, "_sped_up", noting)
-    for name, value in {"FILE_ROWS": 10, "FEW_FILES": 1, "SOME_FILES": 2}.items():
-        monkeypatch.setattr(f"windrow.ledger.merge.{name}", value)
-    topology = Topology("sums", depots=["numbers"], states="sums")
-    topology.state("sums", key="number BIGINT", value="total BIGINT")
-
-    @topology.function
-    def add(microbatch: Microbatch) -> None:
-        microbatch.state("sums").combine(microbatch.rows("numbers"), total=("amount", "sum"))
-
-    harness = Harness(topology, tmp_path, engine="spark", session=spark)
-    harness.create(pa.schema([("number", pa.int64()), ("amount", pa.int64())]))
-    for numbers in (range(10, 50), (11, 12), (11, 49), (11, 21, 31, 41)):
-        harness.append([{"number": number, "amount": 1} for number in numbers])
-        harness.run()
-    assert found[1:] == [set(ONE_TASK | INTERPRETED), set(ONE_TASK), set()]
-    assert sum(row["total"] for row in harness.state("sums")) == 48
+    assert rows["commit_form"].to_pylist() == ["merge"] * 3
 
 
 SUMS = {

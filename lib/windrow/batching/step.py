@@ -53,6 +53,9 @@ class Step:
             pc.count_distinct(rows["id"]).as_py() == rows.num_rows,
             "an id stands twice among the rows to write",
         )
+        is_known = pc.is_in(rows["id"], live["id"].combine_chunks())
+        # guard: known-has-a-version
+        require(pc.all(pc.equal(rows["known"], is_known)).as_py() is not False, "a row is not known as it should be")
         return rows, cuts
 
     def decided(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Floors]:

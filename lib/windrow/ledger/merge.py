@@ -88,9 +88,13 @@ class SparkCommit:
         rows = _folded(frame, whole, self.live.growth)
         scope = tables.ARE_LIVE if whole else f"{tables.ARE_LIVE} AND folded = false"
         with self._configured({}, without_dictionary(None)):
-            writer = rows.repartitionByRange("state", "id").sortWithinPartitions("state", "id").write.format("delta")
-            writer = writer.mode("overwrite").option("replaceWhere", scope).option("dataChange", "false")
-            writer.saveAsTable(ledger) if is_catalog_name(self.ledger) else writer.save(self.ledger)
+            self.stage(rows.repartitionByRange("state", "id").sortWithinPartitions("state", "id"))
+            try:
+                writer = self.session.table(SOURCE).write.format("delta").mode("overwrite")
+                writer = writer.option("replaceWhere", scope).option("dataChange", "false")
+                writer.saveAsTable(ledger) if is_catalog_name(self.ledger) else writer.save(self.ledger)
+            finally:
+                self.session.catalog.dropTempView(SOURCE)
 
     @contextmanager
     def _configured(self, sped_up: Mapping[str, str], without_dictionary: Sequence[str]) -> Iterator[None]:
