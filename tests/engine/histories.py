@@ -78,11 +78,11 @@ class Histories(RuleBasedStateMachine):
     world_of: ClassVar[type[World]]
     BESIDE: ClassVar[Sequence[str]] = (
         "resend", "other_driver", "two_other_drivers", "driver_of_other_rules", "pause", "restore_ledger",
-        "compact_ledger", "compact_depot", "maintain",
+        "compact_ledger", "compact_depot", "maintain", "fold",
     )  # fmt: skip
     BY_HAND: ClassVar[Sequence[str]] = ("pause", "resume", "change_rules")
     BETWEEN: ClassVar[Sequence[str]] = (
-        "resend", "overtaken", "restore_ledger", "restore_depot", "compact_ledger", "compact_depot", "maintain",
+        "resend", "overtaken", "restore_ledger", "restore_depot", "compact_ledger", "compact_depot", "maintain", "fold",
         "clean_up_ledger", "clean_up_depot", "touch", "copy", "jump",
     )  # fmt: skip
 
@@ -113,7 +113,8 @@ class Histories(RuleBasedStateMachine):
     def values(self, **more: Any) -> dict[str, Any]:
         """Return the settings of every driver."""
         start_from = f"version:{self.after}" if self.after else "beginning"
-        return {"start_from": start_from} | self.rules | more
+        folds = {"fold_commits": 3, "fold_rows": 5}
+        return {"start_from": start_from} | folds | self.rules | more
 
     def driver(self, at: Callable[[Point], None] | None = None, **more: Any) -> Runner:
         """Return a driver, with a probe if one is given."""
@@ -268,9 +269,14 @@ class Histories(RuleBasedStateMachine):
         self.begin_ledger(DeltaTable(self.world.depot).version() + 1)
 
     def compact_ledger(self) -> None:
-        """Compact final rows with delta-rs."""
-        final = self.world.final[self.share % len(self.world.final)]
-        DeltaTable(self.world.ledger).optimize.compact([("state", "=", final)])
+        """Compact rows of a state with delta-rs."""
+        states = (*self.world.final, *self.world.live, "progress")
+        DeltaTable(self.world.ledger).optimize.compact([("state", "=", states[self.share % len(states)])])
+
+    def fold(self) -> None:
+        """Drop versions of live rows that do not count."""
+        engine = self.world.engine(EMBEDDED, **self.values())
+        engine.fold(engine.live(), ("small", "large")[self.share % 2])
 
     def compact_depot(self) -> None:
         """Compact the depot with delta-rs."""

@@ -11,6 +11,7 @@ how many versions it wrote, and how many versions are obsolete because of it.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -22,6 +23,7 @@ from windrow.columnar.arrow import text, to_numpy, where, whole
 from windrow.ledger.result import Counts
 from windrow.model import tables
 from windrow.model.tables import DELETED
+from windrow.version import VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -135,6 +137,11 @@ class Growth:
         if self.commits < after_commits:
             return None
         return "large" if self.versions <= after_rows or self.obsolete * 4 > live else "small"
+
+
+def fold_note(fold: Fold) -> str:
+    """Return the note of the commit of a fold."""
+    return json.dumps({"windrow": VERSION, "fold": fold})
 
 
 def recorded(rows: pa.Table, growth: Growth) -> pa.Table:

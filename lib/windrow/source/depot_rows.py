@@ -1,8 +1,8 @@
 """Read the rows of a depot without messages, which topologies can use as input.
 
 If the depot is the ledger of a batcher, its rows are the closed batches, each in the version that closed it. If it has
-the states of a topology, its rows are what each version changed in one state: an engine may remove rows that stay as
-they are, and insert them again, so the rows before and after a version are compared. No such rows move a clock.
+the states of a topology, its rows are what each version changed in one state: a ledger only grows, so these are the
+rows that the version added. No such rows move a clock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import equal, no_rows, text, where
+from windrow.columnar.arrow import no_rows, text, where
 from windrow.model import tables
 from windrow.model.commits import FEED_COLUMNS, VERSION
 from windrow.source.depot_changes import refuse_changes, refuse_set_back
@@ -44,13 +44,15 @@ def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str, sta
 
     If the table has a column `version`, the depot version keeps the feed's column name instead.
     Raises DepotChanged for deletions and updates in other tables, and for a ledger that was set back, unless
-    `on_depot_delete` is `ignore`.
+    `on_depot_delete` is `ignore`; for a table of states after a RESTORE in any case.
     """
     ledger = state is not None or is_ledger(feed.schema)
-    if on_depot_delete == "error":
-        refuse_set_back(_set_back(feed, inserted)) if ledger else refuse_changes(feed.filter(pc.invert(inserted)))
+    if ledger:
+        refuse_set_back(_set_back(feed, inserted, state is not None, on_depot_delete))
+    elif on_depot_delete == "error":
+        refuse_changes(feed.filter(pc.invert(inserted)))
     if state is not None:
-        return _changes(feed, inserted, state)
+        return _changes(where(feed, inserted), state)
     kept = where(feed, pc.and_(inserted, pc.equal(feed["state"], text("closed"))) if ledger else inserted)
     version = kept[VERSION].cast(pa.int64())
     rows = kept.drop_columns([name for name in FEED_COLUMNS if name in kept.column_names])
@@ -58,36 +60,25 @@ def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str, sta
     return rows.append_column(version_name(rows.column_names), version)
 
 
-def _changes(feed: pa.Table, inserted: pa.ChunkedArray, state: StateChanges) -> pa.Table:
-    """Return the rows of a state that versions changed, by version and key; a deleted row has its last values."""
-    own = pc.equal(feed["state"], text(state.state))
-    after, before = feed.filter(pc.and_(own, inserted)), feed.filter(pc.and_not(own, inserted))
-    keys, known = _keys(after), _keys(before)
-    at = pc.index_in(keys, known)
-    same, was = pc.is_valid(at), before.take(at)
-    for name in state.columns:
-        same = pc.and_(same, equal(was[name].combine_chunks(), after[name].combine_chunks()))
-    # guard: rewritten-is-no-change
-    written = after.filter(pc.invert(same))
-    gone = before.filter(pc.invert(pc.is_in(known, keys)))
-    rows = pa.concat_tables(
-        part.append_column(tables.DELETED, pa.repeat(deleted, part.num_rows))
-        for part, deleted in ((written, False), (gone, True))
-    )
-    rows = rows.sort_by([(VERSION, "ascending"), ("id", "ascending")])
-    found = rows.select([*state.columns, tables.DELETED])
+def _changes(added: pa.Table, state: StateChanges) -> pa.Table:
+    """Return the rows of a state that versions added, by version and key; a deleted row has its last values."""
+    own = added.filter(pc.equal(added["state"], text(state.state)))
+    rows = own.sort_by([(VERSION, "ascending"), ("id", "ascending")])
+    found = rows.select(state.columns).append_column(tables.DELETED, pc.fill_null(rows[tables.DELETED], False))
     return found.append_column(version_name(found.column_names), rows[VERSION].cast(pa.int64()))
 
 
-def _keys(rows: pa.Table) -> pa.Array:
-    """Return the version and the id of each row as one text."""
-    return pc.binary_join_element_wise(rows[VERSION].cast(pa.string()), rows["id"], "/").combine_chunks()
+def _set_back(feed: pa.Table, inserted: pa.ChunkedArray, of_state: bool, on_depot_delete: str) -> pa.Table:
+    """Return the microbatches that a ledger lost by a RESTORE, and its rollbacks.
 
-
-def _set_back(feed: pa.Table, inserted: pa.ChunkedArray) -> pa.Table:
-    """Return the microbatches that a ledger lost by a RESTORE, and its rollbacks."""
+    With `ignore` both are read, but nothing records what a RESTORE changed in a state.
+    """
     microbatches = pc.equal(feed["state"], text("microbatch"))
-    back = pc.or_kleene(pc.invert(inserted), pc.equal(feed["kind"], text("rollback")))
+    back = pc.invert(inserted)
+    if on_depot_delete == "error":
+        back = pc.or_kleene(back, pc.equal(feed["kind"], text("rollback")))
+    elif not of_state:
+        return feed.slice(0, 0)
     return feed.filter(pc.and_(microbatches, pc.fill_null(back, False)))
 
 

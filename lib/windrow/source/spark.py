@@ -11,14 +11,13 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial, reduce
-from operator import and_
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from windrow import errors
@@ -93,7 +92,7 @@ class SparkArrivals(Arrivals):
             new = self.conversion.new_rows(feed, feed[CHANGE], self.settings.on_depot_delete)
             missing = unknown and not new.num_rows
             return None if missing else slice_of(self.conversion, ArrowRows(new), counts, to_messages)
-        if self.settings.on_depot_delete == "error":
+        if self.settings.on_depot_delete == "error" or self.conversion.state is not None:
             self._refuse(part)
         new_rows = _new_rows(part, self.conversion, rows)
         if self.conversion.verbatim and unknown and new_rows.held.isEmpty():
@@ -111,9 +110,9 @@ class SparkArrivals(Arrivals):
     def _refuse(self, part: DataFrame) -> None:
         """Raise DepotChanged for deletions and updates; of a ledger, if it was set back."""
         if self.conversion.of_ledger:
-            back = part.where(F.col("state") == "microbatch").where(
-                ~F.col(CHANGE).isin(*self.conversion.arriving) | (F.col("kind") == "rollback")
-            )
+            lost = ~F.col(CHANGE).isin(*self.conversion.arriving)
+            lost = lost | (F.col("kind") == "rollback") if self.settings.on_depot_delete == "error" else lost
+            back = part.where(F.col("state") == "microbatch").where(lost)
             refuse_set_back(plain(back.select(VERSION).limit(1).toArrow()))
             return
         # guard: executors-depot-unchanged
@@ -134,9 +133,9 @@ def _new_rows(part: DataFrame, conversion: Conversion, count: int) -> FrameRows:
 
 def _plain_rows(part: DataFrame, conversion: Conversion) -> DataFrame:
     """Return the new rows of a depot without messages, with the depot version; of a ledger, batches or a state."""
-    if conversion.state is not None:
-        return _changes(part, conversion.state, F.col(CHANGE).isin(*conversion.arriving))
     new = part.where(F.col(CHANGE).isin(*conversion.arriving))
+    if conversion.state is not None:
+        return _changes(new, conversion.state)
     if conversion.of_ledger:
         new = new.where("state = 'closed'").select(*tables.BATCH, VERSION)
     names = [name for name in new.columns if name not in FEED_COLUMNS]
@@ -144,33 +143,12 @@ def _plain_rows(part: DataFrame, conversion: Conversion) -> DataFrame:
     return new.select(*[F.col(f"`{name}`") for name in names], version)
 
 
-def _changes(part: DataFrame, state: StateChanges, inserted: Column) -> DataFrame:
-    """Return the rows of a state that versions changed; a deleted row has its last values."""
-    own = part.where(F.col("state") == state.state)
-    row = F.struct(*[F.col(f"`{name}`") for name in state.columns])
-    found = own.groupBy("id", VERSION).agg(
-        F.max_by(row, inserted).alias("after"),
-        F.min_by(row, inserted).alias("before"),
-        F.max(inserted).alias("there"),
-        F.min(inserted).alias("new"),
-    )
-    kinds = dict(own.dtypes)
-    same = [
-        _comparable(f"before.`{name}`", kinds[name]).eqNullSafe(_comparable(f"after.`{name}`", kinds[name]))
-        for name in state.columns
-    ]
-    # guard: rewritten-is-no-change-on-executors
-    changed = found.where(F.col("new") | ~F.col("there") | ~reduce(and_, same))
-    columns = [F.col(f"after.`{name}`").alias(name) for name in state.columns]
+def _changes(added: DataFrame, state: StateChanges) -> DataFrame:
+    """Return the rows of a state that versions added; a deleted row has its last values."""
+    columns = [F.col(f"`{name}`") for name in state.columns]
     version = F.col(VERSION).cast("long").alias(version_name([*state.columns, tables.DELETED]))
-    return changed.select(*columns, (~F.col("there")).alias(tables.DELETED), version)
-
-
-def _comparable(column: str, kind: str) -> Column:
-    """Return what Spark can compare of a column: of a MAP, which it cannot, the text."""
-    if "map<" not in kind:
-        return F.col(column)
-    return F.to_json(F.struct(column), {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"})
+    deleted = F.coalesce(tables.DELETED, F.lit(False)).alias(tables.DELETED)
+    return added.where(F.col("state") == state.state).select(*columns, deleted, version)
 
 
 def _collected(frame: DataFrame, conversion: Conversion) -> pa.Table:

@@ -135,10 +135,10 @@ class FrameState:
         before = self._stored.select("id", *[F.col(f"`{name}`").alias(f"before {name}") for name in names])
         joined = identified.join(_sorted(before.withColumn("known", F.lit(True))), "id", "left")
         joined = joined.withColumn("known", F.coalesce("known", F.lit(False)))
-        same = [F.col(f"`{name}`").eqNullSafe(F.col(f"`before {name}`")) for name in self._state.values.names]
+        pairs = [(_comparable(one.name, one), _comparable(f"before {one.name}", one)) for one in self._state.values]
+        same = [value.eqNullSafe(earlier) for value, earlier in pairs]
         unchanged = F.col("known") & ~F.col(DELETED) & reduce(lambda one, other: one & other, same, F.lit(True))
-        comparable = not any(pa.types.is_map(one.type) for one in self._state.values)
-        written = joined.where((F.col("known") | ~F.col(DELETED)) & ~(unchanged if comparable else F.lit(False)))
+        written = joined.where((F.col("known") | ~F.col(DELETED)) & ~unchanged)
         last = {name: F.when(F.col(DELETED), F.col(f"`before {name}`")).otherwise(F.col(f"`{name}`")) for name in names}
         written = written.withColumns({"state": F.lit(self._state.name), **last})
         return _in_columns(written.select("id", "state", DELETED, *self._state.columns.names, "known"), schema)
@@ -278,6 +278,13 @@ def _counted(rows: DataFrame) -> tuple[DataFrame, Counts]:
         what = "a row with NULL in its key" if wrong[0]["null"] else "a key twice"
         raise TopologyRefused(f"a function put {what}", "Put one row per key, and no NULL in keys.")
     return held, Counts.combine(plain(groups.toArrow()))
+
+
+def _comparable(column: str, declared: pa.Field) -> Column:
+    """Return what Spark can compare of a column: of one with a MAP, which it cannot, the text."""
+    if "map<" not in str(declared.type):
+        return F.col(f"`{column}`")
+    return F.to_json(F.struct(F.col(f"`{column}`")), {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"})
 
 
 def _joining(state: State, asked: list[Combined], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -32,6 +32,7 @@ NOTED = {
     "messages_read": "messages", "rejected": "rejected", "closed": "closed",
 }  # fmt: skip
 RESTORED = "RESTORE"
+OF_FOLDS = ("versions_written", "versions_obsolete")  # columns of the progress row that a fold changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ def _controls(location: str, version: int) -> tuple[pa.Table, pa.Table]:
     """Return history and progress of a ledger at a version, without columns that are lists."""
     ledger = open_ledger(location, version)
     fields = tables.HISTORY + tables.PROGRESS_FIELDS + tables.RAW_FIELDS
-    kept = {"id", *(name for name, type_ in fields if not pa.types.is_nested(type_))}
+    kept = {"id", *(name for name, type_ in fields if not pa.types.is_nested(type_))} - set(OF_FOLDS)
     names = ", ".join(f'"{field.name}"' for field in ledger.table.schema().fields if field.name in kept)
     return plain(ledger.rows("microbatch", names)), plain(ledger.rows("progress", names))
 

@@ -44,7 +44,7 @@ from windrow.expressions import Mapping as ColumnMapping
 from windrow.ledger.files import LedgerFiles
 from windrow.ledger.live import Live
 from windrow.ledger.result import MicrobatchResult
-from windrow.ledger.versions import Fold, written
+from windrow.ledger.versions import Fold, fold_note, written
 from windrow.model import tables
 from windrow.model.commits import CHANGE, FEED_COLUMNS, ListedVersions
 from windrow.model.payload import of_column
@@ -238,7 +238,7 @@ class EmbeddedEngine(Engine):
     def fold(self, live: Live, fold: Fold) -> None:
         """Replace files of live rows; the fence is that of a microbatch."""
         with self._committing(live) as files:
-            files.fold(fold, {})
+            files.fold(fold, {"userMetadata": fold_note(fold)})
 
     @contextmanager
     def _committing(self, live: Live) -> Iterator[LedgerFiles]:

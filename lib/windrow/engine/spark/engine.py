@@ -42,7 +42,7 @@ from windrow.ledger.merge import SparkCommit
 from windrow.ledger.open_batches import UNCACHED, SparkOpen, brought
 from windrow.ledger.result import MicrobatchResult, Rows
 from windrow.ledger.strategy import LITTLE_BYTES
-from windrow.ledger.versions import Fold, Growth, latest, written
+from windrow.ledger.versions import Fold, Growth, fold_note, latest, written
 from windrow.model import tables
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION, ListedVersions
 from windrow.model.payload import of_column
@@ -352,7 +352,7 @@ class SparkEngine(SparkTables):
         self._known = None
         try:
             with self._lock(self._ledger, self._settings.durable):
-                self.commit(live, "", "").fold(fold)
+                self.commit(live, "", fold_note(fold)).fold(fold)
         except PySparkException as error:
             raise translated(error) from error
 

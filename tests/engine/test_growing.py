@@ -1,0 +1,367 @@
+"""A ledger that only grows: what others do while a commit or a fold is under way, and what folds leave to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.clocks import NOW, ManualClock
+from tests.engine.factory import EMBEDDED, EngineFactory
+from tests.engine.held import HeldCommit
+from tests.engine.world import World
+from tests.messages import HOUR, SECOND, log
+from tests.probes import once
+from windrow.errors import LedgerMoved, MicrobatchFailed, WindrowError
+from windrow.reading.closed import read_closed
+from windrow.reading.status import status
+from windrow.runtime.microbatch import Microbatch
+from windrow.testing.points import Point
+from windrow.verify import verify
+
+MORE = log(versions=1, seed=7, begin=NOW + 10 * SECOND)[0]
+
+
+@pytest.fixture
+def started(world: World, embedded: EngineFactory) -> World:
+    """A ledger that has read two of three depot versions, one in a microbatch of its own."""
+    world.publish(*log(versions=2))
+    world.runner(embedded, max_messages=30).once()
+    world.publish(MORE)
+    return world
+
+
+@dataclass(frozen=True)
+class Others:
+    """What somebody does to a ledger with delta-rs, once, in whatever process and without the lock."""
+
+    ledger: str
+    depot: str
+    what: str
+
+    def __call__(self) -> None:
+        """Do it, unless it was done."""
+        try:
+            Path(f"{self.ledger}.moved").touch(exist_ok=False)
+        except FileExistsError:
+            return
+        getattr(self, self.what)(DeltaTable(self.ledger))
+
+    def commit(self, table: DeltaTable) -> None:
+        """Commit the same revision."""
+        world = World.__new__(World)
+        world.clock, world.depot, world.ledger = ManualClock(), self.depot, self.ledger
+        world.microbatch(EMBEDDED).run_without_messages("resume")
+
+    def fold(self, table: DeltaTable) -> None:
+        """Fold."""
+        fold(EMBEDDED.open(self.depot, self.ledger), "large")
+
+    def restore(self, table: DeltaTable) -> None:
+        """Set the ledger back by one version."""
+        table.restore(table.version() - 1)
+
+    def compact(self, table: DeltaTable) -> None:
+        """Compact all partitions."""
+        table.optimize.compact()
+
+    def change_property(self, table: DeltaTable) -> None:
+        """Set a property."""
+        table.alter.set_table_properties({"user.note": "1"}, raise_if_not_exists=False)
+
+
+WHATS = ["commit", "fold", "restore", "compact", "change_property"]
+
+
+def fold(engine: Any, size: Any) -> None:
+    """Fold the latest version of a ledger."""
+    engine.fold(engine.live(), size)
+
+
+def held(monkeypatch: pytest.MonkeyPatch, here: Callable[[], object]) -> None:
+    """Have tasks of Spark's commits and folds call something when they have read what is to be written."""
+    monkeypatch.setattr("windrow.engine.spark.engine.SparkCommit", lambda *commit: HeldCommit(*commit, here))
+
+
+def end(world: World, factory: EngineFactory = EMBEDDED) -> None:
+    """Read what is left; all is as if nothing had happened beside a tick."""
+    world.runner(factory).once()
+    world.runner(factory).tick(to=NOW + HOUR)
+    assert world.canonical() == world.expected(now=NOW + HOUR)
+    if not any(commit["operation"] == "RESTORE" for commit in DeltaTable(world.ledger).history()):
+        world.check_books()
+    assert verify(world.depot, world.ledger).differences == ()
+
+
+@pytest.mark.parametrize("what", WHATS)
+def test_beside_a_commit_of_files(started: World, embedded: EngineFactory, what: str) -> None:
+    """
+    Whatever changes the ledger after prime, a commit of files on top of it is refused and leaves nothing.
+    """
+    microbatch = started.microbatch(embedded)
+    Others(started.ledger, started.depot, what)()
+    version = started.version()
+    with pytest.raises(LedgerMoved):
+        late_tick(microbatch)
+    assert started.version() == version
+    end(started)
+
+
+@pytest.mark.ci
+@pytest.mark.spark
+@pytest.mark.parametrize("what", WHATS)
+def test_beside_a_merge(started: World, spark: Any, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """
+    Whatever changes the ledger while Spark's MERGE runs, the MERGE is refused and leaves nothing.
+    """
+    factory = EngineFactory("spark", spark)
+    microbatch = started.microbatch(factory)
+    held(monkeypatch, Others(started.ledger, started.depot, what))
+    version = started.version()
+    with pytest.raises((WindrowError, Exception), match="ConcurrentModification|CONCURRENT|oncurrent|MOVED|moved"):
+        late_tick(microbatch)
+    assert started.version() == version + 1
+    monkeypatch.undo()
+    end(started, factory)
+
+
+@pytest.mark.ci
+@pytest.mark.spark
+@pytest.mark.parametrize("what", ["commit", "fold", "restore", "compact"])
+def test_before_a_merge(started: World, spark: Any, what: str) -> None:
+    """
+    A MERGE that was primed before the ledger changed inserts nothing where the token is another, and where it is the
+    same, and so the state, it inserts all.
+    """
+    factory = EngineFactory("spark", spark)
+    microbatch = started.microbatch(factory)
+    Others(started.ledger, started.depot, what)()
+    version = started.version()
+    if what in ("commit", "restore"):
+        with pytest.raises(LedgerMoved):
+            late_tick(microbatch)
+        assert started.version() == version
+    else:
+        late_tick(microbatch)
+        assert started.version() == version + 1
+    end(started, factory)
+
+
+@pytest.mark.ci
+@pytest.mark.spark
+def test_repeated(started: World, spark: Any) -> None:
+    """
+    A MERGE that is repeated after its reply was lost inserts nothing.
+    """
+    factory = EngineFactory("spark", spark)
+    microbatch = started.microbatch(factory)
+    late_tick(microbatch)
+    version = started.version()
+    with pytest.raises(LedgerMoved):
+        late_tick(microbatch)
+    assert started.version() == version
+    end(started, factory)
+
+
+@pytest.mark.ci
+@pytest.mark.spark
+@pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.parametrize("what", ["commit", "restore", "compact", "fold"])
+def test_beside_a_fold(started: World, spark: Any, monkeypatch: pytest.MonkeyPatch, what: str, size: str) -> None:
+    """
+    A fold of Spark is refused when anything was committed to what it has read.
+    """
+    engine = started.engine(EngineFactory("spark", spark))
+    live = engine.live()
+    held(monkeypatch, Others(started.ledger, started.depot, what))
+    version = started.version()
+    with pytest.raises((WindrowError, Exception), match="CONCURRENT|oncurrent|moved"):
+        engine.fold(live, size)
+    assert started.version() == version + 1
+    monkeypatch.undo()
+    end(started)
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.parametrize("what", WHATS)
+def test_before_a_fold(started: World, embedded: EngineFactory, what: str, size: str) -> None:
+    """
+    A fold on the embedded engine is refused when the ledger is not as it was primed.
+    """
+    engine = started.engine(embedded)
+    live = engine.live()
+    Others(started.ledger, started.depot, what)()
+    with pytest.raises(LedgerMoved):
+        engine.fold(live, size)
+    end(started)
+
+
+@pytest.mark.ci
+@pytest.mark.spark
+@pytest.mark.parametrize("what", ["commit", "restore"])
+def test_fold_of_what_was_primed_before(started: World, spark: Any, what: str) -> None:
+    """
+    A fold of Spark takes what counts when it runs, whatever was primed before.
+    """
+    engine = started.engine(EngineFactory("spark", spark))
+    live = engine.live()
+    Others(started.ledger, started.depot, what)()
+    rows = started.rows("open", "progress")
+    engine.fold(live, "large")
+    assert without_sums(started.rows("open", "progress")) == without_sums(rows)
+    end(started)
+
+
+def late_tick(microbatch: Microbatch) -> None:
+    """Commit a tick with what was primed."""
+    microbatch.run_tick(microbatch.primed.sources.floors.at_least(NOW + 2))
+
+
+def without_sums(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows without what a fold records in them."""
+    own = ("versions_written", "versions_obsolete", "folded")
+    return [{name: value for name, value in row.items() if name not in own} for row in rows]
+
+
+STEPS = st.lists(st.sampled_from(["read", "small", "large", "tick", "flush", "pause"]), min_size=3, max_size=14)
+
+
+class TestReaders:
+    @given(steps=STEPS, seed=st.integers(0, 3))
+    def test_folds_change_nothing(self, tmp_path_factory: pytest.TempPathFactory, steps: list[str], seed: int) -> None:
+        """
+        With folds anywhere in a history, every reader finds after each step what it finds without them.
+        """
+        folded, plain = (World(tmp_path_factory.mktemp(name), ManualClock()) for name in ("folded", "plain"))
+        for number, step in enumerate(steps):
+            for world in (folded, plain):
+                take(world, step, NOW + number * SECOND, seed + number)
+            if folded.history():
+                assert found(folded) == found(plain)
+        versions = range(folded.version() + 1)
+        assert verify(folded.depot, folded.ledger, versions).differences == ()
+
+    @pytest.mark.ci
+    @pytest.mark.spark
+    def test_of_every_kind_on_spark(self, started: World, spark: Any, tmp_path: Path) -> None:
+        """
+        Views, streams and both engines find the same before, between and after folds, whoever made them.
+        """
+        factories = EMBEDDED, EngineFactory("spark", spark)
+        views = open_and_closed(started, spark)
+        for factory in factories:
+            for size in ("small", "large"):
+                fold(started.engine(factory), size)
+                assert open_and_closed(started, spark) == views
+        end(started)
+
+    @pytest.mark.ci
+    @pytest.mark.spark
+    def test_downstream(self, started: World, spark: Any, tmp_path: Path) -> None:
+        """
+        A plain stream of the ledger that passes over folds has each closed batch once.
+        """
+
+        def read() -> list[str]:
+            stream = spark.readStream.format("delta").option("skipChangeCommits", True).load(started.ledger)
+            writer = stream.where("state = 'closed'").select("id").writeStream.format("delta")
+            writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+            writer.start(str(tmp_path / "target")).awaitTermination()
+            return sorted(row["id"] for row in spark.read.format("delta").load(str(tmp_path / "target")).collect())
+
+        for size in ("small", "large", "small"):
+            started.runner(EMBEDDED, max_messages=30).once()
+            fold(started.engine(EngineFactory("spark", spark) if size == "large" else EMBEDDED), size)
+            assert read() == [row["id"] for row in started.rows("closed")]
+            started.publish(log(versions=1, seed=9, begin=NOW + HOUR)[0])
+        started.runner(EMBEDDED).flush()
+        assert read() == [row["id"] for row in started.rows("closed")]
+
+
+def take(world: World, step: str, at: int, seed: int) -> None:
+    """Take a step of a history; only the world that folds folds."""
+    if step == "read":
+        world.publish(*log(versions=1, seed=seed, begin=at))
+        world.runner(EMBEDDED, max_messages=30).once()
+    elif step in ("small", "large"):
+        if "folded" in world.ledger and world.history():
+            fold(world.engine(EMBEDDED), step)
+    elif step == "pause":
+        world.runner(EMBEDDED).pause()
+        world.runner(EMBEDDED).resume()
+    elif step == "tick":
+        world.runner(EMBEDDED).tick(to=at + 5 * SECOND)
+    else:
+        world.runner(EMBEDDED).flush()
+
+
+def found(world: World) -> tuple[Any, ...]:
+    """Return what readers find, without what says when and where."""
+    told = status(world.ledger, world.depot)
+    rows = [{**row, "token": None, "whole": None} for row in without_sums(world.rows("open", "closed", "progress"))]
+    for row in rows:
+        for name in ("revision", "depot_id", "commit_fingerprint", "seen_at"):
+            row.pop(name)
+    closed = read_closed(world.ledger).batches.to_pylist()
+    return rows, closed, told.open, told.sources, told.rejections
+
+
+def open_and_closed(world: World, spark: Any) -> list[list[Any]]:
+    """Return what the views over open and closed batches show, to Spark and to the readers without it."""
+    from windrow.model import tables
+
+    queries = tables.views(f"delta.`{world.ledger}`")
+    found = [sorted(map(str, spark.sql(queries[name]).collect())) for name in ("open_batches", "closed_batches")]
+    return [*found, world.rows("closed"), [row["id"] for row in world.rows("open")]]
+
+
+@pytest.mark.parametrize("fold_commits", [1, 2, 5])
+def test_in_the_loop(world: World, embedded: EngineFactory, fold_commits: int) -> None:
+    """
+    A run folds by itself after so many commits, so few files are live however many microbatches there were.
+    """
+    for number in range(12):
+        world.publish(log(versions=1, seed=number, begin=NOW + number * SECOND)[0])
+        world.runner(embedded, fold_commits=fold_commits).once()
+    files = DeltaTable(world.ledger).get_add_actions(flatten=True)
+    states = files["partition.state"].to_pylist()
+    assert states.count("progress") <= fold_commits + 2
+    assert world.canonical() == world.expected()
+    world.assert_balanced()
+
+
+def test_fold_that_loses(started: World, embedded: EngineFactory) -> None:
+    """
+    Where somebody else commits just before a fold, nothing is folded, and the microbatch goes on.
+    """
+    version = started.version()
+    driver = started.runner(embedded, fold_commits=1, max_messages=30, retries=0)
+    engine = driver._cursors[0].reader.engine
+    itself = engine.fold
+
+    def beaten(live: Any, size: Any) -> None:
+        once_only()
+        itself(live, size)
+
+    once_only = once_of(lambda: started.runner(embedded).resume())
+    engine.fold = beaten
+    driver.once()
+    assert started.version() > version
+    end(started)
+
+
+def once_of(act: Callable[[], object]) -> Callable[[], None]:
+    """Return a function that acts at its first call."""
+    waiting = [act]
+
+    def call() -> None:
+        if waiting:
+            waiting.pop()()
+
+    return call
