@@ -233,7 +233,7 @@ class TestMany:
 
     def test_mark(self, depot):
         """
-        A mark is recorded with the commit of its table, stays until the next mark, and survives a restart.
+        Mark and fingerprint are recorded with the commit of their table, stay until the next, and survive a restart.
         """
         table = pa.table({"key": ["k"], "type": ["t"]})
         with Producer(depot, "p") as producer, Producer(depot, "mark:p") as other:
@@ -244,9 +244,13 @@ class TestMany:
             assert other.position() == Position(0, None)
             with pytest.raises(MessageRefused):
                 producer.send_many(table, mark=2**63)
+            with pytest.raises(MessageRefused):
+                producer.send_many(table, fingerprint=-(2**63) - 1)
         with Producer(depot, "p") as producer:
-            producer.send_many(table, mark=-7).result(60)
-            assert producer.position() == Position(3, -7)
+            producer.send_many(table, mark=-7, fingerprint=8).result(60)
+            assert producer.position() == Position(3, -7, 8)
+            producer.send_many(table, mark=9).result(60)
+            assert producer.position() == Position(4, 9, 8)
 
     @pytest.mark.parametrize(
         "wrong",

@@ -190,7 +190,7 @@ class Committer:
                 rows = batch.table(queue.sequence + 1, self.schema)
                 if not self._is_awaited(queue, batch):
                     raise self._given_up(queue, batch, why, hint)
-                entry = Entry(queue.name, queue.sequence, batch.note, batch.mark)
+                entry = Entry(queue.name, queue.sequence, batch.note, batch.mark, batch.fingerprint)
                 return self._writer.append(rows, entry, queue.chosen.durable)
             except WindrowError as error:
                 if not error.retryable:

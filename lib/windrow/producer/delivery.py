@@ -29,10 +29,11 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The position of a producer in the depot: the number of its last message (0 for none), and its last mark."""
+    """The position of a producer in the depot: the number of its last message (0 for none), mark and fingerprint."""
 
     sequence: int
     mark: int | None
+    fingerprint: int | None = None
 
 
 class Delivery(Future[Ack]):
@@ -82,13 +83,14 @@ class Batch:
 
     `begun` and `deadline` are monotonic seconds: when the first message came, and when it is given up. A `sealed` batch
     takes no more messages. `reserved` is its share of the buffer in bytes. `note` identifies its commit in the log, and
-    `mark` is a number of the sender's that the log keeps with it.
+    `mark` and `fingerprint` are numbers of the sender's that the log keeps with it.
     """
 
     begun: float
     deadline: float
     given: pa.Table | None = None
     mark: int | None = None
+    fingerprint: int | None = None
     sealed: bool = False
     reserved: int = 0
     awaited: int = 0

@@ -114,22 +114,27 @@ class Producer(Sender):
         self._require_usable()
         return await self._send_async(self._row(**message))
 
-    def send_many(self, messages: pa.Table | pa.RecordBatch, mark: int | None = None) -> Future[Ack]:
+    def send_many(
+        self, messages: pa.Table | pa.RecordBatch, mark: int | None = None, fingerprint: int | None = None
+    ) -> Future[Ack]:
         """Send many messages at once, in one commit, after everything that was sent before.
 
         The columns are those of `send`; `key` and `type` are required. A row in which one of them is NULL goes into the
         depot unchanged, and the batcher records it as rejected. The acknowledgement is that of the last row. `mark` is
-        a 64-bit number that the log keeps with the commit, for example your position in your own input; `position()`
-        returns it; a table without rows only records it. Raises MessagesError, MessageRefused for an invalid mark, and
-        the errors of `send`.
+        a 64-bit number that the log keeps with the commit, for example your position in your own input, and
+        `fingerprint` another one, for example of what is there; `position()` returns both; a table without rows only
+        records them. Raises MessagesError, MessageRefused for an invalid number, and the errors of `send`.
         """
         self._require_usable()
         table = pa.table(messages) if isinstance(messages, pa.RecordBatch) else messages
         if not isinstance(table, pa.Table) or (not table.num_rows and mark is None):
             raise MessagesError("there are no messages to send", "Pass an Arrow table with rows.")
         whole = conformed(table, self.producer_id, time.time_ns() // 1_000, self.payload)
-        number = None if mark is None else required_number("mark", mark)
-        return self._queue.send_many(whole, number, may_wait=not self._committer.is_own_thread())
+        numbers = [
+            None if number is None else required_number(name, number)
+            for name, number in (("mark", mark), ("fingerprint", fingerprint))
+        ]
+        return self._queue.send_many(whole, *numbers, may_wait=not self._committer.is_own_thread())
 
     def _row(
         self,

@@ -93,7 +93,9 @@ class ProducerQueue:
             self._tell(batch)
             return delivery
 
-    def send_many(self, table: pa.Table, mark: int | None = None, may_wait: bool = True) -> Delivery:
+    def send_many(
+        self, table: pa.Table, mark: int | None = None, fingerprint: int | None = None, *, may_wait: bool = True
+    ) -> Delivery:
         """Add a table as a separate batch, after everything that was sent before. Raises as `send`.
 
         A table that is larger than the buffer waits until the buffer is empty.
@@ -104,7 +106,7 @@ class ProducerQueue:
             self._seal()
             now = time.monotonic()
             batch = self._new(now, table)
-            batch.mark = mark
+            batch.mark, batch.fingerprint = mark, fingerprint
             delivery = batch.reserve(byte_count, now, self._awaited)
             batch.sealed = True
             self._took(batch, byte_count)

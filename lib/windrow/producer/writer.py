@@ -37,17 +37,19 @@ WRITTEN = WriterProperties(
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A commit in the log: the producer, its last number before, the note that identifies the commit, and the mark."""
+    """A commit in the log: the producer, its last number before, the note that identifies the commit, and its marks."""
 
     name: str
     before: int
     note: str
     mark: int | None = None
+    fingerprint: int | None = None
 
     def numbers(self, messages: int) -> dict[str, int]:
         """Return the application transactions of the commit."""
-        numbers = {application(self.name): self.before + messages}
-        return numbers if self.mark is None else numbers | {marks(self.name): self.mark}
+        given = {marks(self.name): self.mark, fingerprints(self.name): self.fingerprint}
+        told = {name: number for name, number in given.items() if number is not None}
+        return {application(self.name): self.before + messages} | told
 
 
 class DepotWriter:
@@ -79,7 +81,8 @@ class DepotWriter:
     def recorded(self, name: str) -> Position:
         """Return the current position of a producer in the log."""
         table = self._reload()
-        return Position(_sequence(table, name), table.transaction_version(marks(name)))
+        mark, fingerprint = (table.transaction_version(one(name)) for one in (marks, fingerprints))
+        return Position(_sequence(table, name), mark, fingerprint)
 
     def append(self, rows: pa.Table, entry: Entry, durable: bool) -> int:
         """Append rows in one commit, and return its version.
@@ -242,6 +245,11 @@ def application(name: str) -> str:
 def marks(name: str) -> str:
     """Return the application whose number is the last mark of a producer, or says that a raw source has ended."""
     return f"mark:{name}"
+
+
+def fingerprints(name: str) -> str:
+    """Return the application whose number is the last fingerprint of a producer."""
+    return f"fingerprint:{name}"
 
 
 def _sequence(table: DeltaTable, name: str) -> int:

@@ -68,7 +68,7 @@ class KafkaBroker:
 
     def __init__(self, folder: Path) -> None:
         self.port, self._guarded = free_port(), free_port()
-        self._log = folder / "kafka.log"
+        self._folder, self._log = folder, folder / "kafka.log"
         self._settings = folder / "server.properties"
         ports = {"port": self.port, "guarded": self._guarded, "controller": free_port()}
         self._settings.write_text(SETTINGS.format(**ports, password=PASSWORD, folder=folder))
@@ -99,6 +99,14 @@ class KafkaBroker:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(PATIENCE_SECONDS)
             self._process = None
+
+    def lose(self, topic: str) -> None:
+        """Lose all messages of a topic with one partition, and start again."""
+        self.stop()
+        for file in (self._folder / "log" / f"{topic}-0").iterdir():
+            if file.name != "partition.metadata":
+                file.unlink()
+        self.start()
 
     def topic(self, partitions: int = 1, name: str = "", **settings: str) -> str:
         """Make a topic, and return its name."""

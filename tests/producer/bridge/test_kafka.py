@@ -27,7 +27,7 @@ from tests.producer.bridge.kafka_broker import PASSWORD, KafkaBroker
 from tests.producer.conftest import messages
 from windrow.errors import BrokerRefused, OffsetsLost, ProducerFenced, SettingsError
 from windrow.producer.bridge.kafka import KafkaBridge
-from windrow.producer.bridge.kafka_partition import Partition
+from windrow.producer.bridge.kafka_partition import Partition, producer_of, record
 from windrow.producer.bridge.summary import KafkaSummary
 from windrow.settings.settings import Settings
 
@@ -113,6 +113,26 @@ class TestReading:
         log = DeltaTable(depot)
         assert log.transaction_version(f"mark:kafka:windrow-bridge:{topic}/0") == 5
         assert log.transaction_version(f"mark:kafka:windrow-bridge:{topic}/1") == 2
+
+    def test_given_back(self, kafka, depot, monkeypatch):
+        """
+        A worker that gives back its partitions and gets them again reads on to their end, none of them twice.
+        """
+        topic = kafka.topic(2)
+        kafka.publish(topic, *numbers(6))
+        kafka.publish(topic, *numbers(6, 6), partition=1)
+        again: list[KafkaSummary] = []
+
+        def join(counts: KafkaSummary) -> None:
+            if counts.committed >= 2 and not again:
+                again.append(counts)
+                opened._join()
+
+        monkeypatch.setattr("windrow.producer.bridge.kafka.TICK", 0.001)  # looks whether it is at the end without any
+        one_by_one = settings(kafka, depot, topic, producer={"batch_rows": 1})
+        with KafkaBridge(one_by_one, join, until_end=True) as opened:
+            assert opened.run(PATIENCE_SECONDS).lag == 0
+        assert payloads(depot) == numbers(12)
 
     def test_group_offsets_do_not_count(self, kafka, depot):
         """
@@ -330,6 +350,99 @@ class TestRefusals:
         slow = settings(kafka, depot, topic, producer={"batch_rows": 1}, properties=small)
         with KafkaBridge(slow, remove, until_end=True) as opened, pytest.raises(OffsetsLost, match="were not read"):
             opened.run(PATIENCE_SECONDS)
+
+    def test_lost(self, kafka, depot):
+        """
+        Messages that the broker lost are an error, also if others have their offsets by now.
+        """
+        topic = kafka.topic()
+        kafka.publish(topic, *numbers(5))
+        bridge(kafka, depot, topic)
+        kafka.lose(topic)
+        kafka.publish(topic, *numbers(8))
+        for _ in range(2):
+            with pytest.raises(OffsetsLost, match="another message at offset 4") as refused:
+                bridge(kafka, depot, topic)
+        assert "Use another group" in refused.value.hint
+        assert payloads(depot) == numbers(5)
+        assert bridge(kafka, depot, topic, group="second").committed == 8
+
+    def test_lost_and_nothing_there(self, kafka, depot):
+        """
+        So they are if at the last offset there is no message, but one of an aborted transaction.
+        """
+        topic = kafka.topic()
+        kafka.publish(topic, *numbers(2))
+        bridge(kafka, depot, topic)
+        kafka.lose(topic)
+        publisher = Publisher({"bootstrap.servers": kafka.place, "transactional.id": topic})
+        publisher.init_transactions()
+        publisher.begin_transaction()
+        for number in numbers(4):
+            publisher.produce(topic, number, "k")
+        publisher.flush()
+        publisher.abort_transaction()
+        with pytest.raises(OffsetsLost, match="no message at offset 1"):
+            bridge(kafka, depot, topic)
+
+    def test_lost_while_it_runs(self, kafka, depot, tmp_path, monkeypatch):
+        """
+        So they are to a worker that runs, and is slower than those that publish again.
+        """
+        monkeypatch.setenv("WINDROW_KAFKA__PROPERTIES", "{}")
+        topic = kafka.topic()
+        kafka.publish(topic, *numbers(5))
+        worker = Worker(kafka, depot, topic, tmp_path / "log")
+        try:
+            until(lambda: rows(depot) == 5, "the first messages")
+            worker.tell(signal.SIGSTOP)
+            kafka.lose(topic)
+            kafka.publish(topic, *numbers(8))
+            worker.tell(signal.SIGCONT)
+            assert worker.process.wait(PATIENCE_SECONDS) == 3
+        finally:
+            worker.end()
+        assert "another message at offset 4" in worker.log.read_text()
+        assert payloads(depot) == numbers(5)
+
+    def test_removed_up_to_the_last(self, kafka, depot):
+        """
+        It is no error that Kafka has removed what was read, the last message of it, too.
+        """
+        topic = kafka.topic()
+        kafka.publish(topic, *numbers(3))
+        bridge(kafka, depot, topic)
+        kafka.publish(topic, *numbers(2, 3))
+        kafka.admin.delete_records([TopicPartition(topic, 0, 3)])[TopicPartition(topic, 0)].result(10)
+        bridge(kafka, depot, topic)
+        assert payloads(depot) == numbers(5)
+
+    def test_compacted_up_to_the_last(self, kafka, depot, caplog):
+        """
+        Nor is it an error that compaction has removed it.
+        """
+        compacts = {"segment_bytes": "1048576", "segment_ms": "100", "min_cleanable_dirty_ratio": "0.01"}
+        topic = kafka.topic(cleanup_policy="compact", **compacts)
+        kafka.publish(topic, "0")
+        bridge(kafka, depot, topic)
+        for value, key in (("1", "pump-1"), ("2", "other"), ("3", "other")):
+            time.sleep(0.3)
+            kafka.publish(topic, value, key=key)
+        time.sleep(2)
+        bridge(kafka, depot, topic)
+        assert "last message gone" in caplog.text
+        assert {"0", "1", "3"} <= set(payloads(depot))
+
+    def test_unknown_last(self, kafka, depot):
+        """
+        An offset that was recorded without its message is taken as it is.
+        """
+        topic = kafka.topic()
+        kafka.publish(topic, *numbers(5))
+        with producer_of(settings(kafka, depot), f"{topic}/0") as earlier:
+            record(earlier, 3)
+        bridge(kafka, depot, topic)
+        assert payloads(depot) == numbers(2, 3)
 
     def test_no_topic(self, kafka, depot):
         """

@@ -1,14 +1,20 @@
 """A broker that wants TLS, certificates and a password, and a bridge that says none of it to anybody."""
 
+import ssl
 import subprocess
 from pathlib import Path
 
 import pytest
+from paho.mqtt.client import Client
 
 from tests.cli.conftest import Command
-from tests.producer.bridge.broker import Broker, Publisher, program, until
+from tests.producer.bridge.broker import PATIENCE_SECONDS, Broker, Publisher, program, until
 from tests.producer.bridge.command import Process
 from tests.producer.bridge.conftest import messages
+from tests.producer.bridge.tls_server import RefusingServer
+from windrow.errors import BrokerRefused
+from windrow.producer.bridge.mqtt import MqttBridge
+from windrow.settings.settings import Settings
 
 pytestmark = pytest.mark.ci
 
@@ -141,6 +147,59 @@ def test_refused(tmp_path, told, certificates, changed, says):
     assert says in running.log
     assert PASSWORD not in running.log
     assert "hollow-reed-12" not in running.log
+
+
+def refusing(certificates, **chosen):
+    """Return a server that refuses clients without a certificate, in its own way."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_cert_chain(certificates["server.pem"], certificates["server.key"])
+    context.load_verify_locations(certificates["ca.pem"])
+    context.verify_mode = ssl.CERT_REQUIRED
+    return RefusingServer(context, **chosen)
+
+
+def without_certificate(folder, certificates, server):
+    """Return a bridge that trusts a server, and has no certificate."""
+    part = {"host": "127.0.0.1", "port": server.port, "topics": ["plant/{key}"], "pause": "10ms"}
+    tls = {"tls": True, "ca_file": certificates["ca.pem"]}
+    return MqttBridge(Settings(depot=str(folder / "depot"), ledger=str(folder / "ledger"), mqtt=part | tls))
+
+
+@pytest.mark.parametrize("slow", [False, True], ids=["fast client", "slow client"])
+@pytest.mark.parametrize("chosen", [{}, {"resets": True}, {"after": 0.5}, {"after": 0.5, "resets": True}])
+def test_refused_after_handshake(tmp_path, certificates, monkeypatch, chosen, slow):
+    """
+    The reason may arrive before or after the bridge writes, and the connection may be gone by then: the first attempt
+    ends the bridge with the reason.
+    """
+    server = refusing(certificates, **chosen)
+    really = Client._ssl_wrap_socket
+
+    def wait(self, sock):
+        """Write nothing before the server has closed the connection."""
+        wrapped = really(self, sock)
+        server.closed.wait(PATIENCE_SECONDS)
+        server.closed.clear()
+        return wrapped
+
+    if slow:
+        monkeypatch.setattr(Client, "_ssl_wrap_socket", wait)
+    refused = pytest.raises(BrokerRefused, match=r"do not trust each other.*CERTIFICATE_REQUIRED")
+    with server.running(), without_certificate(tmp_path, certificates, server) as bridge, refused:
+        bridge.run(10)
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize("resets", [False, True])
+def test_closed_without_a_reason(tmp_path, certificates, resets):
+    """
+    A connection that ends without a word may be a broker that starts again: the bridge goes on trying.
+    """
+    server = refusing(certificates, tells=False, resets=resets)
+    with server.running(), without_certificate(tmp_path, certificates, server) as bridge:
+        assert bridge.run(2).connections == 0
+    assert server.connections > 1
 
 
 def test_traceback(tmp_path, told):

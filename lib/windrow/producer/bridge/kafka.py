@@ -32,7 +32,7 @@ from windrow.version import VERSION
 
 try:
     from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
-    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 except ImportError as missing:
     hint = "pip install 'windrow-delta[kafka]'"
     raise MissingExtra("a bridge from Kafka needs confluent-kafka", hint) from missing
@@ -78,7 +78,7 @@ class KafkaBridge:
         self._lines = Lines(self._counts, self._begun)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._failed: BaseException | None = None
-        self._stopped = self._assigned = False
+        self._stopped = self._assigned = self._answered = False
         self._trouble = ""
         reach = connection(self._kafka)
         try:
@@ -108,7 +108,7 @@ class KafkaBridge:
         until = None if seconds is None else self._begun + seconds
         kafka, depot = self._kafka, self._settings.depot
         log.info("bridge started", broker=kafka.brokers, depot=depot, topics=kafka.topics, windrow=VERSION)
-        self._consumer.subscribe(kafka.topics, on_assign=self._on_assign, on_revoke=self._on_revoke)
+        self._join()
         with self._lines.until_ended():
             try:
                 while not (self._stopped or self._is_at_end() or (until is not None and time.monotonic() >= until)):
@@ -153,7 +153,10 @@ class KafkaBridge:
             if message.error():
                 self._on_event(message)
                 continue
-            self._partitions[message.topic(), message.partition()].hold(message)
+            one = self._partitions[message.topic(), message.partition()]
+            if not one.is_compared and self._is_last(one, message):
+                continue
+            one.hold(message)
             if not rows:
                 until = time.monotonic() + limits.linger_ms / MILLISECOND
             rows, size = rows + 1, size + len(message)
@@ -191,20 +194,25 @@ class KafkaBridge:
 
     # Partitions.
 
+    def _join(self) -> None:
+        """Join the group, or give back all partitions and join again."""
+        self._consumer.subscribe(self._kafka.topics, on_assign=self._on_assign, on_revoke=self._on_revoke)
+
     def _on_assign(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
         try:
             for topic in {one.topic for one in assigned}:
                 self._require_same(topic)
             for one in assigned:
-                one.offset = self._open(one.topic, one.partition).next
+                one.offset = self._open(one.topic, one.partition).position
             consumer.assign(assigned)
-            self._assigned = True
+            self._assigned = self._answered = True
             self._counts.partitions = len(self._partitions)
             log.info("partitions assigned", partitions=len(assigned))
         except BaseException as error:  # noqa: BLE001 - the loop raises it: the client would lose it
             self._failed = self._failed or self._named(error)
 
     def _on_revoke(self, _: Consumer, revoked: list[TopicPartition]) -> None:
+        self._assigned = False  # without partitions it is not at the end, either
         for place in revoked:
             one = self._partitions.pop((place.topic, place.partition), None)
             if one is None:
@@ -227,6 +235,7 @@ class KafkaBridge:
         elif not low <= one.next <= one.end:
             self._require_read(one, low)
             one.begin(low)
+        one.resume(low)
         return one
 
     def _reopen(self, one: Partition) -> None:
@@ -234,7 +243,7 @@ class KafkaBridge:
         self._settle(one)
         one.close()
         again = self._open(one.topic, one.number)
-        self._consumer.seek(TopicPartition(one.topic, one.number, again.next))
+        self._consumer.seek(TopicPartition(one.topic, one.number, again.position))
 
     def _first(self, place: TopicPartition, low: int, high: int) -> int:
         """Return where a partition begins that the depot does not know."""
@@ -265,6 +274,34 @@ class KafkaBridge:
             )
         log.warning("offsets removed", partition=one.name, depot_has_up_to=one.next, begins_at=low)
 
+    def _is_last(self, one: Partition, message: Any) -> bool:
+        """Tell whether the first message of a partition, if any, is the last one in the depot: that is read again.
+
+        Raises OffsetsLost if another message has its offset, or none although nothing removes single messages.
+        """
+        one.is_compared, last = True, one.next - 1
+        gone = message is None or message.offset() > last
+        if gone and self._may_be_compacted(one.topic):
+            log.warning("last message gone", partition=one.name, offset=last)
+            return False
+        # guard: kafka-last-message
+        if gone or not one.is_last(message):
+            raise OffsetsLost(
+                f"{one.name} has {'no' if gone else 'another'} message at offset {last:,}, where the depot has one: "
+                "the broker lost messages, and others have their offsets now",
+                ANEW,
+            )
+        return True
+
+    def _may_be_compacted(self, topic: str) -> bool:
+        """Tell whether compaction may remove messages of a topic; this user may have no permission to ask."""
+        asked = ConfigResource(ResourceType.TOPIC, topic)
+        try:
+            settings = self._admin.describe_configs([asked], request_timeout=ANSWER)[asked].result()
+            return "compact" in settings["cleanup.policy"].value
+        except (KafkaException, KeyError):
+            return True
+
     def _require_same(self, topic: str) -> None:
         """Compare a topic's identity with the one in the depot, or record it. Raises OffsetsLost."""
         described = self._admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER)[topic].result()
@@ -283,9 +320,12 @@ class KafkaBridge:
         """Note the end of a partition. Raises BrokerRefused, OffsetsLost."""
         error = message.error()
         if error.code() == END:
-            self._partitions[message.topic(), message.partition()].ends_at = message.offset()
+            one = self._partitions[message.topic(), message.partition()]
+            if not one.is_compared:
+                self._is_last(one, None)
+            one.ends_at = message.offset()
         elif error.code() == GONE:
-            self._reopen(self._partitions[message.topic(), message.partition()])
+            self._join()  # the client cannot seek in a partition without an offset
         else:
             self._on_error(error)
             if self._failed is not None:
@@ -293,7 +333,7 @@ class KafkaBridge:
 
     def _on_error(self, error: KafkaError) -> None:
         """Note an error of the client. It connects again by itself, but at the start the address may be wrong."""
-        never = error.code() == AWAY and not self._assigned
+        never = error.code() == AWAY and not self._answered
         if never or error.code() in REFUSED or error.fatal():
             self._failed = self._failed or self._named(KafkaException(error))
         else:

@@ -1,13 +1,16 @@
 """A partition of a Kafka topic on its way into the depot: its offset is in the same commit as its messages.
 
 Each partition has a producer of its own, whose mark in the depot's log is the next offset. A worker that lost the
-partition and does not know it yet is fenced like any second process with the same producer id.
+partition and does not know it yet is fenced like any second process with the same producer id. The fingerprint of the
+last message is recorded, too: that message is read again first, because a broker that lost messages gives their offsets
+to others.
 """
 
 from __future__ import annotations
 
 import time
 from concurrent.futures import Future
+from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
@@ -37,9 +40,18 @@ def producer_of(settings: Settings, name: str) -> Producer:
     )
 
 
-def record(producer: Producer, mark: int) -> None:
-    """Commit a mark without messages."""
-    producer.send_many(messages.schema().empty_table(), mark).result()
+def record(producer: Producer, mark: int, fingerprint: int | None = None) -> None:
+    """Commit numbers without messages."""
+    producer.send_many(messages.schema().empty_table(), mark, fingerprint).result()
+
+
+UNKNOWN = 0  # the fingerprint where no message was read
+
+
+def fingerprint_of(message: Any) -> int:
+    """Return a number of 63 bits that other messages with the same offset do not have."""
+    told = repr((message.timestamp()[1], message.key(), message.value()))
+    return int.from_bytes(blake2b(told.encode(), digest_size=8).digest()) >> 1
 
 
 class Partition:
@@ -51,9 +63,11 @@ class Partition:
         self._producer = producer_of(settings, f"{topic}/{number}")
         payload = pa.binary() if self._producer.binary else pa.string()
         self._records = Records(settings.kafka, self.name, settings.producer.max_message_bytes, payload)
-        found = self._producer.position().mark
-        self.is_known = found is not None
-        self.next = self._done = found or 0
+        found = self._producer.position()
+        self.is_known = found.mark is not None
+        self.next = self._done = found.mark or 0
+        self._fingerprint = found.fingerprint or UNKNOWN
+        self.is_compared = True
         self.end, self.ends_at = 0, -1
         self.held: list[Any] = []
         self._flying: tuple[Future[Ack], Portion] | None = None
@@ -81,11 +95,25 @@ class Partition:
         """Return how many offsets the broker has that the depot does not have."""
         return max(self.end - self.reached, 0)
 
+    @property
+    def position(self) -> int:
+        """Return the offset to read from: of the last message in the depot, as long as it is not compared."""
+        return self.next if self.is_compared else self.next - 1
+
     def begin(self, offset: int) -> None:
         """Go to an offset, and record that in the depot: a later run continues there, whatever is new until then."""
         # guard: kafka-start-recorded
-        record(self._producer, offset)
+        record(self._producer, offset, UNKNOWN)
         self.next = self._done = offset
+        self._fingerprint = UNKNOWN
+
+    def resume(self, low: int) -> None:
+        """Read the last message in the depot again, to compare it, if it is known and the broker begins before it."""
+        self.is_compared = self._fingerprint == UNKNOWN or self.next <= low
+
+    def is_last(self, message: Any) -> bool:
+        """Tell whether a message at the offset of the last one in the depot is that one."""
+        return fingerprint_of(message) == self._fingerprint
 
     def hold(self, message: Any) -> None:
         """Take a message, to be sent with the next ones."""
@@ -102,10 +130,10 @@ class Partition:
         if not self.held:
             return ""
         portion = self._records.read(self.held, 0, time.time_ns() // 1_000)
-        self.next = self.held[-1].offset() + 1
+        self.next, self._fingerprint = self.held[-1].offset() + 1, fingerprint_of(self.held[-1])
         counts.received += len(self.held)
         self.held = []
-        self._flying = self._producer.send_many(portion.table, self.next), portion
+        self._flying = self._producer.send_many(portion.table, self.next, self._fingerprint), portion
         return portion.faults[0].reason if portion.faults else ""
 
     def settle(self, counts: KafkaSummary) -> None:

@@ -12,6 +12,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from windrow.errors import BrokerRefused, MissingExtra, SettingsError, first_line
@@ -152,6 +153,7 @@ class Connection:
         client.connect_timeout = mqtt.connect_timeout / SECOND
         client.on_connect, client.on_disconnect = self._on_connect, self._on_disconnect
         client.on_subscribe, client.on_message = self._on_subscribe, self._on_message
+        client.on_socket_close = self._on_closing
         client.enable_logger(_Failures(self._note))
         wanted = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         expiry = mqtt.session_expiry
@@ -214,6 +216,21 @@ class Connection:
                 f"another client took over the session of {self._mqtt.client_id!r}",
                 "Give each bridge its own client_id.",
             )
+
+    def _on_closing(self, _: Client, __: Any, sock: Any) -> None:
+        """Read why the broker refuses the handshake, before paho closes the socket.
+
+        With TLS 1.3 the reason arrives after our part of the handshake. If the broker closes right after it, paho fails
+        to write, and does not read.
+        """
+        if self._accepted or not isinstance(sock, ssl.SSLSocket):
+            return
+        with suppress(OSError):
+            try:
+                sock.recv(1)
+            except ssl.SSLError as error:
+                if error.reason:
+                    self._note(first_line(error))
 
     def _note(self, failure: str) -> None:
         self.lost_because = failure
