@@ -61,10 +61,10 @@ class Notebook:
         return self._names.get("spark") or find_session()
 
     def views(self) -> None:
-        """Create temporary views: `ledger` with all rows, and those of `docs/tables.md`, such as `closed_batches`."""
+        """Create temporary views: `ledger` with the rows that count, and those of `docs/tables.md`."""
         ledger = reference(for_spark(self.settings.ledger))
         raw = tables.is_over_raw(self.spark.table(ledger).columns)
-        for name, query in {"ledger": f"SELECT * FROM {ledger}", **tables.views(ledger, raw=raw)}.items():  # noqa: S608
+        for name, query in {"ledger": tables.rows_that_count(ledger), **tables.views(ledger, raw=raw)}.items():
             self.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {query}")
 
     @property
@@ -136,7 +136,8 @@ class Notebook:
     def _progress(self, column: str) -> Any:
         """Return a column of the ledger's progress row, read by Spark."""
         ledger = reference(for_spark(self.settings.ledger))
-        return self.spark.sql(f"SELECT {column} FROM {ledger} WHERE id = '{tables.PROGRESS}'").collect()[0][0]  # noqa: S608
+        row = tables.live_rows(ledger, f"state = 'progress' AND id = '{tables.PROGRESS}'")
+        return self.spark.sql(row).collect()[0][column]
 
     def _show_picture(self, chart: Any, name: str) -> None:
         from windrow.reading import plot

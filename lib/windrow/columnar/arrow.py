@@ -115,6 +115,16 @@ def _with_dictionary(texts: pa.Array) -> pa.DictionaryArray:
     return texts.dictionary_encode() if len(texts) < MANY or texts.type != pa.string() else dictionary_encode(texts)
 
 
+def mask(flags: np.ndarray) -> pa.Array:
+    """Return flags as an array, without pandas."""
+    return from_numpy(flags.astype(np.int64)).cast(pa.bool_())
+
+
+def flag(value: bool) -> pa.Scalar:
+    """Return a truth value as a scalar, without pandas."""
+    return mask(np.array([value]))[0]
+
+
 def where(table: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
     """Return the rows for which a mask is true; all or none of them without a copy."""
     count = pc.sum(mask).as_py() or 0

@@ -127,14 +127,16 @@ def _rows(source: Any, same: dict[str, str | None], schema: pa.Schema) -> Iterat
         columns = [
             rows[field.name].cast(field.type)
             if field.name in held
-            else pa.repeat(_same_value(same.get(field.name), field.type), rows.num_rows)
+            else _repeated(same.get(field.name), field.type, rows.num_rows)
             for field in schema
         ]
         yield from pa.table(columns, schema).to_batches()
 
 
-def _same_value(value: str | None, type_: pa.DataType) -> pa.Scalar:
-    """Return the value of a partition column, which the log has as a text; a time without a zone is one in UTC."""
+def _repeated(value: str | None, type_: pa.DataType, count: int) -> pa.Array:
+    """Return the column of a partition value, which the log has as a text; a time without a zone is one in UTC."""
+    if value is None:
+        return pa.nulls(count, type_)
     if value and pa.types.is_timestamp(type_) and type_.tz is not None and not value.endswith("Z"):
         value = f"{value}Z"
-    return pa.scalar(value, pa.string()).cast(type_)
+    return pa.repeat(pa.scalar(value, pa.string()).cast(type_), count)

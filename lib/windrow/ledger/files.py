@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from windrow.columnar.arrow import counted, in_columns, no_rows, plain
+from windrow.columnar.arrow import counted, flag, in_columns, no_rows, plain
 from windrow.delta.statistics import statistics
 from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
 from windrow.errors import LedgerMoved, first_line
@@ -220,9 +220,7 @@ class LedgerFiles:
         for piece in _cut(rows, FINAL_BYTES if state in tables.FINAL else OPEN_BYTES):
             yield self._write(state, piece, folded, changes)
 
-    def _write(
-        self, state: str, rows: pa.Table, folded: bool, changes: bool
-    ) -> tuple[AddAction, File | None]:
+    def _write(self, state: str, rows: pa.Table, folded: bool, changes: bool) -> tuple[AddAction, File | None]:
         """Write a file. One that `changes` nothing has rows that were there before."""
         partition = _partition(state, folded)
         filled = [name for name in rows.column_names if rows[name].null_count < rows.num_rows and name not in partition]
@@ -235,7 +233,7 @@ class LedgerFiles:
         live = None
         if state not in tables.FINAL:
             at = rows.schema.get_field_index("folded")
-            self.cached[path] = rows.set_column(at, rows.schema.field(at), pa.repeat(folded, rows.num_rows))
+            self.cached[path] = rows.set_column(at, rows.schema.field(at), pa.repeat(flag(folded), rows.num_rows))
             live = File(path, state, folded, size, Extent.held(rows))
         return AddAction(path, size, partition, _now(), changes, statistics(held)), live
 

@@ -121,9 +121,7 @@ def _written(rows: DataFrame, names: Sequence[str], revision: int) -> DataFrame:
     if "messages" not in names:
         return new
     gone = stamped | {"state": F.lit(tables.OPEN), DELETED: F.lit(True), "whole": F.lit(None)}
-    columns = [
-        F.col(name) if name in KEPT else F.lit(gone.get(name)).cast(kinds[name]).alias(name) for name in names
-    ]
+    columns = [F.col(name) if name in KEPT else F.lit(gone.get(name)).cast(kinds[name]).alias(name) for name in names]
     # guard: closed-is-not-open-on-executors
     return new.unionByName(changed.where("state = 'closed' AND known").select(*columns))
 

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import text, to_numpy, where, whole
+from windrow.columnar.arrow import flag, from_numpy, mask, text, to_numpy, where, whole
 from windrow.ledger.result import Counts
 from windrow.model import tables
 from windrow.model.tables import DELETED
@@ -54,12 +54,12 @@ def tombstones(rows: pa.Table) -> pa.Table:
 def _stamped(rows: pa.Table, revision: int) -> pa.Table:
     """Return rows with the revision that writes them; an open batch has all of its messages."""
     values = {
-        "revision": pa.repeat(pa.scalar(revision, pa.int64()), rows.num_rows),
-        "folded": pa.repeat(pa.scalar(False), rows.num_rows),
+        "revision": from_numpy(np.full(rows.num_rows, revision)),
+        "folded": pa.repeat(flag(False), rows.num_rows),
     }
     if "whole" in rows.column_names:
         is_open = pc.equal(rows["state"], text(tables.OPEN))
-        values["whole"] = pc.if_else(is_open, pa.scalar(True), pa.scalar(None, pa.bool_()))
+        values["whole"] = pc.if_else(is_open, flag(True), pa.nulls(rows.num_rows, pa.bool_()))
     for name, column in values.items():
         at = rows.schema.get_field_index(name)
         field = pa.field(name, column.type)
@@ -79,11 +79,11 @@ def latest(rows: pa.Table, keep_tombstones: bool = False) -> pa.Table:
             newest = np.full(len(ids.dictionary), np.iinfo(np.int64).min)
             np.maximum.at(newest, of, revision)
             # guard: latest-version-counts
-            rows = where(rows, pa.array(revision == newest[of]))
+            rows = where(rows, mask(revision == newest[of]))
     if keep_tombstones:
         return rows
     # guard: tombstone-hides
-    return where(rows, pc.invert(pc.fill_null(rows[DELETED], False)))
+    return where(rows, pc.invert(pc.fill_null(rows[DELETED], flag(False))))
 
 
 def latest_frame(versions: DataFrame) -> DataFrame:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import TIME, encoded, from_numpy, to_numpy, where, whole
+from windrow.columnar.arrow import TIME, encoded, from_numpy, mask, to_numpy, where, whole
 from windrow.errors import require
 from windrow.model.clock import UNKNOWN
 from windrow.model.floors import Floors, Ints
@@ -58,7 +58,7 @@ class BatchFilter:
         source, key = (encoded(batches[name], streams[name]) for name in ("source", "key"))
         stream = to_numpy(source.indices, null=-1) * (len(key.dictionary) + 1) + to_numpy(key.indices, null=-1)
         touched = np.isin(stream[: batches.num_rows], stream[batches.num_rows :])
-        return where(batches, pa.array(overdue | touched))
+        return where(batches, mask(overdue | touched))
 
 
 def no_streams() -> pa.Table:

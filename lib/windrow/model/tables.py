@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import TIME, text, texts
+from windrow.columnar.arrow import TIME, flag, text, texts
 from windrow.errors import TableRefused
 from windrow.model import messages as message_columns
 from windrow.model.commits import FEED
@@ -282,7 +282,8 @@ def _filled(value: object, type_: pa.DataType, count: int) -> Any:
         return value
     if value is None:
         return pa.nulls(count, type_)
-    return pa.repeat(text(value) if isinstance(value, str) else pa.scalar(value, type_), count)
+    scalar = text(value) if isinstance(value, str) else flag(value) if isinstance(value, bool) else None
+    return pa.repeat(pa.scalar(value, type_) if scalar is None else scalar, count)
 
 
 def _encoded(component: pa.Array) -> pa.Array:

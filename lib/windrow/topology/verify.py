@@ -25,6 +25,7 @@ from windrow.columnar.arrow import counted, in_columns, no_rows, plain
 from windrow.delta.table import open_table, reading, table_files
 from windrow.engine.protocol import Engine
 from windrow.errors import DepotChanged, OtherDepot, WindrowError
+from windrow.ledger.versions import latest
 from windrow.model import canonical, tables
 from windrow.runtime.ledger_state import LedgerState, Reached, prime
 from windrow.runtime.opening import require_depot
@@ -285,11 +286,12 @@ class Files:
     def read(self, state: State) -> tuple[pa.Table, list[Difference]]:
         """Return the rows of a state, `id` and its columns, and the files whose statistics in the log are not true."""
         columns, wrong = pa.schema([pa.field("id", pa.string()), *state.columns]), []
-        parts = [no_rows(columns)]
+        both = pa.schema([*columns, pa.field("revision", pa.int64()), pa.field(tables.DELETED, pa.bool_())])
+        parts = [no_rows(both)]
         for file in self.of(state.name):
             with reading(self._location, "ledger"), self._store.open_input_file(file[PATH]) as opened:
                 rows = plain(pq.ParquetFile(opened, coerce_int96_timestamp_unit="us").read())
-            parts.append(in_columns(rows, columns))
+            parts.append(in_columns(rows, both))
             bounds = pc.min_max(rows["id"])
             least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
             below = file.get("min.id") is not None and least < file["min.id"]
@@ -298,7 +300,7 @@ class Files:
                 wrong.append({"file": file[PATH], "rows": rows.num_rows, "first": least, "last": greatest})
         check = f"the log tells which keys a file of {state.name} holds"
         found = differing(check, "rows and ids", pa.Table.from_pylist(wrong), "files")
-        return pa.concat_tables(parts).combine_chunks(), found
+        return latest(pa.concat_tables(parts)).select(columns.names).combine_chunks(), found
 
 
 def digest_of(state: State, rows: pa.Table) -> str:

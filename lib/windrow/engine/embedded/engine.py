@@ -224,9 +224,7 @@ class EmbeddedEngine(Engine):
         """Return the form: files that are added in one transaction of delta-rs."""
         return "files"
 
-    def commit_result(
-        self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str
-    ) -> int:
+    def commit_result(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> int:
         """Add files with the new rows; the fence is that no version follows the one that was primed."""
         rows = processed.rows
         if not isinstance(rows, pa.Table):

@@ -330,9 +330,7 @@ class SparkEngine(SparkTables):
         """Return the form: a MERGE that only inserts."""
         return "merge"
 
-    def commit_result(
-        self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str
-    ) -> int:
+    def commit_result(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> int:
         """Commit the result in one Spark transaction, fenced by the token."""
         self._known, rows = None, processed.rows
         if processed.states:

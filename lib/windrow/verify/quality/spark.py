@@ -12,6 +12,7 @@ import pyarrow as pa
 from windrow.delta.locations import local_path, reference
 from windrow.errors import TableMissing, TableRefused
 from windrow.model.payload import of_column
+from windrow.model.tables import rows_that_count
 from windrow.reading.tables import LEDGER_COLUMNS
 from windrow.verify.invariants import views
 from windrow.verify.quality.great_expectations import SITE
@@ -71,7 +72,7 @@ def _pinned(spark: SparkSession, ledger: str) -> tuple[int, DataFrame]:
     table = reference(ledger if here is None else str(here.absolute()))
     try:
         version = spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").select("version").collect()[0][0]
-        frame = spark.sql(f"SELECT * FROM {table} VERSION AS OF {version:d}")
+        frame = spark.sql(rows_that_count(f"{table} VERSION AS OF {version:d}"))
     except AnalysisException as error:
         raise TableMissing(f"there is no ledger at {ledger}", "Give its path, or its name in a catalog.") from error
     if not set(frame.columns) >= LEDGER_COLUMNS:
