@@ -1,4 +1,4 @@
-"""What Spark reads of the open batches, as a test asks for it: all of them, or those that can change (`strategy.py`)."""
+"""What Spark reads of the open batches, as a test asks for it: all, or those that can change (`strategy.py`)."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class TestEncoding:
         ]
         world.publish(sent)
         world.runner(engine).once()
-        found = dictionaries(next(Path(world.ledger, "state=closed").glob("*.parquet")))
+        found = dictionaries(next(Path(world.ledger, "state=closed").glob("*/*.parquet")))
         assert {name: found[ELEMENT + name] for name in ("type", "event_time", "received_at", "payload")} == {
             "type": True,
             "event_time": False,

@@ -1,6 +1,6 @@
 """What happens when something fails: attempts, lost replies, and the requirements on both sides of a commit."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,11 +16,13 @@ from windrow.batching.rules import Rules
 from windrow.batching.step import Step
 from windrow.cli.running import sentence
 from windrow.errors import BrokenPromise, MicrobatchFailed, SettingsError, ShortRead
+from windrow.ledger.result import Counts
 from windrow.model import tables
 from windrow.runtime.batcher import Batcher
 from windrow.testing.points import Point, Probed
 
 HALF_A_SECOND = 500_000
+combine = Counts.combine
 
 
 @pytest.fixture
@@ -192,16 +194,24 @@ class TestRequirements:
         assert full.version() == 0
 
     @pytest.mark.slow_on_spark
-    def test_counts_of_the_commit(self, full, engine, monkeypatch):
+    def test_known_rows(self, full, engine, monkeypatch):
         """
-        A commit that says it replaced and added other rows than it had to is noticed; of Spark's a MERGE says so. Holds
-        `_require_expected`.
+        A step that takes new rows for known ones is noticed before anything is written, on the driver and on executors.
         """
         have_spark("reading some", monkeypatch)
         runner = full.runner(engine)
         runner.algorithm = Wrong(Rules(), kind=Inverted)
-        with pytest.raises(BrokenPromise, match="the commit replaced"):
+        with pytest.raises((BrokenPromise, MicrobatchFailed), match="not known as it should be"):
             runner.once()
+        assert full.version() == 0
+
+    def test_counts_of_the_commit(self, full, engine, monkeypatch):
+        """
+        A commit that says that it wrote other rows than it had to is noticed.
+        """
+        monkeypatch.setattr(Counts, "combine", classmethod(lambda cls, groups: replace(combine(groups), rows=1)))
+        with pytest.raises(BrokenPromise, match="the commit wrote"):
+            full.runner(engine).once()
 
     def test_unique_ids(self, full, embedded):
         """

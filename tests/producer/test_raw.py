@@ -21,6 +21,7 @@ from windrow.delta.log import DeltaRsLog, added
 from windrow.errors import DeliveryTimeout, FileRefused, MessageRefused, ProducerClosed, ProducerFenced, TableRefused
 from windrow.ingest.raw_files import ingest
 from windrow.model.chunks import is_raw
+from windrow.reading.tables import open_ledger
 from windrow.verify import verify
 
 ROOT = Path(__file__).parents[2]
@@ -323,7 +324,7 @@ def test_to_batches(depot: str, tmp_path: Path) -> None:
                 if at >= len(data):
                     break
         windrow.run(settings)
-    book = DeltaTable(settings.ledger).to_pyarrow_table().select(["state", "messages"]).to_pylist()
+    book = open_ledger(settings.ledger).rows(("open", "closed", "rejected"), "state, messages").to_pylist()
     found = [one["payload"] for row in book if row["state"] in {"open", "closed"} for one in row["messages"]]
     assert sorted(found, key=int) == [str(number) for number in range(100)]
     assert not [row for row in book if row["state"] == "rejected"]

@@ -147,12 +147,12 @@ def _folded(versions: DataFrame, whole: bool, growth: Growth) -> DataFrame:
 def _merge_sql(ledger: str, columns: Sequence[str], token: str, revision: int) -> str:
     named = ", ".join(f"`{name}`" for name in columns)
     values = ", ".join(f"s.`{name}`" for name in columns)
-    progress = f"state = 'progress' AND id = '{tables.PROGRESS}'"
+    progress = f"state = '{tables.PROGRESS}' AND id = '{tables.PROGRESS}'"
+    # guard: merge-token
+    same = f"(SELECT max_by(token, revision) FROM {ledger} WHERE {progress} AND {UNCACHED}) = '{token}'"
+    # guard: merge-revision-once
+    taken = f"t.state = '{tables.PROGRESS}' AND t.id = '{tables.PROGRESS}' AND t.revision >= {revision:d}"
     return (
-        # guard: merge-token
-        f"MERGE INTO {ledger} t USING (SELECT * FROM {SOURCE} WHERE "
-        f"(SELECT max_by(token, revision) FROM {ledger} WHERE {progress} AND {UNCACHED}) = '{token}') s "
-        # guard: merge-revision-once
-        f"ON t.state = 'progress' AND t.id = '{tables.PROGRESS}' AND t.revision >= {revision:d} "
-        f"AND t.revision = s.revision WHEN NOT MATCHED THEN INSERT ({named}) VALUES ({values})"
+        f"MERGE INTO {ledger} t USING (SELECT * FROM {SOURCE} WHERE {same}) s ON {taken} AND t.revision = s.revision "
+        f"WHEN NOT MATCHED THEN INSERT ({named}) VALUES ({values})"
     )

@@ -21,7 +21,8 @@ SECOND = timedelta(seconds=1)
 def damage(world: World, change: Damage) -> None:
     """Replace the rows of a ledger by what `change` makes of them; None: it changed them in place."""
     ledger = QueryBuilder().register("ledger", DeltaTable(world.ledger))
-    rows = pa.table(ledger.execute("SELECT * FROM ledger ORDER BY id").read_all()).to_pylist()
+    query = f"SELECT * FROM ({tables.rows_that_count('ledger')}) ORDER BY id"
+    rows = pa.table(ledger.execute(query).read_all()).to_pylist()
     changed = change(rows) or rows
     write_deltalake(
         world.ledger,

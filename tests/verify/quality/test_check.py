@@ -261,7 +261,7 @@ class TestWithoutSpark:
         """
         A ledger that lost a file is an error of the table, not an expectation that fails.
         """
-        next(Path(world.ledger).glob("state=closed/*.parquet")).unlink()
+        next(Path(world.ledger).glob("state=closed/*/*.parquet")).unlink()
         with pytest.raises(TableUnreadable, match=r"the ledger at .* lacks a file"):
             quality.check(None, world.ledger)
 
