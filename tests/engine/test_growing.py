@@ -19,6 +19,7 @@ from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.held import HeldCommit
 from tests.engine.world import World
 from tests.messages import HOUR, SECOND, log, message
+from windrow.engine.embedded import engine as embedded_engine
 from windrow.errors import LedgerMoved
 from windrow.reading.closed import read_closed
 from windrow.reading.status import status

@@ -134,7 +134,7 @@ def wide(rows: int) -> Topology:
 class TestFiles:
     def test_few_are_read_and_written(self, tmp_path: Path) -> None:
         """
-        Of a state of many files none is written again: a key that changes is one new row, one with the same values none.
+        Of a state of many files none is written again: a key that changes is a new row, one with the same values none.
         """
         harness = Harness(wide(300_000), tmp_path)
         harness.append([{"payload": "x"}])

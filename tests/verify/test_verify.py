@@ -484,7 +484,8 @@ class TestTables:
         world.runner(embedded, start_from="end")
         world.publish(*log(versions=1, seed=2))
         world.runner(embedded, start_from="end").once()
-        forget(world)
+        fold(world)
+        forget(world.ledger)
         report = check(world)
         assert report.findings == ("where the ledger began can only be told from its history: at depot version 2",)
         assert (report.ok, report.books[0].ok) == (True, 30)
@@ -496,7 +497,8 @@ class TestTables:
         for version in (99, -1):
             with pytest.raises(NotFound, match=f"ledger version {version} cannot be read"):
                 verify(world.depot, world.ledger, [version])
-        forget(world)
+        fold(world)
+        forget(world.ledger)
         with pytest.raises(NotFound, match="ledger version 1 cannot be read"):
             verify(world.depot, world.ledger, [1])
         assert check(world).ok
@@ -521,8 +523,12 @@ def is_control(row: Row) -> bool:
     return row["id"] == tables.PROGRESS
 
 
-def forget(world: World) -> None:
-    """Fold a ledger, and delete the files that later commits removed."""
+def fold(world: World) -> None:
+    """Fold a ledger."""
     engine = world.engine(EMBEDDED)
     engine.fold(engine.live(), "large")
-    DeltaTable(world.ledger).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+def forget(table: str) -> None:
+    """Delete the files that later commits removed."""
+    DeltaTable(table).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
