@@ -20,13 +20,14 @@ from tests.engine.held import HeldCommit
 from tests.engine.world import World
 from tests.messages import HOUR, SECOND, log, message
 from windrow.engine.embedded import engine as embedded_engine
+from windrow.engine.embedded import engine as embedded_engine
 from windrow.errors import LedgerMoved
 from windrow.reading.closed import read_closed
 from windrow.reading.status import status
 from windrow.runtime.microbatch import Microbatch
 from windrow.verify import verify
 
-REFUSED = r"CONCURRENT|oncurrent|moved"  # by Delta, or because the token is another one
+REFUSED = r"DELTA_CONCURRENT|Concurrent[A-Z]|DELTA_METADATA_CHANGED|WINDROW-LEDGER-MOVED"
 MORE = log(versions=1, seed=7, begin=NOW + 10 * SECOND)[0]
 
 
