@@ -20,7 +20,6 @@ from tests.engine.held import HeldCommit
 from tests.engine.world import World
 from tests.messages import HOUR, SECOND, log, message
 from windrow.engine.embedded import engine as embedded_engine
-from windrow.engine.embedded import engine as embedded_engine
 from windrow.errors import LedgerMoved
 from windrow.reading.closed import read_closed
 from windrow.reading.status import status
@@ -112,7 +111,7 @@ def test_beside_a_commit_of_files(started: World, embedded: EngineFactory, what:
     Others(started.ledger, started.depot, what)()
     version = started.version()
     with pytest.raises(LedgerMoved):
-        late_tick(microbatch)
+        commit_late(microbatch)
     assert started.version() == version
     end(started)
 
@@ -129,7 +128,7 @@ def test_beside_a_merge(started: World, spark: Any, monkeypatch: pytest.MonkeyPa
     held(monkeypatch, Others(started.ledger, started.depot, what))
     version = started.version()
     with pytest.raises(Exception, match=REFUSED):
-        late_tick(microbatch)
+        commit_late(microbatch)
     assert started.version() == version + 1
     monkeypatch.undo()
     end(started, factory)
@@ -149,10 +148,10 @@ def test_before_a_merge(started: World, spark: Any, what: str) -> None:
     version = started.version()
     if what in ("commit", "restore"):
         with pytest.raises(LedgerMoved):
-            late_tick(microbatch)
+            commit_late(microbatch)
         assert started.version() == version
     else:
-        late_tick(microbatch)
+        commit_late(microbatch)
         assert started.version() == version + 1
     end(started, factory)
 
@@ -165,10 +164,10 @@ def test_repeated(started: World, spark: Any) -> None:
     """
     factory = EngineFactory("spark", spark)
     microbatch = started.microbatch(factory)
-    late_tick(microbatch)
+    commit_late(microbatch)
     version = started.version()
     with pytest.raises(LedgerMoved):
-        late_tick(microbatch)
+        commit_late(microbatch)
     assert started.version() == version
     end(started, factory)
 
@@ -222,9 +221,9 @@ def test_fold_of_what_was_primed_before(started: World, spark: Any, what: str) -
     end(started)
 
 
-def late_tick(microbatch: Microbatch) -> None:
-    """Commit a tick with what was primed."""
-    microbatch.run_tick(microbatch.primed.sources.floors.at_least(NOW + 2))
+def commit_late(microbatch: Microbatch) -> None:
+    """Commit on top of what was primed."""
+    microbatch.run_without_messages("resume")
 
 
 def without_sums(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -376,7 +375,7 @@ def closed_after_a_fold(world: World, factory: EngineFactory, size: str, **setti
     world.publish([message(key=key) for key in "ab"])
     world.runner(EMBEDDED).once()
     fold(world.engine(EMBEDDED), "large")
-    world.publish([message(key="b", event_time=NOW + HOUR, received_at=NOW + HOUR)])
+    world.publish([message(key="b", event_time=NOW + 60 * SECOND, received_at=NOW + 60 * SECOND)])
     world.runner(factory, **settings).once()
     fold(world.engine(factory), size)
     assert [row["key"] for row in world.rows("open")] == ["b"]
