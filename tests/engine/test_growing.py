@@ -245,8 +245,7 @@ class TestReaders:
         for number, step in enumerate(steps):
             for world in (folded, plain):
                 take(world, step, NOW + number * SECOND, seed + number)
-            if folded.history():
-                assert found(folded) == found(plain)
+            assert found(folded) == found(plain)
         versions = range(folded.version() + 1)
         assert verify(folded.depot, folded.ledger, versions).differences == ()
 
@@ -289,11 +288,11 @@ class TestReaders:
 
 def take(world: World, step: str, at: int, seed: int) -> None:
     """Take a step of a history; only the world that folds folds."""
-    if step == "read":
+    if step == "read" or not Path(world.ledger).exists():
         world.publish(*log(versions=1, seed=seed, begin=at))
         world.runner(EMBEDDED, max_messages=30).once()
     elif step in ("small", "large"):
-        if "folded" in world.ledger and world.history():
+        if "folded" in world.ledger:
             fold(world.engine(EMBEDDED), step)
     elif step == "pause":
         world.runner(EMBEDDED).pause()
@@ -306,7 +305,7 @@ def take(world: World, step: str, at: int, seed: int) -> None:
 
 def found(world: World) -> tuple[Any, ...]:
     """Return what readers find, without what says when and where."""
-    told = status(world.ledger, world.depot)
+    told = status(world.depot, world.ledger, NOW + HOUR)
     rows = [{**row, "token": None, "whole": None} for row in without_sums(world.rows("open", "closed", "progress"))]
     for row in rows:
         for name in ("revision", "depot_id", "commit_fingerprint", "seen_at"):
