@@ -25,6 +25,7 @@ MESSAGE = {field.name: field.type for field in messages.schema()}
 BATCH = dict(tables.batch_fields(pa.string()))
 REJECTED = dict(tables.rejected_fields(pa.string()))
 HISTORY = dict(tables.HISTORY)
+EVERY = {"id": pa.string(), "state": pa.string(), **dict(tables.ROW_FIELDS)}
 
 
 def rows(heading: str) -> dict[str, str]:
@@ -50,6 +51,7 @@ def type_name(kind: pa.DataType) -> str:
     ("heading", "real"),
     [
         ("Depot", MESSAGE),
+        ("Every row of the ledger", EVERY),
         ("`state IN ('open', 'closed')`", {name: kind for name, kind in BATCH.items() if name != "state"}),
         ("`state = 'rejected'`", REJECTED),
         ("`state = 'microbatch'`", {**HISTORY, "token": pa.string()}),
@@ -63,6 +65,16 @@ def test_columns(heading: str, real: dict[str, pa.DataType]) -> None:
     assert set(said) == set(real)
     for name, kind in said.items():
         assert kind in ("", "string or binary", type_name(real[name])), name
+
+
+def test_query_of_live_rows() -> None:
+    """
+    The page has the query that takes the versions of open batches that count.
+    """
+    section = TEXT.split("\n## Every row of the ledger")[1].split("\n## ")[0]
+    [query] = re.findall(r"```sql\n(.*?)```", section, re.DOTALL)
+    said = re.sub(r"(?<=\() | (?=\))", "", " ".join(query.split()))
+    assert said == tables.live_rows("delta.`/srv/data/ledger`", "state = 'open'")
 
 
 def test_progress() -> None:

@@ -1,1 +1,1 @@
-"""The one table that microbatches write: its live rows, and how new ones are committed."""
+"""The one table that microbatches write: its live rows, and how new ones are committed and folded."""

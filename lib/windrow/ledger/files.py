@@ -6,8 +6,8 @@ committed if the handle has moved on since prime or if the log has another entry
 
 The log's statistics show whether a file can hold a stream, and when its first window ends. So a microbatch reads few
 of many open batches. Windows of a batch only shrink and a tombstone keeps stream and window, so a file that is left out
-has no version of a batch that is read; it may have one of a batch that happens to be in a file that is read, so these
-rows are filtered too.
+has no later version of a batch that is read; it may have one of a batch that happens to be in a file that is read, so
+these rows are filtered too.
 
 A fold writes live rows in files of about `OPEN_BYTES`, in the order of their ids and so of their streams. Final rows
 are added in files of at most `FINAL_BYTES`.
@@ -122,7 +122,7 @@ class LedgerFiles:
         return sum(rows.num_rows for rows in new)
 
     def fold(self, fold: Fold, note: Mapping[str, str]) -> None:
-        """Replace live rows by those that count: all of them, or what was written since the last fold.
+        """Replace live rows by those that count: all of them, or what was written since the last large fold.
 
         Raises CommitFailedError if others committed since prime, LedgerMoved if that cannot be checked.
         """

@@ -80,7 +80,7 @@ class SparkCommit:
         frame.createOrReplaceTempView(SOURCE)
 
     def fold(self, fold: Fold) -> None:
-        """Replace live rows by those that count: all of them, or what was written since the last fold."""
+        """Replace live rows by those that count: all of them, or what was written since the last large fold."""
         ledger, whole = reference(self.ledger), fold == "large"
         # guard: fold-uncached
         frame = self.session.sql(f"SELECT * FROM {ledger} WHERE {tables.ARE_LIVE} AND {UNCACHED}")

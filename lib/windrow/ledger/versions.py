@@ -4,9 +4,9 @@ A commit never changes a row of the ledger. It writes the live rows that change 
 that goes gets a *tombstone*. Of the versions of an id the latest counts.
 
 What no longer counts is dropped by a *fold*, a commit of its own that replaces live rows by those that count. A small
-one replaces only what was written since the last fold, and keeps tombstones, because an older file may have their id. A
-large one replaces all live rows. So that a reader knows when, without counting, each commit says in its progress row
-how many versions it wrote, and how many versions are obsolete because of it.
+one replaces only what was written since the last large one, and keeps tombstones, because an older file may have their
+id. A large one replaces all live rows. So that a reader knows when, without counting, each commit says in its progress
+row how many versions it wrote, and how many versions are obsolete because of it.
 """
 
 from __future__ import annotations
@@ -103,7 +103,10 @@ def latest_frame(versions: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How many versions were written and are obsolete, in all, and how many commits wrote since the last fold."""
+    """How many versions were written and are obsolete, in all, and how many commits wrote since the last fold.
+
+    A small fold counts as one of these commits.
+    """
 
     versions: int = 0
     obsolete: int = 0

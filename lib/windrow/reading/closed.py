@@ -6,9 +6,9 @@ So a position also has a fingerprint of its microbatch, as in `41@0f3c9a6e21b4`:
 ledger at the same place, has another one. `41@0f3c9a6e21b4/500` is a position inside a microbatch: after the first 500
 batches that microbatch 41 closed, in the order of their ids.
 
-A plain stream of the ledger fails, because its live rows change, and `skipChangeCommits` would skip the commits in
-which batches close. In the change feed a closed batch arrives once: as an insert, or as an update to `closed`. Any
-other change of a closed row takes back a batch that was delivered, and stops the stream.
+In a stream of the ledger a closed batch arrives once, as an insert, because commits only add rows, and folds and
+compactions change no data. A plain stream with `skipChangeCommits` would pass over a RESTORE, though. In the change
+feed any other change of a closed row takes back a batch that was delivered, and stops the stream.
 """
 
 from __future__ import annotations

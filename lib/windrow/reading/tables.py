@@ -1,7 +1,8 @@
 """Open depot and ledger as Delta tables with delta-rs, check what they are, and query them in SQL.
 
 Inside `reading_through`, another reader opens them, for tables that delta-rs cannot read. A query names the states of
-the rows it wants. The ledger is partitioned by state, so files of other states stay closed.
+the rows it wants. The ledger is partitioned by state, so files of other states stay closed. Of live rows it gets those
+that count.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Maintain tables: compact small files and delete files and log entries older than `keep`. No row is ever deleted.
+"""Maintain tables: fold, compact small files, delete files and log entries older than `keep`. No row that counts goes.
 
-Microbatches write many small files, and every reader opens all of them. In a ledger, compaction merges only files of
-final rows, so it never competes with a microbatch for live rows; in a depot it merges any files. Replaced files stay on
-the disk for `keep`, which is how far back replay, verify, RESTORE and a late downstream stream can read. Then they are
-deleted, together with the log entries of that time.
+Microbatches write many small files, and every reader opens all of them. In a ledger a fold replaces the live rows, and
+compaction merges only files of final rows, which no microbatch reads; in a depot it merges any files. Replaced files
+stay on the disk for `keep`, which is how far back replay, verify, RESTORE and a late downstream stream can read. Then
+they are deleted, together with the log entries of that time.
 
 Ledgers read a depot by version. So a depot is left alone while a ledger has yet to read a version older than `keep`, or
 would read one again after a RESTORE. `[maintain] other_ledgers` names the other ledgers that read the depot. A depot

@@ -2,7 +2,7 @@
 
 A round does this:
 
-1. prime, and commit the settings if they differ from those that the ledger has recorded;
+1. prime, fold if it is due, and commit the settings if they differ from those that the ledger has recorded;
 2. while a depot has unread versions: read them, cut them into slices, and run a microbatch for each slice;
 3. at the ends of all depots, an idle tick closes the batches that are overdue;
 4. maintain the tables.

@@ -1,8 +1,9 @@
 """Rollback: restore the states of a topology to an earlier microbatch, and read the depots again from there.
 
-A rollback is a microbatch, fenced and recorded like any other: one commit writes the rows of that time, and the
-positions and clocks of the depots. The history stays and records the rollback. Options do not change. A depot that was
-added later is read from the version at which it began according to the history, since `end` is another version by now.
+A rollback is a microbatch, fenced and recorded like any other: one commit writes the rows of that time as new versions,
+tombstones of the keys that came later, and the positions and clocks of the depots. The history stays and records the
+rollback. Options do not change. A depot that was added later is read from the version at which it began according to
+the history, since `end` is another version by now.
 """
 
 from __future__ import annotations
