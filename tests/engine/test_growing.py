@@ -22,6 +22,7 @@ from tests.engine.world import World
 from tests.messages import HOUR, SECOND, log, message
 from windrow.engine.embedded import engine as embedded_engine
 from windrow.errors import LedgerMoved
+from windrow.model.commits import note_of
 from windrow.reading.closed import read_closed
 from windrow.reading.status import status
 from windrow.runtime.microbatch import Microbatch
@@ -382,6 +383,32 @@ def test_fold_that_loses(started: World, embedded: EngineFactory) -> None:
     driver.once()
     assert started.version() > version
     end(started)
+
+
+def test_fold_that_fails(started: World, embedded: EngineFactory, capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    Where a fold fails, the run says so and goes on, at its first attempt; the next run folds.
+    """
+    driver = started.runner(embedded, fold_commits=1, retries=0)
+    engine = driver._cursors[0].reader.engine
+
+    def failing(live: Any, size: Any) -> None:
+        raise OSError("no space left")
+
+    engine.fold = failing
+    assert driver.once().total("messages") == len(MORE)
+    assert started.history()[-1]["attempt"] == 1
+    assert folds(started) == 0
+    started.runner(embedded, fold_commits=1).pause()
+    started.runner(embedded, fold_commits=1).resume()
+    started.runner(embedded, fold_commits=1).tick(to=NOW + HOUR)
+    assert folds(started) > 0
+    end(started)
+
+
+def folds(world: World) -> int:
+    """Return how many folds the log of a ledger has."""
+    return sum("fold" in note_of(commit) for commit in DeltaTable(world.ledger).history())
 
 
 def once_of(act: Callable[[], object]) -> Callable[[], None]:

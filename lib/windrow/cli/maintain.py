@@ -24,7 +24,7 @@ def maintain(
     only: Annotated[str | None, typer.Option("--only", help="Look after this one alone: ledger or depot.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
 ) -> None:
-    """Compact small files, and remove old files.
+    """Drop versions of live rows that do not count, compact small files, and remove old files.
 
     It removes files older than `keep` that the table no longer uses, and never deletes a row. It can run at the same
     time as a batcher. Files of the depot that the ledger has yet to read stay, however old they are. For a topology it
@@ -69,6 +69,8 @@ def _describe(table: Maintained, dry_run: bool) -> str:
     parts = []
     if table.keep_changed:
         parts.append(f"retention {would}set to {table.keep}")
+    if table.folded_versions:
+        parts.append(f"{count(table.folded_versions, 'version')} that did not count {would}dropped")
     if table.compacted_files:
         into = "" if table.compacted_into is None else f" into {table.compacted_into:,}"
         parts.append(f"{count(table.compacted_files, 'small file')} {would}compacted{into}")

@@ -126,8 +126,7 @@ class LedgerFiles:
 
         Raises CommitFailedError if others committed since prime, LedgerMoved if that cannot be checked.
         """
-        whole = fold == "large"
-        files = [file for file in self.files if whole or not file.folded]
+        whole, files = fold == "large", self.files if fold == "large" else self._unfolded()
         added: list[tuple[AddAction, File | None]] = []
         for state in dict.fromkeys(file.state for file in files):
             versions = pa.concat_tables(
@@ -136,12 +135,28 @@ class LedgerFiles:
             # guard: small-fold-keeps-tombstones
             rows = latest(versions, keep_tombstones=not whole)
             if state == tables.PROGRESS:
-                live = Growth(self.growth.versions - self.growth.obsolete)
-                rows = recorded(rows, live if whole else Growth.of(versions))
+                growth = Growth.of(versions)
+                rows = recorded(rows, Growth(growth.versions - growth.obsolete) if whole else growth)
             added += self._written(state, [rows], folded=whole, changes=False)
         self._commit([action for action, _ in added], files, note)
         stay = [file for file in self.files if file not in files]
         self._left = [*stay, *(file for _, file in added if file is not None)]
+
+    def _unfolded(self) -> list[File]:
+        """Return the files for a small fold: of each state those that were not folded, as long as they are alike.
+
+        A file that is larger than all smaller ones together waits for others, so no row is written again too often.
+        """
+        chosen = []
+        for state in {file.state for file in self.files}:
+            alike: list[File] = []
+            files = [file for file in self.files if file.state == state and not file.folded]
+            for file in sorted(files, key=lambda file: file.size):
+                if file.size > max(SMALL_BYTES, sum(one.size for one in alike)):
+                    break
+                alike.append(file)
+            chosen += alike if len(alike) > 1 else []
+        return chosen
 
     def _commit(self, added: Sequence[AddAction], folded: Sequence[File], note: Mapping[str, str]) -> None:
         """Add files, and remove those that a fold replaces, if the handle of prime is still at the latest version."""

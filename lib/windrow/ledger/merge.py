@@ -25,7 +25,7 @@ from windrow.ledger.files import without_dictionary
 from windrow.ledger.live import Live
 from windrow.ledger.open_batches import UNCACHED
 from windrow.ledger.result import Rows
-from windrow.ledger.versions import KEPT, Fold, Growth, written
+from windrow.ledger.versions import KEPT, Fold, written
 from windrow.model import tables
 from windrow.model.tables import CHANGED, DELETED
 from windrow.rows.frame import frame_of
@@ -85,7 +85,7 @@ class SparkCommit:
         # guard: fold-uncached
         frame = self.session.sql(f"SELECT * FROM {ledger} WHERE {tables.ARE_LIVE} AND {UNCACHED}")
         frame = frame if whole else frame.where("NOT folded")
-        rows = _folded(frame, whole, self.live.growth)
+        rows = _folded(frame, whole)
         scope = tables.ARE_LIVE if whole else f"{tables.ARE_LIVE} AND folded = false"
         with self._configured({}, without_dictionary(None)):
             self.stage(rows.repartitionByRange("state", "id").sortWithinPartitions("state", "id"))
@@ -126,20 +126,20 @@ def _written(rows: DataFrame, names: Sequence[str], revision: int) -> DataFrame:
     return new.unionByName(changed.where("state = 'closed' AND known").select(*columns))
 
 
-def _folded(versions: DataFrame, whole: bool, growth: Growth) -> DataFrame:
+def _folded(versions: DataFrame, whole: bool) -> DataFrame:
     """Return the latest version of each id as a fold writes it; the progress row records what is left."""
     latest = versions.groupBy("id").agg(F.max("revision").alias("revision"))
     rows = versions.join(latest, ["id", "revision"], "left_semi")
     is_progress = F.col("id") == tables.PROGRESS
-    own = versions.where(is_progress)
-    left = {"versions_written": F.lit(growth.versions - growth.obsolete), "versions_obsolete": F.lit(0)}
-    if not whole:
-        # guard: small-fold-keeps-tombstones-on-spark
-        sums = own.agg(*[F.sum(name).alias(f"all_{name}") for name in left])
-        rows = rows.crossJoin(F.broadcast(sums))
-        left = {name: F.col(f"all_{name}") for name in left}
-    else:
+    sums = versions.where(is_progress).selectExpr(
+        "sum(versions_written) AS all_written", "sum(versions_obsolete) AS gone"
+    )
+    rows = rows.crossJoin(F.broadcast(sums))
+    left = {"versions_written": F.col("all_written"), "versions_obsolete": F.col("gone")}
+    # guard: small-fold-keeps-tombstones-on-spark
+    if whole:
         rows = rows.where(f"{DELETED} IS NOT TRUE")
+        left = {"versions_written": F.expr("every - gone"), "versions_obsolete": F.lit(0)}
     recorded = {name: F.when(is_progress, value).cast("long") for name, value in left.items()}
     return rows.withColumns(recorded | {"folded": F.lit(whole)}).select(*[f"`{name}`" for name in versions.columns])
 

@@ -103,43 +103,49 @@ def latest_frame(versions: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How many versions were written and are obsolete, in all, and how many commits wrote since the last fold.
+    """How many versions were written in all and are obsolete; how many since the last large fold, in so many commits.
 
-    A small fold counts as one of these commits.
+    What a small fold leaves counts as one commit.
     """
 
     versions: int = 0
     obsolete: int = 0
+    unfolded: int = 0
     commits: int = 0
 
     @classmethod
     def of(cls, control: pa.Table) -> Growth:
         """Return the growth that all versions of the progress row record."""
         own = where(control, pc.equal(control["id"], text(tables.PROGRESS)))
+        new = where(own, pc.invert(own["folded"]))
         versions, obsolete = (pc.sum(own[name]).as_py() or 0 for name in ("versions_written", "versions_obsolete"))
-        return cls(versions, obsolete, pc.sum(pc.invert(own["folded"])).as_py() or 0)
+        return cls(versions, obsolete, pc.sum(new["versions_written"]).as_py() or 0, new.num_rows)
 
     def after(self, new: Growth) -> Growth:
         """Return the growth after one more commit."""
-        return Growth(self.versions + new.versions, self.obsolete + new.obsolete, self.commits + 1)
+        versions, obsolete = self.versions + new.versions, self.obsolete + new.obsolete
+        return Growth(versions, obsolete, self.unfolded + new.versions, self.commits + 1)
 
     @classmethod
     def by(cls, counts: Counts, control: pa.Table, live: pa.Table) -> Growth:
         """Return what a commit adds: a result with these counts, and control rows in place of some of the live ones."""
         replaced = int(pc.sum(pc.is_in(control["id"], live["id"].combine_chunks())).as_py() or 0)
-        return cls(counts.versions + control.num_rows, counts.obsolete + replaced, 1)
+        return cls(counts.versions + control.num_rows, counts.obsolete + replaced)
 
     def fold(self, after_commits: int, after_rows: int) -> Fold | None:
         """Return which fold is due: after so many commits, or as soon as more rows are obsolete than live.
 
-        Fewer obsolete rows than `after_rows` are never too many.
+        Fewer obsolete rows than `after_rows` are never too many. A fold is large if it drops a quarter of the rows, or
+        if half as many were written since the last large one as that one left: so a ledger whose rows only come, and
+        never go, writes each of them again a few times, however many there are.
         """
         live = self.versions - self.obsolete
         if self.obsolete > max(live, after_rows):
             return "large"
         if self.commits < after_commits:
             return None
-        return "large" if self.versions <= after_rows or self.obsolete * 4 > live else "small"
+        much = self.obsolete * 4 > live or self.unfolded * 2 > self.versions - self.unfolded
+        return "large" if self.versions <= after_rows or much else "small"
 
 
 def fold_note(fold: Fold) -> str:

@@ -75,7 +75,8 @@ class Maintained:
     """What maintenance did to one table, or would do in a dry run; None if unknown.
 
     `keep` is the retention of the table now, None if it was left alone or only tidied; `keep_changed` tells whether it
-    was different. `compacted_files` files were merged into `compacted_into`, `vacuumed_files` were deleted.
+    was different. `folded_versions` versions of live rows did not count and were dropped, `compacted_files` files were
+    merged into `compacted_into`, `vacuumed_files` were deleted.
     `left_alone` says why the table was not maintained.
     """
 
@@ -87,3 +88,4 @@ class Maintained:
     compacted_into: int | None = 0
     vacuumed_files: int = 0
     left_alone: str | None = None
+    folded_versions: int = 0

@@ -19,8 +19,7 @@ Maintenance never decides about messages, and no run depends on it. A failure is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from windrow.delta.maintenance import TableMaintenance
@@ -58,8 +57,6 @@ def maintain(
     """
     if not dry_run:
         engine.mend()
-        if only != "depot":
-            fold(engine)
     roles: tuple[Role, ...] = ROLES if only is None else (only,)
     return [
         _maintained(
@@ -69,12 +66,15 @@ def maintain(
     ]
 
 
-def fold(engine: Engine) -> None:
-    """Drop the versions that do not count, unless there are none or somebody commits meanwhile."""
+def fold(engine: Engine, dry_run: bool = False) -> int:
+    """Drop the versions of live rows that do not count, and return how many; 0 if somebody commits meanwhile."""
     live = engine.live()
-    if live.growth.obsolete:
-        with suppress(LedgerMoved):
+    if live.growth.obsolete and not dry_run:
+        try:
             engine.fold(live, "large")
+        except LedgerMoved:
+            return 0
+    return live.growth.obsolete
 
 
 def tidy(engine: Engine, settings: Settings, progress: Progress = lambda table, step: None) -> Maintained:
@@ -147,8 +147,12 @@ def _maintained(engine: Engine, table: _Table, now: int, asked: bool) -> Maintai
         why = f"its retention is not keep = {table.settings.keep}; `windrow maintain` sets it"
     if why is not None:
         return Maintained(table.role, table.location, left_alone=why)
+    if table.role == "depot":
+        return table.maintained((None,))
+    table.progress("dropping versions that do not count")
+    folded = fold(engine, table.dry_run)
     # guard: live-rows-stay
-    return table.maintained(tables.FINAL if table.role == "ledger" else (None,))
+    return replace(table.maintained(tables.FINAL), folded_versions=folded)
 
 
 def _not_ours(engine: Engine, table: _Table) -> str | None:

@@ -90,12 +90,18 @@ def _closed(root: Path, version: int) -> int | None:
     if isinstance(noted, int):
         return noted
     condition, actions = logfiles.read_entry(root / logfiles.entry_path(version))
-    added = [action["add"] for action in actions if action.get("add", {}).get("partitionValues") == {"state": "closed"}]
+    added = [action["add"] for action in actions if _state_of(action) == "closed"]
     counts = [(logfiles.json_text(add.get("stats")) or {}).get("numRecords") for add in added]
     if condition is logfiles.Condition.TORN or (not added and condition is not logfiles.Condition.WHOLE):
         return None
     known = [count for count in counts if isinstance(count, int)]
     return sum(known) if len(known) == len(counts) else None
+
+
+def _state_of(action: Mapping[str, Any]) -> object:
+    """Return the state of the rows that an action of a log adds, None for another action."""
+    values = action.get("add", {}).get("partitionValues")
+    return values.get("state") if isinstance(values, dict) else None
 
 
 def _is_usable(root: Path, version: int, settings: Settings) -> bool:

@@ -33,9 +33,11 @@ from windrow.errors import (
     first_line,
 )
 from windrow.ledger.result import MicrobatchResult
+from windrow.ledger.versions import Fold
 from windrow.model.clock import Clock
 from windrow.model.floors import Floors
 from windrow.model.results import Committed, Kind, Maintained, committed_in
+from windrow.operate.log import log
 from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.depot_cursor import DepotCursor, next_in_step
 from windrow.runtime.ledger_state import LedgerState, Reached
@@ -459,8 +461,7 @@ class Runner:
         microbatch = self._prime()
         fold = microbatch.primed.fence.growth.fold(self._settings.fold_commits, self._settings.fold_rows)
         if fold is not None and not microbatch.primed.paused:
-            with suppress(LedgerMoved):
-                self._cursors[0].reader.engine.fold(microbatch.primed.fence, fold)
+            self._fold(microbatch.primed, fold)
             microbatch = self._prime()
         primed = microbatch.primed
         self._require_moved(primed)
@@ -479,6 +480,16 @@ class Runner:
         self._options = self.algorithm.options(primed)
         self.summary.paused = primed.paused
         return microbatch
+
+    def _fold(self, primed: LedgerState, fold: Fold) -> None:
+        """Fold the ledger. No run depends on that, as on no maintenance: a failure is told, and tried again later."""
+        try:
+            self._cursors[0].reader.engine.fold(primed.fence, fold)
+        except LedgerMoved:
+            pass
+        # guard: failed-fold-is-told
+        except Exception as error:  # noqa: BLE001 - of whatever library
+            log.warning("fold failed", ledger=self._settings.ledger, fold=fold, error=first_line(error))
 
     def _prime(self) -> Microbatch:
         names = [cursor.reader.name for cursor in self._cursors]

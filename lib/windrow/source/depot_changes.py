@@ -19,6 +19,8 @@ GO_ON = (
     "such versions add."
 )
 
+READ_IT = 'Set on_depot_delete = "ignore" to read what it changed like any other change, if it is no RESTORE. '
+
 
 def refuse_changes(changes: pa.Table) -> None:
     """Raise DepotChanged if a change feed has rows other than insertions."""
@@ -31,16 +33,16 @@ def refuse_changes(changes: pa.Table) -> None:
         )
 
 
-def refuse_set_back(microbatches: pa.Table) -> None:
-    """Raise DepotChanged if a ledger lost microbatches, or has rolled some back."""
+def refuse_set_back(microbatches: pa.Table, may_be_read: bool = True) -> None:
+    """Raise DepotChanged if a ledger lost microbatches, or has rolled some back; `may_be_read` with another setting."""
     # guard: ledger-not-set-back
     if microbatches.num_rows:
         first = microbatches[VERSION][0].as_py()
         raise DepotChanged(
             f"version {first} of the ledger that is read as a depot takes back earlier microbatches: somebody "
             "rolled it back or restored it",
-            'The version was not read. Set on_depot_delete = "ignore" to read what it changed like any other change; '
-            f'or begin a new table of states, which has only what changed since: start_from = "version:{first + 1}".',
+            f"The version was not read. {READ_IT if may_be_read else ''}"
+            f'Begin a new table of states, which has only what changed since: start_from = "version:{first + 1}".',
         )
 
 

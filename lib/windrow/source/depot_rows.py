@@ -48,7 +48,7 @@ def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str, sta
     """
     ledger = state is not None or is_ledger(feed.schema)
     if ledger:
-        refuse_set_back(_set_back(feed, inserted, state is not None, on_depot_delete))
+        refuse_set_back(_set_back(feed, inserted, state is not None, on_depot_delete), on_depot_delete == "error")
     elif on_depot_delete == "error":
         refuse_changes(feed.filter(pc.invert(inserted)))
     if state is not None:

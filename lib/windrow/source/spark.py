@@ -113,7 +113,7 @@ class SparkArrivals(Arrivals):
             lost = ~F.col(CHANGE).isin(*self.conversion.arriving)
             lost = lost | (F.col("kind") == "rollback") if self.settings.on_depot_delete == "error" else lost
             back = part.where(F.col("state") == "microbatch").where(lost)
-            refuse_set_back(plain(back.select(VERSION).limit(1).toArrow()))
+            refuse_set_back(plain(back.select(VERSION).limit(1).toArrow()), self.settings.on_depot_delete == "error")
             return
         # guard: executors-depot-unchanged
         refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
