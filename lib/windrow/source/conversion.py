@@ -96,11 +96,6 @@ class Conversion:
         """Tell whether the depot is a ledger, of which closed batches or the changes of a state are read."""
         return self.state is not None or (self.verbatim and is_ledger(self.columns))
 
-    @property
-    def arriving(self) -> tuple[str, ...]:
-        """Return the change types of new rows; in a ledger a batch that closes may be an update of an open one."""
-        return ("insert", "update_postimage") if self.of_ledger else ("insert",)
-
     def counts(self, added: Mapping[int, int | None]) -> dict[int, int | None]:
         """Return how many rows each version has; None for a ledger, whose log does not count what is read of it."""
         return dict.fromkeys(added) if self.of_ledger else dict(added)

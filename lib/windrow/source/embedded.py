@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import plain, text
 from windrow.delta.row_changes import changes
 from windrow.delta.table import Snapshot, reading
 from windrow.errors import DepotChanged, DepotUnreadable, first_line
@@ -29,7 +29,7 @@ class EmbeddedArrivals(Arrivals):
         feed = self._feed(first, last)
         # guard: read-as-listed
         self._require_listed()
-        inserted = pc.is_in(feed[CHANGE], pa.array(self.conversion.arriving))
+        inserted = pc.equal(feed[CHANGE], text("insert"))
         rows = self.conversion.new_rows(self._mapped(feed), inserted, self.settings.on_depot_delete)
         return self._filled(rows, counts, self.conversion.apply)
 

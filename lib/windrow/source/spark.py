@@ -66,7 +66,7 @@ class SparkArrivals(Arrivals):
         total = sum(known) if len(known) == len(counts) else frame.count()
         fits = total <= conversion.most_rows(most) and conversion.fits(byte_count)
         here = fits and not conversion.needs_executors(total, sum(byte_count.values()), most)
-        feed = _collected(frame, conversion) if here else None
+        feed = _collected(frame) if here else None
         read, parsed = PersistedFrame(), PersistedFrame()
         for one in (read, parsed):
             kept.callback(one.release)
@@ -88,7 +88,7 @@ class SparkArrivals(Arrivals):
             return None
         read = sum(self.byte_count.get(version, 0) for version in counts)
         if not self.conversion.needs_executors(rows, read, self.settings.max_driver_messages):
-            feed = _collected(part, self.conversion)
+            feed = _collected(part)
             new = self.conversion.new_rows(feed, feed[CHANGE], self.settings.on_depot_delete)
             missing = unknown and not new.num_rows
             return None if missing else slice_of(self.conversion, ArrowRows(new), counts, to_messages)
@@ -110,7 +110,7 @@ class SparkArrivals(Arrivals):
     def _refuse(self, part: DataFrame) -> None:
         """Raise DepotChanged for deletions and updates; of a ledger, if it was set back."""
         if self.conversion.of_ledger:
-            lost = ~F.col(CHANGE).isin(*self.conversion.arriving)
+            lost = F.col(CHANGE) != "insert"
             lost = lost | (F.col("kind") == "rollback") if self.settings.on_depot_delete == "error" else lost
             back = part.where(F.col("state") == "microbatch").where(lost)
             refuse_set_back(plain(back.select(VERSION).limit(1).toArrow()), self.settings.on_depot_delete == "error")
@@ -133,7 +133,7 @@ def _new_rows(part: DataFrame, conversion: Conversion, count: int) -> FrameRows:
 
 def _plain_rows(part: DataFrame, conversion: Conversion) -> DataFrame:
     """Return the new rows of a depot without messages, with the depot version; of a ledger, batches or a state."""
-    new = part.where(F.col(CHANGE).isin(*conversion.arriving))
+    new = part.where(F.col(CHANGE) == "insert")
     if conversion.state is not None:
         return _changes(new, conversion.state)
     if conversion.of_ledger:
@@ -151,10 +151,9 @@ def _changes(added: DataFrame, state: StateChanges) -> DataFrame:
     return added.where(F.col("state") == state.state).select(*columns, deleted, version)
 
 
-def _collected(frame: DataFrame, conversion: Conversion) -> pa.Table:
+def _collected(frame: DataFrame) -> pa.Table:
     """Bring a change feed to the driver, with the change type as a boolean, because text costs as much as a payload."""
-    inserted = F.col(CHANGE).isin(*conversion.arriving)
-    return plain(frame.withColumn(CHANGE, inserted).drop(COMMITTED_AT).toArrow())
+    return plain(frame.withColumn(CHANGE, F.col(CHANGE) == "insert").drop(COMMITTED_AT).toArrow())
 
 
 class Take:
