@@ -1,9 +1,9 @@
 """A driver in a process of its own, to be killed, raced and stopped: `driver.py '{"depot": ..., "ledger": ...}'`.
 
-It says "ready" when its engine is open, starts when it is given a line, and says "committed" after each microbatch.
-With `topology` it drives the bank of the topology tests. With `kill` it ends itself by SIGKILL the n-th time a
-microbatch comes to a point. With `every` it loops on the wall clock until SIGTERM; before its first commit it says
-"running" and waits for another line.
+It says "ready" when its engine is open, starts when it is given a line, and says "committed" after each microbatch,
+"folding" when a fold begins. With `topology` it drives the bank of the topology tests. With `kill` it ends itself by
+SIGKILL the n-th time it comes to a point of a microbatch or of a fold. With `every` it loops on the wall clock until
+SIGTERM; before its first commit it says "running" and waits for another line.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 from typing import Any
 
 from tests.clocks import NOW, ManualClock
+from tests.engine.probe import Folding, FoldPoint, point_of
 from tests.probes import probed_runner
 from tests.topology.world import bank_engine, bank_runner
 from windrow.engine import open_engine
@@ -27,10 +28,10 @@ from windrow.testing.points import Point, Probed
 class Killer:
     """Kills its own process, without any cleaning up, when a point is reached for the n-th time."""
 
-    def __init__(self, point: Point, times: int) -> None:
+    def __init__(self, point: Point | FoldPoint, times: int) -> None:
         self._point, self._left = point, times
 
-    def __call__(self, here: Point) -> None:
+    def __call__(self, here: Point | FoldPoint) -> None:
         """Count, and kill."""
         if here is self._point:
             self._left -= 1
@@ -53,9 +54,9 @@ def main(order: dict[str, Any]) -> None:
     if every:
         run_until_terminated(Probed(engine, say_running()), settings, every)
     else:
-        probe = Killer(Point(kill[0]), kill[1]) if kill else lambda here: None
+        probe = Killer(point_of(kill[0]), kill[1]) if kill else lambda here: None
         make = bank_runner if topology else probed_runner
-        make(Probed(engine, probe), settings, ManualClock(NOW), report=lambda _: say("committed")).once()
+        make(Folding(engine, telling(probe)), settings, ManualClock(NOW), report=lambda _: say("committed")).once()
         say("done")
 
 
@@ -65,6 +66,17 @@ def run_until_terminated(engine: Any, settings: Settings, pause: int) -> None:
     signal.signal(signal.SIGTERM, lambda *_: clock.stop())
     batching_runner(engine, settings, clock).every(pause)
     say("stopped")
+
+
+def telling(probe: Any) -> Any:
+    """Return a probe that also says when a fold begins."""
+
+    def at(here: Point | FoldPoint) -> None:
+        if here is FoldPoint.BEFORE_FOLD:
+            say("folding")
+        probe(here)
+
+    return at
 
 
 def say_running() -> Any:

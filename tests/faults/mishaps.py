@@ -20,6 +20,7 @@ from tests.engine.world import World
 from windrow import reading
 from windrow.delta import table as storage
 from windrow.ledger.live import Live
+from windrow.ledger.versions import Fold
 from windrow.testing.points import Point, Probed
 from windrow.verify import verify
 
@@ -39,7 +40,7 @@ def full_disk(limit: int = 0, process: int = 0) -> Iterator[None]:
 
 
 class Filling(Probed):
-    """An engine whose disk is full from a point of the microbatch on, up to the end of its commit."""
+    """An engine whose disk is full from a point of the microbatch on, up to the end of its commit or a failed fold."""
 
     def __init__(self, engine: Any, point: Point, limit: int) -> None:
         super().__init__(engine, self._fill)
@@ -55,8 +56,24 @@ class Filling(Probed):
         try:
             return super().commit_result(rows, control, live, token, *more)
         finally:
-            if self._disk:
-                self._disk.__exit__(None, None, None)
+            self._make_room()
+
+    def fold(self, live: Live, fold: Fold) -> None:
+        """Fold on what is left of the disk; make room if that fails."""
+        try:
+            self.inner.fold(live, fold)
+        except BaseException:
+            self._make_room()
+            raise
+
+    def _make_room(self) -> None:
+        if self._disk:
+            self._disk.__exit__(None, None, None)
+
+
+def blocked(place: Path) -> None:
+    """Put a directory where a file is to be written."""
+    place.mkdir(exist_ok=True)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from tests.faults.mishaps import (
     Filling,
     assert_sound,
     assert_whole,
+    blocked,
     error_lines,
     full_disk,
     log_file,
@@ -299,8 +300,3 @@ class Once(Probed):
         with full_disk() if self._first else nullcontext():
             self._first = False
             return super().commit_result(*given)
-
-
-def blocked(place: Path) -> None:
-    """Put a directory where a file is to be written."""
-    place.mkdir(exist_ok=True)

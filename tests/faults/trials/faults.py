@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.engine.factory import EngineFactory
-from tests.faults.trials import mishaps, outputs, processes, streams
+from tests.faults.trials import folds, mishaps, outputs, processes, streams
 from tests.faults.trials.trial import Counted, Trial
 
 
@@ -54,6 +54,10 @@ FAULTS = [
     Fault("wall clock jumps", mishaps.clock_jumps, spark=5),
     Fault("messages sent twice", mishaps.sent_twice, spark=5),
     Fault("damaged newest log entry", mishaps.damaged_entry),
+    Fault("SIGKILL during a fold", folds.killed, 2, 5),
+    Fault("drivers and maintenance at once, SIGKILL during folds", folds.raced, 2, spark=3),
+    Fault("lost reply of a fold", folds.reply_lost, spark=5),
+    Fault("disk full during a fold", folds.disk_full, spark=3),
     Fault("a topology with an output, SIGKILL", outputs.killed),
     Fault("a topology with an output, SIGKILL, then rollback or RESTORE", outputs.taken_back),
     Fault("a topology with an output, three drivers", outputs.raced),

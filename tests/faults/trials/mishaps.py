@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from tests.clocks import NOW
 from tests.engine.attic import Attic, age, clean_up
 from tests.engine.factory import EMBEDDED
-from tests.engine.probe import Mute
-from tests.faults.mishaps import Filling, forget_tables, rights, without_root
+from tests.engine.probe import POINTS, FoldPoint, Mute
+from tests.faults.mishaps import Filling, forget_tables, places, rights, without_root
 from tests.faults.trials.trial import Trial
 from tests.messages import HOUR, SECOND
 from tests.probes import nowhere, once
@@ -31,9 +31,7 @@ def lost_reply(trial: Trial) -> None:
     """Let commits take place without an answer, or with an error after them."""
     trial.publish()
     if trial.random.random() < 0.5:
-        trial.world.runner(
-            trial.factory, Mute(trial.world.engine(trial.factory), nowhere), max_messages=trial.cut
-        ).once()
+        trial.world.runner(trial.factory, Mute(trial.world.engine(trial.factory), nowhere), **trial.settings).once()
         trial.struck = True
     else:
         fail(trial, Point.AFTER_COMMIT)
@@ -46,16 +44,19 @@ def failing_commit(trial: Trial) -> None:
 
 
 def failing_microbatch(trial: Trial) -> None:
-    """Let attempts fail at any other point."""
+    """Let attempts fail at any other point, also of a fold before its commit."""
     trial.publish()
-    fail(trial, trial.random.choice([Point.AFTER_PRIME, Point.AFTER_PLAN, Point.AFTER_PROCESS]))
+    points = [Point.AFTER_PRIME, Point.AFTER_PLAN, Point.AFTER_PROCESS, FoldPoint.BEFORE_FOLD]
+    if trial.factory.name == "embedded":
+        points.append(FoldPoint.FILES_WRITTEN)
+    fail(trial, trial.random.choice(points))
 
 
-def fail(trial: Trial, point: Point) -> None:
-    """Let some attempts fail at a point, of any microbatch."""
+def fail(trial: Trial, point: Point | FoldPoint) -> None:
+    """Let some attempts fail at a point, of any microbatch or fold."""
     left = trial.random.randint(1, 4)
 
-    def at(here: Point) -> None:
+    def at(here: Point | FoldPoint) -> None:
         nonlocal left
         if here is point and left and trial.random.random() < 0.6:
             left -= 1
@@ -73,9 +74,9 @@ def restored_between_runs(trial: Trial) -> None:
 
 
 def restored_during_a_run(trial: Trial) -> None:
-    """Set the ledger back at a point of a microbatch."""
+    """Set the ledger back at a point of a microbatch or of a fold."""
     trial.half()
-    trial.run(once(trial.random.choice(list(Point)), lambda: restore(trial)))
+    trial.run(once(trial.random.choice(POINTS), lambda: restore(trial)))
 
 
 def restore(trial: Trial) -> None:
@@ -121,7 +122,7 @@ def disk_full(trial: Trial) -> None:
     limit = trial.random.choice([0, trial.random.randint(1, 20_000)])
     engine = Filling(trial.world.engine(trial.factory), trial.random.choice(BEFORE), limit)
     try:
-        trial.world.runner(trial.factory, engine, retries=0, max_messages=trial.cut).once()
+        trial.world.runner(trial.factory, engine, retries=0, **trial.settings).once()
     except MicrobatchFailed:
         trial.struck = True
 
@@ -134,9 +135,7 @@ def read_only(trial: Trial) -> None:
     before = os.umask(0)
     try:
         trial.half()
-        ledger = Path(trial.world.ledger)
-        parts = [path for path in (ledger, *ledger.iterdir()) if path.is_dir()]
-        with rights(READ_ONLY, trial.random.choice(parts)), without_root():
+        with rights(READ_ONLY, trial.random.choice(places(trial.world.ledger))), without_root():
             trial.run(retries=0)
     except MicrobatchFailed:
         trial.struck = True

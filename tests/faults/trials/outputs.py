@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -22,6 +23,7 @@ from windrow.topology.running import opened, rollback
 from windrow.topology.verify import verify_topology
 
 CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
+FOLDS: dict[str, Any] = {"fold_commits": 2, "fold_rows": 3}
 
 
 def copying(folder: str) -> Topology:
@@ -43,7 +45,7 @@ def copying(folder: str) -> Topology:
 
 def drive_copying(pipe: Connection, folder: str, engine: str, limit: int) -> None:
     """Be a driver of the topology; tell of each commit."""
-    topology, settings = copying(folder), Settings(engine=engine, max_messages=limit)
+    topology, settings = copying(folder), Settings(engine=engine, max_messages=limit, **FOLDS)
     pipe.send("ready")
     pipe.recv()
     with opened(topology, settings, ManualClock(NOW), report=lambda _: pipe.send("committed")) as runner:
@@ -67,7 +69,7 @@ class Copying:
 
     def run(self) -> None:
         """Run to the end, in this process."""
-        with opened(self.topology, Settings(engine="embedded", max_messages=3), ManualClock(NOW)) as runner:
+        with opened(self.topology, Settings(engine="embedded", max_messages=3, **FOLDS), ManualClock(NOW)) as runner:
             runner.once()
 
     def drive(self, drivers: int, kill: bool) -> None:

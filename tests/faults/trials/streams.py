@@ -31,7 +31,7 @@ class Stream:
         self.trial, self.files, self.checkpoint = trial, trial.folder / "files", trial.folder / "checkpoint"
         self.files.mkdir()
         self.values: dict[str, Any] = {"depot": trial.world.depot, "ledger": trial.world.ledger, "engine": "spark"}
-        self.values |= {"idle_timeout": "never", "max_messages": trial.cut}
+        self.values |= {"idle_timeout": "never", **trial.settings}
 
     def arrive(self, versions: int) -> None:
         """Let files arrive, the next of the log; Spark reads the oldest first."""

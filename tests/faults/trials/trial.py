@@ -13,6 +13,7 @@ from typing import Any
 from tests.clocks import NOW, ManualClock
 from tests.engine.attic import Attic
 from tests.engine.factory import EMBEDDED, EngineFactory
+from tests.engine.probe import Folding
 from tests.engine.world import SKEW, World
 from tests.messages import SCHEMA, Row, log, microseconds
 from windrow.runtime.runner import Runner
@@ -54,8 +55,14 @@ class Trial:
         ]
         self._published: list[Row] = []
         self.cut = self.random.choice([1, size, 3 * size])
+        self.folds = {"fold_commits": self.random.randint(1, 3), "fold_rows": self.random.choice([1, 3, 10_000])}
         self.struck = self.restored = self.ticked = self.read_again = False
         self.result: Counted | None = None  # of a fault that has tables of its own
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return what every driver is set to."""
+        return {"max_messages": self.cut, **self.folds}
 
     def publish(self, versions: int = 100, times: int = 1) -> None:
         """Append versions of the log that are left, each so many times."""
@@ -81,11 +88,11 @@ class Trial:
         self.publish()
 
     def driver(self, at: At | None = None, **settings: Any) -> Runner:
-        """Return a driver of the engine that is tried, with a probe if one is given."""
-        values = {"max_messages": self.cut} | settings
+        """Return a driver of the engine that is tried, with a probe if one is given; it folds often."""
+        values = self.settings | settings
         if at is None:
             return self.world.runner(self.factory, **values)
-        return self.world.probed(self.factory, at, **values)
+        return self.world.runner(self.factory, Folding(self.world.engine(self.factory, **values), at), **values)
 
     def run(self, at: At | None = None, **settings: Any) -> None:
         """Run once."""
