@@ -22,6 +22,7 @@ from tests.engine.world import World
 from tests.messages import HOUR, SECOND, log, message
 from windrow.engine.embedded import engine as embedded_engine
 from windrow.errors import LedgerMoved
+from windrow.ledger.merge import _folded
 from windrow.model.commits import note_of
 from windrow.reading.closed import read_closed
 from windrow.reading.status import status
@@ -458,6 +459,34 @@ def test_tombstones_on_executors(world: World, spark: Any) -> None:
     A batch that executors close is open no more.
     """
     closed_after_a_fold(world, EngineFactory("spark", spark), "large", max_driver_messages=0)
+
+
+def test_idle(world: World, embedded: EngineFactory) -> None:
+    """
+    Whoever finds nothing new has nothing to fold either, however often it looks.
+    """
+    world.publish([message(key=str(key)) for key in range(20)], [message(key="0")], [message(key="1")])
+    world.runner(embedded, max_messages=1, fold_commits=1, fold_rows=1).once()
+    version = world.version()
+    for _ in range(3):
+        world.runner(embedded, fold_commits=1, fold_rows=1).once()
+    assert world.version() <= version + 1
+    end(world)
+
+
+@pytest.mark.ci
+@pytest.mark.spark
+def test_fold_beside_columns(spark: Any) -> None:
+    """
+    A fold on Spark adds up what was written whatever the columns of the states are called.
+    """
+    versions = [("progress", 1, 5, 2, None, False, "x"), ("progress", 2, 4, 3, None, False, "y")]
+    names = ["id", "revision", "versions_written", "versions_obsolete", "deleted", "folded", "gone"]
+    types = "id STRING, revision LONG, versions_written LONG, versions_obsolete LONG, deleted BOOLEAN, folded BOOLEAN"
+    frame = spark.createDataFrame(versions, f"{types}, gone STRING")
+    for whole, sums in ((False, (9, 5)), (True, (4, 0))):
+        [row] = _folded(frame, whole).select(*names).collect()
+        assert tuple(row) == ("progress", 2, *sums, None, whole, "y")
 
 
 @pytest.mark.ci

@@ -131,15 +131,16 @@ def _folded(versions: DataFrame, whole: bool) -> DataFrame:
     latest = versions.groupBy("id").agg(F.max("revision").alias("revision"))
     rows = versions.join(latest, ["id", "revision"], "left_semi")
     is_progress = F.col("id") == tables.PROGRESS
+    # No column of a Delta table has a space in its name.
     sums = versions.where(is_progress).selectExpr(
-        "sum(versions_written) AS all_written", "sum(versions_obsolete) AS gone"
+        "sum(versions_written) AS `all written`", "sum(versions_obsolete) AS `all obsolete`"
     )
     rows = rows.crossJoin(F.broadcast(sums))
-    left = {"versions_written": F.col("all_written"), "versions_obsolete": F.col("gone")}
+    left = {"versions_written": F.col("`all written`"), "versions_obsolete": F.col("`all obsolete`")}
     # guard: small-fold-keeps-tombstones-on-spark
     if whole:
         rows = rows.where(f"{DELETED} IS NOT TRUE")
-        left = {"versions_written": F.expr("every - gone"), "versions_obsolete": F.lit(0)}
+        left = {"versions_written": F.expr("`all written` - `all obsolete`"), "versions_obsolete": F.lit(0)}
     recorded = {name: F.when(is_progress, value).cast("long") for name, value in left.items()}
     return rows.withColumns(recorded | {"folded": F.lit(whole)}).select(*[f"`{name}`" for name in versions.columns])
 

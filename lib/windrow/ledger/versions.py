@@ -142,7 +142,7 @@ class Growth:
         live = self.versions - self.obsolete
         if self.obsolete > max(live, after_rows):
             return "large"
-        if self.commits < after_commits:
+        if self.commits < max(after_commits, 2):  # one is what a small fold leaves
             return None
         much = self.obsolete * 4 > live or self.unfolded * 2 > self.versions - self.unfolded
         return "large" if self.versions <= after_rows or much else "small"
