@@ -20,7 +20,6 @@ from tests.engine.world import World
 from windrow import reading
 from windrow.delta import table as storage
 from windrow.ledger.live import Live
-from windrow.ledger.versions import Fold
 from windrow.testing.points import Point, Probed
 from windrow.verify import verify
 
@@ -40,7 +39,7 @@ def full_disk(limit: int = 0, process: int = 0) -> Iterator[None]:
 
 
 class Filling(Probed):
-    """An engine whose disk is full from a point of the microbatch on, up to the end of its commit or a failed fold."""
+    """An engine whose disk is full from a point of the microbatch on, up to the end of its commit."""
 
     def __init__(self, engine: Any, point: Point, limit: int) -> None:
         super().__init__(engine, self._fill)
@@ -56,19 +55,8 @@ class Filling(Probed):
         try:
             return super().commit_result(rows, control, live, token, *more)
         finally:
-            self._make_room()
-
-    def fold(self, live: Live, fold: Fold) -> None:
-        """Fold on what is left of the disk; make room if that fails."""
-        try:
-            self.inner.fold(live, fold)
-        except BaseException:
-            self._make_room()
-            raise
-
-    def _make_room(self) -> None:
-        if self._disk:
-            self._disk.__exit__(None, None, None)
+            if self._disk:
+                self._disk.__exit__(None, None, None)
 
 
 def blocked(place: Path) -> None:
