@@ -25,7 +25,7 @@ from windrow.ledger.files import without_dictionary
 from windrow.ledger.live import Live
 from windrow.ledger.open_batches import UNCACHED
 from windrow.ledger.result import Rows
-from windrow.ledger.versions import KEPT, Fold, written
+from windrow.ledger.versions import TOMBSTONE, Fold, written
 from windrow.model import tables
 from windrow.model.tables import CHANGED, DELETED
 from windrow.rows.frame import frame_of
@@ -121,7 +121,9 @@ def _written(rows: DataFrame, names: Sequence[str], revision: int) -> DataFrame:
     if "messages" not in names:
         return new
     gone = stamped | {"state": F.lit(tables.OPEN), DELETED: F.lit(True), "whole": F.lit(None)}
-    columns = [F.col(name) if name in KEPT else F.lit(gone.get(name)).cast(kinds[name]).alias(name) for name in names]
+    columns = [
+        F.col(name) if name in TOMBSTONE else F.lit(gone.get(name)).cast(kinds[name]).alias(name) for name in names
+    ]
     # guard: closed-is-not-open-on-executors
     return new.unionByName(changed.where("state = 'closed' AND known").select(*columns))
 

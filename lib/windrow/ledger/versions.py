@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Fold = Literal["small", "large"]
-# What a tombstone keeps of a batch: by these a reader decides whether it reads the versions of an id, all or none.
-KEPT = ("id", "source", "key", "part", "window_start", "window_end")
+# What a tombstone has of its batch: by these a reader decides whether it reads the versions of an id, all or none.
+TOMBSTONE = ("id", "source", "key", "part", "window_start", "window_end")
 
 
 def written(rows: pa.Table, revision: int) -> pa.Table:
@@ -46,7 +46,7 @@ def tombstones(rows: pa.Table) -> pa.Table:
         return rows.slice(0, 0)
     # guard: closed-is-not-open
     closed = where(rows, pc.and_(pc.equal(rows["state"], text("closed")), rows["known"]))
-    columns: dict[str, object] = {name: closed[name] for name in KEPT}
+    columns: dict[str, object] = {name: closed[name] for name in TOMBSTONE}
     columns |= {"state": tables.OPEN, DELETED: True, "known": True}
     return tables.rows(rows.schema, columns, closed.num_rows)
 
