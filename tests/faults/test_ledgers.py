@@ -297,7 +297,7 @@ def needed(world: World, state: str) -> Path:
     """Return a file that the latest version of the ledger needs."""
     files = [Path(world.ledger) / path for path in DeltaTable(world.ledger).to_pyarrow_dataset().files]
     absolute = [path for path in data_files(world.ledger) if any(str(file).endswith(path.name) for file in files)]
-    return next(path for path in sorted(absolute) if path.parent.name == f"state={state}")
+    return next(path for path in sorted(absolute) if f"state={state}" in path.parts)
 
 
 def append(world: World, rows: list[dict[str, object]]) -> None:

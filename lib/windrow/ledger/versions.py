@@ -68,10 +68,11 @@ def _stamped(rows: pa.Table, revision: int) -> pa.Table:
 
 
 def latest(rows: pa.Table, keep_tombstones: bool = False) -> pa.Table:
-    """Return the latest version of each id, without tombstones.
+    """Return the latest version of each id, without tombstones. Raises TableRefused for a row without a revision.
 
     An id that two rows of one revision have is returned twice: only damage does that, and it is told later.
     """
+    tables.require_filled(rows, "revision")
     if rows.num_rows > 1:
         ids = whole(rows["id"]).dictionary_encode()
         of, revision = to_numpy(ids.indices), to_numpy(rows["revision"])

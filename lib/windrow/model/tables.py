@@ -226,10 +226,15 @@ def require_sound(rows: pa.Table, parts: Iterable[tuple[pa.Table, tuple[str, ...
         raise TableRefused("an id stands twice among the open batches and clocks of the ledger", DAMAGED)
     for part, filled in parts:
         for name in filled:
-            # guard: live-rows-complete
-            if part[name].null_count:
-                empty = part.filter(pc.is_null(part[name]))["id"][0].as_py()
-                raise TableRefused(f"the row {empty!r} of the ledger has no {name}", DAMAGED)
+            require_filled(part, name)
+
+
+def require_filled(rows: pa.Table, name: str) -> None:
+    """Raise TableRefused for live rows that are NULL in a column."""
+    # guard: live-rows-complete
+    if rows[name].null_count:
+        empty = rows.filter(pc.is_null(rows[name]))["id"][0].as_py()
+        raise TableRefused(f"the row {empty!r} of the ledger has no {name}", DAMAGED)
 
 
 def require_batches(rows: pa.Table) -> None:
