@@ -125,12 +125,13 @@ class World:
             return self.rows(*states, version=version)
         columns = dict.fromkeys(field.name for field in table.schema().fields)
         found: list[Row] = []
-        for file in pa.table(table.get_add_actions(flatten=True)).select(["path", "partition.state"]).to_pylist():
-            path, state = unquote(file["path"]), file["partition.state"]
+        names = ["path", *(f"partition.{name}" for name in tables.PARTITIONS)]
+        for file in pa.table(table.get_add_actions(flatten=True)).select(names).to_pylist():
+            path, state, folded = unquote(file["path"]), file["partition.state"], file["partition.folded"]
             if state in states:
                 if path not in known:
                     rows = plain(ParquetFile(Path(self.ledger, path)).read()).to_pylist()
-                    known[path] = [{**columns, **row, "state": state} for row in rows]
+                    known[path] = [{**columns, **row, "state": state, "folded": folded} for row in rows]
                 found += known[path]
         return sorted(that_count(found), key=lambda row: row["id"])
 

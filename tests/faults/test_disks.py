@@ -32,6 +32,9 @@ from tests.messages import log, table
 from tests.probes import once
 from windrow.errors import DepotUnreadable, MicrobatchFailed, TableUnreadable, TableUnwritable
 from windrow.ingest.ingest import ingest
+from windrow.ledger.live import Live
+from windrow.ledger.versions import Fold
+from windrow.runtime import maintenance
 from windrow.testing.points import Point, Probed
 
 pytestmark = pytest.mark.ci
@@ -123,6 +126,31 @@ class TestFull:
         engine.create_depot(pa.string(), "90d")
         assert engine.depot().version == 0
 
+    @pytest.mark.parametrize("limit", [0, 1_000])
+    def test_while_folding(
+        self, half: World, embedded: EngineFactory, caplog: pytest.LogCaptureFixture, limit: int
+    ) -> None:
+        """
+        A disk that is full during a fold is no failed attempt: the run says so and goes on, and the next fold succeeds.
+        """
+        engine = half.engine(embedded)
+        fold, version = engine.fold, half.version()
+
+        def full(live: Live, size: Fold) -> None:
+            with full_disk(limit):
+                fold(live, size)
+
+        engine.fold = full
+        half.runner(embedded, engine, retries=0, fold_commits=2).once()
+        [said] = caplog.records
+        assert said.getMessage() == "fold failed"
+        assert said.error.startswith("WINDROW-TABLE-UNWRITABLE: the ledger")
+        assert (half.version(), half.history()[-1]["attempt"]) == (version + 1, 1)
+        assert_whole(half)
+        maintenance.fold(half.engine(embedded))
+        assert half.version() == version + 2
+        assert_whole(half)
+
     def test_only_reading(self, half: World, embedded: EngineFactory) -> None:
         """
         Verify, status and show need no space.
@@ -149,7 +177,7 @@ class TestFull:
 
 
 class TestReadOnly:
-    @pytest.mark.parametrize("part", ["_delta_log", "state=rejected"])
+    @pytest.mark.parametrize("part", ["_delta_log", "state=rejected/folded=false"])
     def test_ledger(self, shared: World, embedded: EngineFactory, part: str) -> None:
         """
         A ledger that may not be written, or only parts of it, ends the run with the place and the cause; it is as it
@@ -259,7 +287,7 @@ class TestClosed:
         """
         for files, error in (
             (Path(shared.depot).glob("*.parquet"), DepotUnreadable),
-            (Path(shared.ledger).glob("state=open/*.parquet"), MicrobatchFailed),
+            (Path(shared.ledger).glob("state=open/*/*.parquet"), MicrobatchFailed),
         ):
             with (
                 rights(CLOSED, *files),

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.ci
 
 QUICK = {
     "SIGKILL at a random moment", "tick and flush by another process", "RESTORE of the ledger during a run",
-    "log files touched, tables copied elsewhere", "wall clock jumps",
+    "log files touched, tables copied elsewhere", "wall clock jumps", "SIGKILL during a fold",
 }  # fmt: skip
 SEED = 1
 

@@ -131,7 +131,7 @@ class Struck(Probed):
 
 def reply_lost(trial: Trial) -> None:
     """Let folds take place with an error after them: of the network, or as if somebody else had committed."""
-    trial.publish()
+    unfolded(trial)
     error = trial.random.choice([OSError("it failed"), LedgerMoved("the ledger moved", "Nothing was written.")])
     errors = [error] * trial.random.randint(1, 3)
 
@@ -140,7 +140,7 @@ def reply_lost(trial: Trial) -> None:
             trial.struck = True
             raise errors.pop()
 
-    trial.run(at)
+    trial.run(at, **SOON)
 
 
 def disk_full(trial: Trial) -> None:
