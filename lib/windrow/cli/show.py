@@ -40,7 +40,9 @@ def show(
     source: Source = None,
     state: Annotated[
         str | None,
-        typer.Option("--state", help="With MODULE:NAME: rows of this state; --key is the key, or all of it as JSON."),
+        typer.Option(
+            "--state", help="With MODULE:NAME: rows of this state; --key is the key, or its first columns as JSON."
+        ),
     ] = None,
     from_: Annotated[
         str | None, typer.Option("--from", help="Batches and rejected messages from this event time on.")

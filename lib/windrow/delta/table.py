@@ -11,7 +11,7 @@ import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -32,6 +32,9 @@ from windrow.errors import (
     first_line,
     is_panic,
 )
+
+if TYPE_CHECKING:
+    from deltalake.table import FilterType
 
 FAULTS = (DeltaError, pa.ArrowException, OSError)
 # After a commit delta-rs writes checkpoints as the table's properties say, but deletes no log entries. Old versions of
@@ -250,15 +253,15 @@ OPEN_TABLES: dict[str, Snapshot] = {}
 MOST_OPEN = 8
 
 
-def filtered(table: DeltaTable, filters: Sequence[tuple[str, str, Any]], columns: Sequence[str] | None) -> pa.Table:
+def filtered(table: DeltaTable, filters: FilterType, columns: Sequence[str] | None) -> pa.Table:
     """Read the rows of a table that pass filters (`column, operator, value`), in some columns or all.
+
+    Of lists of filters, rows pass one.
 
     Arrow opens the files: with those of delta-rs the program ended by SIGABRT now and then.
     """
     store = table_files(table.table_uri, table)
-    return table.to_pyarrow_table(
-        filters=list(filters), columns=None if columns is None else list(columns), filesystem=store
-    )
+    return table.to_pyarrow_table(filters=filters, columns=None if columns is None else list(columns), filesystem=store)
 
 
 @contextmanager

@@ -40,6 +40,7 @@ from windrow.ledger.pruning import STATISTICS, Extent, FilePruner
 from windrow.ledger.versions import Fold, Growth, latest, recorded
 from windrow.model import tables
 from windrow.model.floors import Floors
+from windrow.model.id_filter import IdFilter
 from windrow.model.open_batches import BatchFilter, no_streams
 
 BY = "state"
@@ -92,18 +93,18 @@ class LedgerFiles:
         # guard: pruned-files-hide-versions
         return versions if wanted is None else wanted.among(versions)
 
-    def of_state(self, state: str, columns: pa.Schema, ids: pa.Array | None = None) -> pa.Table:
-        """Return the `id` and the columns of the rows of a topology's state, all or those with the given ids."""
+    def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
+        """Return the `id` and the columns of the rows of a topology's state, all or those that match."""
         files = [file for file in self._open if file.state == state]
-        if ids is not None and len(ids) <= PRUNED_IDS:
-            ordered = sorted(ids.to_pylist())
-            files = [file for file in files if file.size < SMALL_BYTES or file.extent.may_hold(ordered)]
-        wanted = pa.schema([pa.field("id", pa.string()), *columns])
-        both = pa.schema([*wanted, pa.field("revision", pa.int64()), pa.field(tables.DELETED, pa.bool_())])
+        if wanted is not None and len(wanted.ids) <= PRUNED_IDS:
+            ranges = wanted.ranges()
+            files = [file for file in files if file.size < SMALL_BYTES or file.extent.may_hold(ranges)]
+        found = pa.schema([pa.field("id", pa.string()), *columns])
+        both = pa.schema([*found, pa.field("revision", pa.int64()), pa.field(tables.DELETED, pa.bool_())])
         parts = (in_columns(self._part(file), both) for file in files)
-        if ids is not None:
-            parts = (part.filter(pc.is_in(part["id"], ids)) for part in parts)
-        return latest(pa.concat_tables([no_rows(both), *parts])).select(wanted.names)
+        if wanted is not None:
+            parts = (wanted.among(part) for part in parts)
+        return latest(pa.concat_tables([no_rows(both), *parts])).select(found.names)
 
     def ended(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""

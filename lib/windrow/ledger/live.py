@@ -14,6 +14,7 @@ from windrow.ledger.versions import Growth
 from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.floors import Floors
+from windrow.model.id_filter import IdFilter
 from windrow.model.messages import microseconds
 from windrow.model.open_batches import BatchFilter, OpenBatches
 from windrow.model.tables import require_batches
@@ -25,8 +26,8 @@ class OpenRows(Protocol):
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Return the open batches that match, all for None; the result may contain others too."""
 
-    def of_state(self, state: str, columns: pa.Schema, ids: pa.Array | None = None) -> pa.Table:
-        """Return the rows of a topology's state: all, or those with the given ids and perhaps others."""
+    def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
+        """Return the rows of a topology's state: all, or those that match and perhaps others."""
 
     def ended(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
@@ -42,10 +43,10 @@ class Held:
         """Return all of them."""
         return self.rows
 
-    def of_state(self, state: str, columns: pa.Schema, ids: pa.Array | None = None) -> pa.Table:
-        """Return the rows of a topology's state, all or those with the given ids."""
+    def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
+        """Return the rows of a topology's state, all or those that match."""
         rows = self.rows.filter(pc.equal(self.rows["state"], text(state))).select(["id", *columns.names])
-        return rows if ids is None else rows.filter(pc.is_in(rows["id"], ids))
+        return rows if wanted is None else wanted.among(rows)
 
     def ended(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""

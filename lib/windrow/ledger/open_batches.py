@@ -6,7 +6,7 @@ batches with small frames of streams and clocks. Before the join, a condition on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -24,6 +24,7 @@ from windrow.ledger.strategy import GOOD_PART
 from windrow.ledger.versions import latest, latest_frame
 from windrow.model import clock, tables
 from windrow.model.floors import Floors
+from windrow.model.id_filter import MANY, IdFilter
 from windrow.model.messages import microseconds, times
 from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatches
 from windrow.model.tables import DELETED
@@ -34,7 +35,6 @@ from windrow.rows.session_settings import FEW_ROWS
 UNCACHED = "_metadata.file_path IS NOT NULL"
 VERSION_COLUMNS = ("revision", DELETED, "folded")
 OPEN = f"state = '{tables.OPEN}'"
-RANGES = 50  # of ids that a condition lists one by one
 
 
 @dataclass(slots=True)
@@ -61,34 +61,29 @@ class SparkOpen:
             self.rows = found
         return found
 
-    def of_state(self, state: str, columns: pa.Schema, ids: pa.Array | None = None) -> pa.Table:
-        """Bring the rows of a topology's state to the driver: all, or those with the given ids and perhaps others.
+    def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
+        """Bring the rows of a topology's state to the driver: all, or those that match and perhaps others.
 
         For many ids all rows are read, if they are not many more: a query by ids takes longer.
         """
         if state in self.whole:
             return self.whole[state]
         frame = self._versions_of_state(state, columns)
-        if ids is None:
-            self.whole[state] = self._of_state(frame, columns)
+        if wanted is None:
+            self.whole[state] = _of_state(brought(frame, self.reference), columns)
             return self.whole[state]
-        if len(ids) > FEW_ROWS:
-            most = len(ids) * GOOD_PART
-            found = self._of_state(frame.limit(most + 1), columns)
-            if found.num_rows <= most:
-                self.whole[state] = found
-                return found
-        known = F.broadcast(frame_of(self.session, pa.table({"id": ids})))
-        return self._of_state(frame.where(_among(ids.to_pylist())).join(known, "id", "left_semi"), columns)
+        if len(wanted.ids) > FEW_ROWS:
+            most = len(wanted.ids) * GOOD_PART
+            versions = brought(frame.limit(most + 1), self.reference)
+            if versions.num_rows <= most:
+                self.whole[state] = _of_state(versions, columns)
+                return self.whole[state]
+        return _of_state(brought(matching(frame, wanted), self.reference), columns)
 
-    def _of_state(self, frame: DataFrame, columns: pa.Schema) -> pa.Table:
-        found = latest(brought(frame, self.reference))
-        wanted = pa.schema([pa.field("id", pa.string()), *columns])
-        return found.select(wanted.names).cast(wanted).combine_chunks()
-
-    def frame_of_state(self, state: str, columns: pa.Schema) -> DataFrame:
-        """Return the `id` and the columns of the rows of a topology's state."""
-        return latest_frame(self._versions_of_state(state, columns))
+    def frame_of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> DataFrame:
+        """Return the `id` and the columns of the rows of a topology's state, all or those that match."""
+        versions = self._versions_of_state(state, columns)
+        return latest_frame(versions if wanted is None else matching(versions, wanted))
 
     def _versions_of_state(self, state: str, columns: pa.Schema) -> DataFrame:
         names = ", ".join(f"`{name}`" for name in ["id", *columns.names, *VERSION_COLUMNS])
@@ -170,6 +165,11 @@ class SparkOpen:
         return in_columns(brought(frame, self.reference), self.schema).combine_chunks()
 
 
+def _of_state(versions: pa.Table, columns: pa.Schema) -> pa.Table:
+    found = pa.schema([pa.field("id", pa.string()), *columns])
+    return latest(versions).select(found.names).cast(found).combine_chunks()
+
+
 def brought(frame: DataFrame, ledger: str) -> pa.Table:
     """Bring rows of a ledger to the driver. Raises TableUnreadable."""
     try:
@@ -188,23 +188,20 @@ def _time(microseconds_: int) -> Column:
 def _may_hold(streams: pa.Table, passed: Floors) -> Column:
     """Return a condition that all matching batches meet, on columns with statistics in Delta's log."""
     latest = int(np.max(passed.floor, initial=clock.UNKNOWN))
-    ids = tables.identifier(tables.BATCH_ID, streams["source"].combine_chunks(), streams["key"].combine_chunks())
-    # guard: open-batches-of-all-keys
-    prefixes = sorted({f"{one}/" for one in ids.to_pylist()})  # in order with the slash: `a-1/` comes before `a/`
-    ranges = [(one, one) for one in prefixes] if len(prefixes) <= RANGES else [(prefixes[0], prefixes[-1])]
-    return _any([F.col("window_end") <= _time(latest), *(_between(*one) for one in ranges)])
+    return (F.col("window_end") <= _time(latest)) | _within(IdFilter.of_streams(streams))
 
 
-def _among(ids: Sequence[str]) -> Column:
-    """Return a condition that rows with these ids meet, by which Delta can skip files."""
-    if len(ids) <= RANGES:
-        return F.col("id").isin(list(ids))
-    return F.col("id").between(min(ids), max(ids))
+def matching(rows: DataFrame, wanted: IdFilter) -> DataFrame:
+    """Return the rows of a table that match; Delta skips files by a condition on their ids."""
+    rows = rows.where(_within(wanted))
+    if len(wanted.ids) <= MANY:
+        return rows
+    known = F.broadcast(frame_of(rows.sparkSession, pa.table({"id": wanted.ids})))
+    first = rows["id"] if wanted.components is None else F.substring_index(rows["id"], "/", wanted.components)
+    return rows.join(known, first == known["id"], "left_semi")
 
 
-def _between(first: str, last: str) -> Column:
-    return (F.col("id") >= first) & (F.col("id") < f"{last[:-1]}0")  # 0 is the character after the slash
-
-
-def _any(conditions: Iterable[Column]) -> Column:
-    return reduce(lambda one, other: one | other, conditions)
+def _within(wanted: IdFilter) -> Column:
+    """Return a condition that the selected ids meet, and if they are many others too."""
+    conditions = [(F.col("id") >= first) & (F.col("id") < stop) for first, stop in wanted.spans()]
+    return reduce(lambda one, other: one | other, conditions, F.lit(False))

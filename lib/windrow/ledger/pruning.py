@@ -6,16 +6,18 @@ if the clock of one of its sources has passed the end of its first window. Witho
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.model import clock, tables
+from windrow.model import clock
+from windrow.model.id_filter import IdFilter, Range
 from windrow.model.open_batches import BatchFilter
 
 STATISTICS = ("null_count.source", "min.id", "min.source", "min.window_end", "max.id", "max.source")
@@ -50,12 +52,13 @@ class Extent:
                 stats[f"null_count.{name}"] = column.null_count
         return cls.of(stats)
 
-    def may_hold(self, ids: Sequence[str]) -> bool:
-        """Tell whether the file may hold a row with one of the ids, which are in order."""
+    def may_hold(self, ranges: Sequence[Range]) -> bool:
+        """Tell whether the file may hold an id in one of the ranges, which are in order."""
         if self.ids is None:
             return True
-        at = bisect_left(ids, self.ids[0])
-        return at < len(ids) and ids[at] <= self.ids[1]
+        first, last = self.ids
+        at = bisect_right(ranges, first, key=itemgetter(1))
+        return at < len(ranges) and ranges[at][0] <= last
 
 
 class FilePruner:
@@ -65,12 +68,7 @@ class FilePruner:
         """Sort the streams and the clocks of the filter."""
         streams = wanted.streams()
         self._everywhere = streams is None
-        self._prefixes: list[str] = []
-        if streams is not None:
-            ids = tables.identifier(
-                tables.BATCH_ID, streams["source"].combine_chunks(), streams["key"].combine_chunks()
-            )
-            self._prefixes = sorted(pc.binary_join_element_wise(ids, "", "/").to_pylist())
+        self._ranges = [] if streams is None else IdFilter.of_streams(streams).ranges()
         known = wanted.passed.source.drop_null()
         order = pc.array_sort_indices(known)
         self._sources = known.take(order).to_pylist()
@@ -81,16 +79,7 @@ class FilePruner:
         """Tell whether a file may hold a batch of the filter."""
         # guard: passed-files-read
         # guard: stream-files-read
-        return self._everywhere or self._touches(file) or self._passes(file)
-
-    def _touches(self, file: Extent) -> bool:
-        if file.ids is None:
-            return True
-        first, last = file.ids
-        at = bisect_left(self._prefixes, first)
-        if at and first.startswith(self._prefixes[at - 1]):
-            return True
-        return at < len(self._prefixes) and self._prefixes[at] <= last
+        return self._everywhere or file.may_hold(self._ranges) or self._passes(file)
 
     def _passes(self, file: Extent) -> bool:
         if file.window_end is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import equal, no_rows, text
+from windrow.model.id_filter import IdFilter
 from windrow.model.tables import DELETED
 from windrow.topology.combining import Combined, Given, parsed
 from windrow.topology.state import State
 
-Read: TypeAlias = Callable[[pa.Array | None], pa.Table]
+Read: TypeAlias = Callable[[IdFilter | None], pa.Table]
 ID = pa.field("id", pa.string())
 EXACT_DIGITS = 60  # Arrow adds up to 76, and needs some of them to count the rows
 
@@ -27,10 +29,10 @@ class ArrowState:
     """The rows of a state, as functions so far have left them. Tables have key and value columns."""
 
     def __init__(self, declared: State, read: Read) -> None:
-        """Read nothing yet: `read` returns the `id` and the columns of the rows with some ids, or of all (None)."""
+        """Read nothing yet: `read` returns the `id` and the columns of the rows that match, or of all (None)."""
         self._state, self._read = declared, read
         self._stored = no_rows(pa.schema([ID, *declared.columns]))
-        self._looked_up: pa.Array | None = pa.array([], pa.string())  # None: all
+        self._looked_up: dict[int | None, IdFilter] | None = {}  # by number of components; None: all
         self._changed = no_rows(pa.schema([ID, *declared.columns, pa.field(DELETED, pa.bool_())]))
 
     def get(self, keys: pa.Table | None = None) -> pa.Table:
@@ -40,7 +42,7 @@ class ArrowState:
         """
         wanted = self._keys(keys, "get")
         ids = self._state.ids(wanted)
-        rows = self._rows(ids)
+        rows = self._rows(IdFilter(ids.unique()))
         at = pc.index_in(ids, rows["id"].combine_chunks())
         found = rows.select(self._state.values.names).take(at)
         columns = {name: wanted[name] for name in wanted.column_names if name in self._state.keys.names}
@@ -54,11 +56,19 @@ class ArrowState:
     def has(self, keys: pa.Table) -> pa.Array:
         """Tell for each row of `keys` whether the state has a row for it."""
         ids = self._state.ids(self._keys(keys, "has"))
-        return pc.is_in(ids, self._rows(ids)["id"].combine_chunks())
+        return pc.is_in(ids, self._rows(IdFilter(ids.unique()))["id"].combine_chunks())
 
-    def all(self) -> pa.Table:
-        """Return all rows of the state."""
-        return self._rows(None).select(self._state.columns.names)
+    def all(self, keys: pa.Table | None = None) -> pa.Table:
+        """Return all rows of the state, or with `keys` those under them: these have its first key columns, or all.
+
+        Raises TopologyRefused.
+        """
+        wanted = None
+        if keys is not None:
+            self._require_table(keys, "all")
+            wanted = self._state.under(keys, "all")
+        rows = self._rows(wanted)
+        return (rows if wanted is None else wanted.among(rows)).select(self._state.columns.names)
 
     def put(self, rows: pa.Table) -> None:
         """Write rows, each key once, in place of the rows with the same keys. Raises TopologyRefused."""
@@ -104,7 +114,7 @@ class ArrowState:
         if not changed.num_rows:
             return None
         ids, gone = changed["id"].combine_chunks(), changed[DELETED].combine_chunks()
-        stored = self._load(ids)
+        stored = self._load(IdFilter(ids))
         at = pc.index_in(ids, stored["id"].combine_chunks())
         known = pc.is_valid(at)
         before = stored.take(at)
@@ -155,24 +165,27 @@ class ArrowState:
         stays = self._changed.filter(pc.invert(pc.is_in(self._changed["id"], ids)))
         self._changed = pa.concat_tables([stays, new.select(stays.column_names).cast(stays.schema)]).combine_chunks()
 
-    def _rows(self, ids: pa.Array | None) -> pa.Table:
-        """Return the rows with some ids, or all, as they are now."""
-        stored = self._load(ids)
+    def _rows(self, wanted: IdFilter | None) -> pa.Table:
+        """Return the rows that match, or all, and perhaps others, as they are now."""
+        stored = self._load(wanted)
         stays = stored.filter(pc.invert(pc.is_in(stored["id"], self._changed["id"].combine_chunks())))
         new = self._changed.filter(pc.invert(self._changed[DELETED])).drop_columns([DELETED])
         return pa.concat_tables([stays, new])
 
-    def _load(self, ids: pa.Array | None) -> pa.Table:
-        """Return the stored rows with some ids, or all, and perhaps others; each is read once."""
+    def _load(self, wanted: IdFilter | None) -> pa.Table:
+        """Return the stored rows that match, or all, and perhaps others; each is read once."""
         if self._looked_up is None:
             return self._stored
-        if ids is None:
+        if wanted is None:
             self._stored, self._looked_up = self._read(None), None
             return self._stored
-        unknown = ids.filter(pc.invert(pc.is_in(ids, self._looked_up))).unique()
-        if len(unknown):
-            self._stored = pa.concat_tables([self._stored, self._read(unknown)]).combine_chunks()
-            self._looked_up = pa.concat_arrays([self._looked_up, unknown])
+        unknown = reduce(IdFilter.difference, self._looked_up.values(), wanted)
+        if len(unknown.ids):
+            found = self._read(unknown)
+            new = found.filter(pc.invert(pc.is_in(found["id"], self._stored["id"].combine_chunks())))
+            self._stored = pa.concat_tables([self._stored, new]).combine_chunks()
+            before = self._looked_up.get(unknown.components)
+            self._looked_up[unknown.components] = unknown if before is None else before.union(unknown)
         return self._stored
 
 

@@ -58,13 +58,29 @@ class FrameState:
         self._changed: DataFrame | None = None
         self.few = self._nothing()  # instead of a frame, what has changed as long as that is few rows
 
-    def all(self) -> DataFrame:
-        """Return all rows of the state."""
+    def all(self, keys: DataFrame | None = None) -> DataFrame:
+        """Return all rows of the state, or with `keys` those under them: these have its first key columns, or all.
+
+        A few keys come to the driver, so that only their rows are read. Raises TopologyRefused.
+        """
         self._spread()
-        stored = self._stored.select(self._state.columns.names)
+        if keys is None:
+            return self._now(self._stored)
+        leading = self._state.leading(keys.columns, "all")
+        wanted = kept(self._conformed(keys, leading, "all").distinct())
+        null = wanted.where(" OR ".join(f"`{name}` IS NULL" for name in leading.names)).limit(1)
+        few, stored = plain(wanted.limit(FEW_ROWS + 1).unionByName(null).toArrow()), self._stored
+        under = self._state.under(few, "all")
+        if few.num_rows <= FEW_ROWS:
+            stored = self._opened.frame_of_state(self._state.name, self._state.columns, under)
+        return self._now(stored).join(_sorted(wanted), leading.names, "left_semi")
+
+    def _now(self, stored: DataFrame) -> DataFrame:
+        """Return stored rows as functions so far have left them, and new ones."""
+        rows = stored.select(self._state.columns.names)
         if self._changed is None:
-            return stored
-        stays = self._without(stored, self._changed)
+            return rows
+        stays = self._without(rows, self._changed)
         return stays.unionByName(self._changed.where(~F.col(DELETED)).drop(DELETED))
 
     def get(self, keys: DataFrame | None = None) -> DataFrame:
@@ -144,7 +160,9 @@ class FrameState:
         return _in_columns(written.select("id", "state", DELETED, *self._state.columns.names, "known"), schema)
 
     def _nothing(self) -> ArrowState:
-        return ArrowState(self._state, lambda ids: self._opened.of_state(self._state.name, self._state.columns, ids))
+        return ArrowState(
+            self._state, lambda wanted: self._opened.of_state(self._state.name, self._state.columns, wanted)
+        )
 
     def _spread(self) -> None:
         """Go on with a frame: the few rows that have changed become one."""

@@ -291,7 +291,7 @@ class Work:
         declared, held = self._declared(name), self.states.get(name)
         if not isinstance(held, ArrowState):
             opened = self.plan.primed.fence.open
-            new = ArrowState(declared, lambda ids: opened.of_state(name, declared.columns, ids))
+            new = ArrowState(declared, lambda wanted: opened.of_state(name, declared.columns, wanted))
             if held is not None:
                 new.take_over(held.collected())
             self.states[name] = held = new

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -16,6 +16,7 @@ from windrow.engine.protocol import Engine
 from windrow.errors import NotFound
 from windrow.ledger.versions import latest
 from windrow.model.commits import note_of
+from windrow.model.id_filter import IdFilter
 from windrow.model.tables import DELETED
 from windrow.topology.state import State
 
@@ -37,31 +38,40 @@ def rows_of(location: str, state: State, keys: Keys | None, at: int | None, spar
 
     A table in a catalog is read with Spark. Raises NotFound, TableMissing, TopologyRefused.
     """
-    ids = None if keys is None else state.ids(keys_table(state, keys))
+    under = None if keys is None else filter_of(state, keys)
     if is_catalog_name(location):
-        found = _with_spark(location, state, ids, at, spark)
+        found = _with_spark(location, state, under, at, spark)
     else:
         table = open_table(location, "ledger") if at is None else version_after(location, at)
-        wanted: list[tuple[str, str, Any]] = [("state", "=", state.name)]
-        wanted += [] if ids is None else [("id", "in", ids.to_pylist())]
         names = [name for name in state.columns.names if name in pa.schema(table.schema().to_arrow()).names]
         with reading(location, "ledger"):
-            found = plain(filtered(table, wanted, [*OF_VERSION, *names]))
-    found = in_columns(latest(found), state.columns)
+            found = plain(filtered(table, _conditions(state, under), [*OF_VERSION, *names]))
+    versions = found if under is None else under.among(found)
+    found = in_columns(latest(versions), state.columns)
     if not state.keys.names:
         return found
     return found.sort_by([(name, "ascending") for name in state.keys.names])
 
 
-def keys_table(state: State, keys: Keys) -> pa.Table:
-    """Return keys as a table of the key columns. Raises TopologyRefused."""
+def filter_of(state: State, keys: Keys) -> IdFilter:
+    """Return the filter of the rows under keys, which all have the same first key columns. Raises TopologyRefused."""
     listed = [dict(key) for key in keys]
-    columns = {name: pa.array([key.get(name) for key in listed]) for name in state.keys.names}
     unknown = {name for key in listed for name in key if name not in state.keys.names}
     if unknown:
         hint = f"The keys of the state are {', '.join(state.keys.names) or 'none'}."
         raise state.refused("read", f"has no key {min(unknown)!r}", hint)
-    return state.conformed(pa.table(columns), state.keys, "read")
+    given = [name for name in state.keys.names if not listed or any(name in key for key in listed)]
+    return state.under(pa.table({name: pa.array([key.get(name) for key in listed]) for name in given}), "read")
+
+
+def _conditions(state: State, under: IdFilter | None) -> list[list[tuple[str, str, Any]]]:
+    """Return filters of the rows of a state, one of which a row under the keys passes."""
+    own: tuple[str, str, Any] = ("state", "=", state.name)
+    if under is None:
+        return [[own]]
+    if under.components is None:
+        return [[own, ("id", "in", under.ids.to_pylist() or [""])]]  # Arrow knows no type of an empty list
+    return [[own, ("id", ">=", first), ("id", "<", stop)] for first, stop in under.spans()]
 
 
 def version_after(location: str, microbatch: int) -> DeltaTable:
@@ -81,11 +91,12 @@ def _version(commits: Iterable[Mapping[str, Any]], microbatch: int) -> int:
 
 
 def _with_spark(
-    location: str, state: State, ids: pa.Array | None, at: int | None, spark: SparkSession | None
+    location: str, state: State, under: IdFilter | None, at: int | None, spark: SparkSession | None
 ) -> pa.Table:
     from pyspark.sql import functions as F
 
     from windrow.engine.spark.session import find_session
+    from windrow.ledger.open_batches import matching
 
     session = spark or find_session(location, location)
     reader = session.read
@@ -93,8 +104,8 @@ def _with_spark(
         rows = session.sql(f"DESCRIBE HISTORY {reference(location)}").select("version", "userMetadata").collect()
         reader = reader.option("versionAsOf", _version([row.asDict() for row in rows], at))
     frame = reader.table(reference(location)).where(F.col("state") == state.name)
-    if ids is not None:
-        frame = frame.where(F.col("id").isin(cast("list[str]", ids.to_pylist())))
+    if under is not None:
+        frame = matching(frame, under)
     names = [name for name in state.columns.names if name in frame.columns]
     return plain(frame.select([*OF_VERSION, *names]).toArrow())
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from windrow.errors import TopologyRefused
 from windrow.model import tables
+from windrow.model.id_filter import IdFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +27,29 @@ class State:
         """Return its columns, keys first."""
         return pa.schema([*self.keys, *self.values])
 
-    def ids(self, rows: pa.Table) -> pa.Array:
-        """Return the ids of rows in the ledger; different keys have different ids."""
-        keys = [rows[name].combine_chunks() for name in self.keys.names]
+    def ids(self, rows: pa.Table, columns: int | None = None) -> pa.Array:
+        """Return the ids of rows in the ledger, up to some columns of the key; different keys have different ones."""
+        keys = [rows[name].combine_chunks() for name in self.keys.names[:columns]]
         return tables.identifier("state", pa.repeat(pa.scalar(self.name, pa.string()), rows.num_rows), *keys)
+
+    def under(self, keys: pa.Table, what: str) -> IdFilter:
+        """Return the filter of the rows under keys, which have the first columns of the key. Raises TopologyRefused."""
+        leading = self.leading(keys.column_names, what)
+        columns = len(leading.names)
+        ids = self.ids(self.conformed(keys, leading, what), columns)
+        return IdFilter(ids.unique(), None if columns == len(self.keys.names) else columns + 2)
+
+    def leading(self, given: list[str], what: str) -> pa.Schema:
+        """Return the key columns among given ones. Raises TopologyRefused unless they are the first of the key."""
+        known = self.keys.names
+        if not known:
+            raise self.refused(what, "got keys, but the state has none", "Leave them out.")
+        count = max((at + 1 for at, name in enumerate(known) if name in given), default=1)
+        absent = [name for name in known[:count] if name not in given]
+        if absent:
+            hint = f"Give it the columns {', '.join(known)}, or only the first of them."
+            raise self.refused(what, f"lacks the column {absent[0]!r}", hint)
+        return pa.schema([self.keys.field(name) for name in known[:count]])
 
     def conformed(self, rows: pa.Table, columns: pa.Schema, what: str) -> pa.Table:
         """Return some columns of rows in their declared types. Raises TopologyRefused, naming `what` was done."""

@@ -148,10 +148,10 @@ class Topology:
         at: int | None = None,
         spark: SparkSession | None = None,
     ) -> pa.Table:
-        """Return the rows of a state in the order of their keys, all or those of some `keys` (column to value).
+        """Return the rows of a state in the order of their keys, all or those under some `keys` (column to value).
 
-        With `at`, the rows as they were after this microbatch. A table in a catalog is read with Spark. Raises
-        NotFound, TableMissing, TopologyRefused.
+        Keys may leave out their last columns. With `at`, the rows as they were after this microbatch. A table in a
+        catalog is read with Spark. Raises NotFound, TableMissing, TopologyRefused.
         """
         from windrow.topology.reading import rows_of
 

@@ -1,0 +1,63 @@
+"""Select live rows by their ids, or by what their ids begin with.
+
+An id is `kind/component/...`, such as `state/<name>/<first key column>/<second>`. A slash in a component is encoded. So
+the ids with the same first components go on with a slash, and are one range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.columnar.arrow import where
+from windrow.model import tables
+
+Range = tuple[str, str]
+MANY = 50  # ranges, which a condition no longer lists one by one
+
+
+@dataclass(frozen=True, slots=True)
+class IdFilter:
+    """Selects rows by their ids, or by the first `components` of them, which are then all that `ids` have."""
+
+    ids: pa.Array
+    components: int | None = None
+
+    @classmethod
+    def of_streams(cls, streams: pa.Table) -> IdFilter:
+        """Return the filter of the batches of some streams (`source`, `key`)."""
+        names = [streams[name].combine_chunks() for name in ("source", "key")]
+        return cls(tables.identifier(tables.BATCH_ID, *names), components=3)
+
+    def among(self, rows: pa.Table) -> pa.Table:
+        """Return which of some rows it selects."""
+        return where(rows, self._selects(rows["id"]))
+
+    def union(self, other: IdFilter) -> IdFilter:
+        """Return a filter of what this or another one selects, which have equally many components."""
+        return replace(self, ids=pa.concat_arrays([self.ids, other.ids]))
+
+    def difference(self, other: IdFilter) -> IdFilter:
+        """Return the filter without the ids that another one selects too."""
+        return replace(self, ids=self.ids.filter(pc.invert(other._selects(self.ids))))
+
+    def ranges(self) -> list[Range]:
+        """Return the ranges of the selected ids in order: each begins with its first id and ends before its second."""
+        if self.components is None:
+            return [(one, f"{one}\0") for one in sorted(set(self.ids.to_pylist()))]
+        # guard: open-batches-of-all-keys
+        prefixes = sorted({f"{one}/" for one in self.ids.to_pylist()})  # in order with the slash: `a-1/` before `a/`
+        return [(one, f"{one[:-1]}0") for one in prefixes]  # 0 is the character after the slash
+
+    def spans(self) -> list[Range]:
+        """Return ranges for a condition, few of them: one for many, which has the ids in between too."""
+        found = self.ranges()
+        return found if len(found) <= MANY else [(found[0][0], found[-1][1])]
+
+    def _selects(self, ids: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+        if self.components is not None:
+            first = f"^(?P<first>[^/]*(?:/[^/]*){{{self.components - 1}}})"
+            ids = pc.struct_field(pc.extract_regex(ids, first), "first")
+        return pc.is_in(ids, self.ids)
