@@ -135,7 +135,8 @@ def read_only(trial: Trial) -> None:
     before = os.umask(0)
     try:
         trial.half()
-        with rights(READ_ONLY, trial.random.choice(places(trial.world.ledger))), without_root():
+        written = [place for place in places(trial.world.ledger) if any(path.is_file() for path in place.iterdir())]
+        with rights(READ_ONLY, trial.random.choice(written)), without_root():
             trial.run(retries=0)
     except MicrobatchFailed:
         trial.struck = True
