@@ -358,7 +358,7 @@ class TestRead:
             for row in rows.to_pylist()
         ]
         changed = pa.Table.from_pylist(negative, ledger_schema(pa.float64()))
-        write_deltalake(world.ledger, changed, mode="overwrite", partition_by=["state"])
+        write_deltalake(world.ledger, changed, mode="overwrite", partition_by=["state", "folded"])
         found = {one.check: one.found for one in verify(world.depot, world.ledger).differences}
         assert found["lost"] == "1 messages"
         assert found["unexpected"] == "1 messages"

@@ -24,7 +24,7 @@ def maintain(
     only: Annotated[str | None, typer.Option("--only", help="Look after this one alone: ledger or depot.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
 ) -> None:
-    """Drop versions of live rows that do not count, compact small files, and remove old files.
+    """Drop obsolete versions, compact small files, remove old files.
 
     It removes files older than `keep` that the table no longer uses, and never deletes a row. It can run at the same
     time as a batcher. Files of the depot that the ledger has yet to read stay, however old they are. For a topology it

@@ -151,7 +151,6 @@ def _maintained(engine: Engine, table: _Table, now: int, asked: bool) -> Maintai
         return table.maintained((None,))
     table.progress("dropping versions that do not count")
     folded = fold(engine, table.dry_run)
-    # guard: live-rows-stay
     return replace(table.maintained(tables.FINAL), folded_versions=folded)
 
 

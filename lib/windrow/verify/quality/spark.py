@@ -72,9 +72,10 @@ def _pinned(spark: SparkSession, ledger: str) -> tuple[int, DataFrame]:
     table = reference(ledger if here is None else str(here.absolute()))
     try:
         version = spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").select("version").collect()[0][0]
-        frame = spark.sql(rows_that_count(f"{table} VERSION AS OF {version:d}"))
+        at = f"{table} VERSION AS OF {version:d}"
+        columns = spark.sql(f"SELECT * FROM {at}").columns
     except AnalysisException as error:
         raise TableMissing(f"there is no ledger at {ledger}", "Give its path, or its name in a catalog.") from error
-    if not set(frame.columns) >= LEDGER_COLUMNS:
+    if not set(columns) >= LEDGER_COLUMNS:
         raise TableRefused(f"{ledger} is a Delta table, but not a ledger", "Give the path of a ledger.")
-    return int(version), frame
+    return int(version), spark.sql(rows_that_count(at))
