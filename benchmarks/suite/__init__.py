@@ -12,6 +12,7 @@ from benchmarks.suite import (
     batch,
     counts,
     extremes,
+    folds,
     formats,
     growth,
     kernel,
@@ -36,8 +37,8 @@ class Benchmark:
 
 
 SUITES = (
-    kernel, batch, backlog, small, growth, extremes, state, topology, counts, store, memory, start, producer, formats,
-    soak,
+    kernel, batch, backlog, small, growth, extremes, state, topology, folds, counts, store, memory, start, producer,
+    formats, soak,
 )  # fmt: skip
 BENCHMARKS = {
     one.name: one
