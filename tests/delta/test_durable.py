@@ -245,7 +245,7 @@ class TestMend:
                 read()
         entry.write_bytes(content)
         forget_tables()
-        file = next(Path(worked.ledger, "state=closed").glob("*.parquet"))
+        file = next(Path(worked.ledger, "state=closed").glob("*/*.parquet"))
         file.unlink()
         with pytest.raises(TableUnreadable, match=file.name):
             verify(worked.depot, worked.ledger)
@@ -506,7 +506,7 @@ class TestRecover:
         """
         If no version is usable, the whole table is set aside, and the next run starts again.
         """
-        for file in Path(worked.ledger).glob("state=progress/*.parquet"):
+        for file in Path(worked.ledger).glob("state=progress/*/*.parquet"):
             file.unlink()
         assert recover(self.settings(worked)).version is None
         forget_tables()

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.clocks import NOW, ManualClock
-from tests.engine.factory import EngineFactory
+from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.world import World
 from tests.messages import HOUR, MILLISECOND, SECOND, log, message, table
 from windrow.batching.batched import batch as batch_messages
@@ -22,6 +22,7 @@ from windrow.batching.rules import Rules
 from windrow.errors import DepotChanged, DepotUnreadable, NotFound, OtherDepot, TableMissing, TableRefused
 from windrow.model import tables
 from windrow.reading import Status, batch, batches, rejection, rejections, status, waiting
+from windrow.runtime.maintenance import fold
 
 MINUTE = 60 * SECOND
 DAY = 24 * HOUR
@@ -230,6 +231,7 @@ class TestStatus:
         assert (reach.depot_version, reach.ledger_version, reach.depot_keep, reach.ledger_keep) == (0, 0, "90d", "90d")
         shutil.copytree(Path(busy.depot).parent, tmp_path, dirs_exist_ok=True)
         world = World(tmp_path, clock)
+        fold(world.engine(EMBEDDED))
         latest = world.version()
         forget(world.ledger)
         assert look(world).reach.ledger_version == latest

@@ -9,13 +9,14 @@ from deltalake import DeltaTable
 
 import windrow
 from tests.clocks import NOW
-from tests.engine.factory import EngineFactory
+from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from windrow import reading
 from windrow.delta.creation import create_ledger
 from windrow.errors import NotFound, OtherDepot, SettingsError, TableRefused
 from windrow.replaying import Portion
+from windrow.runtime.maintenance import fold
 from windrow.verify import verify
 
 pytestmark = pytest.mark.ci
@@ -73,6 +74,7 @@ class TestVersions:
         """
         Where the ledger can no longer be read as it was, the error says which microbatch, and what can be done.
         """
+        fold(read.engine(EMBEDDED))
         table = DeltaTable(read.ledger)
         table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
         with pytest.raises(NotFound, match=r"as it was at microbatch 1\n.*Without --from"):

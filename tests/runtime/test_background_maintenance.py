@@ -114,7 +114,7 @@ def went_on(world: World, factory: EngineFactory, noting: Noting, **settings: An
 def files(table: str, *states: str) -> set[Path]:
     """Return the files of partitions at the latest version of a table."""
     paths = (Path(uri.removeprefix("file://")) for uri in DeltaTable(table).file_uris())
-    return {path for path in paths if path.parent.name in {f"state={state}" for state in states}}
+    return {path for path in paths if path.parent.parent.name in {f"state={state}" for state in states}}
 
 
 def compactions(table: str) -> int:

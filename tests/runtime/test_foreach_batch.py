@@ -19,6 +19,7 @@ from tests.clocks import NOW
 from tests.engine.streamer import SCHEMA, pass_files
 from tests.messages import SECOND, message, table
 from windrow.columnar.arrow import plain
+from windrow.reading.tables import open_ledger
 from windrow.settings.settings import Settings
 
 
@@ -67,8 +68,8 @@ class Stream:
 
     def batched(self) -> Counter[int]:
         """Return how often each second is in a batch, open or closed."""
-        rows = plain(DeltaTable(str(self.root / "ledger")).to_pyarrow_table()).to_pylist()
-        found = [one for row in rows if row["state"] in ("open", "closed") for one in row["messages"]]
+        rows = open_ledger(str(self.root / "ledger")).rows(("open", "closed"), "messages").to_pylist()
+        found = [one for row in rows for one in row["messages"]]
         return Counter(int(one["event_time"].timestamp() * SECOND - NOW) // SECOND for one in found)
 
 

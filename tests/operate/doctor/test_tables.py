@@ -437,7 +437,7 @@ def test_a_check_that_fails(world: World) -> None:
     """
     Each check that fails on a broken file is a finding itself, and the other checks run.
     """
-    for file in Path(world.ledger).glob("state=microbatch/*.parquet"):
+    for file in Path(world.ledger).glob("state=microbatch/*/*.parquet"):
         file.unlink()
     findings = seen(world)
     failed = [one for one in findings if one.code == "check"]
@@ -454,7 +454,7 @@ def test_data_files(world: World, role: str, harm: str) -> None:
     """
     A data file of a table that is gone, or has another size than the log says, is an error, and no bug to report.
     """
-    place = Path(world.ledger, "state=microbatch") if role == "ledger" else Path(world.depot)
+    place = Path(world.ledger, "state=microbatch", "folded=false") if role == "ledger" else Path(world.depot)
     file = next(place.glob("*.parquet"))
     if harm == "gone":
         file.unlink()
