@@ -153,7 +153,7 @@ def ledger_schema(payload: pa.DataType | None = None, *, raw: bool = False) -> p
     """Return all columns of the ledger, `id` and `state` first; `raw` for one over a raw depot."""
     kind = payload or pa.string()
     fields: dict[str, pa.DataType] = {"id": pa.string(), "state": pa.string()}
-    # Delta keeps statistics of the first 32 columns: readers skip files by them, and verify compares them with the rows.
+    # Delta keeps statistics of the first 32 columns: readers skip files by them, and verify compares them with rows.
     groups = (batch_fields(kind), rejected_fields(kind), HISTORY, PROGRESS_FIELDS, ROW_FIELDS)
     for group in (*groups, RAW_FIELDS if raw else []):
         fields |= dict(group)
