@@ -23,6 +23,7 @@ from tests.messages import HOUR, SECOND, log, message
 from windrow.engine.embedded import engine as embedded_engine
 from windrow.errors import LedgerMoved
 from windrow.ledger.merge import _folded
+from windrow.model import tables
 from windrow.model.commits import note_of
 from windrow.reading.closed import read_closed
 from windrow.reading.status import status
@@ -344,8 +345,6 @@ def found(world: World) -> tuple[Any, ...]:
 
 def open_and_closed(world: World, spark: Any) -> list[list[Any]]:
     """Return what the views over open and closed batches show, to Spark and to the readers without it."""
-    from windrow.model import tables
-
     queries = tables.views(f"delta.`{world.ledger}`")
     found = [sorted(map(str, spark.sql(queries[name]).collect())) for name in ("open_batches", "closed_batches")]
     return [*found, world.rows("closed"), [row["id"] for row in world.rows("open")]]
@@ -428,12 +427,32 @@ def closed_after_a_fold(world: World, factory: EngineFactory, size: str, **setti
     world.publish([message(key=key) for key in "ab"])
     world.runner(EMBEDDED).once()
     fold(world.engine(EMBEDDED), "large")
-    world.publish([message(key="b", event_time=NOW + 60 * SECOND, received_at=NOW + 60 * SECOND)])
-    world.runner(factory, **settings).once()
+    for second in (60, 61):  # so that there are files to be folded
+        world.publish([message(str(second), NOW + second * SECOND, NOW + second * SECOND, key="b")])
+        world.runner(factory, **settings).once()
     fold(world.engine(factory), size)
     assert [row["key"] for row in world.rows("open")] == ["b"]
     assert [row["key"] for row in world.rows("closed")] == ["a", "b"]
     world.assert_balanced()
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_final_rows_are_not_folded(started: World, embedded: EngineFactory, size: str) -> None:
+    """
+    A fold leaves the files of final rows where they are.
+    """
+    started.runner(embedded).tick(to=NOW + HOUR)
+    before = {state: files_of(started, state) for state in tables.FINAL}
+    assert before["closed"]
+    fold(started.engine(embedded), size)
+    assert {state: files_of(started, state) for state in tables.FINAL} == before
+
+
+def files_of(world: World, state: str) -> set[str]:
+    """Return the files of a state at the latest version of a ledger."""
+    added = DeltaTable(world.ledger).get_add_actions(flatten=True)
+    paths, states = added["path"].to_pylist(), added["partition.state"].to_pylist()
+    return {path for path, own in zip(paths, states, strict=True) if own == state}
 
 
 def test_small_fold_keeps_tombstones(world: World, embedded: EngineFactory) -> None:

@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from multiprocessing.connection import Connection
 from typing import Any
 
 from deltalake import DeltaTable
@@ -14,17 +13,13 @@ from deltalake import DeltaTable
 from tests.engine.probe import FoldPoint
 from tests.engine.processes import Driver, drivers
 from tests.faults.mishaps import blocked, full_disk, log_file
-from tests.faults.trials.processes import Child, children, driver, values_of
+from tests.faults.trials.processes import Child, children, driver, look_after, values_of
 from tests.faults.trials.trial import Trial
 from tests.probes import nowhere
-from windrow.engine import open_engine
-from windrow.errors import LedgerMoved, WindrowError
+from windrow.errors import LedgerMoved
 from windrow.ledger.live import Live
 from windrow.ledger.versions import Fold
 from windrow.model.commits import note_of
-from windrow.runtime.maintenance import maintain
-from windrow.runtime.wall_clock import WallClock
-from windrow.settings.settings import Settings
 from windrow.testing.points import Probed
 
 POINTS = list(FoldPoint)
@@ -54,7 +49,7 @@ def killed(trial: Trial) -> None:
 def raced(trial: Trial) -> None:
     """Let three drivers race beside `windrow maintain`; two of them are killed during folds."""
     unfolded(trial)
-    beside = Child(maintain_again, values_of(trial))
+    beside = Child(look_after, values_of(trial), False)
     if trial.factory.name == "spark":
         with children(beside), _started(trial, "spark", "embedded", "embedded") as others:
             others[0].go_on()
@@ -102,18 +97,6 @@ def _killed(trial: Trial, other: Driver) -> bool:
 def _still_runs(beside: Child) -> None:
     if beside.process.exitcode is not None:
         raise RuntimeError(f"the maintenance ended with {beside.process.exitcode}")
-
-
-def maintain_again(pipe: Connection, values: dict[str, Any]) -> None:
-    """Do what `windrow maintain` does, again and again until the process is ended."""
-    settings = Settings(**values)
-    pipe.send("ready")
-    pipe.recv()
-    while True:
-        try:
-            maintain(open_engine(settings), settings, WallClock().now())
-        except WindrowError:  # there is no ledger yet
-            time.sleep(0.01)
 
 
 class Struck(Probed):

@@ -94,16 +94,20 @@ def tick_and_flush(pipe: Connection, values: dict[str, Any], moments: list[int |
         runner.flush() if moment is None else runner.tick(to=moment)
 
 
-def look_after(pipe: Connection, values: dict[str, Any]) -> None:
-    """Maintain, compact and clean up beside a driver, again and again until the process is ended."""
+def look_after(pipe: Connection, values: dict[str, Any], clean_up: bool = True) -> None:
+    """Do what `windrow maintain` does, again and again until the process is ended; with `clean_up` compact and vacuum.
+
+    A vacuum also deletes the files of whoever has not committed them yet.
+    """
     settings = Settings(**values)
     pipe.send("ready")
     pipe.recv()
     while True:
         try:
             maintain(open_engine(settings), settings, WallClock().now())
-            DeltaTable(settings.depot).optimize.compact()
-            DeltaTable(settings.ledger).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+            if clean_up:
+                DeltaTable(settings.depot).optimize.compact()
+                DeltaTable(settings.ledger).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
         except (
             WindrowError,
             DeltaError,
