@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import windrow
 from benchmarks.peers import inputs
 from benchmarks.turns import Run, in_turns, timed
-from windrow.engine import open_engine
+from windrow.runtime.opening import tables_of
 from windrow.runtime.run import opened
 from windrow.runtime.runner import Runner
 from windrow.runtime.wall_clock import WallClock
@@ -35,7 +35,7 @@ def staying(until: ExitStack, chosen: windrow.Settings, spark: SparkSession | No
 
     @cache
     def runner() -> Runner:
-        return until.enter_context(opened(open_engine(chosen, spark), chosen, WallClock()))
+        return until.enter_context(opened(*tables_of(chosen, spark), WallClock()))
 
     return partial(timed, lambda: runner().once())
 

@@ -16,7 +16,7 @@ from benchmarks.scale import checks
 from benchmarks.scale.generated import GATEWAYS, publish, wide
 from benchmarks.scale.sessions import session
 from benchmarks.scale.telling import Telling
-from windrow.engine import open_engine
+from windrow.runtime.opening import tables_of
 from windrow.runtime.run import opened
 from windrow.runtime.runner import Runner
 from windrow.runtime.wall_clock import WallClock
@@ -51,7 +51,7 @@ def run(directory: Path, asked: Namespace) -> None:
 
     def work(what: Callable[[Runner], object]) -> None:
         telling.begin()
-        with opened(open_engine(chosen, spark), chosen, WallClock(), report=telling.committed) as runner:
+        with opened(*tables_of(chosen, spark), WallClock(), report=telling.committed) as runner:
             what(runner)
 
     for kind in range(TYPES + asked.further):

@@ -19,8 +19,8 @@ from benchmarks.microbatches import ours, settings
 from benchmarks.peers import inputs
 from benchmarks.row import Row, at_most
 from benchmarks.turns import in_turns
-from windrow.engine import open_engine
 from windrow.runtime.maintenance import maintain
+from windrow.runtime.opening import tables_of
 from windrow.runtime.wall_clock import WallClock
 
 
@@ -49,10 +49,11 @@ def soaked(conditions: Conditions, engine: str, session: SparkSession | None, co
         def publish(number: int) -> None:
             inputs.write(here / "depot", inputs.generated(size, first=number * size), 1)
             if not number:
-                maintain(open_engine(chosen, session), chosen, WallClock().now(), only="depot")
+                source, ledger = tables_of(chosen, session)
+                maintain([source], ledger, WallClock().now(), only="depot")
             elif number % tenth == tenth // 2:
-                look_after = open_engine(chosen, session)
-                maintained.append(beside.submit(maintain, look_after, chosen, WallClock().now()))
+                source, ledger = tables_of(chosen, session)
+                maintained.append(beside.submit(maintain, [source], ledger, WallClock().now()))
 
         name = f"soak, {engine}"
         taken = in_turns({name: ours(chosen, session)}, count, 0, publish, conditions.tell)[name]

@@ -24,7 +24,6 @@ from tests.messages import SECOND, log
 from tests.stores.bucket import Bucket
 from tests.stores.seaweed import SeaweedFS, variables
 from tests.stores.spark_driver import SparkDriver
-from windrow.runtime.run import batching_runner
 
 CHECKPOINT = 10  # commits
 MINUTE = 60 * SECOND
@@ -63,8 +62,7 @@ def _asked(server: SeaweedFS, delay: float) -> Iterator[tuple[CountingProxy, Buc
 
 
 def _embedded(bucket: Bucket) -> Run:
-    settings = bucket.settings(EMBEDDED, idle_timeout="10s")
-    runner = batching_runner(bucket.engine(EMBEDDED), settings, bucket.clock)
+    runner = bucket.made(bucket.tables(EMBEDDED, idle_timeout="10s"))
     return lambda _: runner.once()
 
 

@@ -18,18 +18,19 @@ from tests.engine.factory import EMBEDDED
 from tests.engine.world import World
 from tests.faults.mishaps import assert_sound, forget_tables
 from tests.messages import log
+from tests.probes import open_tables
 from windrow.delta import durable, lock, logfiles, mending
 from windrow.delta.creation import create_depot
 from windrow.delta.lock import commit_lock
 from windrow.delta.logfiles import ASIDE, added_files, entry_path
 from windrow.delta.maintenance import DeltaRsMaintenance
-from windrow.engine import open_engine
 from windrow.errors import NotKept, TableRefused, TableUnreadable, TableUnwritable, WindrowError
 from windrow.ingest.ingest import ingest
 from windrow.ingest.raw_files.depot import RawDepot
 from windrow.producer import Producer
 from windrow.reading import status
 from windrow.runtime.maintenance import maintain
+from windrow.runtime.opening import tables_of
 from windrow.runtime.recover import recover
 from windrow.settings.settings import Settings
 from windrow.verify import verify
@@ -283,9 +284,10 @@ class TestMend:
             file = tmp_path / "a.parquet"
             pq.write_table(pa.table({"key": ["k"], "type": ["t"], "event_time": [NOW]}), file)
             columns = {"event_time": "timestamp_micros(event_time)"}
-            list(ingest(open_engine(settings), [str(file)], columns))
+            list(ingest(open_tables(settings).writer, [str(file)], columns))
         else:
-            maintain(open_engine(settings), settings, NOW, "depot")
+            source, ledger = tables_of(settings)
+            maintain([source], ledger, NOW, "depot")
         assert name in aside(depot)
 
     def test_checkpoint_of_several_files(self, worked, embedded):

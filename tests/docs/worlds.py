@@ -29,11 +29,12 @@ import pyarrow.parquet as pq
 from tests.clocks import ManualClock
 from tests.docs.pages import pages
 from tests.messages import SECOND, Row, message, table
+from tests.probes import open_tables
 from windrow.cli import main
-from windrow.engine import open_engine
 from windrow.ingest import sample
 from windrow.ingest.ingest import ingest
 from windrow.model.timestamps import microseconds
+from windrow.runtime.opening import tables_of
 from windrow.runtime.run import opened
 from windrow.runtime.runner import Runner, Summary
 from windrow.settings.settings import Settings
@@ -173,9 +174,9 @@ def _settings(directory: Path, **values: object) -> Settings:
 
 
 def _ingest(settings: Settings, file: Path) -> None:
-    assert sum(one.messages for one in ingest(open_engine(settings), [str(file)], settings.ingest.columns))
+    assert sum(one.messages for one in ingest(open_tables(settings).writer, [str(file)], settings.ingest.columns))
 
 
 def _run(settings: Settings, clock: ManualClock, work: Callable[[Runner], Summary]) -> None:
-    with opened(open_engine(settings), settings, clock) as runner:
+    with opened(*tables_of(settings), clock) as runner:
         work(runner)

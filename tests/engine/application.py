@@ -14,12 +14,11 @@ from typing import Any
 
 from tests.clocks import NOW, ManualClock
 from tests.engine.driver import say
-from tests.engine.held import HeldBatcher, HeldMerge, Hold
-from tests.probes import nowhere, once, probed_runner
-from windrow.engine.spark.engine import SparkEngine
+from tests.engine.held import HeldBatcher, HeldLedger, Hold
+from tests.probes import Tables, nowhere, once, open_tables, runner_on, with_probe
 from windrow.engine.spark.session import local_session
 from windrow.settings.settings import Settings
-from windrow.testing.points import At, Point, Probed
+from windrow.testing.points import At, Point
 
 
 def main(master: str) -> None:
@@ -36,8 +35,10 @@ def main(master: str) -> None:
 def run(session: Any, settings: Settings, hold: tuple[str, Any] | None, wait: str | None) -> None:
     """Batch what is new."""
     phase, held = (hold[0], Hold(**hold[1])) if hold else ("", None)
-    engine = HeldMerge(settings, session, held) if phase == "commit" else SparkEngine(settings, session)
-    runner = probed_runner(Probed(engine, waiting(wait)), settings, ManualClock(NOW))
+    tables = open_tables(settings, session)
+    if phase == "commit":
+        tables = Tables(tables.sources, HeldLedger(tables.engine, settings, held))
+    runner = runner_on(with_probe(waiting(wait))(tables), ManualClock(NOW))
     if phase == "process":
         runner.algorithm = HeldBatcher(runner.algorithm.rules, hold=held)
     runner.once()

@@ -16,13 +16,11 @@ from typing import Any
 
 from tests.clocks import NOW, ManualClock
 from tests.engine.probe import Folding, FoldPoint, point_of
-from tests.probes import probed_runner
-from tests.topology.world import bank_engine, bank_runner
-from windrow.engine import open_engine
-from windrow.runtime.run import batching_runner
+from tests.probes import Tables, open_tables, runner_on, with_probe
+from tests.topology.world import bank_runner, bank_tables
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
-from windrow.testing.points import Point, Probed
+from windrow.testing.points import Point
 
 
 class Killer:
@@ -48,23 +46,23 @@ def main(order: dict[str, Any]) -> None:
         from windrow.engine.spark.session import local_session
 
         session = local_session("windrow-driver", master="local[1]")
-    engine = bank_engine(settings, session) if topology else open_engine(settings, session)
+    tables = bank_tables(settings, session) if topology else open_tables(settings, session)
     say("ready")
     sys.stdin.readline()
     if every:
-        run_until_terminated(Probed(engine, say_running()), settings, every)
+        run_until_terminated(with_probe(say_running())(tables), every)
     else:
         probe = Killer(point_of(kill[0]), kill[1]) if kill else lambda here: None
-        make = bank_runner if topology else probed_runner
-        make(Folding(engine, telling(probe)), settings, ManualClock(NOW), report=lambda _: say("committed")).once()
+        make, tables = bank_runner if topology else runner_on, with_probe(telling(probe), Folding)(tables)
+        make(tables, ManualClock(NOW), report=lambda _: say("committed")).once()
         say("done")
 
 
-def run_until_terminated(engine: Any, settings: Settings, pause: int) -> None:
+def run_until_terminated(tables: Tables, pause: int) -> None:
     """Loop until SIGTERM."""
     clock = WallClock()
     signal.signal(signal.SIGTERM, lambda *_: clock.stop())
-    batching_runner(engine, settings, clock).every(pause)
+    runner_on(tables, clock).every(pause)
     say("stopped")
 
 

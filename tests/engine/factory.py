@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from windrow.engine import Engine, open_engine
+from tests.probes import Tables, open_tables
 from windrow.settings.settings import Settings
 
 
@@ -25,9 +25,9 @@ class EngineFactory:
         """Return settings for this engine."""
         return Settings(depot=depot, ledger=ledger, engine=self.name, **{**self.more, **values})
 
-    def open(self, depot: str, ledger: str, **values: Any) -> Engine:
-        """Open the engine on two tables."""
-        return open_engine(self.settings(depot, ledger, **values), self.session)
+    def open(self, depot: str, ledger: str, **values: Any) -> Tables:
+        """Open two tables with the engine."""
+        return open_tables(self.settings(depot, ledger, **values), self.session)
 
 
 EMBEDDED = EngineFactory("embedded")

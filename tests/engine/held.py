@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from windrow.batching.step import Step
-from windrow.engine.spark.engine import SparkEngine
+from windrow.engine import Engine
 from windrow.ledger.live import Live
 from windrow.ledger.merge import SparkCommit
+from windrow.ledger.spark import SparkLedger
 from windrow.model.floors import Floors
 from windrow.runtime.algorithm import Plan
 from windrow.runtime.batcher import Batcher
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 WORKER = "CLUSTER_WORKER"
 
@@ -82,16 +83,16 @@ class HeldBatcher(Batcher):
         return HeldStep(**{one.name: getattr(given, one.name) for one in fields(Step)}, hold=self.hold)
 
 
-class HeldMerge(SparkEngine):
-    """An engine whose commit has its first tasks stand still when they have read what is to be written."""
+class HeldLedger(SparkLedger):
+    """A ledger whose commit has its first tasks stand still when they have read what is to be written."""
 
-    def __init__(self, settings: Settings, session: SparkSession, hold: Hold) -> None:
-        super().__init__(settings, session)
+    def __init__(self, engine: Engine, settings: Settings, hold: Hold) -> None:
+        super().__init__(engine, settings)
         self._hold = hold
 
-    def commit(self, live: Live, token: str, note: str) -> SparkCommit:
+    def statement(self, live: Live, token: str, note: str) -> SparkCommit:
         """Return a commit that stands still."""
-        commit = super().commit(live, token, note)
+        commit = super().statement(live, token, note)
         return HeldCommit(commit.session, commit.ledger, live, token, note, self._hold.here)
 
 

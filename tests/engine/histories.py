@@ -275,8 +275,8 @@ class Histories(RuleBasedStateMachine):
 
     def fold(self) -> None:
         """Drop versions of live rows that do not count."""
-        engine = self.world.engine(EMBEDDED, **self.values())
-        engine.fold(engine.live(), ("small", "large")[self.share % 2])
+        ledger = self.world.tables(EMBEDDED, **self.values()).ledger
+        ledger.fold(ledger.live(), ("small", "large")[self.share % 2])
 
     def compact_depot(self) -> None:
         """Compact the depot with delta-rs."""
@@ -285,9 +285,8 @@ class Histories(RuleBasedStateMachine):
     def maintain(self) -> None:
         """Do what `windrow maintain` does."""
         Attic(self.world.depot).keep()
-        values = self.values()
-        engine = self.world.engine(EMBEDDED, **values)
-        maintain(engine, self.world.settings(EMBEDDED, **values), WallClock().now())
+        tables = self.world.tables(EMBEDDED, **self.values())
+        maintain([tables.source], tables.ledger, WallClock().now())
 
     def clean_up_ledger(self) -> None:
         """Delete what the latest version of the ledger does not need, files and log."""

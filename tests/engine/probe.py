@@ -1,4 +1,4 @@
-"""Engines that lose what they read or commit, and points of folds, beside those at which a test can interfere."""
+"""Tables that lose what they read or commit, and points of folds, beside those at which a test can interfere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from windrow.ledger.live import Live
 from windrow.ledger.versions import Fold
 from windrow.source.arrivals import Arrivals
 from windrow.source.slices import Slice
-from windrow.testing.points import Point, Probed, Wrapper
+from windrow.testing.points import Point, ProbedLedger, ProbedSource, Wrapper
 
 
 class FoldPoint(Enum):
@@ -35,8 +35,8 @@ def point_of(value: str) -> Any:
     return next(point for point in POINTS if point.value == value)
 
 
-class Folding(Probed):
-    """An engine with the points of its folds too."""
+class Folding(ProbedLedger):
+    """A ledger with the points of its folds too."""
 
     def fold(self, live: Live, fold: Fold) -> None:
         """Fold between points."""
@@ -61,16 +61,16 @@ def _before_commit(live: Live, act: Callable[[], None]) -> AbstractContextManage
     return patch.object(files, "_commit", late)
 
 
-class Mute(Probed):
-    """An engine that commits and does not say so."""
+class Mute(ProbedLedger):
+    """A ledger that commits and does not say so."""
 
-    def commit_result(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> None:
+    def commit(self, rows: Any, control: pa.Table, live: Live, token: str, note: str) -> None:
         """Commit, and return nothing."""
-        self.inner.commit_result(rows, control, live, token, note)
+        self.inner.commit(rows, control, live, token, note)
 
 
-class Lossy(Probed):
-    """An engine whose slices lost their first row."""
+class Lossy(ProbedSource):
+    """A depot whose slices lost their first row."""
 
     def _arrivals(self, arrivals: Arrivals) -> Arrivals:
         return cast("Arrivals", LossyArrivals(arrivals, self.at))

@@ -15,10 +15,10 @@ from deltalake import DeltaTable, write_deltalake
 from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EngineFactory
 from tests.messages import SECOND, log, message, table
+from tests.probes import open_tables, runner_on
 from windrow import reading
 from windrow.cli import main
 from windrow.columnar.arrow import plain
-from windrow.engine import open_engine
 from windrow.errors import EngineUnavailable, TableMissing, TableRefused
 from windrow.formats.part import FormatPart
 from windrow.ingest.ingest import ingest
@@ -26,7 +26,6 @@ from windrow.model import chunks, tables
 from windrow.model.chunks import Chunk
 from windrow.notebook import Notebook
 from windrow.rows.frame import frame_of
-from windrow.runtime.run import batching_runner
 from windrow.runtime.runner import Runner
 from windrow.settings.settings import Settings
 from windrow.verify import verify
@@ -53,9 +52,14 @@ def settings(schema: str) -> Settings:
 
 def run(settings: Settings, spark: Any, clock: ManualClock) -> Runner:
     """Run once and return the runner."""
-    runner = batching_runner(open_engine(settings, spark), settings, clock)
+    runner = runner_on(open_tables(settings, spark), clock)
     runner.once()
     return runner
+
+
+def create_depot(settings: Settings, spark: Any) -> None:
+    """Create the depot."""
+    open_tables(settings, spark).writer.create(table([]).schema.field("payload").type, "90d")
 
 
 def tables_in(spark: Any, schema: str) -> set[str]:
@@ -74,13 +78,13 @@ def test_whole_way(spark: Any, schema: str, settings: Settings, clock: ManualClo
     From a depot by name to the views: the batches are those of the same messages in tables by path, the views show
     them under the columns of the interface, and what reads without a JVM finds the tables by their paths.
     """
-    engine = open_engine(settings, spark)
-    engine.create_depot(table([]).schema.field("payload").type, "90d")
+    create_depot(settings, spark)
     for rows in log(versions=3):
         publish(spark, settings.depot, rows)
     summary = run(settings, spark, clock).summary
     assert summary.total("messages") == 90
-    depot, ledger = engine.path_of("depot"), engine.path_of("ledger")
+    opened = open_tables(settings, spark)
+    depot, ledger = opened.engine.path(settings.depot), opened.ledger.path
     assert "Spark" in DeltaTable(ledger).history(1)[0]["engineInfo"]
     other = embedded.settings(str(depot), f"{ledger}-by-path", idle_timeout="never")
     assert run(other, None, clock).summary.total("closed") == summary.total("closed")
@@ -111,7 +115,7 @@ def test_ingest(spark: Any, settings: Settings, tmp_path: Path) -> None:
         feed = {"delta.enableChangeDataFeed": "true"} if number == 0 else None
         write_deltalake(bronze, table([message(f"t{number}")]), mode="append", configuration=feed)
         for known in (False, True):
-            [done] = ingest(open_engine(settings, spark), [bronze], {}, "delta")
+            [done] = ingest(open_tables(settings, spark).writer, [bronze], {}, "delta")
             assert (done.known, done.messages) == (known, 0 if known else 1)
     assert sorted(row.type for row in spark.table(settings.depot).select("type").collect()) == ["t0", "t1", "t2"]
 
@@ -129,7 +133,7 @@ def test_raw(spark: Any, schema: str, settings: Settings, clock: ManualClock) ->
             "format": FormatPart(type="csv", header=False, fields={"k": "string", "v": "int64"}),
         }
     )
-    open_engine(raw, spark).create_depot(None, "90d")
+    open_tables(raw, spark).writer.create(None, "90d")
     rows = chunks.rows("a file", [Chunk(1, data, last=True)], NOW)
     frame_of(spark, rows).write.format("delta").mode("append").saveAsTable(raw.depot)
     assert run(raw, spark, clock).summary.total("rejected") == 1
@@ -159,15 +163,14 @@ def test_goes_on(spark: Any, settings: Settings, clock: ManualClock) -> None:
     """
     A ledger by name is found again: the second run reads only what is new, in one commit with the first rows of all.
     """
-    engine = open_engine(settings, spark)
-    engine.create_depot(table([]).schema.field("payload").type, "90d")
+    create_depot(settings, spark)
     publish(spark, settings.depot, [message()])
     run(settings, spark, clock)
     publish(spark, settings.depot, [message("b"), message("a", NOW + 30 * SECOND, NOW + 30 * SECOND)])
     assert run(settings, spark, clock).summary.total("messages") == 2
     history = spark.sql(f"DESCRIBE HISTORY {settings.ledger}").orderBy("version").collect()
     assert [row.operation for row in history] == ["CREATE TABLE AS SELECT", "WRITE", "WRITE"]
-    kept = DeltaTable(str(engine.path_of("ledger"))).metadata().configuration
+    kept = DeltaTable(str(open_tables(settings, spark).ledger.path)).metadata().configuration
     assert kept["delta.enableChangeDataFeed"] == "true"
     assert kept["delta.logRetentionDuration"] == "interval 7776000 seconds"
 
@@ -177,13 +180,13 @@ def test_created_twice(spark: Any, settings: Settings, clock: ManualClock) -> No
     """
     Creating what is there changes nothing.
     """
-    engine = open_engine(settings, spark)
     for _ in range(2):
-        engine.create_depot(table([]).schema.field("payload").type, "90d")
+        create_depot(settings, spark)
     run(settings, spark, clock)
-    first = engine.live().rows.slice(0, 1)
-    engine.create_ledger(first, "90d")
-    assert engine.live().rows.num_rows == 1
+    ledger = open_tables(settings, spark).ledger
+    first = ledger.live().rows.slice(0, 1)
+    ledger.create(first, "90d")
+    assert ledger.live().rows.num_rows == 1
 
 
 @pytest.mark.slow
@@ -191,7 +194,7 @@ def test_views_elsewhere(spark: Any, schema: str, settings: Settings, clock: Man
     """
     A view that somebody else has under one of the names is left alone, and the error says which setting helps.
     """
-    open_engine(settings, spark).create_depot(table([]).schema.field("payload").type, "90d")
+    create_depot(settings, spark)
     spark.sql(f"CREATE VIEW {schema}.open_batches AS SELECT 1 AS theirs")
     with pytest.raises(TableRefused, match=r"open_batches.*\n.*views ="):
         run(settings, spark, clock)
@@ -212,7 +215,7 @@ def test_no_schema(spark: Any, clock: ManualClock) -> None:
     with pytest.raises(TableMissing, match=r"there is no depot at nowhere\.depot"):
         run(settings, spark, clock)
     with pytest.raises(TableMissing, match="there is no schema `nowhere`"):
-        open_engine(settings, spark).create_depot(table([]).schema.field("payload").type, "90d")
+        create_depot(settings, spark)
 
 
 @pytest.mark.slow
@@ -231,7 +234,7 @@ def test_embedded(schema: str, settings: Settings) -> None:
     The embedded engine refuses names, and says how to find the path.
     """
     with pytest.raises(EngineUnavailable, match="DESCRIBE DETAIL"):
-        open_engine(settings.model_copy(update={"engine": "embedded"}))
+        open_tables(settings.model_copy(update={"engine": "embedded"}))
 
 
 @pytest.mark.slow
@@ -247,7 +250,7 @@ def test_as_a_job_of_a_platform(
     A job takes the session of the platform, tables, views and checkpoints from its flags and the rest from its file,
     in a thread that hears no signals; where nothing can be written beside that file, the run says so and succeeds.
     """
-    open_engine(settings, spark).create_depot(table([]).schema.field("payload").type, "90d")
+    create_depot(settings, spark)
     publish(spark, settings.depot, [message("a"), message("b")])
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "19")
     (tmp_path / "windrow.toml").write_text('engine = "spark"\n[rules]\nwindow = "7s"\n')

@@ -83,7 +83,7 @@ class TestResult:
         for factory, rows in zip(engines, log(versions=2, seed=4), strict=True):
             world.publish(rows)
             world.runner(factory).once()
-        primed = [prime(world.engine(factory)) for factory in engines]
+        primed = [prime(world.tables(factory).ledger) for factory in engines]
         read = [pa.concat_tables([one.fence.rows, one.fence.wanted(None)]).sort_by("id").to_pylist() for one in primed]
         assert read[0] == read[1]
         final = spark.read.format("delta").load(world.ledger).where("state IN ('closed', 'rejected')").orderBy("id")
@@ -176,7 +176,7 @@ class TestProgress:
         world.runner(engine, max_messages=30).once()
         tokens = [row["token"] for row in world.history()]
         assert len(set(tokens)) == 3
-        assert [prime(world.engine(engine)).token] == tokens[-1:]
+        assert [prime(world.tables(engine).ledger).token] == tokens[-1:]
 
     def test_whole_versions(self, embedded, world):
         """

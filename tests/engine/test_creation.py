@@ -18,8 +18,8 @@ from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.world import World
 from tests.messages import log
 from windrow.delta import creation
-from windrow.engine.embedded import engine as embedded
-from windrow.engine.spark import tables as spark_tables
+from windrow.engine import embedded
+from windrow.engine.spark import engine as spark_engine
 from windrow.model import tables
 from windrow.runtime.ledger_state import Reached, first_rows
 
@@ -36,7 +36,7 @@ def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take the locks away, which only a disk of this machine has."""
     monkeypatch.setattr(creation, "commit_lock", no_lock)
     monkeypatch.setattr(embedded, "commit_lock", no_lock)
-    monkeypatch.setattr(spark_tables, "commit_lock", no_lock)
+    monkeypatch.setattr(spark_engine, "commit_lock", no_lock)
 
 
 def first() -> pa.Table:
@@ -69,7 +69,7 @@ def test_on_spark(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -
     Spark as well.
     """
     ledger, rows = str(tmp_path / "ledger"), first()
-    frame_of = spark_tables.frame_of
+    frame_of = spark_engine.frame_of
 
     def late(session: Any, given: pa.Table) -> Any:
         def create(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -81,9 +81,8 @@ def test_on_spark(tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -
         frame = frame_of(session, given)
         return frame.mapInArrow(create, frame.schema)
 
-    monkeypatch.setattr(spark_tables, "frame_of", late)
-    engine = EngineFactory("spark", spark).open(str(tmp_path / "depot"), ledger)
-    engine.create_ledger(first(), "90d")
+    monkeypatch.setattr(spark_engine, "frame_of", late)
+    EngineFactory("spark", spark).open(str(tmp_path / "depot"), ledger).ledger.create(first(), "90d")
     table = DeltaTable(ledger)
     assert (table.version(), table.to_pyarrow_table(columns=["token"])) == (0, rows.select(["token"]))
 

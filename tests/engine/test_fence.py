@@ -144,8 +144,8 @@ class TestRunner:
 
         def overtake():
             clock = ManualClock()
-            settings = world.settings(embedded, max_messages=30, idle_timeout="never")
-            world.made(world.engine(embedded), settings, clock=clock, report=lambda _: clock.stop()).once()
+            tables = world.tables(embedded, max_messages=30, idle_timeout="never")
+            world.made(tables, clock=clock, report=lambda _: clock.stop()).once()
 
         world.probed(engine, once(Point.BEFORE_COMMIT, overtake), max_messages=60).once()
         assert [[part["version"] for part in row["versions"]] for row in world.history()] == world.read_by_rivals
@@ -315,13 +315,13 @@ class TestSparksFence:
         Nor are live rows that somebody has cached, by a new driver nor by the one that made the last commit.
         """
         factory = EngineFactory("spark", spark)
-        engine = started.engine(factory)
-        started.runner(factory, engine).once()
+        opened = started.tables(factory, idle_timeout="never")
+        started.runner(factory, lambda _: opened).once()
         cached = spark.read.format("delta").load(started.ledger).cache()
         cached.count()
-        before = prime(engine).microbatch
+        before = prime(opened.ledger).microbatch
         DeltaTable(started.ledger).restore(started.version() - 1)
         try:
-            assert [prime(one).microbatch for one in (started.engine(factory), engine)] == [before - 1] * 2
+            assert [prime(one.ledger).microbatch for one in (started.tables(factory), opened)] == [before - 1] * 2
         finally:
             cached.unpersist()

@@ -29,9 +29,9 @@ def many(world: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch)
     world.runner(embedded).once()
     world.publish([message("other", key=key) for key in KEYS])
     world.runner(embedded).once()
-    engine = world.engine(embedded)
-    monkeypatch.setattr(files, "OPEN_BYTES", engine.live().wanted(None).nbytes // 4 + 1)
-    engine.fold(engine.live(), "large")
+    ledger = world.tables(embedded).ledger
+    monkeypatch.setattr(files, "OPEN_BYTES", ledger.live().wanted(None).nbytes // 4 + 1)
+    ledger.fold(ledger.live(), "large")
     return world
 
 
@@ -66,7 +66,7 @@ class TestOpenBatches:
             world.publish(sent)
             world.runner(embedded).once()
         stream = pa.table({"source": [""], "key": ["a"]})
-        found = world.engine(embedded).live().wanted(BatchFilter(lambda: stream, Floors.empty()))
+        found = world.tables(embedded).ledger.live().wanted(BatchFilter(lambda: stream, Floors.empty()))
         assert found["key"].to_pylist() == ["a"]
         world.publish([message("third", key="a")])
         world.runner(embedded).once()
@@ -91,8 +91,8 @@ class TestOpenBatches:
         for key in KEYS[:6]:
             world.publish([message(key=key)])
             world.runner(embedded).once()
-        engine = world.engine(embedded)
-        engine.fold(engine.live(), "large")
+        ledger = world.tables(embedded).ledger
+        ledger.fold(ledger.live(), "large")
         assert list(open_files(world).values()) == [6]
 
     def test_replaced_whatever_their_size(
@@ -142,8 +142,8 @@ def test_rows_that_only_spark_can_tell(world: World, embedded: EngineFactory, sp
     spark.sql(f"ALTER TABLE {ledger} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     spark.sql(f"DELETE FROM {ledger} WHERE state = 'open' AND key = '{KEYS[1]}'")
     with pytest.raises(TableRefused, match="deletionVectors"):
-        prime(world.engine(embedded))
-    primed = prime(world.engine(EngineFactory("spark", spark)))
+        prime(world.tables(embedded).ledger)
+    primed = prime(world.tables(EngineFactory("spark", spark)).ledger)
     assert primed.fence.wanted(None)["key"].to_pylist() == [KEYS[0], KEYS[2]]
 
 
@@ -165,9 +165,9 @@ class TestKept:
         payload = "x" * 100_000
         world.publish([message(key=f"closed{number}", payload=payload) for number in range(50)])
         world.publish([message(key="open", event_time=LATER, received_at=LATER)])
-        engine = world.engine(embedded, idle_timeout="never")
-        world.runner(embedded, engine).once()
-        parts = engine._opened.cached.values()
+        opened = world.tables(embedded, idle_timeout="never")
+        world.runner(embedded, lambda _: opened).once()
+        parts = opened.ledger._opened.cached.values()
         held = {buffer.address: buffer.size for part in parts for column in part.columns for buffer in buffers(column)}
         assert sum(part.num_rows for part in parts) >= 3
         assert sum(held.values()) < 1_000_000

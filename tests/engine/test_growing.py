@@ -20,7 +20,8 @@ from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.held import HeldCommit
 from tests.engine.world import World
 from tests.messages import HOUR, SECOND, log, message
-from windrow.engine.embedded import engine as embedded_engine
+from tests.probes import Tables
+from windrow.engine import embedded as embedded_engine
 from windrow.errors import LedgerMoved
 from windrow.ledger.merge import _folded
 from windrow.model import tables
@@ -86,14 +87,14 @@ class Others:
 WHATS = ["commit", "fold", "restore", "compact", "change_property"]
 
 
-def fold(engine: Any, size: Any) -> None:
+def fold(tables: Tables, size: Any) -> None:
     """Fold the latest version of a ledger."""
-    engine.fold(engine.live(), size)
+    tables.ledger.fold(tables.ledger.live(), size)
 
 
 def held(monkeypatch: pytest.MonkeyPatch, here: Callable[[], object]) -> None:
     """Have tasks of Spark's commits and folds call something when they have read what is to be written."""
-    monkeypatch.setattr("windrow.engine.spark.engine.SparkCommit", lambda *commit: HeldCommit(*commit, here))
+    monkeypatch.setattr("windrow.ledger.spark.SparkCommit", lambda *commit: HeldCommit(*commit, here))
 
 
 def end(world: World, factory: EngineFactory = EMBEDDED) -> None:
@@ -184,12 +185,12 @@ def test_beside_a_fold(started: World, spark: Any, monkeypatch: pytest.MonkeyPat
     """
     A fold of Spark is refused when somebody removed files that it has read.
     """
-    engine = started.engine(EngineFactory("spark", spark))
-    live = engine.live()
+    ledger = started.tables(EngineFactory("spark", spark)).ledger
+    live = ledger.live()
     held(monkeypatch, Others(started.ledger, started.depot, what))
     version = started.version()
     with pytest.raises(Exception, match=REFUSED):
-        engine.fold(live, size)
+        ledger.fold(live, size)
     assert started.version() == version + 1
     monkeypatch.undo()
     end(started)
@@ -202,11 +203,11 @@ def test_commit_beside_a_fold(started: World, spark: Any, monkeypatch: pytest.Mo
     """
     A fold of Spark replaces the files that it has read, so what is committed meanwhile counts, and both succeed.
     """
-    engine = started.engine(EngineFactory("spark", spark))
-    live = engine.live()
+    ledger = started.tables(EngineFactory("spark", spark)).ledger
+    live = ledger.live()
     held(monkeypatch, Others(started.ledger, started.depot, "commit"))
     version = started.version()
-    engine.fold(live, size)
+    ledger.fold(live, size)
     assert started.version() == version + 2
     assert started.history()[-1]["kind"] == "resume"
     assert [row["microbatch"] for row in started.rows("progress") if row["id"] == "progress"] == [live_number(started)]
@@ -225,11 +226,11 @@ def test_before_a_fold(started: World, embedded: EngineFactory, what: str, size:
     """
     A fold on the embedded engine is refused when the ledger is not as it was primed.
     """
-    engine = started.engine(embedded)
-    live = engine.live()
+    ledger = started.tables(embedded).ledger
+    live = ledger.live()
     Others(started.ledger, started.depot, what)()
     with pytest.raises(LedgerMoved):
-        engine.fold(live, size)
+        ledger.fold(live, size)
     end(started)
 
 
@@ -240,11 +241,11 @@ def test_fold_of_what_was_primed_before(started: World, spark: Any, what: str) -
     """
     A fold of Spark takes what counts when it runs, whatever was primed before.
     """
-    engine = started.engine(EngineFactory("spark", spark))
-    live = engine.live()
+    ledger = started.tables(EngineFactory("spark", spark)).ledger
+    live = ledger.live()
     Others(started.ledger, started.depot, what)()
     rows = started.rows("open", "progress")
-    engine.fold(live, "large")
+    ledger.fold(live, "large")
     assert without_sums(started.rows("open", "progress")) == without_sums(rows)
     end(started)
 
@@ -288,7 +289,7 @@ class TestReaders:
         views = open_and_closed(started, spark)
         for factory in factories:
             for size in ("small", "large"):
-                fold(started.engine(factory), size)
+                fold(started.tables(factory), size)
                 assert open_and_closed(started, spark) == views
         end(started)
 
@@ -308,7 +309,7 @@ class TestReaders:
 
         for size in ("small", "large", "small"):
             started.runner(EMBEDDED, max_messages=30).once()
-            fold(started.engine(EngineFactory("spark", spark) if size == "large" else EMBEDDED), size)
+            fold(started.tables(EngineFactory("spark", spark) if size == "large" else EMBEDDED), size)
             assert read() == [row["id"] for row in started.rows("closed")]
             started.publish(log(versions=1, seed=9, begin=NOW + HOUR)[0])
         started.runner(EMBEDDED).flush()
@@ -322,7 +323,7 @@ def take(world: World, step: str, at: int, seed: int) -> None:
         world.runner(EMBEDDED, max_messages=30).once()
     elif step in ("small", "large"):
         if "folded" in world.ledger:
-            fold(world.engine(EMBEDDED), step)
+            fold(world.tables(EMBEDDED), step)
     elif step == "pause":
         world.runner(EMBEDDED).pause()
         world.runner(EMBEDDED).resume()
@@ -371,15 +372,14 @@ def test_fold_that_loses(started: World, embedded: EngineFactory) -> None:
     """
     version = started.version()
     driver = started.runner(embedded, fold_commits=1, max_messages=30, retries=0)
-    engine = driver._cursors[0].reader.engine
-    itself = engine.fold
+    itself = driver.ledger.fold
 
     def beaten(live: Any, size: Any) -> None:
         once_only()
         itself(live, size)
 
     once_only = once_of(lambda: started.runner(embedded).resume())
-    engine.fold = beaten
+    driver.ledger.fold = beaten
     driver.once()
     assert started.version() > version
     end(started)
@@ -390,12 +390,11 @@ def test_fold_that_fails(started: World, embedded: EngineFactory, capsys: pytest
     Where a fold fails, the run says so and goes on, at its first attempt; the next run folds.
     """
     driver = started.runner(embedded, fold_commits=1, retries=0)
-    engine = driver._cursors[0].reader.engine
 
     def failing(live: Any, size: Any) -> None:
         raise OSError("no space left")
 
-    engine.fold = failing
+    driver.ledger.fold = failing
     assert driver.once().total("messages") == len(MORE)
     assert started.history()[-1]["attempt"] == 1
     assert folds(started) == 0
@@ -426,11 +425,11 @@ def closed_after_a_fold(world: World, factory: EngineFactory, size: str, **setti
     """Open a batch, fold all, close it, fold, and let the next microbatch read what is open."""
     world.publish([message(key=key) for key in "ab"])
     world.runner(EMBEDDED).once()
-    fold(world.engine(EMBEDDED), "large")
+    fold(world.tables(EMBEDDED), "large")
     for second in (60, 61):  # so that there are files to be folded
         world.publish([message(str(second), NOW + second * SECOND, NOW + second * SECOND, key="b")])
         world.runner(factory, **settings).once()
-    fold(world.engine(factory), size)
+    fold(world.tables(factory), size)
     assert [row["key"] for row in world.rows("open")] == ["b"]
     assert [row["key"] for row in world.rows("closed")] == ["a", "b"]
     world.assert_balanced()
@@ -444,7 +443,7 @@ def test_final_rows_are_not_folded(started: World, embedded: EngineFactory, size
     started.runner(embedded).tick(to=NOW + HOUR)
     before = {state: files_of(started, state) for state in tables.FINAL}
     assert before["closed"]
-    fold(started.engine(embedded), size)
+    fold(started.tables(embedded), size)
     assert {state: files_of(started, state) for state in tables.FINAL} == before
 
 
@@ -519,7 +518,7 @@ def test_fold_beside_a_cache(started: World, spark: Any) -> None:
         cached.count()
         started.runner(EMBEDDED).once()
         rows = started.rows("open")
-        fold(started.engine(EngineFactory("spark", spark)), "large")
+        fold(started.tables(EngineFactory("spark", spark)), "large")
         assert without_sums(started.rows("open")) == without_sums(rows)
     finally:
         cached.unpersist()

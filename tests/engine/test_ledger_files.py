@@ -16,7 +16,7 @@ from tests.engine.world import World
 from tests.faults.mishaps import age
 from tests.messages import HOUR, log, message
 from windrow.delta.table import Snapshot, latest_snapshot
-from windrow.engine.embedded import engine as embedded_engine
+from windrow.engine import embedded as embedded_engine
 from windrow.errors import LedgerMoved
 from windrow.ledger import files
 from windrow.ledger.files import File, live_files
@@ -57,17 +57,17 @@ class TestLog:
         Each time the table asks for a checkpoint there is one, and the ledger is read with it and without the entries
         before it, by who opened it then and by who had it open.
         """
-        engine = world.engine(embedded)
+        opened = world.tables(embedded, idle_timeout="never")
         for number in range(44):
             world.publish([message(key=str(number))])
-            world.runner(embedded, engine).once()
+            world.runner(embedded, lambda _: opened).once()
         assert checkpoints(world.ledger) == [9, 19, 29, 39]
         world.assert_balanced()
         for version in range(39):
             Path(world.ledger, "_delta_log", f"{version:020}.json").unlink()
-        for one in (engine, None):
-            world.publish([message(key=f"last {one}")])
-            world.runner(embedded, one).once()
+        for wrapped in (lambda _: opened, lambda tables: tables):
+            world.publish([message(key=f"last {wrapped}")])
+            world.runner(embedded, wrapped).once()
         assert world.canonical() == world.expected()
 
     def test_nothing_is_trimmed(self, started: World, embedded: EngineFactory) -> None:
@@ -152,10 +152,10 @@ class TestOthers:
         A microbatch that was primed is not committed over the ledger as a later prime of the same engine found it: the
         handle has moved on, so what came in between would not be compared.
         """
-        engine = started.engine(embedded)
-        first = Microbatch(engine, Batcher(windrow.Rules()), started.clock)
+        opened = started.tables(embedded)
+        first = Microbatch(opened.ledger, opened.sources, Batcher(windrow.Rules()), started.clock)
         started.runner(embedded).tick(to=NOW + HOUR)
-        second = Microbatch(engine, Batcher(windrow.Rules()), started.clock)
+        second = Microbatch(opened.ledger, opened.sources, Batcher(windrow.Rules()), started.clock)
         before, version = started.rows("open", "progress"), started.version()
         with pytest.raises(LedgerMoved):
             commit_at(first, NOW + 2 * HOUR)
@@ -216,7 +216,7 @@ class TestOthers:
         An engine lists the files of a ledger once: behind its own commits it knows them, behind those of others it
         looks again, and what it knows of each is what the log says.
         """
-        engine = started.engine(embedded)
+        opened = started.tables(embedded, idle_timeout="never")
         listed: list[int] = []
 
         def counting(table: DeltaTable) -> Iterator[File]:
@@ -227,12 +227,12 @@ class TestOthers:
         begun = started.version()
         for number in range(3):
             started.publish(log(versions=1, seed=number, begin=NOW + (number + 2) * 10_000_000)[0])
-            started.runner(embedded, engine).once()
-            assert {*engine.live().open.files} == {*live_files(DeltaTable(started.ledger))}
+            started.runner(embedded, lambda _: opened).once()
+            assert {*opened.ledger.live().open.files} == {*live_files(DeltaTable(started.ledger))}
         assert listed == [begun]
         started.runner(embedded).tick(to=NOW + HOUR)
-        started.runner(embedded, engine).flush()
-        assert {*engine.live().open.files} == {*live_files(DeltaTable(started.ledger))}
+        started.runner(embedded, lambda _: opened).flush()
+        assert {*opened.ledger.live().open.files} == {*live_files(DeltaTable(started.ledger))}
         started.assert_balanced()
 
     @pytest.mark.slow

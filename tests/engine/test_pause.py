@@ -6,6 +6,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
@@ -14,41 +15,61 @@ from tests.clocks import NOW
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
-from tests.probes import once
+from tests.probes import Tables, Wrapped, once
 from windrow.columnar.arrow import plain
-from windrow.engine.dry_run import DryRunEngine
-from windrow.engine.embedded.engine import EmbeddedEngine
 from windrow.errors import EngineUnavailable, Paused
+from windrow.ledger.dry_run import DryRunLedger
+from windrow.ledger.embedded import EmbeddedLedger
 from windrow.model import tables
-from windrow.settings.settings import Settings
 from windrow.source.arrivals import Arrivals
+from windrow.source.embedded import EmbeddedSource
 from windrow.testing.points import Point
 from windrow.verify import verify
 
 
-class Elsewhere(EmbeddedEngine):
-    """The embedded engine, with a copy of the runner for what arrives; before that it does once what it is told."""
+class Elsewhere(EmbeddedSource):
+    """A source with a copy of the runner for what arrives; before that it does once what it is told."""
 
-    def __init__(self, settings: Settings, before: list[Callable[[], object]]) -> None:
-        super().__init__(settings)
+    def __init__(self, source: EmbeddedSource, before: list[Callable[[], object]]) -> None:
+        super().__init__(source.engine, source.settings)
         self._before, self.reads = before, 0
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return EmbeddedEngine, (self._settings,)
+        return EmbeddedSource, (self.engine, self.settings)
 
-    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> Any:
-        """Read with a copy, and return what it committed."""
+    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> bool:
+        """Read with a copy."""
         self.reads += 1
         if self.reads > 10:
             pytest.fail("it reads for ever")
         while self._before:
             self._before.pop()()
         super().read(after, upto, deepcopy(handle))
-        history = DeltaTable(self._ledger).to_pyarrow_table(
-            filters=[("state", "=", "microbatch"), ("kind", "=", "data")]
-        )
-        new = history.filter(pc.greater(history["depot_version"], after))
+        return True
+
+
+class Told(EmbeddedLedger):
+    """A ledger that says what was committed elsewhere."""
+
+    def committed_since(self, depot_version: int) -> pa.Table:
+        """Return what was committed."""
+        history = DeltaTable(self.place).to_pyarrow_table(filters=[("state", "=", "microbatch"), ("kind", "=", "data")])
+        new = history.filter(pc.greater(history["depot_version"], depot_version))
         return plain(new.select([name for name, _ in tables.HISTORY])).sort_by("microbatch")
+
+
+def elsewhere(before: list[Callable[[], object]]) -> Wrapped:
+    """Return what has microbatches run by a copy of the runner, which only the ledger tells of."""
+
+    def wrapped(opened: Tables) -> Tables:
+        return Tables({None: Elsewhere(opened.source, before)}, Told(opened.engine, opened.ledger.settings))
+
+    return wrapped
+
+
+def rehearsing(opened: Tables) -> Tables:
+    """Return tables of a dry run."""
+    return Tables(opened.sources, DryRunLedger(opened.ledger))
 
 
 class TestPause:
@@ -113,7 +134,7 @@ class TestPause:
         """
         world.publish(*log(versions=2))
         before = [lambda: world.runner(embedded).pause()]
-        runner = world.runner(embedded, Elsewhere(world.settings(embedded), before))
+        runner = world.runner(embedded, elsewhere(before))
         assert runner.once().paused
         world.runner(embedded).resume()
         assert runner.once().total("messages") == 60
@@ -125,7 +146,7 @@ class TestPause:
         """
         world.publish(*log(versions=2))
         before: list[Callable[[], object]] = []
-        runner = world.runner(embedded, Elsewhere(world.settings(embedded), before))
+        runner = world.runner(embedded, elsewhere(before))
         runner.once()
         world.publish(log(versions=1, seed=7, begin=NOW + 8 * SECOND)[0])
         before.append(lambda: DeltaTable(world.ledger).restore(0))
@@ -165,8 +186,8 @@ class TestDryRun:
             pytest.skip("only Spark has executors, and one way to them is enough")
         world.publish(*log(versions=3))
         values = {"max_messages": 60, "max_driver_messages": max_driver_messages, "idle_timeout": "1s"}
-        rehearsed = world.runner(engine, DryRunEngine(world.engine(engine, **values)), **values).once()
-        assert world.engine(engine).ledger() is None
+        rehearsed = world.runner(engine, rehearsing, **values).once()
+        assert world.tables(engine).ledger.table() is None
         done = world.runner(engine, **values).once()
         assert len(done.microbatches) > 1
         names = ("kind", "depot_version", "messages", "accepted", "rejected", "opened", "closed", "path")
@@ -175,14 +196,14 @@ class TestDryRun:
         ]
         version = world.version()
         world.publish(*log(versions=1, seed=9))
-        world.runner(engine, DryRunEngine(world.engine(engine, **values)), **values).once()
+        world.runner(engine, rehearsing, **values).once()
         assert world.version() == version
 
     def test_in_another_process(self, world: World, embedded: EngineFactory) -> None:
         """
         Where reading happens in another process, whose memory is not ours, a dry run is refused at once.
         """
-        engine = world.engine(embedded)
-        engine.remote = True
+        opened = world.tables(embedded)
+        opened.engine.remote = True
         with pytest.raises(EngineUnavailable, match="Spark Connect"):
-            DryRunEngine(engine)
+            rehearsing(opened)

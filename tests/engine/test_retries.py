@@ -11,7 +11,7 @@ from tests.engine.forms import have_spark
 from tests.engine.probe import Lossy, Mute
 from tests.engine.world import World
 from tests.messages import log
-from tests.probes import failing, nowhere
+from tests.probes import Tables, failing, nowhere, with_probe
 from windrow.batching.rules import Rules
 from windrow.batching.step import Step
 from windrow.cli.running import sentence
@@ -19,7 +19,7 @@ from windrow.errors import BrokenPromise, MicrobatchFailed, SettingsError, Short
 from windrow.ledger.result import Counts
 from windrow.model import tables
 from windrow.runtime.batcher import Batcher
-from windrow.testing.points import Point, Probed
+from windrow.testing.points import Point, ProbedLedger, ProbedSource
 
 HALF_A_SECOND = 500_000
 combine = Counts.combine
@@ -73,17 +73,28 @@ class Wrong(Batcher):
         return self.kind(**{one.name: getattr(given, one.name) for one in fields(Step)})
 
 
-class Breaking(Probed):
-    """An engine whose first read fails when all that it read was processed."""
+class Breaking(ProbedSource):
+    """A depot whose first read fails when all that it read was processed."""
 
     broken = False
 
     def read(self, after, upto, handle):
         """Read the depot."""
-        super().read(after, upto, handle)
+        elsewhere = super().read(after, upto, handle)
         if not self.broken:
             self.broken = True
             raise OSError("the stream failed after its last microbatch")
+        return elsewhere
+
+
+def reading(kind):
+    """Return what has the depot read by a source of this kind."""
+
+    def wrapped(tables):
+        ledger = ProbedLedger(tables.ledger, nowhere)
+        return Tables({name: kind(source, ledger) for name, source in tables.sources.items()}, ledger)
+
+    return wrapped
 
 
 class TestAttempts:
@@ -167,7 +178,7 @@ class TestLostReply:
         """
         A commit that does not say how many rows it replaced, as an overwrite of Spark, counts as committed once.
         """
-        summary = full.runner(engine, Mute(full.engine(engine), nowhere)).once()
+        summary = full.runner(engine, with_probe(nowhere, Mute)).once()
         assert [committed.messages for committed in summary.microbatches] == [90]
         assert full.canonical() == full.expected()
 
@@ -176,7 +187,7 @@ class TestLostReply:
         """
         A failure after everything was read and committed is retried although nothing is left to read.
         """
-        full.runner(engine, Breaking(full.engine(engine), nowhere)).once()
+        full.runner(engine, reading(Breaking)).once()
         assert full.clock.waits == [HALF_A_SECOND]
         assert full.canonical() == full.expected()
 
@@ -189,7 +200,7 @@ class TestRequirements:
         comparison with the depot's own log.
         """
         with pytest.raises(MicrobatchFailed, match="WINDROW-SHORT-READ") as failure:
-            full.runner(engine, Lossy(full.engine(engine), nowhere), retries=0).once()
+            full.runner(engine, reading(Lossy), retries=0).once()
         assert isinstance(failure.value.__cause__, ShortRead)
         assert full.version() == 0
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from windrow.engine import open_engine
-from windrow.engine.protocol import SideFiles
+from tests.probes import open_tables
+from windrow.engine.engine import SideFiles
 from windrow.engine.side_files import DIRECTORY, DeltaRsJournal, LocalSideFiles, StoredSideFiles
 from windrow.engine.spark.journal import SparkJournal
 from windrow.errors import TableMissing
@@ -96,9 +96,9 @@ def test_no_table_yet(spark: Any) -> None:
     """
     Before a table in a catalog exists, there is no place for texts beside it.
     """
-    engine = open_engine(Settings(engine="spark", depot="default.no_depot", ledger="default.no_states"), spark)
+    tables = open_tables(Settings(engine="spark", depot="default.no_depot", ledger="default.no_states"), spark)
     with pytest.raises(TableMissing, match=r"no ledger at default\.no_states"):
-        engine.side_files  # noqa: B018 - a property
+        tables.ledger.side_files  # noqa: B018 - a property
 
 
 def test_first_plan_stands(tmp_path: Path) -> None:

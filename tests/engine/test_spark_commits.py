@@ -17,11 +17,10 @@ from tests.engine.forms import FORMS, Form, have_spark
 from tests.engine.world import World
 from tests.faults.mishaps import forget_tables
 from tests.messages import HOUR, SECOND, log, message
-from windrow.engine import open_engine
+from tests.probes import open_tables, runner_on
+from windrow.engine.spark.engine import ON_DATABRICKS
 from windrow.engine.spark.session import bare_is_local
-from windrow.engine.spark.tables import ON_DATABRICKS
 from windrow.ledger.live import Live
-from windrow.runtime.run import batching_runner
 
 
 @pytest.fixture
@@ -123,7 +122,7 @@ def test_not_on_another_file_system(world: World, spark_engine: EngineFactory, t
     assert (bare_is_local(spark_engine.session), bare_is_local(elsewhere)) == (True, False)
     places = {"depot": f"file:{world.depot}", "ledger": f"{here}/ledger", "checkpoints": f"file:{tmp_path}/checkpoints"}
     settings = world.settings(spark_engine).model_copy(update=places)
-    batching_runner(open_engine(settings, elsewhere), settings, world.clock).once()
+    runner_on(open_tables(settings, elsewhere), world.clock).once()
     microbatches = elsewhere.read.format("delta").load(f"{here}/ledger").where("state = 'microbatch'").count()
     assert (here.exists(), microbatches) == (False, 1)
 
@@ -204,10 +203,10 @@ class TestRemembered:
         """
         Open batches that are no longer few are forgotten, and read again when they are wanted.
         """
-        monkeypatch.setattr("windrow.engine.spark.engine.LITTLE_BYTES", 0)
-        engine = started.engine(spark_engine, max_messages=30)
-        started.runner(spark_engine, engine, max_messages=30).once()
-        opened = engine.live().open
+        monkeypatch.setattr("windrow.ledger.spark.LITTLE_BYTES", 0)
+        tables = started.tables(spark_engine, max_messages=30, idle_timeout="never")
+        started.runner(spark_engine, lambda _: tables).once()
+        opened = tables.ledger.live().open
         assert opened.rows is None
         assert pa.table(opened.wanted(None)).num_rows == len(started.rows("open")) > 0
         assert_result(started)
@@ -221,11 +220,11 @@ class TestRemembered:
         After each commit the engine that made it knows the live rows that a new one reads.
         """
         settings = {"max_messages": 30, "max_driver_messages": max_driver_messages}
-        engine = started.engine(spark_engine, **settings)
-        runner = started.runner(spark_engine, engine, **settings)
+        opened = started.tables(spark_engine, idle_timeout="never", **settings)
+        runner = started.runner(spark_engine, lambda _: opened)
         for act in (runner.once, lambda: runner.tick(to=NOW + 16 * SECOND), runner.flush):
             act()
-            assert known(engine.live()) == known(started.engine(spark_engine).live())
+            assert known(opened.ledger.live()) == known(started.tables(spark_engine).ledger.live())
         assert started.kinds() == ["data", "data", "data", "tick", "flush"]
         started.assert_balanced()
 
@@ -234,14 +233,14 @@ class TestRemembered:
         """
         Nothing is taken from memory of a ledger in whose place there is another one, of as many versions.
         """
-        engine = started.engine(spark_engine)
-        started.runner(spark_engine, engine).once()
+        opened = started.tables(spark_engine, idle_timeout="never")
+        started.runner(spark_engine, lambda _: opened).once()
         version = started.version()
         shutil.rmtree(started.ledger)
         started.runner(embedded, max_messages=60).once()
         assert started.version() == version
         forget_tables()
-        assert known(engine.live()) == known(started.engine(spark_engine).live())
+        assert known(opened.ledger.live()) == known(started.tables(spark_engine).ledger.live())
 
     @pytest.mark.slow
     @pytest.mark.parametrize("other", ["another driver", "RESTORE", "OPTIMIZE"])
@@ -251,8 +250,8 @@ class TestRemembered:
         """
         Nothing is taken from memory once somebody else has committed.
         """
-        engine = started.engine(spark_engine)
-        runner = started.runner(spark_engine, engine)
+        opened = started.tables(spark_engine, idle_timeout="never")
+        runner = started.runner(spark_engine, lambda _: opened)
         runner.once()
         if other == "another driver":
             started.publish(*log(versions=1, seed=7, begin=NOW + 12 * SECOND))
@@ -261,7 +260,7 @@ class TestRemembered:
             DeltaTable(started.ledger).restore(started.version() - 1)
         else:
             DeltaTable(started.ledger).optimize.compact()
-        assert known(engine.live()) == known(started.engine(spark_engine).live())
+        assert known(opened.ledger.live()) == known(started.tables(spark_engine).ledger.live())
         runner.once()
         assert started.canonical() == started.expected()
 

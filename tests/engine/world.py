@@ -20,11 +20,10 @@ import windrow
 from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.messages import SCHEMA, Row, table
-from tests.probes import probed_runner
+from tests.probes import Tables, Wrapped, runner_on, with_probe
 from windrow.columnar.arrow import plain
 from windrow.delta.creation import create_depot
 from windrow.delta.table import beyond_files
-from windrow.engine import Engine
 from windrow.model import tables
 from windrow.model.admission import REFUSED
 from windrow.model.messages import times
@@ -32,10 +31,9 @@ from windrow.model.rejected_rows import rejected
 from windrow.replaying import Replay, replay
 from windrow.runtime.batcher import Batcher
 from windrow.runtime.microbatch import Microbatch
-from windrow.runtime.run import batching_runner
 from windrow.runtime.runner import Runner, Summary
 from windrow.settings.settings import Settings
-from windrow.testing.points import At, Probed
+from windrow.testing.points import At
 from windrow.verify import verify
 
 SKEW = 300_000_000
@@ -80,36 +78,35 @@ class World:
         for rows in versions:
             write_deltalake(self.depot, table(rows, self.payload), mode="append")
 
-    def engine(self, factory: EngineFactory, **settings: Any) -> Engine:
-        """Open an engine on the tables."""
+    def tables(self, factory: EngineFactory, **settings: Any) -> Tables:
+        """Open the tables with an engine."""
         return factory.open(self.depot, self.ledger, **settings)
 
     def settings(self, factory: EngineFactory, **settings: Any) -> Settings:
         """Return the settings of these tables."""
         return factory.settings(self.depot, self.ledger, **settings)
 
-    def runner(self, factory: EngineFactory, engine: Engine | None = None, **settings: Any) -> Runner:
-        """Return a runner without idle ticks unless set, on `engine` if one is given.
+    def runner(self, factory: EngineFactory, wrapped: Wrapped = lambda tables: tables, **settings: Any) -> Runner:
+        """Return a runner without idle ticks unless set, on the tables as `wrapped` returns them.
 
         It fails the test rather than go on for ever.
         """
-        values = {"idle_timeout": "never"} | settings
-        opened = engine or self.engine(factory, **values)
-        runner = self.made(opened, self.settings(factory, **values), report=lambda _: still_ends(runner.summary))
+        tables = self.tables(factory, **({"idle_timeout": "never"} | settings))
+        runner = self.made(wrapped(tables), report=lambda _: still_ends(runner.summary))
         return runner
 
-    def made(self, engine: Engine, settings: Settings, **called: Any) -> Runner:
-        """Return a runner on an engine, on the clock of this world unless another is given."""
-        make = probed_runner if isinstance(engine, Probed) else batching_runner
-        return make(engine, settings, called.pop("clock", self.clock), **called)
+    def made(self, tables: Tables, **called: Any) -> Runner:
+        """Return a runner on tables, on the clock of this world unless another is given."""
+        return runner_on(tables, called.pop("clock", self.clock), **called)
 
     def probed(self, factory: EngineFactory, at: At, **settings: Any) -> Runner:
-        """Return a runner on an engine with a probe."""
-        return self.runner(factory, Probed(self.engine(factory, **settings), at), **settings)
+        """Return a runner with a probe."""
+        return self.runner(factory, with_probe(at), **settings)
 
     def microbatch(self, factory: EngineFactory) -> Microbatch:
         """Return a primed microbatch."""
-        return Microbatch(self.engine(factory), Batcher(windrow.Rules()), self.clock)
+        tables = self.tables(factory)
+        return Microbatch(tables.ledger, tables.sources, Batcher(windrow.Rules()), self.clock)
 
     def rows(self, *states: str, version: int | None = None) -> list[Row]:
         """Return ledger rows of the given states, ordered by id, at a version of the ledger."""

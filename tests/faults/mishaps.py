@@ -17,10 +17,11 @@ from deltalake import DeltaTable
 from tests.clocks import NOW
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
+from tests.probes import Wrapped, nowhere, with_probe
 from windrow import reading
 from windrow.delta import table as storage
 from windrow.ledger.live import Live
-from windrow.testing.points import Point, Probed
+from windrow.testing.points import Point, ProbedLedger
 from windrow.verify import verify
 
 NOBODY = 65534
@@ -38,11 +39,11 @@ def full_disk(limit: int = 0, process: int = 0) -> Iterator[None]:
         resource.prlimit(process, resource.RLIMIT_FSIZE, before)
 
 
-class Filling(Probed):
-    """An engine whose disk is full from a point of the microbatch on, up to the end of its commit."""
+class Filling(ProbedLedger):
+    """A ledger whose disk is full from a point of the microbatch on, up to the end of its commit."""
 
-    def __init__(self, engine: Any, point: Point, limit: int) -> None:
-        super().__init__(engine, self._fill)
+    def __init__(self, ledger: Any, point: Point, limit: int) -> None:
+        super().__init__(ledger, self._fill)
         self._point, self._limit, self._disk = point, limit, None
 
     def _fill(self, here: Point) -> None:
@@ -50,13 +51,18 @@ class Filling(Probed):
             self._disk = full_disk(self._limit)
             self._disk.__enter__()
 
-    def commit_result(self, rows: Any, control: pa.Table, live: Live, token: str, *more: Any) -> int | None:
+    def commit(self, rows: Any, control: pa.Table, live: Live, token: str, *more: Any) -> int | None:
         """Commit on what is left of the disk, then make room."""
         try:
-            return super().commit_result(rows, control, live, token, *more)
+            return super().commit(rows, control, live, token, *more)
         finally:
             if self._disk:
                 self._disk.__exit__(None, None, None)
+
+
+def with_full_disk(point: Point, limit: int) -> Wrapped:
+    """Return what fills the disk at a point of the microbatch."""
+    return with_probe(nowhere, lambda ledger, _: Filling(ledger, point, limit))
 
 
 def blocked(place: Path) -> None:

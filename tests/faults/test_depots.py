@@ -18,6 +18,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import assert_sound, assert_whole, clean_up, damaged, data_files, log_file, run
 from tests.messages import log, table
+from tests.probes import Tables, nowhere
 from windrow import reading
 from windrow.delta.creation import create_depot
 from windrow.delta.table import OPEN_TABLES
@@ -35,7 +36,7 @@ from windrow.errors import (
 )
 from windrow.operate.doctor import examine
 from windrow.source.arrivals import Arrivals
-from windrow.testing.points import Point, Probed
+from windrow.testing.points import Point, ProbedLedger, ProbedSource
 from windrow.verify import verify
 
 pytestmark = pytest.mark.ci
@@ -180,23 +181,24 @@ class TestReplaced:
         assert full.version() == version
 
 
-class Exchanging(Probed):
-    """An engine that exchanges the directory of its depot for another one at some moment of its first read."""
+class Exchanging(ProbedSource):
+    """A source that exchanges the directory of its depot for another one at some moment of its first read."""
 
-    def __init__(self, engine: Any, moment: str, depot: Path, other: Path) -> None:
-        super().__init__(engine, lambda point: self._come_to(point.value))
+    def __init__(self, source: Any, ledger: Any, moment: str, depot: Path, other: Path) -> None:
+        super().__init__(source, ledger)
+        ledger.at = self.at = lambda point: self._come_to(point.value)
         self._moment, self._depot, self._other = moment, depot, other
 
     def _come_to(self, moment: str) -> None:
         if moment == self._moment and self._other.is_dir():
             exchange(self._depot, self._other)
 
-    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
+    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> bool:
         """Read the depot."""
         self._come_to("listing")
         if self._moment == "listing":  # as where a run has read many other tables since it last looked
             OPEN_TABLES.clear()
-        super().read(after, upto, handle)
+        return super().read(after, upto, handle)
 
     def _arrivals(self, arrivals: Arrivals) -> Arrivals:
         self._come_to("reading")
@@ -225,7 +227,11 @@ class TestExchanged:
         for rows in log(versions=3 if is_copy else 6, seed=7):
             write_deltalake(str(other), table(rows), mode="append")
         full.publish(*log(versions=3, seed=8, begin=NOW + 16_000_000))
-        exchanging = Exchanging(full.engine(engine, max_messages=30), moment, depot, other)
+
+        def exchanging(tables: Tables) -> Tables:
+            ledger = ProbedLedger(tables.ledger, nowhere)
+            return Tables({None: Exchanging(tables.source, ledger, moment, depot, other)}, ledger)
+
         with suppress(DepotChanged, OtherDepot):
             full.runner(engine, exchanging, max_messages=30, retries=0).once()
         assert not other.is_dir()

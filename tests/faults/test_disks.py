@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from tests.clocks import ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.faults.mishaps import (
-    Filling,
     assert_sound,
     assert_whole,
     blocked,
@@ -26,16 +26,17 @@ from tests.faults.mishaps import (
     places,
     rights,
     run,
+    with_full_disk,
     without_root,
 )
 from tests.messages import log, table
-from tests.probes import once
+from tests.probes import nowhere, once, with_probe
 from windrow.errors import DepotUnreadable, MicrobatchFailed, TableUnreadable, TableUnwritable
 from windrow.ingest.ingest import ingest
 from windrow.ledger.live import Live
 from windrow.ledger.versions import Fold
 from windrow.runtime import maintenance
-from windrow.testing.points import Point, Probed
+from windrow.testing.points import Point, ProbedLedger
 
 pytestmark = pytest.mark.ci
 
@@ -71,9 +72,8 @@ class TestFull:
         table and the cause; the ledger is as it was, and the next run equals an undisturbed one.
         """
         version = half.version()
-        engine = Filling(half.engine(embedded), point, limit)
         with pytest.raises(MicrobatchFailed, match=r"WINDROW-TABLE-UNWRITABLE: the ledger .* cannot be written"):
-            half.runner(embedded, engine, retries=0).once()
+            half.runner(embedded, with_full_disk(point, limit), retries=0).once()
         assert half.version() == version
         assert_sound(half)
         run(half, embedded)
@@ -83,8 +83,7 @@ class TestFull:
         """
         A disk that is full for a moment is a failed attempt: the next one succeeds by itself.
         """
-        engine = Once(half.engine(embedded))
-        half.runner(embedded, engine).once()
+        half.runner(embedded, with_probe(nowhere, Once)).once()
         assert [row["attempt"] for row in half.history()] == [1, 2]
         assert_whole(half)
 
@@ -106,12 +105,12 @@ class TestFull:
         """
         file = tmp_path / "messages.parquet"
         pq.write_table(table(NEW), file)
-        engine = full.engine(embedded)
+        writer = full.tables(embedded).writer
         with full_disk(limit), pytest.raises(TableUnwritable, match=r"the depot .* cannot be written"):
-            list(ingest(engine, [str(file)], {}))
+            list(ingest(writer, [str(file)], {}))
         assert DeltaTable(full.depot).version() == 3
-        assert [one.messages for one in ingest(engine, [str(file)], {})] == [len(NEW)]
-        assert [one.known for one in ingest(engine, [str(file)], {})] == [True]
+        assert [one.messages for one in ingest(writer, [str(file)], {})] == [len(NEW)]
+        assert [one.known for one in ingest(writer, [str(file)], {})] == [True]
         run(full, embedded)
         assert_whole(full)
 
@@ -119,12 +118,13 @@ class TestFull:
         """
         A disk that is full when the depot is made leaves none.
         """
-        engine = embedded.open(str(tmp_path / "depot"), str(tmp_path / "ledger"))
+        places = str(tmp_path / "depot"), str(tmp_path / "ledger")
+        writer = embedded.open(*places).writer
         with full_disk(), pytest.raises(TableUnwritable, match=r"the depot .* cannot be written"):
-            engine.create_depot(pa.string(), "90d")
+            writer.create(pa.string(), "90d")
         assert not DeltaTable.is_deltatable(str(tmp_path / "depot"))
-        engine.create_depot(pa.string(), "90d")
-        assert engine.depot().version == 0
+        writer.create(pa.string(), "90d")
+        assert writer.depot().version == 0
 
     @pytest.mark.parametrize("limit", [0, 1_000])
     def test_while_folding(
@@ -133,21 +133,14 @@ class TestFull:
         """
         A disk that is full during a fold is no failed attempt: the run says so and goes on, and the next fold succeeds.
         """
-        engine = half.engine(embedded)
-        fold, version = engine.fold, half.version()
-
-        def full(live: Live, size: Fold) -> None:
-            with full_disk(limit):
-                fold(live, size)
-
-        engine.fold = full
-        half.runner(embedded, engine, retries=0, fold_commits=2).once()
+        version = half.version()
+        half.runner(embedded, with_probe(nowhere, partial(FullFold, limit)), retries=0, fold_commits=2).once()
         [said] = caplog.records
         assert said.getMessage() == "fold failed"
         assert said.error.startswith("WINDROW-TABLE-UNWRITABLE: the ledger")
         assert (half.version(), half.history()[-1]["attempt"]) == (version + 1, 1)
         assert_whole(half)
-        maintenance.fold(half.engine(embedded))
+        maintenance.fold(half.tables(embedded).ledger)
         assert half.version() == version + 2
         assert_whole(half)
 
@@ -166,9 +159,8 @@ class TestFull:
         """
         version = half.version()
         obstacle = log_file(half.ledger, version + 1)
-        engine = Probed(half.engine(spark_engine), lambda here: here is Point.BEFORE_COMMIT and blocked(obstacle))
         with pytest.raises(MicrobatchFailed) as failed:
-            half.runner(spark_engine, engine, retries=0).once()
+            half.probed(spark_engine, lambda here: here is Point.BEFORE_COMMIT and blocked(obstacle), retries=0).once()
         assert len(str(failed.value).splitlines()) == 2
         obstacle.rmdir()
         assert half.version() == version
@@ -245,11 +237,11 @@ class TestReadOnly:
         file = common / "messages.parquet"
         pq.write_table(table(NEW), file)
         version = DeltaTable(shared.depot).version()
-        engine = shared.engine(embedded)
+        writer = shared.tables(embedded).writer
         with rights(READ_ONLY, *places(shared.depot)), without_root(), pytest.raises(TableUnwritable, match="depot"):
-            list(ingest(engine, [str(file)], {}))
+            list(ingest(writer, [str(file)], {}))
         assert DeltaTable(shared.depot).version() == version
-        assert [one.messages for one in ingest(engine, [str(file)], {})] == [len(NEW)]
+        assert [one.messages for one in ingest(writer, [str(file)], {})] == [len(NEW)]
         run(shared, embedded)
         assert_whole(shared)
 
@@ -316,15 +308,26 @@ class TestSaid:
         )
 
 
-class Once(Probed):
-    """An engine whose first commit finds a full disk."""
+class FullFold(ProbedLedger):
+    """A ledger whose folds find a disk with so many bytes left."""
 
-    def __init__(self, engine: Any) -> None:
-        super().__init__(engine, lambda here: None)
-        self._first = True
+    def __init__(self, limit: int, *given: Any) -> None:
+        super().__init__(*given)
+        self._limit = limit
 
-    def commit_result(self, *given: Any) -> int | None:
+    def fold(self, live: Live, size: Fold) -> None:
+        """Fold."""
+        with full_disk(self._limit):
+            self.inner.fold(live, size)
+
+
+class Once(ProbedLedger):
+    """A ledger whose first commit finds a full disk."""
+
+    _first = True
+
+    def commit(self, *given: Any) -> int | None:
         """Commit."""
         with full_disk() if self._first else nullcontext():
             self._first = False
-            return super().commit_result(*given)
+            return super().commit(*given)

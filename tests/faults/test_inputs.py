@@ -94,9 +94,9 @@ class TestFile:
         """
         file = common / "messages.parquet"
         pq.write_table(table([message()]), file)
-        engine = embedded.open(str(common / "depot"), str(common / "ledger"))
+        writer = embedded.open(str(common / "depot"), str(common / "ledger")).writer
         with rights(0, file), without_root(), pytest.raises(FileRefused, match="Permission denied"):
-            list(ingest(engine, [str(file)], {}))
+            list(ingest(writer, [str(file)], {}))
         assert not DeltaTable.is_deltatable(str(common / "depot"))
 
     def test_some_of_several(self, windrow: Command, depot: str, tmp_path: Path) -> None:

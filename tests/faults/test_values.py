@@ -335,8 +335,9 @@ class TestStrings:
         rows = table([message("b"), message("c")])
         broken = rows.set_column(rows.schema.get_field_index("key"), "key", not_utf_8())
         pq.write_table(broken, tmp_path / "messages.parquet")
+        writer = world.tables(spark_engine).writer
         with pytest.raises(ExpressionError, match="INVALID_UTF8_STRING"):
-            list(ingest(world.engine(spark_engine), [str(tmp_path / "messages.parquet")], {}))
+            list(ingest(writer, [str(tmp_path / "messages.parquet")], {}))
         assert DeltaTable(world.depot).version() == 0
 
 

@@ -33,7 +33,7 @@ def into(engine: EngineFactory, depot: str, tmp_path: Path) -> Ingest:
     """Ingest files into the depot."""
 
     def run(*files: Path, columns: dict[str, str] | None = None, **options: Any) -> list[Ingested]:
-        opened = engine.open(depot, str(tmp_path / "ledger"))
+        opened = engine.open(depot, str(tmp_path / "ledger")).writer
         return list(ingest(opened, [str(file) for file in files], columns or {}, **options))
 
     return run
@@ -70,7 +70,7 @@ class TestFiles:
         other content; ingested again, it is there.
         """
         first, second = written(tmp_path / "1", message("a")), written(tmp_path / "2", message("b"))
-        opened = engine.open(depot, str(tmp_path / "ledger"))
+        opened = engine.open(depot, str(tmp_path / "ledger")).writer
         results = ingest(opened, [str(first), str(second)], {})
         assert next(results).messages == 1
         written(tmp_path / "other", message("c")).replace(second)
@@ -190,7 +190,7 @@ class TestElsewhere:
         session, host = spark.newSession(), uuid4().hex
         (tmp_path / "away").mkdir()
         session.conf.set(f"fs.viewfs.mounttable.{host}.link./mounted", f"file://{tmp_path}/away")
-        opened = EngineFactory("spark", session).open(f"viewfs://{host}/mounted/depot", str(tmp_path / "ledger"))
+        opened = EngineFactory("spark", session).open(f"viewfs://{host}/mounted/depot", str(tmp_path / "ledger")).writer
         return lambda *files, **options: list(ingest(opened, [str(file) for file in files], {}, **options))
 
     @pytest.mark.slow
@@ -285,7 +285,7 @@ class TestRefusals:
         """
         file = written(tmp_path / "one", message("a"))
         with pytest.raises(FileRefused, match="is not a local file"):
-            list(ingest(engine.open(depot, str(tmp_path / "ledger")), [file.as_uri()], {}))
+            list(ingest(engine.open(depot, str(tmp_path / "ledger")).writer, [file.as_uri()], {}))
         assert not DeltaTable.is_deltatable(depot)
 
 
@@ -299,7 +299,7 @@ class TestSample:
         taken = []
         for factory in (EngineFactory("embedded"), EngineFactory("spark", spark)):
             depot = str(tmp_path / factory.name)
-            opened = factory.open(depot, str(tmp_path / "ledger"))
+            opened = factory.open(depot, str(tmp_path / "ledger")).writer
             [done] = ingest(opened, [str(file)], sample.COLUMNS)
             assert done.messages == 51_004
             order = [(name, "ascending") for name in ("received_at", "type", "event_time")]

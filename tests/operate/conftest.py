@@ -7,9 +7,9 @@ import pytest
 from tests.clocks import ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
-from tests.probes import nowhere, probed_runner
+from tests.probes import nowhere, open_tables, runner_on, with_probe
 from windrow.operate import Observer, Run, observed
-from windrow.testing.points import At, Probed
+from windrow.testing.points import At
 
 
 class Ticking(ManualClock):
@@ -33,5 +33,5 @@ def watch(
     """Run what is new with observers, on an engine with a probe."""
     chosen = world.settings(factory, **({"idle_timeout": "never"} | settings))
     with observed(Run(factory.name, chosen, world.clock), observers) as told:
-        engine = Probed(factory.open(world.depot, world.ledger), at)
-        probed_runner(engine, chosen, world.clock, report=told.committed, retrying=told.retrying).once()
+        tables = with_probe(at)(open_tables(chosen, factory.session))
+        runner_on(tables, world.clock, report=told.committed, retrying=told.retrying).once()

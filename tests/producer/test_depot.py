@@ -38,7 +38,8 @@ def ingested(world: World, embedded: EngineFactory) -> None:
     for _ in range(6):
         file = Path(world.depot).parent / f"{uuid4().hex}.parquet"
         pq.write_table(pa.table(row | {"payload": [file.stem]}), file)
-        assert [done.messages for done in ingest(world.engine(embedded), [str(file)], columns)] == [1]
+        writer = world.tables(embedded).writer
+        assert [done.messages for done in ingest(writer, [str(file)], columns)] == [1]
 
 
 class TestLog:
@@ -66,7 +67,8 @@ class TestLog:
             for _ in range(3):
                 times = {"event_time": NOW, "received_at": NOW}
                 sent = [producer.send(key="k", type="t", **times) for _ in range(5)]
-                maintain(world.engine(embedded), world.settings(embedded), WallClock().now(), "depot")
+                opened = world.tables(embedded)
+                maintain([opened.source], opened.ledger, WallClock().now(), "depot")
                 assert producer.flush(60)
                 assert all(future.result(0) for future in sent)
                 world.runner(embedded).once()

@@ -88,7 +88,6 @@ def test_range(past, tmp_path, embedded):
     with pytest.raises(NotFound):
         history(past.ledger, begin=started + MILLISECOND)
     empty = World(tmp_path, past.clock)
-    empty.engine(embedded)
     empty.runner(embedded).once()
     with pytest.raises(NotFound):
         history(empty.ledger)

@@ -231,7 +231,7 @@ class TestStatus:
         assert (reach.depot_version, reach.ledger_version, reach.depot_keep, reach.ledger_keep) == (0, 0, "90d", "90d")
         shutil.copytree(Path(busy.depot).parent, tmp_path, dirs_exist_ok=True)
         world = World(tmp_path, clock)
-        fold(world.engine(EMBEDDED))
+        fold(world.tables(EMBEDDED).ledger)
         latest = world.version()
         forget(world.ledger)
         assert look(world).reach.ledger_version == latest

@@ -53,7 +53,7 @@ class TestVersions:
         """
         A time is that of the depot's commits: what came at it or later, what came before it.
         """
-        commits = read.engine(EngineFactory("embedded")).depot_commits()
+        commits = read.tables(EMBEDDED).source.commits()
         moment = reading.time_text(next(commit.committed_at for commit in commits if commit.version == 3))
         assert read.replayed(portion=Portion(begin=moment)).first_depot_version <= 3
         assert read.replayed(portion=Portion(end=moment)).last_depot_version == 2
@@ -74,7 +74,7 @@ class TestVersions:
         """
         Where the ledger can no longer be read as it was, the error says which microbatch, and what can be done.
         """
-        fold(read.engine(EMBEDDED))
+        fold(read.tables(EMBEDDED).ledger)
         table = DeltaTable(read.ledger)
         table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
         with pytest.raises(NotFound, match=r"as it was at microbatch 1\n.*Without --from"):

@@ -99,8 +99,8 @@ def grow(world: World, factory: EngineFactory) -> None:
 
 def background(world: World, factory: EngineFactory, noting: Noting, **run: str) -> BackgroundMaintenance:
     """Return a background of the tables."""
-    settings = world.settings(factory, run={"maintain_every": "1h"} | run)
-    return BackgroundMaintenance(world.engine(factory), settings, world.clock, Observers([noting]))
+    opened = world.tables(factory, run={"maintain_every": "1h"} | run)
+    return BackgroundMaintenance([opened.source], opened.ledger, world.clock, Observers([noting]))
 
 
 def went_on(world: World, factory: EngineFactory, noting: Noting, **settings: Any) -> Summary:
@@ -222,8 +222,8 @@ class TestPromises:
         A run that comes with another `keep` than the tables have leaves them and their past alone, and says so.
         """
         before = DeltaTable(batched.ledger).metadata().configuration
-        settings = batched.settings(embedded, keep="1h")
-        care = BackgroundMaintenance(batched.engine(embedded), settings, batched.clock, Observers([noting]))
+        opened = batched.tables(embedded, keep="1h")
+        care = BackgroundMaintenance([opened.source], opened.ledger, batched.clock, Observers([noting]))
         batched.clock.advance(DAY)
         for done in care():
             assert "`windrow maintain` sets it" in str(done.left_alone)
@@ -285,10 +285,11 @@ class TestStop:
         A stop that is asked for during a maintenance lets the step at work end and begins no other; whatever step it
         was, nothing is lost, and the next maintenance does the rest.
         """
-        engine = Counting(batched.engine(embedded), batched.clock, steps)
-        care = BackgroundMaintenance(engine, batched.settings(embedded), batched.clock, Observers([noting]))
+        opened, counting = batched.tables(embedded), Counting(batched.clock, steps)
+        opened.engine.maintenance = counting.counted(opened.engine.maintenance)
+        care = BackgroundMaintenance([opened.source], opened.ledger, batched.clock, Observers([noting]))
         care()
-        assert engine.steps == steps
+        assert counting.steps == steps
         assert not noting.errors
         assert_whole(batched)
         batched.clock = ManualClock(WallClock().now() + HOUR)
@@ -297,17 +298,14 @@ class TestStop:
 
 
 class Counting:
-    """An engine that asks for a stop while the n-th step of a maintenance is at work."""
+    """Asks for a stop while the n-th step of a maintenance is at work."""
 
-    def __init__(self, engine: Any, clock: ManualClock, stops_at: int) -> None:
-        self._engine, self._clock, self._stops_at, self.steps = engine, clock, stops_at, 0
+    def __init__(self, clock: ManualClock, stops_at: int) -> None:
+        self._clock, self._stops_at, self.steps = clock, stops_at, 0
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-    def table_maintenance(self, table: str, location: str | None = None) -> Any:
-        """Return what looks after a table, counted."""
-        return Counted(self._engine.table_maintenance(table, location), self)
+    def counted(self, maintenance: Any) -> Any:
+        """Return what gives the maintenance of a table, counted."""
+        return lambda place, role: Counted(maintenance(place, role), self)
 
     def step(self) -> None:
         """Count a step."""
@@ -319,12 +317,12 @@ class Counting:
 class Counted:
     """What looks after a table, step by step."""
 
-    def __init__(self, upkeep: Any, engine: Counting) -> None:
-        self._upkeep, self._engine = upkeep, engine
+    def __init__(self, upkeep: Any, counting: Counting) -> None:
+        self._upkeep, self._counting = upkeep, counting
 
     def __getattr__(self, name: str) -> Any:
         if name in ("compact", "vacuum", "trim_log"):
-            self._engine.step()
+            self._counting.step()
         return getattr(self._upkeep, name)
 
 

@@ -59,8 +59,8 @@ def batched(world: World, ten: Path) -> World:
 def maintained(world: World, factory: EngineFactory, **given: Any) -> dict[str, Maintained]:
     """Maintain the tables and return what was done to each."""
     settings = {name: given.pop(name) for name in ("maintain", "keep") if name in given}
-    engine, chosen = world.engine(factory), world.settings(factory, **settings)
-    return {done.table: done for done in maintain(engine, chosen, WallClock().now(), **given)}
+    opened = world.tables(factory, **settings)
+    return {done.table: done for done in maintain([opened.source], opened.ledger, WallClock().now(), **given)}
 
 
 def disk(*tables_: str) -> dict[str, bytes]:
@@ -170,7 +170,7 @@ class TestCleanUp:
         """
         What is older than `keep` goes: files of the past, the change feed's, strangers and the log; the ledger goes on.
         """
-        fold(batched.engine(embedded))
+        fold(batched.tables(embedded).ledger)
         for state in ("closed", "rejected", "microbatch"):
             DeltaTable(batched.ledger).optimize.compact([("state", "=", state)])
         stranger = Path(batched.ledger, "state=closed", "folded=false", "part-left-by-a-crash.parquet")
@@ -217,9 +217,9 @@ class TestCleanUp:
         world.publish(*log(versions=3, begin=clock.now() - 60_000_000))
         clock.advance(1_000_000)
         world.runner(embedded).once()
-        upkeep, settings = world.engine(embedded), world.settings(embedded, keep="10h")
+        opened = world.tables(embedded, keep="10h")
         now = clock.now() + 10 * HOUR - 1
-        (done,) = maintain(upkeep, settings, now, only="depot", dry_run=True)
+        (done,) = maintain([opened.source], opened.ledger, now, only="depot", dry_run=True)
         assert done.left_alone is None
 
     def test_unread_versions_stay(self, world: World, embedded: EngineFactory) -> None:

@@ -364,6 +364,6 @@ def forbidden(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Forbid to open an engine from a moment on."""
 
     def forbid() -> None:
-        monkeypatch.setattr("windrow.runtime.run.open_engine", lambda *_: pytest.fail("an engine is opened"))
+        monkeypatch.setattr("windrow.runtime.run.tables_of", lambda *_: pytest.fail("an engine is opened"))
 
     return forbid

@@ -13,44 +13,44 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.clocks import ManualClock
+from tests.probes import Tables, open_tables, runner_on
 from tests.stores.seaweed import files_at
-from windrow.engine import open_engine
 from windrow.errors import WindrowError
 from windrow.runtime.maintenance import maintain
-from windrow.runtime.run import batching_runner
 from windrow.runtime.runner import Runner
 from windrow.settings.settings import Settings
 
 
 class Orders:
-    """What a driver can be told to do; its engines stay open."""
+    """What a driver can be told to do; its tables stay open."""
 
     def __init__(self) -> None:
-        self._engines: dict[str, Any] = {}
+        self._tables: dict[str, Tables] = {}
         self._runs: dict[str, tuple[ManualClock, Runner]] = {}
 
     def run(self, settings: Settings, now: int) -> int:
         """Run to the end of the depot, and return the number of microbatches."""
-        return len(batching_runner(self._engine(settings), settings, ManualClock(now)).once().microbatches)
+        return len(runner_on(self._open(settings), ManualClock(now)).once().microbatches)
 
     def round(self, settings: Settings, now: int) -> int:
         """Do the next round of a run that goes on, and return the number of microbatches so far."""
         key = settings.model_dump_json()
         if key not in self._runs:
             clock = ManualClock(now)
-            self._runs[key] = clock, batching_runner(self._engine(settings), settings, clock)
+            self._runs[key] = clock, runner_on(self._open(settings), clock)
         clock, runner = self._runs[key]
         clock.set(now)
         return len(runner.once().microbatches)
 
     def maintain(self, settings: Settings, now: int) -> int:
         """Maintain both tables, and return how many files were removed."""
-        done = maintain(self._engine(settings), settings, now)
+        tables = self._open(settings)
+        done = maintain([tables.source], tables.ledger, now)
         return sum(one.vacuumed_files for one in done)
 
     def append(self, settings: Settings, now: int) -> int:
         """Append to the depot one row a commit for `now` milliseconds; return how many succeeded."""
-        session, count, end = self._engine(settings).session_at_work, 0, time.monotonic() + now / 1_000
+        session, count, end = self._open(settings).engine.session_at_work, 0, time.monotonic() + now / 1_000
         while time.monotonic() < end:
             row = session.sql(f"SELECT 'spark' AS who, {count}L AS number")
             row.write.format("delta").mode("append").save(settings.depot)
@@ -59,7 +59,7 @@ class Orders:
 
     def conflict(self, settings: Settings, now: int) -> str:
         """Write a log entry of the depot that another writer writes first, and return the name of the error."""
-        session = self._engine(settings).session_at_work
+        session = self._open(settings).engine.session_at_work
         jvm, entry = session._jvm, f"_delta_log/{10**19}.json"
         files, place = files_at(os.environ["AWS_ENDPOINT_URL"]), settings.depot.removeprefix("s3a://")
         pipe = jvm.java.io.PipedOutputStream()
@@ -81,11 +81,11 @@ class Orders:
         with files.open_input_file(f"{place}/{entry}") as left:
             return f"{left.read().decode()} {error.java_exception.getClass().getName() if error else ''}"
 
-    def _engine(self, settings: Settings) -> Any:
+    def _open(self, settings: Settings) -> Tables:
         key = settings.model_dump_json()
-        if key not in self._engines:
-            self._engines[key] = open_engine(settings)
-        return self._engines[key]
+        if key not in self._tables:
+            self._tables[key] = open_tables(settings)
+        return self._tables[key]
 
 
 def main() -> None:

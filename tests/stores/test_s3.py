@@ -15,6 +15,7 @@ from benchmarks.proxy import by_kind
 from tests.clocks import NOW
 from tests.engine.processes import drivers
 from tests.messages import SECOND, log, table
+from tests.probes import open_tables
 from windrow.engine.side_files import DeltaRsJournal, StoredSideFiles
 from windrow.engine.spark.stores import JAR
 from windrow.errors import EngineUnavailable, MicrobatchFailed, TableUnreadable, TableUnwritable
@@ -38,7 +39,8 @@ class TestEmbedded:
         for version in log(3, seed=2):
             bucket.publish(version)
             bucket.runner(embedded).once()
-        maintain(bucket.engine(embedded), bucket.settings(embedded), bucket.clock.now())
+        tables = bucket.tables(embedded)
+        maintain([tables.source], tables.ledger, bucket.clock.now())
         bucket.publish(*log(1, seed=3))
         bucket.runner(embedded).once()
         assert bucket.canonical() == bucket.expected()
@@ -213,12 +215,14 @@ class TestExclusion:
         if store:
             spark_engine.session.conf.set(setting, store)
         try:
-            engine = spark_engine.open("s3a://nowhere/depot", "s3a://nowhere/ledger")
+            places = "s3a://nowhere/depot", "s3a://nowhere/ledger"
+            refused = spark_engine.open(*places).writer
             with pytest.raises(EngineUnavailable, match=f"silently replace .* {setting} is {store or 'not set'}"):
-                engine.create_depot(pa.string(), "90d")
-            alone = spark_engine.open("s3a://nowhere/depot", "s3a://nowhere/ledger", single_writer=True)
+                refused.create(pa.string(), "90d")
+            single = spark_engine.settings(*places, single_writer=True)
+            alone = open_tables(single, spark_engine.session).writer
             with pytest.raises(TableUnwritable, match="the Spark session has no jars for s3a"):
-                alone.create_depot(pa.string(), "90d")
+                alone.create(pa.string(), "90d")
         finally:
             spark_engine.session.conf.unset(setting)
 
@@ -262,7 +266,7 @@ class TestFaults:
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         with pytest.raises(TableUnreadable, match=words) as raised:
-            embedded.open(f"s3a://{bucket_name}/depot", "ledger").depot()
+            embedded.open(f"s3a://{bucket_name}/depot", "ledger").source.depot()
         assert "kept-secret" not in str(raised.value)
 
     @pytest.mark.spark

@@ -7,10 +7,10 @@ from typing import Any
 
 from tests.clocks import NOW, ManualClock
 from tests.engine.driver import Killer
-from tests.probes import nowhere
-from tests.topology.world import bank_engine, bank_runner
+from tests.probes import nowhere, with_probe
+from tests.topology.world import bank_runner, bank_tables
 from windrow.settings.settings import Settings
-from windrow.testing.points import Point, Probed
+from windrow.testing.points import Point
 
 
 def drive_bank(pipe: Connection, values: dict[str, Any], kill: tuple[str, int] | None) -> None:
@@ -19,4 +19,4 @@ def drive_bank(pipe: Connection, values: dict[str, Any], kill: tuple[str, int] |
     probe = Killer(Point(kill[0]), kill[1]) if kill else nowhere
     pipe.send("ready")
     pipe.recv()
-    bank_runner(Probed(bank_engine(settings), probe), settings, ManualClock(NOW)).once()
+    bank_runner(with_probe(probe)(bank_tables(settings)), ManualClock(NOW)).once()

@@ -11,6 +11,7 @@ import pytest
 from tests.clocks import ManualClock
 from tests.engine.test_catalog import publish, schema, tables_in
 from tests.messages import message, table
+from tests.probes import open_tables
 from windrow.engine import open_engine
 from windrow.engine.side_files import DIRECTORY
 from windrow.settings.settings import Settings
@@ -53,12 +54,14 @@ def test_views(spark: Any, schema: str, clock: ManualClock) -> None:
     its view, also where all of its columns are there already, and the others stay as they are.
     """
     given = SETTINGS.model_copy(update={"depot": f"{schema}.depot", "ledger": f"{schema}.states"})
-    open_engine(given, spark).create_depot(table([]).schema.field("payload").type, "90d")
+    open_tables(given, spark).writer.create(table([]).schema.field("payload").type, "90d")
     publish(spark, f"{schema}.depot", [message("a"), message("a"), message("b")])
     run_topology(kinds(schema), SETTINGS, spark=spark, clock=clock)
     assert tables_in(spark, schema) == {"depot", "states", "all_kinds_counts"}
     assert seen(spark, f"{schema}.all_kinds_counts") == [{"kind": "a", "count": 2}, {"kind": "b", "count": 1}]
-    assert (Path(str(open_engine(given, spark).path_of("ledger"))) / DIRECTORY).is_dir()  # for plans, from the first on
+    assert (
+        Path(str(open_engine(given, spark).path(given.ledger))) / DIRECTORY
+    ).is_dir()  # for plans, from the first on
 
     later = kinds(schema)
 

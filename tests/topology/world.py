@@ -12,17 +12,16 @@ from deltalake import DeltaTable, write_deltalake
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import Row, table
+from tests.probes import Tables
 from tests.topology.banks import ACCOUNTS, BEGIN, HERE, OF_BRANCH, Random, bank, expected, transfer
 from windrow.delta.creation import create_depot
-from windrow.engine import Engine
 from windrow.model.clock import Clock
 from windrow.runtime.microbatch import Microbatch
 from windrow.runtime.runner import Runner
 from windrow.settings.settings import Settings
-from windrow.testing.points import Probed, ProbedAlgorithm
-from windrow.topology import Depot
+from windrow.testing.points import ProbedAlgorithm, ProbedLedger
 from windrow.topology.functions import Functions
-from windrow.topology.running import engine_of, runner_of
+from windrow.topology.running import runner_of, tables_of
 
 NAME = "transfers"
 
@@ -65,19 +64,20 @@ class BankWorld(World):
         """Return the settings of these tables."""
         return BankSettings(depot=self.depot, ledger=self.ledger, engine=factory.name, **settings)
 
-    def engine(self, factory: EngineFactory, **settings: Any) -> Engine:
-        """Open an engine on the tables."""
-        return bank_engine(self.settings(factory, **settings), factory.session)
+    def tables(self, factory: EngineFactory, **settings: Any) -> Tables:
+        """Open the tables with an engine."""
+        given = self.settings(factory, **settings)
+        return bank_tables(given, factory.session, self.branch if given.branch else None)
 
-    def made(self, engine: Engine, settings: BankSettings, **called: Any) -> Runner:
-        """Return the runner of the bank on an engine."""
-        branch = self.branch if settings.branch else None
-        return bank_runner(engine, settings, called.pop("clock", self.clock), branch, **called)
+    def made(self, tables: Tables, **called: Any) -> Runner:
+        """Return the runner of the bank on tables."""
+        return bank_runner(tables, called.pop("clock", self.clock), **called)
 
     def microbatch(self, factory: EngineFactory) -> Microbatch:
         """Return a primed microbatch."""
-        engine = self.engine(factory)
-        return Microbatch(engine, Functions(bank(self.depot, self.ledger), {NAME: engine}), self.clock, depots=[NAME])
+        tables = self.tables(factory)
+        functions = Functions(bank(self.depot, self.ledger), tables.sources, tables.ledger)
+        return Microbatch(tables.ledger, tables.sources, functions, self.clock)
 
     def canonical(self, version: int | None = None) -> list[Row]:
         """Return the states."""
@@ -123,18 +123,17 @@ class BankWorld(World):
         return arrived.filter(pc.greater_equal(arrived["version"], begin))["payload"].to_pylist()
 
 
-def bank_engine(settings: Settings, session: Any = None) -> Engine:
-    """Open an engine on the tables of a bank."""
-    return engine_of(bank(settings.depot, settings.ledger), Depot(settings.depot), settings, session)
+def bank_tables(settings: Settings, session: Any = None, branch: str | None = None) -> Tables:
+    """Open the tables of a bank, with the depot of its branch if one is given."""
+    return Tables(*tables_of(bank(settings.depot, settings.ledger, branch), settings, session))
 
 
-def bank_runner(engine: Engine, settings: Settings, clock: Clock, branch: str | None = None, **called: Any) -> Runner:
-    """Return a runner of the bank, also of its branch if one is given; `called` is what `Runner` calls."""
-    topology = bank(settings.depot, settings.ledger, branch)
-    engines = {NAME: engine}
-    if branch:
-        of_branch = engine_of(topology, topology.depots["branch"], settings, engine.session_at_work)
-        engines["branch"] = Probed(of_branch, engine.at) if isinstance(engine, Probed) else of_branch
-    functions = Functions(topology, engines)
-    algorithm = ProbedAlgorithm(functions, engine.at) if isinstance(engine, Probed) else functions
-    return runner_of(topology, engines, settings, clock, algorithm, **called)
+def bank_runner(tables: Tables, clock: Clock, **called: Any) -> Runner:
+    """Return a runner of the bank, of its branch too if that is open; `called` is what `Runner` calls."""
+    sources, ledger = tables.sources, tables.ledger
+    branch = sources["branch"].settings.depot if "branch" in sources else None
+    topology = bank(sources[NAME].settings.depot, ledger.settings.ledger, branch)
+    functions: Any = Functions(topology, sources, ledger)
+    if isinstance(ledger, ProbedLedger):
+        functions = ProbedAlgorithm(functions, ledger.at)
+    return runner_of(topology, sources, ledger, clock, functions, **called)

@@ -525,8 +525,8 @@ def is_control(row: Row) -> bool:
 
 def fold(world: World) -> None:
     """Fold a ledger."""
-    engine = world.engine(EMBEDDED)
-    engine.fold(engine.live(), "large")
+    ledger = world.tables(EMBEDDED).ledger
+    ledger.fold(ledger.live(), "large")
 
 
 def forget(table: str) -> None:

@@ -50,10 +50,10 @@ def history(
 
 
 def _of_topology(topology: Topology, chosen: Settings, last: int) -> list[dict[str, Any]]:
-    from windrow.topology.running import engines_of
+    from windrow.topology.running import tables_of
     from windrow.topology.status import microbatches
 
-    rows = microbatches(topology, next(iter(engines_of(topology, chosen).values())), last)
+    rows = microbatches(topology, tables_of(topology, chosen)[1], last)
     return [
         {"messages": row.pop("messages_read"), "depot_versions": len(row.pop("versions") or ()), **row} for row in rows
     ]

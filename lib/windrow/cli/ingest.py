@@ -61,6 +61,7 @@ def ingest(
 def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool) -> list[Ingested]:
     """Ingest files with a progress bar on a terminal, and say what became of each unless `quiet`."""
     from windrow.engine import open_engine
+    from windrow.ingest import writer_of
     from windrow.ingest.ingest import ingest as ingest_into
 
     if format_ not in TABLES:
@@ -69,7 +70,12 @@ def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool
     done = []
     with counter("ingest", quiet) as progress:
         taken = ingest_into(
-            open_engine(settings), files, settings.ingest.columns, TABLES[format_], settings.keep, progress
+            writer_of(open_engine(settings), settings),
+            files,
+            settings.ingest.columns,
+            TABLES[format_],
+            settings.keep,
+            progress,
         )
         for ingested in taken:
             done.append(ingested)

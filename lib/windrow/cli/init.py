@@ -30,9 +30,9 @@ def init(
     What exists already stays as it is. --raw makes a raw depot and no ledger, whose columns depend on the records in
     the raw files.
     """
-    from windrow.engine import open_engine
+    from windrow.ingest import writer_of
     from windrow.model.payload import name, parse, text_or_bytes
-    from windrow.runtime.opening import DepotReader, open_ledger
+    from windrow.runtime.opening import DepotReader, open_ledger, tables_of
     from windrow.runtime.run import batcher_of
     from windrow.settings.template import settings_file
 
@@ -49,13 +49,13 @@ def init(
         raise SettingsError("[format] is for a raw depot, not for messages", "Say --raw, or remove [format].")
     if written:
         file.write_text(settings_file(chosen), encoding="utf-8")
-    opened = open_engine(chosen)
+    source, ledger = tables_of(chosen)
     views: list[str] = []
-    opened.create_depot(None if raw else type_, chosen.keep)
+    writer_of(source.engine, chosen).create(None if raw else type_, chosen.keep)
     if not raw:
-        open_ledger([DepotReader(None, opened, chosen)], batcher_of(chosen), WallClock().now())
-        views = opened.create_views()
-    shared_options.note_paths(call.config, chosen, opened)
+        open_ledger([DepotReader(None, source)], ledger, batcher_of(chosen), WallClock().now())
+        views = ledger.create_views()
+    shared_options.note_paths(call.config, chosen, source.engine)
     document = {"settings": file, "written": written, "depot": chosen.depot, "raw": raw, "ledger": chosen.ledger}
     lines = [f"Depot {chosen.depot} and ledger {chosen.ledger} are there."]
     lines += [f"Views: {', '.join(view.replace('`', '') for view in views)}."] if views else []

@@ -46,11 +46,11 @@ def _maintain(
     """Maintain the tables of the settings, or those of a topology."""
     now = WallClock().now()
     if topology is None:
-        from windrow.engine import open_engine
         from windrow.runtime.maintenance import maintain
+        from windrow.runtime.opening import tables_of
 
-        chosen = call.sparkless_settings()
-        return maintain(open_engine(chosen), chosen, now, role, dry_run, progress)
+        source, ledger = tables_of(call.sparkless_settings())
+        return maintain([source], ledger, now, role, dry_run, progress)
     from windrow.topology.running import maintain_topology
 
     return maintain_topology(*call.topology(topology), now, role, dry_run, progress)

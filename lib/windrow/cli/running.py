@@ -44,7 +44,7 @@ def run(
     A dry run is in no metric: what it would commit is not committed. With `may_idle` no engine is opened for nothing.
     """
     from windrow.cli.watching import waiting, watched
-    from windrow.engine import open_engine
+    from windrow.runtime.opening import tables_of
     from windrow.runtime.run import idle_summary, opened
     from windrow.settings.settings import MetricsPart
 
@@ -55,12 +55,12 @@ def run(
         if may_idle and (idle := idle_summary(settings, clock, [bar])) is not None:
             return idle
         _require_depot(settings.depot)
-        engine = open_engine(settings)
-        if engine.session_at_work is not None:
+        source, ledger = tables_of(settings)
+        if ledger.engine.session_at_work is not None:
             install()  # again, because Spark has installed its own handler
-        with opened(engine, settings, clock, [bar], dry_run=dry_run) as runner:
+        with opened(source, ledger, clock, [bar], dry_run=dry_run) as runner:
             if not dry_run:
-                shared_options.note_paths(config, settings, engine)
+                shared_options.note_paths(config, settings, ledger.engine)
             summary = work(runner)
         if not dry_run and any(committed.kind == "data" for committed in summary.microbatches):
             _warn(settings)

@@ -102,13 +102,13 @@ class Call:
         from windrow.engine import require_spark
 
         require_spark()
-        from windrow.engine.spark.engine import SparkEngine
-        from windrow.engine.spark.reader import SparkReader
+        from windrow.cli.spark_reader import SparkReader
         from windrow.reading.tables import reading_through
+        from windrow.runtime.opening import tables_of
 
         found = self.settings()
         with TemporaryDirectory() as copies:
-            reader = SparkReader(found, SparkEngine(found), Path(copies), messages)
+            reader = SparkReader(found, *tables_of(found), Path(copies), messages)
             with reading_through(reader):
                 yield found
 
@@ -213,7 +213,7 @@ def note_paths(config: str | None, chosen: Settings, engine: AnyEngine) -> None:
     for name in ("depot", "ledger"):
         if is_catalog_name(getattr(chosen, name)):
             try:
-                book.note(getattr(chosen, name), engine.path_of(name))
+                book.note(getattr(chosen, name), engine.path(engine.place(getattr(chosen, name))))
             except OSError as error:
                 log.warning("paths not noted", file=str(book.file), error=str(error))
 

@@ -126,6 +126,11 @@ class DeltaRsLog:
         return names, {int(commit["version"]) for commit in commits if commit["removed"]}
 
 
+def fingerprint_at(log: Log, version: int) -> str | None:
+    """Return the fingerprint of the commit that is a version of a table, None if its log has none."""
+    return next((one.fingerprint for one in log.commits(version, version) if one.version == version), None)
+
+
 def number_after(location: str, application: str, least: int) -> int:
     """Return the first number from `least` on that the log of a table has not recorded for a transaction id."""
     try:

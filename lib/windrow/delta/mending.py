@@ -76,6 +76,21 @@ class SetAside:
         return f"{table} {last}: {which} now in {self.directory}"
 
 
+def mend_tables(depots: Iterable[str], ledger: str) -> None:
+    """Set aside what a power cut left at the ends of local tables, and ledger versions that have read what is lost.
+
+    Raises TableUnreadable, TableLocked, TableUnwritable.
+    """
+    given = list(depots)
+    for depot in given:
+        mend(depot, "depot")
+    # guard: empty-entries
+    mend(ledger, "ledger")
+    for depot in given:
+        # guard: ledger-follows-depot
+        follow(ledger, depot)
+
+
 def mend(location: str, role: str) -> SetAside | None:
     """Set aside what a power cut left at the end of a local table's log; None if nothing is torn.
 

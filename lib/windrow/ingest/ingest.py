@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from windrow.engine.protocol import Engine, Input
+from windrow.delta.log import fingerprint_at
 from windrow.errors import FileRefused
 from windrow.expressions import Mapping
+from windrow.ingest.writer import DepotWriter, Input
 from windrow.model.commits import is_other
 
 Format = Literal["parquet", "delta"]
@@ -34,7 +35,7 @@ class Ingested:
 
 
 def ingest(
-    engine: Engine,
+    writer: DepotWriter,
     files: Sequence[str],
     columns: dict[str, str],
     format_: Format = "parquet",
@@ -46,9 +47,9 @@ def ingest(
     `columns` maps message columns to expressions over the file's columns. `keep` is the retention of a depot that is
     created here. `progress` is called with the file and the messages read so far. Raises FileRefused, ExpressionError.
     """
-    engine.mend()
+    writer.mend()
     states = [_state(_existing(file, format_)) for file in files]
-    inputs = [engine.open_input(file, format_) for file in files]
+    inputs = [writer.open_input(file, format_) for file in files]
     mappings = [Mapping.of(columns, given.schema.names) for given in inputs]
     for file, given, mapping, state in zip(files, inputs, mappings, states, strict=True):
 
@@ -57,21 +58,21 @@ def ingest(
                 _require_unchanged(file, state)
             progress(file, messages)
 
-        engine.create_depot(mapping.payload_type(given.schema), keep)
+        writer.create(mapping.payload_type(given.schema), keep)
         transaction, version = _identity(file, given)
         if given.table is None:
             _require_unchanged(file, state)
-        recorded = engine.transaction(transaction, version)
+        recorded = writer.engine.transaction(writer.place, transaction, version)
         if given.table is not None and recorded is not None:
-            _require_same_log(engine, given, transaction)
+            _require_same_log(writer, given, transaction)
         # guard: file-once
         if recorded is not None and recorded >= version:
-            yield Ingested(file, 0, engine.depot().version, known=True, stamped_by_event_time=False)
+            yield Ingested(file, 0, writer.depot().version, known=True, stamped_by_event_time=False)
             continue
-        note = _note(engine, given, transaction)
-        added = engine.append(given, mapping, (transaction, version), recorded, read, note)
+        note = _note(writer, given, transaction)
+        added = writer.append(given, mapping, (transaction, version), recorded, read, note)
         yield Ingested(
-            file, added, engine.depot().version, known=False, stamped_by_event_time=mapping.stamped_by_event_time
+            file, added, writer.depot().version, known=False, stamped_by_event_time=mapping.stamped_by_event_time
         )
 
 
@@ -104,26 +105,26 @@ def _require_unchanged(file: str, state: object) -> None:
         raise FileRefused(f"{file} changed while it was ingested", "Ingest it again when nothing writes to it.")
 
 
-def _note(engine: Engine, given: Input, transaction: str) -> str:
+def _note(writer: DepotWriter, given: Input, transaction: str) -> str:
     """Return what the depot's commit records of an input: of a Delta table, which commit its version is."""
     found = {"ingested": transaction}
     if given.table is not None:
-        found["fingerprint"] = engine.fingerprint(given.file, given.table.version) or ""
+        found["fingerprint"] = fingerprint_at(writer.input_log(given), given.table.version) or ""
     return json.dumps(found | {"version": 0 if given.table is None else given.table.version})
 
 
-def _require_same_log(engine: Engine, given: Input, transaction: str) -> None:
+def _require_same_log(writer: DepotWriter, given: Input, transaction: str) -> None:
     """Raise FileRefused if a table has another commit under the last version that was ingested.
 
     It was set back, and has grown again or will: rows under numbers that come again would count as ingested.
     """
-    notes = (note for note, _ in reversed(engine.notes(engine.settings.depot)) if note.get("ingested") == transaction)
+    notes = (note for note, _ in reversed(writer.log.notes()) if note.get("ingested") == transaction)
     last = next(notes, None)
     if last is None or given.table is None:
         return
     known, version = last["fingerprint"], int(last["version"])
     # guard: ingested-version-same
-    if given.table.version < version or is_other(engine.fingerprint(given.file, version), known or None):
+    if given.table.version < version or is_other(fingerprint_at(writer.input_log(given), version), known or None):
         raise FileRefused(
             f"version {version} of {given.file} is not the commit that was ingested: the table was set back",
             "Bring its log back; or ingest the rows that are new from another table or as files.",

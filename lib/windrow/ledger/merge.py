@@ -153,7 +153,7 @@ def _merge_sql(ledger: str, columns: Sequence[str], token: str, revision: int) -
     progress = f"state = '{tables.PROGRESS}' AND id = '{tables.PROGRESS}'"
     # guard: merge-token
     same = f"(SELECT max_by(token, revision) FROM {ledger} WHERE {progress} AND {UNCACHED}) = '{token}'"
-    # guard: merge-revision-once
+    # In Delta 4.4 the token that the source reads refuses a commit beside another one as well.
     taken = f"t.state = '{tables.PROGRESS}' AND t.id = '{tables.PROGRESS}' AND t.revision >= {revision:d}"
     return (
         f"MERGE INTO {ledger} t USING (SELECT * FROM {SOURCE} WHERE {same}) s ON {taken} AND t.revision = s.revision "

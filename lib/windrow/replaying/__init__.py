@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Literal
 
 from windrow.batching.rules import Rules
 from windrow.delta.locations import is_catalog_name
-from windrow.engine import open_engine
-from windrow.engine.protocol import Engine
 from windrow.errors import DepotUnreadable, EngineUnavailable, NotFound, SettingsError
 from windrow.reading.digests import Digests, Part, Streams, digests
 from windrow.reading.tables import Ledger, open_depot, open_ledger, recorded_rules
@@ -30,7 +28,9 @@ from windrow.replaying.legs import Leg, recorded, under
 from windrow.replaying.microbatch_range import Span, find_span
 from windrow.replaying.player import Player, begin
 from windrow.replaying.report import Change, Comparison, Move, Replay, Side
+from windrow.runtime.opening import tables_of
 from windrow.settings.settings import Settings
+from windrow.source import Source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,13 +83,13 @@ def replay(
         place = into or str(Path(left.enter_context(TemporaryDirectory(prefix="windrow-"))) / "ledger")
         engine = "spark" if spark is not None or settings.engine == "spark" else "embedded"
         chosen = settings.model_copy(update={"ledger": place, "engine": engine})
-        span = _span(settings, open_engine(chosen, spark), portion)
+        span = _span(settings, tables_of(chosen, spark)[0], portion)
         given = None if rules is None else rules.to_json()
         legs = under(given, ticks, recorded(span.end, span.after, span.upto))
         player = Player(
             chosen, _needed_streams(portion.streams, legs), lambda done: progress(done, span.messages), spark
         )
-        _play(player, chosen, span, legs)
+        _play(player, span, legs)
         part = Part(span.after, portion.streams)
         ledgers = span.end, open_ledger(place)
         found = digests(ledgers[0], part), digests(ledgers[1], part)
@@ -132,12 +132,12 @@ def _require_some(found: tuple[Digests, Digests], streams: Streams) -> None:
         raise NotFound(f"no message of {named} was read", "`windrow show` lists keys and sources.")
 
 
-def _span(settings: Settings, engine: Engine, portion: Portion) -> Span:
-    if getattr(engine, "remote", False):
+def _span(settings: Settings, source: Source, portion: Portion) -> Span:
+    if source.engine.remote:
         raise EngineUnavailable(
             "a replay does not work with Spark Connect", "Use a classic Spark session, or --engine embedded."
         )
-    return find_span(settings.ledger, engine, portion.begin, portion.end)
+    return find_span(settings.ledger, source, portion.begin, portion.end)
 
 
 def _needed_streams(streams: Streams, legs: Sequence[Leg]) -> Streams:
@@ -150,9 +150,9 @@ def _needed_streams(streams: Streams, legs: Sequence[Leg]) -> Streams:
     return {name: values for name, values in streams.items() if name == "source" or not flushed}
 
 
-def _play(player: Player, settings: Settings, span: Span, legs: Sequence[Leg]) -> None:
+def _play(player: Player, span: Span, legs: Sequence[Leg]) -> None:
     """Create the new ledger, and play the legs into it."""
-    begin(player.engine(legs[0]), settings.ledger, span, legs[0].rules, settings.keep)
+    begin(*player.tables(legs[0]), span, legs[0].rules)
     try:
         for leg in legs:
             player.play(leg)

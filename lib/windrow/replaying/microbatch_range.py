@@ -9,12 +9,12 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
 from windrow.delta.table import history
-from windrow.engine.protocol import Engine
 from windrow.errors import NotFound, TableUnreadable
 from windrow.model import timestamps as moments
 from windrow.model.commits import note_of
 from windrow.reading.tables import Ledger, open_ledger
 from windrow.settings.start_from import Start
+from windrow.source import Source
 
 GONE = "`windrow status` shows how far back the ledger can be read. Without --from and --to, all of it is replayed."
 
@@ -35,7 +35,7 @@ class Span:
     end: Ledger
 
 
-def find_span(ledger: str, engine: Engine, begin: str | None, end: str | None) -> Span:
+def find_span(ledger: str, source: Source, begin: str | None, end: str | None) -> Span:
     """Return the microbatches that read the depot versions from `begin` to `end`, rounded to whole microbatches.
 
     Both are a version, or a time of the depot's commits. Raises SettingsError for anything else, NotFound if there is
@@ -44,8 +44,8 @@ def find_span(ledger: str, engine: Engine, begin: str | None, end: str | None) -
     book = open_ledger(ledger)
     rows = plain(book.rows("microbatch", "microbatch, depot_version, messages_read, versions, token", rest=ORDER))
     number, version = rows["microbatch"], rows["depot_version"]
-    earlier = rows.filter(pc.less(version, _version(begin, engine, first=True))) if begin else rows.slice(0, 0)
-    within = rows.filter(pc.less_equal(version, _version(end, engine, first=False))) if end else rows
+    earlier = rows.filter(pc.less(version, _version(begin, source, first=True))) if begin else rows.slice(0, 0)
+    within = rows.filter(pc.less_equal(version, _version(end, source, first=False))) if end else rows
     chosen = within.slice(earlier.num_rows)
     if not pc.sum(chosen["messages_read"]).as_py():
         limits = " ".join(limit for limit in (begin and f"from {begin}", end and f"up to {end}") if limit)
@@ -66,12 +66,12 @@ def find_span(ledger: str, engine: Engine, begin: str | None, end: str | None) -
 ORDER = "ORDER BY microbatch"
 
 
-def _version(text: str, engine: Engine, first: bool) -> int:
+def _version(text: str, source: Source, first: bool) -> int:
     """Return the depot version for a version or a time: the first version from then on, or the last one before."""
     if text.isdigit():
         return int(text)
     moment = moments.microseconds(text, "--from" if first else "--to")
-    before = Start("timestamp", moment).version_before(engine.depot().version, moment, engine.depot_commits)
+    before = Start("timestamp", moment).version_before(source.depot().version, moment, source.commits)
     return before + 1 if first else before
 
 

@@ -14,39 +14,42 @@ import pyarrow as pa
 from windrow.columnar.arrow import plain
 from windrow.delta.creation import create_ledger
 from windrow.delta.table import scanned
-from windrow.engine import open_engine
-from windrow.engine.protocol import Engine
 from windrow.errors import BrokenPromise, DepotChanged, DepotUnreadable, TableRefused
 from windrow.formats.part import FormatPart
+from windrow.ledger import Ledger
 from windrow.model import tables
 from windrow.model.commits import Commit
 from windrow.reading.digests import Streams
-from windrow.reading.tables import Ledger
+from windrow.reading.tables import Ledger as Book
 from windrow.replaying.legs import Leg
 from windrow.replaying.microbatch_range import Span
 from windrow.replaying.ticks import above, first_that_matters, split, ticks_of
 from windrow.runtime.batcher import Batcher, recorded_rules
 from windrow.runtime.ledger_state import Reached, first_rows
 from windrow.runtime.microbatch import Microbatch, Read
+from windrow.runtime.opening import tables_of
 from windrow.runtime.wall_clock import WallClock
+from windrow.source import Source
 from windrow.source.arrivals import Arrivals
 
 if TYPE_CHECKING:
     from windrow.settings.settings import Settings
 
 
-def begin(engine: Engine, into: str, span: Span, rules: str, keep: str) -> None:
+def begin(source: Source, ledger: Ledger, span: Span, rules: str) -> None:
     """Create the ledger of a replay. Raises TableRefused if something is there already."""
-    if engine.ledger() is not None:
+    into, keep = ledger.settings.ledger, ledger.settings.keep
+    if ledger.table() is not None:
         raise TableRefused(f"there is a ledger at {into} already", "Choose another path (--into).")
     if span.begin is None:
-        engine.create_ledger(_first(engine, span, rules), keep)
+        source.require_mapping()
+        ledger.create(_first(source, span, rules), keep)
     else:
         with scanned(span.begin.table) as found:
             create_ledger(into, _copied(span.begin, found), keep)
 
 
-def _first(engine: Engine, span: Span, rules: str) -> pa.Table:
+def _first(source: Source, span: Span, rules: str) -> pa.Table:
     """Return the first row of a ledger that begins where the original one began.
 
     If that was given as a time or a count, the first version with messages takes its place: the messages are the same.
@@ -55,21 +58,21 @@ def _first(engine: Engine, span: Span, rules: str) -> pa.Table:
     if start_from != "beginning":
         start_from = f"version:{span.first}"
     reached = -1 if start_from == "beginning" else span.first - 1
-    depot = engine.depot()
+    depot = source.depot()
     schema = tables.ledger_schema(depot.payload, raw=depot.raw)
     return first_rows(schema, {None: Reached(depot.id, start_from, reached)}, rules)
 
 
-def _copied(ledger: Ledger, found: pa.RecordBatchReader) -> pa.RecordBatchReader:
+def _copied(ledger: Book, found: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """Return the rows of a ledger in the schema of a new one, piece by piece."""
     schema = tables.ledger_schema(ledger.payload, raw=ledger.raw)
     pieces = (rows for piece in found for rows in plain(pa.table(piece)).select(schema.names).cast(schema).to_batches())
     return pa.RecordBatchReader.from_batches(schema, pieces)
 
 
-def _commit(engine: Engine, version: int) -> Commit:
+def _commit(source: Source, version: int) -> Commit:
     """Return a commit of the depot. Raises DepotUnreadable if its log no longer has it."""
-    for commit in engine.depot_commits(version, version):
+    for commit in source.commits(version, version):
         if commit.version == version:
             return commit
     raise DepotUnreadable(f"the depot's log no longer has the commit of version {version}, which was accepted")
@@ -85,51 +88,51 @@ class Player:
         self._settings, self._streams, self._played, self._session = settings, streams, played, session
         self._clock = WallClock()
         self._ticks = ticks_of([])
-        self._engine: Engine | None = None
+        self._tables: tuple[Source, Ledger] | None = None
         self._rules = ""
         self.microbatches = self._messages = 0
 
     def play(self, leg: Leg) -> None:
         """Play a leg. Raises DepotChanged or DepotUnreadable if the depot no longer has all that the ledger read."""
-        engine = self._engine = self.engine(leg)
-        self._change(engine, leg.rules)
+        source, _ = self._tables = self.tables(leg)
+        self._change(leg.rules)
         if leg.accepted is not None:
-            self._microbatch(engine, leg.rules).run_accept(_commit(engine, leg.accepted))
+            self._microbatch(leg.rules).run_accept(_commit(source, leg.accepted))
             self._committed(0)
         self._ticks = pa.concat_tables([self._ticks, ticks_of(leg.ticks)]).combine_chunks()
-        reached = self._microbatch(engine, leg.rules).primed.reached.depot_version
+        reached = self._microbatch(leg.rules).primed.reached.depot_version
         if reached < leg.depot_version:
-            engine.read(reached, leg.depot_version, lambda arrivals: self._process(engine, leg, arrivals))
-            reached = self._microbatch(engine, leg.rules).primed.reached.depot_version
+            source.read(reached, leg.depot_version, lambda arrivals: self._process(leg, arrivals))
+            reached = self._microbatch(leg.rules).primed.reached.depot_version
         if reached != leg.depot_version:
             raise DepotChanged(
                 f"the ledger read messages up to depot version {leg.depot_version}, the depot has them up to {reached}",
                 "`windrow verify` says what is missing.",
             )
         if leg.flushed_at is not None:
-            self._tick(engine, leg.rules)
-            self._microbatch(engine, leg.rules).run_tick(leg.flushed_at, "flush")
+            self._tick(leg.rules)
+            self._microbatch(leg.rules).run_tick(leg.flushed_at, "flush")
             self._committed(0)
         if leg.next_rules is not None:
-            self._change(engine, leg.next_rules)
+            self._change(leg.next_rules)
 
-    def engine(self, leg: Leg) -> Engine:
-        """Return an engine that reads the depot with the mapping and format of a leg."""
+    def tables(self, leg: Leg) -> tuple[Source, Ledger]:
+        """Return the depot, read with the mapping and format of a leg, and the new ledger."""
         mapping: dict[str, Any] = {"depot_columns": json.loads(leg.columns or "{}")}
         if leg.format is not None:
             mapping["format"] = FormatPart(**json.loads(leg.format))
         mapped = self._settings.model_copy(update=mapping)
-        return open_engine(mapped, self._session)
+        return tables_of(mapped, self._session)
 
     def finish(self) -> None:
         """Play the remaining ticks."""
-        if self._engine is not None:
-            self._tick(self._engine, self._rules)
+        if self._tables is not None:
+            self._tick(self._rules)
 
-    def _process(self, engine: Engine, leg: Leg, arrivals: Arrivals) -> None:
+    def _process(self, leg: Leg, arrivals: Arrivals) -> None:
         """Process the messages up to the end of the leg, with a stop at each tick that matters."""
         while True:
-            microbatch = self._microbatch(engine, leg.rules)
+            microbatch = self._microbatch(leg.rules)
             reached = microbatch.primed.reached.depot_version
             arrived = arrivals.after(reached, self._settings.max_messages)
             if arrived is None or min(arrived.expected) > leg.depot_version:
@@ -138,7 +141,7 @@ class Player:
             summary = messages.summarise(leg.latest)
             stop = min(leg.depot_version, first_that_matters(self._ticks, summary))
             if stop < min(arrived.expected):
-                self._tick(engine, leg.rules, stop)
+                self._tick(leg.rules, stop)
                 continue
             if max(arrived.expected) > stop:
                 before_tick = arrivals.after(reached, self._settings.max_messages, upto=stop)
@@ -148,26 +151,29 @@ class Player:
             done = microbatch.run_messages({None: Read(messages, arrivals.listed.fingerprints)}, leg.latest)
             self._committed(done.messages)
 
-    def _tick(self, engine: Engine, rules: str, upto: int | None = None) -> None:
+    def _tick(self, rules: str, upto: int | None = None) -> None:
         """Play the ticks up to a depot version (default: all) as one, if they raise a floor."""
         floors, self._ticks = split(self._ticks, upto)
         if len(floors.source):
-            self._microbatch(engine, rules).run_tick(floors)
+            self._microbatch(rules).run_tick(floors)
             self._committed(0)
 
-    def _change(self, engine: Engine, rules: str) -> None:
+    def _change(self, rules: str) -> None:
         """Put rules in force, if they are not."""
-        microbatch = self._microbatch(engine, rules)
+        microbatch = self._microbatch(rules)
         if microbatch.primed.rules != rules:
-            self._tick(engine, microbatch.primed.rules)
-            microbatch = self._microbatch(engine, rules)
+            self._tick(microbatch.primed.rules)
+            microbatch = self._microbatch(rules)
             microbatch.run_tick(self._batcher(rules).follow(microbatch.primed), "rules")
             self._committed(0)
         self._rules = rules
 
-    def _microbatch(self, engine: Engine, rules: str) -> Microbatch:
+    def _microbatch(self, rules: str) -> Microbatch:
         """Prime a microbatch under rules, and drop the ticks below its floors."""
-        microbatch = Microbatch(engine, self._batcher(rules), self._clock)
+        if self._tables is None:
+            raise BrokenPromise("a leg is played before the next microbatch")
+        source, ledger = self._tables
+        microbatch = Microbatch(ledger, {None: source}, self._batcher(rules), self._clock)
         self._ticks = above(self._ticks, microbatch.primed.sources.floors)
         return microbatch
 

@@ -11,6 +11,8 @@ from pyspark.sql import SparkSession
 # Spark's default is INT96 nanoseconds, in which a time outside 1677 to 2262 (in a rejection) would be read wrong.
 WHOLE_TIMES = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 
+# Expressions give the same values whatever the session's settings; times without a zone are UTC.
+ALIKE = {"spark.sql.session.timeZone": "UTC", "spark.sql.ansi.enabled": "true"}
 
 # The rows of a small commit fit into one task, which then writes one file per partition.
 ONE_TASK = {

@@ -20,7 +20,7 @@ from windrow.model.summary import SUMMARY
 
 if TYPE_CHECKING:
     from windrow.delta.log import Table
-    from windrow.engine.protocol import Engine
+    from windrow.ledger.ledger import Ledger
     from windrow.ledger.result import MicrobatchResult
     from windrow.runtime.ledger_state import LedgerState, Reached
     from windrow.runtime.saved_plan import SavedPlans
@@ -58,7 +58,7 @@ class Plan:
 
     kind: Kind
     primed: LedgerState
-    engine: Engine
+    ledger: Ledger
     attempt: int
     now: int
     depots: Mapping[str | None, DepotPlan]

@@ -54,8 +54,9 @@ class Batcher(Algorithm):
 
     def process(self, plan: Plan) -> MicrobatchResult:
         """Batch the messages that arrived, together with the open batches that they can change."""
-        engine, arrived, live = plan.engine, plan.only.arrived, plan.primed.fence
-        return process(self.step(plan), arrived, live, engine.session_at_work, engine.max_driver_messages)
+        arrived, live, ledger = plan.only.arrived, plan.primed.fence, plan.ledger
+        session, most = ledger.engine.session_at_work, ledger.settings.max_driver_messages
+        return process(self.step(plan), arrived, live, session, most)
 
     def step(self, plan: Plan) -> Step:
         """Return the step that runs on the driver or on executors."""

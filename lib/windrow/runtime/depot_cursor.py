@@ -17,6 +17,7 @@ from windrow.model.floors import FloorsByVersion
 from windrow.runtime.ledger_state import Reached
 from windrow.runtime.microbatch import Microbatch
 from windrow.runtime.opening import DepotReader, require_depot
+from windrow.source import Source
 from windrow.source.arrivals import Arrivals
 
 NEVER = np.iinfo(np.int64).max
@@ -33,10 +34,20 @@ class DepotCursor:
     searched_to: int = -1  # a read up to this version found nothing more
     next_clock: tuple[int, int] | None = None  # the version reached, and the clock after the version that follows it
 
+    @property
+    def source(self) -> Source:
+        """Return the source that reads the depot."""
+        return self.reader.source
+
+    @property
+    def name(self) -> str | None:
+        """Return the name of the depot, None in a ledger of one depot."""
+        return self.reader.name
+
     def look(self) -> None:
         """Read the depot's last version from its log. Raises the errors of `require_depot`."""
         # guard: same-depot-each-round
-        depot = require_depot(self.reader.engine, self.reached, self.reader.settings)
+        depot = require_depot(self.source, self.reached)
         self.latest = depot.version
 
     @property
@@ -66,10 +77,10 @@ def next_in_step(cursors: Sequence[DepotCursor], prime: Prime, max_clock_skew: i
 
 def _clock_after_next_version(cursor: DepotCursor, prime: Prime, max_clock_skew: int) -> int:
     """Return the greatest clock after a depot's next version (microseconds), UNKNOWN if it moves no clock."""
-    known, engine = cursor.reached.depot_version, cursor.reader.engine
+    known, source = cursor.reached.depot_version, cursor.source
     if cursor.next_clock is None or cursor.next_clock[0] != known:
-        cursor.next_clock, upto = None, engine.depot().version
-        engine.read(known, upto, partial(_note_next_clock, cursor, prime, max_clock_skew))
+        cursor.next_clock, upto = None, source.depot().version
+        source.read(known, upto, partial(_note_next_clock, cursor, prime, max_clock_skew))
         if cursor.next_clock is None:
             cursor.searched_to = upto
     return cursor.next_clock[1] if cursor.next_clock else clock.UNKNOWN
@@ -81,7 +92,7 @@ def _note_next_clock(cursor: DepotCursor, prime: Prime, max_clock_skew: int, arr
     if arrived is None:
         return
     microbatch = prime()
-    state = microbatch.primed.depots[cursor.reader.name]
+    state = microbatch.primed.depots[cursor.name]
     summary = arrived.parse(state.partial).summarise(microbatch.started_at + max_clock_skew)
     after = FloorsByVersion.plan(summary, state.sources.floors).after
     moved = summary["source"].drop_null().combine_chunks().unique()
@@ -91,5 +102,5 @@ def _note_next_clock(cursor: DepotCursor, prime: Prime, max_clock_skew: int, arr
 def _least_idle_clock(cursor: DepotCursor, prime: Prime) -> int:
     """Return the least idle clock of a depot that is read to its end (microseconds), NEVER if it has no sources."""
     microbatch = prime()
-    idle = microbatch.primed.depots[cursor.reader.name].sources.idle(microbatch.started_at)
+    idle = microbatch.primed.depots[cursor.name].sources.idle(microbatch.started_at)
     return int(np.min(idle.floor, initial=NEVER))

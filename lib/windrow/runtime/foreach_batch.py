@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
 from windrow.engine import open_engine
-from windrow.engine.protocol import Input
 from windrow.errors import EngineUnavailable
 from windrow.expressions import Mapping
+from windrow.ingest import writer_of
+from windrow.ingest.writer import Input
 from windrow.model.results import Committed
 from windrow.operate import Observer
 from windrow.operate.log import log
@@ -26,7 +27,7 @@ from windrow.settings.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from windrow.engine.spark.engine import SparkEngine
+    from windrow.ingest.spark import SparkWriter
 
 
 def foreach_batch(
@@ -47,14 +48,14 @@ def foreach_batch(
     def append_and_run(frame: DataFrame, batch_id: int) -> None:
         session = frame.sparkSession
         query = _query_of(frame)
-        engine = cast("SparkEngine", open_engine(settings, session))
-        engine.mend()
+        writer = cast("SparkWriter", writer_of(open_engine(settings, session), settings))
+        writer.mend()
         schema = schema_of(frame)
         given = Input(f"batch {batch_id} of the stream", "stream", schema, None, frame)
         mapping = Mapping.of(settings.ingest.columns, frame.columns)
-        engine.create_depot(mapping.payload_type(schema), settings.keep)
+        writer.create(mapping.payload_type(schema), settings.keep)
         # guard: stream-batch-once
-        if engine.append_batch(given, mapping, query, batch_id):
+        if writer.append_batch(given, mapping, query, batch_id):
             log.warning("the stream gave a known number to other rows; they were appended", batch=batch_id)
         run(settings, spark=session, report=report, observers=observers)
 

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from windrow.columnar import arrow
 from windrow.columnar.arrow import from_numpy, text, texts, to_numpy, where
-from windrow.engine.protocol import Engine
 from windrow.errors import TableRefused
+from windrow.ledger.ledger import Ledger
 from windrow.ledger.live import Live
 from windrow.ledger.versions import written
 from windrow.model import clock, tables
@@ -146,13 +146,13 @@ class LedgerState:
         return self.depots[None].partial
 
 
-def prime(engine: Engine, depots: Sequence[str | None] = (None,)) -> LedgerState:
+def prime(ledger: Ledger, depots: Sequence[str | None] = (None,)) -> LedgerState:
     """Read the state of the ledger; the open batches, or the states of a topology, are read later, on demand.
 
     `depots` are the names of a topology's depots. Raises TableMissing, or TableRefused for a ledger that was damaged
     from outside.
     """
-    fence = engine.live()
+    fence = ledger.live()
     rows = fence.rows
     control = where(rows, pc.equal(rows["state"], text("progress")))
     partial = where(rows, pc.equal(rows["state"], text("partial")))

@@ -23,16 +23,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from windrow.delta.maintenance import TableMaintenance
-from windrow.engine.protocol import Engine
 from windrow.errors import LedgerMoved
+from windrow.ledger import Ledger
 from windrow.model import chunks, tables
 from windrow.model.clock import Clock
 from windrow.model.durations import SECOND, UNITS, microseconds
-from windrow.model.results import ROLES, Maintained, Role
+from windrow.model.results import Maintained, Role
 from windrow.model.timestamps import time_text
 from windrow.operate import Observers
 from windrow.runtime.ledger_state import progress_row
 from windrow.settings.settings import Settings
+from windrow.source import Source
 
 HEADSTART = 3_600_000_000  # microseconds
 SMALL = 4 * 1024 * 1024  # bytes
@@ -40,15 +41,15 @@ Progress = Callable[[Role, str], None]
 
 
 def maintain(
-    engine: Engine,
-    settings: Settings,
+    sources: Sequence[Source],
+    ledger: Ledger,
     now: int,
     only: Role | None = None,
     dry_run: bool = False,
     progress: Progress = lambda table, step: None,
     asked: bool = True,
 ) -> list[Maintained]:
-    """Maintain ledger and depot (or `only` one) during runs, and return what was done to each.
+    """Maintain ledger and depots (or `only` them) during runs, and return what was done to each.
 
     `now` is the wall time in microseconds. A dry run changes nothing. `progress` is called before each step; if it
     raises, the earlier steps are complete. Unless somebody `asked` for the maintenance, a table whose retention differs
@@ -56,34 +57,35 @@ def maintain(
     Raises TableMissing, TableUnreadable, TableUnwritable, and TableLocked if a writer holds a table for too long.
     """
     if not dry_run:
-        engine.mend()
-    roles: tuple[Role, ...] = ROLES if only is None else (only,)
-    return [
-        _maintained(
-            engine, _Table(role, engine.table_maintenance(role), settings, dry_run, partial(progress, role)), now, asked
-        )
-        for role in roles
-    ]
+        ledger.mend(source.place for source in sources)
+    done = []
+    if only != "depot":
+        table = _Table("ledger", ledger.maintenance(), ledger.settings, dry_run, partial(progress, "ledger"))
+        done.append(_maintained_ledger(ledger, table, asked))
+    for source in sources if only != "ledger" else ():
+        table = _Table("depot", source.maintenance, source.settings, dry_run, partial(progress, "depot"))
+        done.append(_maintained_depot(source, ledger, table, now, asked))
+    return done
 
 
-def fold(engine: Engine, dry_run: bool = False) -> int:
+def fold(ledger: Ledger, dry_run: bool = False) -> int:
     """Drop the versions of live rows that do not count, and return how many; 0 if somebody commits meanwhile."""
-    live = engine.live()
+    live = ledger.live()
     if live.growth.obsolete and not dry_run:
         try:
-            engine.fold(live, "large")
+            ledger.fold(live, "large")
         except LedgerMoved:
             return 0
     return live.growth.obsolete
 
 
-def tidy(engine: Engine, settings: Settings, progress: Progress = lambda table, step: None) -> Maintained:
+def tidy(ledger: Ledger, progress: Progress = lambda table, step: None) -> Maintained:
     """Compact the files of the ledger's final rows that are smaller than SMALL, which recent microbatches wrote.
 
     Each compaction also rewrites the last file that is not full, and the replaced file stays for `keep`. With files of
     any size, hourly compactions would soon occupy more than all rows. `progress` and errors are those of `maintain`.
     """
-    table = _Table("ledger", engine.table_maintenance("ledger"), settings, False, partial(progress, "ledger"))
+    table = _Table("ledger", ledger.maintenance(), ledger.settings, False, partial(progress, "ledger"))
     why = table.maintenance.obstacle()
     if why is not None:
         return Maintained(table.role, table.location, left_alone=why)
@@ -125,6 +127,13 @@ class _Table:
         """Tell whether the table's retention equals `keep`."""
         return tables.retention(self.settings.keep).items() <= self.maintenance.properties().items()
 
+    def other_retention(self, asked: bool) -> str | None:
+        """Return why a table that nobody `asked` to maintain is left alone, None if its retention equals `keep`."""
+        # guard: retention-unchanged
+        if not asked and not self.keeps():
+            return f"its retention is not keep = {self.settings.keep}; `windrow maintain` sets it"
+        return None
+
     def compact(self, partitions: Sequence[str | None], below: int | None = None) -> tuple[int | None, int | None]:
         """Merge small files in each partition, and return how many files were removed and added."""
         compacted = []
@@ -135,28 +144,29 @@ class _Table:
         return removed, _sum([None if one is None else one.added for one in compacted])
 
 
-def _maintained(engine: Engine, table: _Table, now: int, asked: bool) -> Maintained:
-    """Maintain a ledger, or a depot that Windrow maintains and whose old versions no ledger needs."""
-    if table.role == "ledger":
-        progress_row(engine.live().rows)  # raises for a table that is not a ledger
-        why = table.maintenance.obstacle()
-    else:
-        why = _not_ours(engine, table) or table.maintenance.obstacle() or _still_needed(engine, table, now)
-    # guard: retention-unchanged
-    if why is None and not asked and not table.keeps():
-        why = f"its retention is not keep = {table.settings.keep}; `windrow maintain` sets it"
+def _maintained_ledger(ledger: Ledger, table: _Table, asked: bool) -> Maintained:
+    """Maintain a ledger."""
+    progress_row(ledger.live().rows)  # raises for a table that is not a ledger
+    why = table.maintenance.obstacle() or table.other_retention(asked)
     if why is not None:
         return Maintained(table.role, table.location, left_alone=why)
-    if table.role == "depot":
-        return table.maintained((None,))
     table.progress("dropping versions that do not count")
-    folded = fold(engine, table.dry_run)
+    folded = fold(ledger, table.dry_run)
     return replace(table.maintained(tables.FINAL), folded_versions=folded)
 
 
-def _not_ours(engine: Engine, table: _Table) -> str | None:
+def _maintained_depot(source: Source, ledger: Ledger, table: _Table, now: int, asked: bool) -> Maintained:
+    """Maintain a depot that Windrow maintains and whose old versions no ledger needs."""
+    why = _not_ours(source, table) or table.maintenance.obstacle() or _still_needed(source, ledger, table, now)
+    why = why or table.other_retention(asked)
+    if why is not None:
+        return Maintained(table.role, table.location, left_alone=why)
+    return table.maintained((None,))
+
+
+def _not_ours(source: Source, table: _Table) -> str | None:
     """Return why Windrow does not maintain this depot, None if it does."""
-    engine.depot()
+    source.depot()
     wanted = table.settings.maintain.depot
     # guard: ledger-is-no-depot
     if table.maintenance.description() == tables.LEDGER_COMMENT:
@@ -168,7 +178,7 @@ def _not_ours(engine: Engine, table: _Table) -> str | None:
     return None
 
 
-def _still_needed(engine: Engine, table: _Table, now: int) -> str | None:
+def _still_needed(source: Source, ledger: Ledger, table: _Table, now: int) -> str | None:
     """Return a sentence about a depot version that is older than `keep` and still needed, None if there is none.
 
     A version is needed if a ledger has yet to read it, or would read it again after a RESTORE to any ledger version
@@ -180,25 +190,24 @@ def _still_needed(engine: Engine, table: _Table, now: int) -> str | None:
     keep = microseconds(table.settings.keep, "keep")
     headstart = min(HEADSTART, keep // 10)
     before = now - keep + headstart
-    reached, ledger = _least_reached(engine, table.settings, before + headstart)
-    for commit in engine.depot_commits(reached + 1):
+    reached, behind = _least_reached(source.depot().id, ledger, before + headstart)
+    for commit in source.commits(reached + 1):
         if commit.version > reached and commit.rows != 0:
             logged_at = table.maintenance.logged_at(commit.version)
             since = commit.committed_at if logged_at is None else min(commit.committed_at, logged_at)
             # guard: depot-maintained-if-unneeded
             if since < before:
                 when = f"version {commit.version} of {time_text(since)} is older than {table.settings.keep}"
-                return f"{when}, and {ledger} may have to read it still"
+                return f"{when}, and {behind} may have to read it still"
     return None
 
 
-def _least_reached(engine: Engine, settings: Settings, before: int) -> tuple[int, str]:
-    """Return the depot version that all ledgers had read at time `before`, and the ledger that was furthest behind."""
-    depot = engine.depot().id
-    own = engine.table_maintenance("ledger").reached(before, depot) if engine.ledger() else -1
+def _least_reached(depot: str, ledger: Ledger, before: int) -> tuple[int, str]:
+    """Return which version of the depot of this id all ledgers had read at time `before`, and which was least far."""
+    own = ledger.maintenance().reached(before, depot) if ledger.table() else -1
     others = [
-        (engine.table_maintenance("ledger", other).reached(before, depot), f"the ledger at {other}")
-        for other in settings.maintain.other_ledgers
+        (ledger.maintenance(other).reached(before, depot), f"the ledger at {other}")
+        for other in ledger.settings.maintain.other_ledgers
     ]
     return min([(own, "the ledger"), *others], key=lambda one: one[0])
 
@@ -214,24 +223,19 @@ class BackgroundMaintenance:
 
     def __init__(
         self,
-        engine: Engine,
-        settings: Settings,
+        sources: Sequence[Source],
+        ledger: Ledger,
         clock: Clock,
         observers: Observers,
-        others: Sequence[tuple[Engine, Settings]] = (),
     ) -> None:
-        """Remember what to maintain; `observers` are notified of each result and each failure.
-
-        `others` are the further depots of the same ledger, each with the engine that reads it.
-        """
-        self._engine, self._settings, self._clock, self._observers = engine, settings, clock, observers
-        self._depots = [(engine, settings), *others]
+        """Remember what to maintain; `observers` are notified of each result and each failure."""
+        self._sources, self._ledger, self._clock, self._observers = sources, ledger, clock, observers
         self._due: float | None = None  # seconds of the clock
         self._all_due = 0.0
 
     def __call__(self) -> list[Maintained]:
         """Return what was done to each table; an empty list before the time has come or when a stop was requested."""
-        every = self._settings.run.maintain_every
+        every = self._ledger.settings.run.maintain_every
         if every is None:
             return []
         if self._due is None:
@@ -240,9 +244,9 @@ class BackgroundMaintenance:
         if begun < self._due:
             return []
         whole = begun >= self._all_due
-        done = [self._maintain("ledger", whole, self._engine, self._settings)]
+        done = [self._maintain("ledger", whole, self._sources)]
         if whole:
-            done += [self._maintain("depot", whole, *depot) for depot in self._depots]
+            done += [self._maintain("depot", whole, [source]) for source in self._sources]
         ended = self._clock.elapsed()
         self._due = ended + every / SECOND
         if whole and None not in done:
@@ -256,21 +260,21 @@ class BackgroundMaintenance:
         """
         now = self._clock.now()
         try:
-            last = self._engine.table_maintenance("ledger").compacted_at(now - every)
+            last = self._ledger.maintenance().compacted_at(now - every)
         except Exception:  # noqa: BLE001 - the maintenance itself reports what is wrong with the table
             return 0
         return 0 if last is None else min(last + every - now, every)
 
-    def _maintain(self, table: Role, whole: bool, engine: Engine, settings: Settings) -> Maintained | None:
+    def _maintain(self, table: Role, whole: bool, sources: Sequence[Source]) -> Maintained | None:
         """Maintain one table, or only tidy it if not `whole`; None if that failed or a stop was requested."""
         begun = self._clock.elapsed()
         try:
             self._stop_if_asked(table, "")
             if whole:
                 now = self._clock.now()
-                [done] = maintain(engine, settings, now, table, progress=self._stop_if_asked, asked=False)
+                [done] = maintain(sources, self._ledger, now, table, progress=self._stop_if_asked, asked=False)
             else:
-                done = tidy(engine, settings, self._stop_if_asked)
+                done = tidy(self._ledger, self._stop_if_asked)
         except _Stopped:
             return None
         except Exception as error:  # noqa: BLE001 - no run depends on maintenance

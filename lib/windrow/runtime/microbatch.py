@@ -1,8 +1,8 @@
 """Run one microbatch: prime, plan, process and commit, in this order.
 
 A microbatch knows depots, a ledger and an *algorithm*, but not what the algorithm does with the messages. A batcher
-has one depot, a topology may have several, and one commit moves all of them. An `Engine` reads and writes; everything
-decided here is decided over Arrow tables.
+has one depot, a topology may have several, and one commit moves all of them. A `Source` reads and a `Ledger` writes;
+everything decided here is decided over Arrow tables.
 
 1. `prime` reads the state of the ledger, all of one table version.
 2. `plan` counts the messages, checks the count against the depot's own log, and computes the floors.
@@ -15,7 +15,7 @@ A failure before the commit leaves nothing behind; the next `prime` finds a comm
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import whole
-from windrow.engine.protocol import Engine
 from windrow.errors import LedgerMoved, PhaseTimeout, require
+from windrow.ledger import Ledger
 from windrow.ledger.result import MicrobatchResult
 from windrow.ledger.versions import Growth, recorded
 from windrow.model import tables
@@ -40,6 +40,7 @@ from windrow.runtime.algorithm import Algorithm, DepotPlan, Plan
 from windrow.runtime.ledger_state import STATE_TOKEN, LedgerState, Reached, Sources, control_rows, prime
 from windrow.runtime.phase_timeout import HINT, limited
 from windrow.runtime.saved_plan import SavedPlan
+from windrow.source import Source
 from windrow.source.slices import Slice, require_whole
 from windrow.version import VERSION
 
@@ -61,25 +62,26 @@ class Microbatch:
 
     def __init__(
         self,
-        engine: Engine,
+        ledger: Ledger,
+        sources: Mapping[str | None, Source],
         algorithm: Algorithm,
         clock: Clock,
         attempt: int = 1,
-        depots: Sequence[str | None] = (None,),
     ) -> None:
-        """Read the live rows with `engine`; `depots` are the names of a topology's depots."""
-        self._engine, self._algorithm, self._clock, self.attempt = engine, algorithm, clock, attempt
+        """Read the live rows; `sources` are the depots by name, the one of a batcher is named None."""
+        self._ledger, self._sources, self._algorithm = ledger, sources, algorithm
+        self._clock, self.attempt = clock, attempt
         self._phase_began = clock.elapsed()
         self._phases: dict[str, float] = {}
         self.started_at = clock.now()
-        self.primed: LedgerState = prime(engine, depots)
+        self.primed: LedgerState = prime(ledger, list(sources))
         self._timeout = algorithm.options(self.primed).phase_timeout
         self._end_phase("prime_ms")
 
     def require_latest(self) -> None:
         """Raise LedgerMoved if the ledger has another version than the one that was primed."""
-        ledger = self._engine.ledger()
-        if ledger is None or ledger.version != self.primed.fence.table_version:
+        table = self._ledger.table()
+        if table is None or table.version != self.primed.fence.table_version:
             raise LedgerMoved(
                 "the ledger moved while a microbatch was planned",
                 "Another driver committed first; nothing was written.",
@@ -177,14 +179,14 @@ class Microbatch:
     ) -> Plan:
         common = planned or SavedPlan(self.primed.microbatch + 1, self.started_at, {})
         id_, events = common.microbatch, common.events
-        plan = Plan(kind, self.primed, self._engine, self.attempt, common.now, depots, latest, id_, events)
+        plan = Plan(kind, self.primed, self._ledger, self.attempt, common.now, depots, latest, id_, events)
         self._end_phase("plan_ms")
         return plan
 
     def _process(self, plan: Plan) -> MicrobatchResult:
         """Call the algorithm within the limit; what calls none has no limit, so that the option can be raised."""
         self._require_in_time()
-        with limited(self._timeout, self._engine.session_at_work):
+        with limited(self._timeout, self._ledger.engine.session_at_work):
             processed = self._algorithm.process(plan)
         self._end_phase("process_ms")
         self._require_in_time()
@@ -221,9 +223,7 @@ class Microbatch:
         control = control_rows(self.primed, moved, processed.open, advanced, reached)
         control = recorded(control, Growth.by(processed.counts, control, self.primed.fence.rows))
         rows = pa.concat_tables([control, self._history(plan, processed, done, moved, token)])
-        written = self._engine.commit_result(
-            processed, rows, self.primed.fence, self.primed.token, _commit_note(done, token)
-        )
+        written = self._ledger.commit(processed, rows, self.primed.fence, self.primed.token, _commit_note(done, token))
         meant = processed.counts.rows + rows.num_rows
         # guard: expected-counts
         require(written in (None, meant), f"the commit wrote {written} rows, {meant} were meant")
@@ -249,7 +249,7 @@ class Microbatch:
             closed=counts.closed,
             open_batches=self.primed.open.total[0] + counts.opened - counts.closed,
             path=processed.path,
-            commit_form=self._engine.commit_form,
+            commit_form=self._ledger.commit_form,
             **self._phases,
         )
 
@@ -275,16 +275,15 @@ class Microbatch:
             **done.history(),
             "state": "microbatch",
             "rules": self._rules(plan),
-            "columns": self._engine.columns,
-            "format": self._engine.format,
-            "engine": self._engine.name,
+            "engine": self._ledger.engine_name,
             "token": token,
             "planned_id": plan.id,
             "planned_at": times(np.array([plan.now])),
             "started_at": times(np.array([self.started_at])),
         }
         by_depot = [
-            _of_depot(name, one, moved.get(name, Sources.none()), plan.flush) for name, one in plan.depots.items()
+            _of_depot(self._sources.get(name), name, one, moved.get(name, Sources.none()), plan.flush)
+            for name, one in plan.depots.items()
         ]
         schema, rows = self.primed.progress.schema, []
         for number, own in enumerate(by_depot or [{}]):
@@ -319,12 +318,19 @@ def _lag(plan: Plan, now: int) -> float | None:
     return None if newest is None else max(0, now - newest) / 1_000
 
 
-def _of_depot(name: str | None, plan: DepotPlan, moved: Sources, flush: bool) -> dict[str, object]:
-    """Return what the history records of a depot, of a raw one also how many bytes."""
+def _of_depot(
+    source: Source | None, name: str | None, plan: DepotPlan, moved: Sources, flush: bool
+) -> dict[str, object]:
+    """Return what the history records of a depot: how it is read and what was, of a raw one also how many bytes.
+
+    A rollback also moves depots that are read no more, which have no source.
+    """
     volume = None if plan.arrived is None else plan.arrived.volume
     counted = ("read", "framed", "rejected", "repeated") if volume is not None else ()
     return {
         "depot": name,
+        "columns": source and source.columns,
+        "format": source and source.format,
         "depot_version": plan.reached.depot_version,
         "messages_read": plan.messages,
         "versions": _one_list(_per_version(plan.summary), tables.VERSIONS),

@@ -6,11 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
 from windrow.delta.log import Table
-from windrow.engine.protocol import Engine
+from windrow.engine import open_engine
 from windrow.errors import DepotChanged, LedgerMoved, OtherDepot, StartFromChanged
+from windrow.ledger import Ledger, ledger_of
 from windrow.ledger.result import MicrobatchResult
 from windrow.ledger.versions import Growth, recorded
 from windrow.model.commits import ListedVersions, is_other
@@ -19,51 +21,55 @@ from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.ledger_state import LedgerState, Reached, control_rows, first_rows, prime
 from windrow.settings.settings import Settings
 from windrow.settings.start_from import Start
+from windrow.source import Source, source_of
 
 
 @dataclass(frozen=True, slots=True)
 class DepotReader:
-    """A depot that a ledger reads: its name (None in a ledger of one depot), the engine that reads it, its settings.
+    """A depot that a ledger reads: its name (None in a ledger of one depot), and its source.
 
     Among depots that have reached the same time, the one with the smaller `priority` is read first.
     """
 
     name: str | None
-    engine: Engine
-    settings: Settings
+    source: Source
     priority: int = 0
 
 
-def open_ledger(readers: Sequence[DepotReader], algorithm: Algorithm, now: int) -> LedgerState:
+def tables_of(settings: Settings, session: Any = None) -> tuple[Source, Ledger]:
+    """Return depot and ledger of the settings, reached through one engine. Raises MissingExtra, EngineUnavailable."""
+    engine = open_engine(settings, session)
+    return source_of(engine, settings), ledger_of(engine, settings)
+
+
+def open_ledger(readers: Sequence[DepotReader], ledger: Ledger, algorithm: Algorithm, now: int) -> LedgerState:
     """Return the state of the ledger, creating it on first use; `now` is the wall clock, in microseconds.
 
     The `start_from` of a depot may change until something was read of it. Raises TableMissing without a depot,
     OtherDepot if the ledger belongs to another depot, StartFromChanged if the ledger began elsewhere, DepotUnreadable
     if `start_from` reaches further back than the depot's log, and the errors of `Algorithm.require`.
     """
-    engine, settings = readers[0].engine, readers[0].settings
-    for reader in readers:
-        reader.engine.mend()
-    if engine.ledger() is None:
+    ledger.mend(reader.source.place for reader in readers)
+    if ledger.table() is None:
+        for reader in readers:
+            reader.source.require_mapping()
         positions = {reader.name: _begin(reader, now) for reader in readers}
-        first = first_rows(
-            algorithm.schema([reader.engine.depot() for reader in readers]), positions, algorithm.settings
-        )
-        engine.create_ledger(first, settings.keep)
+        columns = algorithm.schema([reader.source.depot() for reader in readers])
+        ledger.create(first_rows(columns, positions, algorithm.settings), ledger.settings.keep)
     while True:
-        primed = prime(engine, [reader.name for reader in readers])
+        primed = prime(ledger, [reader.name for reader in readers])
         moved = [reader for reader in readers if _begins_elsewhere(reader, primed, algorithm)]
         if not moved:
             return primed
-        _move_starts(engine, primed, {reader.name: _begin(reader, now) for reader in moved})
+        _move_starts(ledger, primed, {reader.name: _begin(reader, now) for reader in moved})
 
 
 def _begins_elsewhere(reader: DepotReader, primed: LedgerState, algorithm: Algorithm) -> bool:
     """Tell whether a depot is new, or begins elsewhere than the ledger, which has read nothing yet, says."""
-    settings, reached = reader.settings, primed.depots[reader.name].reached
+    settings, reached = reader.source.settings, primed.depots[reader.name].reached
     if not reached.depot_id:
         return True
-    algorithm.require(primed, require_depot(reader.engine, reached, settings))
+    algorithm.require(primed, require_depot(reader.source, reached))
     if "start_from" not in settings.model_fields_set or settings.start_from == reached.start_from:
         return False
     # guard: start-kept
@@ -77,12 +83,12 @@ def _begins_elsewhere(reader: DepotReader, primed: LedgerState, algorithm: Algor
 
 def _begin(reader: DepotReader, now: int) -> Reached:
     """Return the position at which `start_from` begins."""
-    depot, start_from = reader.engine.depot(), reader.settings.start_from
-    before = Start.parse(start_from).version_before(depot.version, now, reader.engine.depot_commits)
+    depot, start_from = reader.source.depot(), reader.source.settings.start_from
+    before = Start.parse(start_from).version_before(depot.version, now, reader.source.commits)
     return Reached(depot.id, start_from, before)
 
 
-def _move_starts(engine: Engine, primed: LedgerState, starts: Mapping[str | None, Reached]) -> None:
+def _move_starts(ledger: Ledger, primed: LedgerState, starts: Mapping[str | None, Reached]) -> None:
     """Set the positions of depots of which nothing was read yet.
 
     Does nothing if another driver committed first: the caller primes again.
@@ -93,22 +99,22 @@ def _move_starts(engine: Engine, primed: LedgerState, starts: Mapping[str | None
     note = {"start_from": {name or "depot": at.start_from for name, at in starts.items()}}
     # guard: depot-added-again
     with suppress(LedgerMoved):
-        engine.commit_result(nothing, control, primed.fence, primed.token, json.dumps(note))
+        ledger.commit(nothing, control, primed.fence, primed.token, json.dumps(note))
 
 
-def require_depot(engine: Engine, reached: Reached, settings: Settings) -> Table:
+def require_depot(source: Source, reached: Reached) -> Table:
     """Return the depot. Raises OtherDepot if it is not the ledger's, DepotChanged if it was restored.
 
     A restored depot uses its version numbers again, and new messages under old numbers would count as read. It is
     recognised by its latest version, or, if it has grown since, by another commit under the last number that was read.
     """
-    depot, at = engine.depot(), reached.depot_version
-    commits = engine.depot_commits(at, at) if reached.commit_fingerprint else ()
-    require_listed(ListedVersions.of(depot.id, at + 1, commits), reached, settings)
+    depot, at = source.depot(), reached.depot_version
+    commits = source.commits(at, at) if reached.commit_fingerprint else ()
+    require_listed(ListedVersions.of(depot.id, at + 1, commits), reached, source.settings)
     # guard: depot-not-behind
     if depot.version < reached.depot_version and reached.start_from != f"version:{reached.depot_version + 1}":
         raise DepotChanged(
-            f"the depot {settings.depot} ends at version {depot.version}, "
+            f"the depot {source.settings.depot} ends at version {depot.version}, "
             f"but the ledger has read version {reached.depot_version}",
             "The depot was restored or lost its last versions. Bring them back before anything is appended, or begin a "
             "new ledger (--ledger).",

@@ -24,13 +24,15 @@ from windrow.delta import logfiles, mending
 from windrow.delta.locations import local_path
 from windrow.delta.lock import commit_lock
 from windrow.delta.table import FAULTS, filtered, missing, writing
-from windrow.engine.embedded.engine import EmbeddedEngine, embedded_schema
+from windrow.engine.embedded import EmbeddedEngine
 from windrow.errors import DepotChanged, EngineUnavailable, OtherDepot
+from windrow.ledger.embedded import embedded_schema
 from windrow.ledger.versions import latest
 from windrow.model import tables
 from windrow.runtime.ledger_state import Reached
 from windrow.runtime.opening import require_depot
 from windrow.settings.settings import Settings
+from windrow.source.embedded import EmbeddedSource
 
 OS_ERROR = re.compile(r"os error (\d+)")
 
@@ -128,7 +130,7 @@ def _depot_has(progress: Mapping[str, Any], settings: Settings) -> bool:
     if local_path(settings.depot) is None or progress.get("depot_id") is None:
         return True
     try:
-        require_depot(EmbeddedEngine(settings, rows=True), Reached.of(progress), settings)
+        require_depot(EmbeddedSource(EmbeddedEngine(settings), settings, rows=True), Reached.of(progress))
     except (OtherDepot, DepotChanged):
         return False
     return True

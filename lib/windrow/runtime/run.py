@@ -9,15 +9,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from windrow.delta.locations import absolute, local_path
 from windrow.delta.log import DeltaRsLog, added
 from windrow.delta.table import beyond_files, latest_table
-from windrow.engine import choose, from_platform, open_engine, require_spark
-from windrow.engine.dry_run import DryRunEngine
-from windrow.engine.embedded.engine import EmbeddedEngine
-from windrow.engine.protocol import Engine
+from windrow.engine import choose, from_platform, require_spark
+from windrow.engine.embedded import EmbeddedEngine
+from windrow.ledger import Ledger, ledger_of
+from windrow.ledger.dry_run import DryRunLedger
 from windrow.model.clock import Clock
 from windrow.model.results import Committed
 from windrow.operate import Observer, Run, chosen, observed
@@ -25,10 +25,11 @@ from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.batcher import Batcher
 from windrow.runtime.ledger_state import prime
 from windrow.runtime.maintenance import BackgroundMaintenance
-from windrow.runtime.opening import DepotReader, require_depot
+from windrow.runtime.opening import DepotReader, require_depot, tables_of
 from windrow.runtime.runner import Runner, Summary
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
+from windrow.source import Source, source_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +56,7 @@ def run(
     settings, clock = settings or Settings.load(), clock or WallClock()
     if once and spark is None and accept is None and (idle := idle_summary(settings, clock, observers)) is not None:
         return idle
-    with opened(open_engine(settings, spark), settings, clock, observers, report) as runner:
+    with opened(*tables_of(settings, spark), clock, observers, report) as runner:
         if accept is not None:
             runner.accept(accept)
         return runner.once() if once else runner.every(settings.run.every)
@@ -79,12 +80,14 @@ def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> Summary | No
         return None
     require_spark()  # fail now if Spark cannot run, not when the first message arrives
     depot, ledger = absolute(settings.depot), absolute(settings.ledger)
-    engine = EmbeddedEngine(settings.model_copy(update={"depot": depot, "ledger": ledger}))
-    engine.mend()
-    if engine.ledger() is None or beyond_files(latest_table(ledger, "ledger")):
+    here = settings.model_copy(update={"depot": depot, "ledger": ledger})
+    engine = EmbeddedEngine(here)
+    source, read = source_of(engine, here), ledger_of(engine, here)
+    read.mend([depot])
+    if read.table() is None or beyond_files(latest_table(ledger, "ledger")):
         return None
-    state = prime(engine)
-    found = require_depot(engine, state.reached, settings)
+    state = prime(read)
+    found = require_depot(source, state.reached)
     algorithm.require(state, found)
     if state.paused:
         return Summary("spark", paused=True)
@@ -106,8 +109,8 @@ def _may_look(settings: Settings) -> bool:
 
 @contextmanager
 def opened(
-    engine: Engine,
-    settings: Settings,
+    source: Source,
+    ledger: Ledger,
     clock: Clock,
     observers: Iterable[Observer] = (),
     report: Callable[[Committed], None] = lambda committed: None,
@@ -117,39 +120,36 @@ def opened(
 
     A dry run writes nothing to the tables.
     """
-    used = cast("Engine", DryRunEngine(engine)) if dry_run else engine
-    with watched(engine, used.name, settings, clock, observers, report) as called:
+    used = DryRunLedger(ledger) if dry_run else ledger
+    with watched([source], used, clock, observers, report) as called:
         if dry_run:
             called["maintain"] = tuple
-        yield batching_runner(used, settings, clock, **called)
+        yield batching_runner(source, used, clock, **called)
 
 
 @contextmanager
 def watched(
-    engine: Engine,
-    name: str,
-    settings: Settings,
+    sources: Sequence[Source],
+    ledger: Ledger,
     clock: Clock,
     observers: Iterable[Observer] = (),
     report: Callable[[Committed], None] = lambda committed: None,
-    others: Sequence[tuple[Engine, Settings]] = (),
 ) -> Iterator[dict[str, Any]]:
-    """Yield the callbacks of a `Runner`, which feed the log, the metrics and the observers and maintain the tables.
-
-    `others` are further depots, each with the engine that reads it.
-    """
+    """Yield the callbacks of a `Runner`, which feed the log, the metrics and the observers and maintain the tables."""
+    settings, session = ledger.settings, ledger.engine.session_at_work
     with ExitStack() as stack:
-        everyone = stack.enter_context(observed(Run(name, settings, clock), [*chosen(settings.metrics), *observers]))
-        if engine.session_at_work is not None:
+        started = Run(ledger.engine_name, settings, clock)
+        everyone = stack.enter_context(observed(started, [*chosen(settings.metrics), *observers]))
+        if session is not None:
             from windrow.operate.spark_progress import listening
 
-            stack.enter_context(listening(engine.session_at_work))
+            stack.enter_context(listening(session))
 
         def committed(done: Committed) -> None:
             everyone.committed(done)
             report(done)
 
-        background = BackgroundMaintenance(engine, settings, clock, everyone, others)
+        background = BackgroundMaintenance(sources, ledger, clock, everyone)
         yield {"report": committed, "retrying": everyone.retrying, "maintain": background}
 
 
@@ -158,6 +158,6 @@ def batcher_of(settings: Settings) -> Batcher:
     return Batcher(settings.rules.build(), settings.idle_timeout or 0)
 
 
-def batching_runner(engine: Engine, settings: Settings, clock: Clock, **called: Any) -> Runner:
+def batching_runner(source: Source, ledger: Ledger, clock: Clock, **called: Any) -> Runner:
     """Return the runner that batches the messages of one depot; `called` are the callbacks of `Runner`."""
-    return Runner([DepotReader(None, engine, settings)], batcher_of(settings), settings, clock, **called)
+    return Runner([DepotReader(None, source)], ledger, batcher_of(ledger.settings), clock, **called)

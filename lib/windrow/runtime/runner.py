@@ -32,6 +32,7 @@ from windrow.errors import (
     WindrowError,
     first_line,
 )
+from windrow.ledger import Ledger
 from windrow.ledger.result import MicrobatchResult
 from windrow.ledger.versions import Fold
 from windrow.model.clock import Clock
@@ -44,7 +45,7 @@ from windrow.runtime.ledger_state import LedgerState, Reached
 from windrow.runtime.microbatch import Microbatch, Read
 from windrow.runtime.opening import DepotReader, open_ledger, require_listed
 from windrow.runtime.saved_plan import SavedPlan
-from windrow.settings.settings import Settings
+from windrow.source import Source
 from windrow.source.arrivals import Arrivals
 from windrow.source.depot_changes import refuse_restored
 
@@ -89,8 +90,8 @@ class Runner:
     def __init__(
         self,
         readers: Sequence[DepotReader],
+        ledger: Ledger,
         algorithm: Algorithm,
-        settings: Settings,
         clock: Clock,
         report: Callable[[Committed], None] = lambda committed: None,
         retrying: Callable[[Exception, int], None] = lambda error, attempt: None,
@@ -101,16 +102,17 @@ class Runner:
 
         With `in_step`, no depot is read beyond the time that all others have reached.
         """
-        self.algorithm, self._settings, self._clock, self._in_step = algorithm, settings, clock, in_step
+        self.algorithm, self.ledger, self._clock, self._in_step = algorithm, ledger, clock, in_step
         self._report, self._retrying, self._maintain = report, retrying, maintain
-        self.summary = Summary(readers[0].engine.name)
+        self._settings = ledger.settings
+        self.summary = Summary(ledger.engine_name)
         self._attempt = 1
         self._handled = 0  # reads that found something
         self._primed: Microbatch | None = None  # by `_begin_round`, and not used yet
         # Token and table version of the ledger: at the last prime, and where it last refused a commit.
         self._primed_at: tuple[str, int] | None = None
         self._refused_at: tuple[str, int] | None = None
-        primed = open_ledger(readers, algorithm, clock.now())
+        primed = open_ledger(readers, ledger, algorithm, clock.now())
         self._cursors = [DepotCursor(reader, primed.depots[reader.name].reached) for reader in readers]
         self._number, self._options = primed.microbatch, algorithm.options(primed)
         self._saved_plans = algorithm.saved_plans  # beside the table, which is there now
@@ -161,9 +163,9 @@ class Runner:
         A topology with several depots needs the name of the `depot`. Does nothing if the ledger has read that version.
         Raises NotFound for a version that lost no rows.
         """
-        named = [one for one in self._cursors if depot in (None, one.reader.name)]
+        named = [one for one in self._cursors if depot in (None, one.name)]
         if len(named) != 1:
-            known = [cursor.reader.name for cursor in self._cursors if cursor.reader.name is not None]
+            known = [cursor.name for cursor in self._cursors if cursor.name is not None]
             hint = (
                 f"Write --accept DEPOT:{version} with one of {', '.join(known)}." if known else "Give the version only."
             )
@@ -175,18 +177,18 @@ class Runner:
             for one in self._cursors:
                 one.look()
             before = self._unpaused("acceptance of a version").primed
-            if before.depots[cursor.reader.name].reached.depot_version >= version:
+            if before.depots[cursor.name].reached.depot_version >= version:
                 return
-            commit = cursor.reader.engine.commit_to_accept(version)
+            commit = cursor.source.commit_to_accept(version)
             cursor.latest = version - 1
             planned = self._saved_plan()
-            self._read([one for one in self._cursors if one is cursor or (planned and one.reader.name in planned.upto)])
+            self._read([one for one in self._cursors if one is cursor or (planned and one.name in planned.upto)])
             microbatch = self._unpaused("acceptance of a version")
             # guard: accepted-after-the-rest
             if microbatch.primed.token == before.token and not self._stop_requested():
                 if self._saved_plan():  # it may read rows before this version
                     raise UsageError("an attempt at a microbatch is not finished", "Run without --accept first.")
-                self._record(microbatch.run_accept(commit, cursor.reader.name))
+                self._record(microbatch.run_accept(commit, cursor.name))
 
     def run_saved_plan(self, planned: SavedPlan) -> bool:
         """Run the one microbatch that was planned; return False if it cannot be run.
@@ -225,16 +227,21 @@ class Runner:
         """End a pause: microbatches may run again."""
         return self._with_retries(partial(self._set_paused, False))
 
-    def commit_change(self, kind: Kind, work: Callable[[LedgerState, list[DepotReader]], Change]) -> Summary:
+    @property
+    def sources(self) -> dict[str | None, Source]:
+        """Return the sources of the depots, by name."""
+        return {cursor.name: cursor.source for cursor in self._cursors}
+
+    def commit_change(self, kind: Kind, work: Callable[[LedgerState], Change]) -> Summary:
         """Commit the result of `work` as a microbatch without messages, whether the ledger is paused or not.
 
         `work` also returns the positions to which it moves in depots.
         """
         return self._with_retries(partial(self._commit_change, kind, work))
 
-    def _commit_change(self, kind: Kind, work: Callable[[LedgerState, list[DepotReader]], Change]) -> None:
+    def _commit_change(self, kind: Kind, work: Callable[[LedgerState], Change]) -> None:
         microbatch = self._microbatch()
-        processed, reached = work(microbatch.primed, [cursor.reader for cursor in self._cursors])
+        processed, reached = work(microbatch.primed)
         self._record(microbatch.run_without_messages(kind, processed, reached))
         self._microbatch()
         for cursor in self._cursors:
@@ -268,7 +275,7 @@ class Runner:
         for cursor in self._cursors:
             cursor.look()
         if saved := self._saved_plan():
-            return [cursor for cursor in self._cursors if cursor.reader.name in saved.upto]
+            return [cursor for cursor in self._cursors if cursor.name in saved.upto]
         if self._in_step:
             following = next_in_step(self._cursors, self._microbatch, self._settings.max_clock_skew)
             return [following] if following else []
@@ -320,13 +327,14 @@ class Runner:
     def _read_one(self, cursor: DepotCursor, handle: Callable[[Arrivals], None]) -> None:
         """Read a depot to the version of the last look."""
         try:
-            history = cursor.reader.engine.read(cursor.reached.depot_version, cursor.latest, handle)
+            before = cursor.reached.depot_version
+            elsewhere = cursor.source.read(before, cursor.latest, handle)
         except LedgerBehind:
             # guard: back-seen-elsewhere
             self._microbatch()  # where another process found it, this one has yet to learn where it stands
             raise
-        if history is not None:  # on Spark Connect the callback ran in another process
-            for committed in committed_in(history):
+        if elsewhere:  # on Spark Connect the callback ran in another process
+            for committed in committed_in(self.ledger.committed_since(before)):
                 self._record(committed)
             self._microbatch()  # learns whether the ledger was paused meanwhile
 
@@ -359,7 +367,7 @@ class Runner:
                     continue
                 for cursor, arrivals in found:
                     # guard: listed-of-known-depot
-                    require_listed(arrivals.listed, cursor.reached, cursor.reader.settings)
+                    require_listed(arrivals.listed, cursor.reached, cursor.source.settings)
                 _refuse_restored(found, slices)
                 if not self._run(microbatch, slices, found) or self._in_step:
                     return
@@ -392,7 +400,7 @@ class Runner:
         most = max(1, limit // len(found)) if planned is None else UNLIMITED
         slices: dict[str | None, Read] = {}
         for cursor, arrivals in found:
-            name, known = cursor.reader.name, cursor.reached.depot_version
+            name, known = cursor.name, cursor.reached.depot_version
             upto = None if planned is None else planned.upto.get(str(name), known)
             arrived = arrivals.after(known, most, upto)
             if arrived is not None:
@@ -466,7 +474,7 @@ class Runner:
         primed = microbatch.primed
         self._require_moved(primed)
         for cursor in self._cursors:
-            reached = primed.depots[cursor.reader.name].reached
+            reached = primed.depots[cursor.name].reached
             # guard: back-is-read-again
             if reached.depot_version < cursor.reached.depot_version:
                 cursor.search_again()
@@ -484,7 +492,7 @@ class Runner:
     def _fold(self, primed: LedgerState, fold: Fold) -> None:
         """Fold the ledger. No run depends on that, as on no maintenance: a failure is told, and tried again later."""
         try:
-            self._cursors[0].reader.engine.fold(primed.fence, fold)
+            self.ledger.fold(primed.fence, fold)
         except LedgerMoved:
             pass
         # guard: failed-fold-is-told
@@ -492,8 +500,7 @@ class Runner:
             log.warning("fold failed", ledger=self._settings.ledger, fold=fold, error=first_line(error))
 
     def _prime(self) -> Microbatch:
-        names = [cursor.reader.name for cursor in self._cursors]
-        return Microbatch(self._cursors[0].reader.engine, self.algorithm, self._clock, self._attempt, names)
+        return Microbatch(self.ledger, self.sources, self.algorithm, self._clock, self._attempt)
 
     def _require_moved(self, primed: LedgerState) -> None:
         """Raise TableUnwritable if the ledger refused a commit and is still unchanged: it would refuse every commit."""
@@ -509,7 +516,7 @@ class Runner:
     def _record(self, committed: Committed) -> None:
         self._attempt, self._primed, self._state = 1, None, None
         for cursor in self._cursors:
-            name = cursor.reader.name
+            name = cursor.name
             version = committed.depot_version if name is None else committed.depots.get(name)
             if version is not None:
                 cursor.reached = replace(cursor.reached, depot_version=version, commit_fingerprint=None)
@@ -561,8 +568,8 @@ class Runner:
 def _refuse_restored(found: Sequence[Found], slices: Mapping[str | None, Read]) -> None:
     """Raise DepotChanged if a slice has a RESTORE, unless `on_depot_delete` is `ignore`."""
     for cursor, arrivals in found:
-        read = slices.get(cursor.reader.name)
-        if read is not None and cursor.reader.settings.on_depot_delete == "error":
+        read = slices.get(cursor.name)
+        if read is not None and cursor.source.settings.on_depot_delete == "error":
             refuse_restored(arrivals.listed, read.arrived.expected)
 
 
@@ -573,7 +580,7 @@ def _passed(found: Sequence[Found], slices: Mapping[str | None, Read]) -> dict[s
     """
     passed = {}
     for cursor, arrivals in found:
-        name, last, known = cursor.reader.name, arrivals.last, cursor.reached
+        name, last, known = cursor.name, arrivals.last, cursor.reached
         # guard: passed-without-rows
         if name not in slices and last is not None and last > known.depot_version:
             fingerprint = arrivals.listed.fingerprints.get(last)

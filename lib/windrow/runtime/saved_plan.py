@@ -20,7 +20,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from windrow.engine.protocol import SideFiles
+    from windrow.engine.engine import SideFiles
 
 Positions = Mapping[str, int]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,12 +10,38 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from windrow.columnar.arrow import plain, text
+from windrow.delta.log import added, identity
 from windrow.delta.row_changes import changes
-from windrow.delta.table import Snapshot, reading
+from windrow.delta.table import Snapshot, known_snapshot, reading
 from windrow.errors import DepotChanged, DepotUnreadable, first_line
-from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
+from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION, ListedVersions
 from windrow.source.arrivals import Arrivals
+from windrow.source.conversion import Conversion
 from windrow.source.slices import Slice
+from windrow.source.source import Source
+
+
+class EmbeddedSource(Source):
+    """Reads a depot with delta-rs."""
+
+    def require_mapping(self) -> None:
+        """Raise ExpressionError for a mapping that only Spark can run."""
+        self._conversion()[0].require_embedded()
+
+    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> bool:
+        """Give `handle` the versions after `after`, up to `upto`."""
+        self._keep_read(after, upto)
+        snapshot = known_snapshot(self.place, "depot", upto)
+        depot, log = identity(snapshot.table), self.log
+        commits = log.commits(after, upto)
+        counts = added(commits, after, upto)
+        if any(count != 0 for count in counts.values()):
+            conversion = Conversion.of(self.settings, depot, self._as_rows)
+            new = {version: count for version, count in conversion.counts(counts).items() if count != 0}
+            byte_count = conversion.byte_count(log, after, upto)
+            listed = ListedVersions.of(depot.id, after + 1, commits)
+            handle(EmbeddedArrivals(listed, new, byte_count, self.settings, conversion, upto, snapshot))
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""Cut the frames that Spark streams from the depot's change feed into slices of whole versions.
+"""Read the new versions of a depot with Spark: by a stream of its change feed, or of its files without one.
 
-Without a change data feed Spark reads the depot's files, and the log says which version added which file. The stream
-skips a version that changed or removed rows; the log says which these are.
+Without a change data feed the log says which version added which file. The stream skips a version that changed or
+removed rows; the log says which these are. A topology, which has several depots in one microbatch, reads by queries of
+the feed. On Spark Connect `foreachBatch` runs in a process of the server.
 """
 
 from __future__ import annotations
@@ -10,150 +11,124 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
+from uuid import uuid4
 
-import pyarrow as pa
-import pyarrow.compute as pc
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from windrow import errors
-from windrow.columnar.arrow import plain
 from windrow.delta.locations import is_catalog_name, reference
-from windrow.errors import WindrowError, first_line
-from windrow.model import tables
-from windrow.model.commits import CHANGE, COMMITTED_AT, FEED_COLUMNS, VERSION, ListedVersions
-from windrow.rows.arrow import ArrowRows
-from windrow.rows.frame import FrameRows, PersistedFrame, unchanged
-from windrow.settings.settings import Settings
+from windrow.delta.log import added
+from windrow.delta.row_changes import without_feed
+from windrow.engine.spark.engine import SparkEngine
+from windrow.engine.spark.errors import translated
+from windrow.errors import DepotUnreadable, WindrowError, first_line
+from windrow.model.commits import CHANGE, VERSION, ListedVersions
+from windrow.rows.session_settings import ALIKE, configured
 from windrow.source.arrivals import Arrivals
 from windrow.source.conversion import Conversion
-from windrow.source.depot_changes import refuse_changes, refuse_set_back
-from windrow.source.depot_rows import StateChanges, version_name
-from windrow.source.slices import ExecutorParser, Slice, slice_of
+from windrow.source.source import Source
+from windrow.source.spark_arrivals import SparkArrivals
+
+FEED_BEGAN_LATER = "DELTA_MISSING_CHANGE_DATA"
+# guard: commits-not-cut
+EVERY_FILE = 2_147_483_647  # a rate limit would split commits, and reading by version would lose the second half
 
 
-@dataclass(frozen=True, slots=True)
-class SparkArrivals(Arrivals):
-    """New versions of the depot in the frame of one `foreachBatch` call."""
+class SparkSource(Source):
+    """Reads a depot with Spark."""
 
-    frame: DataFrame
-    collected: pa.Table | None
-    parsed: PersistedFrame
+    engine: SparkEngine
+    _by_files = False  # how the depot is streamed
 
-    @classmethod
-    def of(
-        cls,
-        frame: DataFrame,
-        listed: ListedVersions,
-        counts: Mapping[int, int | None],
-        byte_count: Mapping[int, int],
-        settings: Settings,
-        conversion: Conversion,
-        kept: ExitStack,
-        streamed: bool,
-    ) -> SparkArrivals:
-        """Collect the frame once if it is small enough for the driver, otherwise leave it to the executors.
+    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> bool:
+        """Stream the versions after `after`, up to `upto`, with a fresh checkpoint: the ledger is the real one."""
+        self._keep_read(after, upto)
+        commits = self.log.commits(after, upto)
+        added(commits, after, upto)  # raises before the stream does if a version is gone
+        # guard: depot-by-files
+        self._by_files = not self.depot().feed
+        taking = partial(self.take, upto=upto, handle=handle)
+        pulled = bool(self._as_rows) and not self._by_files  # a topology has several depots in one microbatch
+        try:
+            if pulled:
+                self._pull(after + 1, upto, handle)
+            else:
+                self._stream(Take(taking, after + 1))
+        except DepotUnreadable as error:
+            if self._by_files or FEED_BEGAN_LATER not in str(error.__cause__):
+                raise
+            self._by_files, pulled = True, False
+            self._stream(Take(taking, after + 1))
+        return self.engine.remote and not pulled
 
-        `counts` may reach beyond the frame, whose last version is `last` (None if it has no rows). `kept` releases the
-        persisted frames. A frame that is `streamed` is persisted: each slice would read all of it, because
-        `foreachBatch` passes it as an RDD. Of another one, Spark reads only the versions and columns that it needs.
+    def _pull(self, begin: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
+        """Read the versions from `begin` to `upto` by a query of the change feed."""
+        try:
+            self.take(feed_of(self.engine.session, self.place, begin, upto), begin, upto, handle, streamed=False)
+        except PySparkException as error:
+            raise translated(error) from error
+
+    def _stream(self, take: Take) -> None:
+        """Stream the changes, or without a change feed the files, until `take` has handled all."""
+        # guard: stream-begins-at-ledger
+        reader = self.engine.session.readStream.format("delta").option("startingVersion", take.begin)
+        reader = reader.option("maxFilesPerTrigger", EVERY_FILE)
+        reader = reader.option("skipChangeCommits" if self._by_files else "readChangeFeed", "true")
+        stream = reader.table(reference(self.place)) if is_catalog_name(self.place) else reader.load(self.place)
+        stream = with_files(stream) if self._by_files else stream
+        writer = stream.writeStream.foreachBatch(take).trigger(availableNow=True)
+        if self.settings.checkpoints:
+            # guard: fresh-checkpoint
+            writer = writer.option("checkpointLocation", f"{self.settings.checkpoints}/{uuid4().hex}")
+        try:
+            writer.start().awaitTermination()
+        except StreamingQueryException as error:
+            raise (take.failure or failure_in(str(error)) or translated(error)) from error
+
+    def take(
+        self, frame: DataFrame, begin: int, upto: int, handle: Callable[[Arrivals], None], streamed: bool = True
+    ) -> int:
+        """Handle the versions up to `upto` in a frame of a stream, or of a query, on the frame's session.
+
+        Returns the version at which the next frame begins.
         """
-        known, most = [count for count in counts.values() if count is not None], settings.max_driver_messages
-        total = sum(known) if len(known) == len(counts) else frame.count()
-        fits = total <= conversion.most_rows(most) and conversion.fits(byte_count)
-        here = fits and not conversion.needs_executors(total, sum(byte_count.values()), most)
-        feed = _collected(frame) if here else None
-        read, parsed = PersistedFrame(), PersistedFrame()
-        for one in (read, parsed):
-            kept.callback(one.release)
-        if feed is None and streamed:
-            read.keep(frame)
-        last = frame.agg(F.max(VERSION)).collect()[0][0] if feed is None else pc.max(feed[VERSION]).as_py()
-        new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
-        rows = None if feed is None else conversion.new_rows(feed, feed[CHANGE], settings.on_depot_delete)
-        return cls(listed, new, byte_count, settings, conversion, last, frame, rows, parsed)
+        session = frame.sparkSession
+        try:
+            with self.engine.working_on(session), configured(session, ALIKE), ExitStack() as kept:
+                table = self.depot()
+                commits = self.log.commits(begin - 1, upto)
+                counts, listed = added(commits, begin - 1, upto), ListedVersions.of(table.id, begin, commits)
+                conversion = Conversion.of(self.settings, table, self._as_rows)
+                byte_count = conversion.byte_count(self.log, begin - 1, upto)
+                mapped = conversion.mapped(self._changes(frame, begin, upto, table.version))
+                known = conversion.counts(counts)
+                arrivals = SparkArrivals.of(
+                    mapped, listed, known, byte_count, self.settings, conversion, kept, streamed
+                )
+                if arrivals.last is None:
+                    return begin
+                handle(arrivals)
+        except PySparkException as error:
+            raise translated(error) from error
+        return arrivals.last + 1
 
-    def _slice(self, counts: Mapping[int, int | None]) -> Slice | None:
-        to_messages = self.conversion.apply_on(self.frame.sparkSession)
-        if self.collected is not None:
-            return self._filled(self.collected, counts, to_messages)
-        part = self.frame.where(F.col(VERSION).between(min(counts), max(counts)))
-        unknown = any(count is None for count in counts.values())
-        rows = part.count() if unknown else sum(count or 0 for count in counts.values())
-        if rows == 0:
-            return None
-        read = sum(self.byte_count.get(version, 0) for version in counts)
-        if not self.conversion.needs_executors(rows, read, self.settings.max_driver_messages):
-            feed = _collected(part)
-            new = self.conversion.new_rows(feed, feed[CHANGE], self.settings.on_depot_delete)
-            missing = unknown and not new.num_rows
-            return None if missing else slice_of(self.conversion, ArrowRows(new), counts, to_messages)
-        if self.settings.on_depot_delete == "error" or self.conversion.state is not None:
-            self._refuse(part)
-        new_rows = _new_rows(part, self.conversion, rows)
-        if self.conversion.verbatim and unknown and new_rows.held.isEmpty():
-            return None
-        return slice_of(self.conversion, new_rows, counts, to_messages, self._parser(new_rows.held))
+    def _changes(self, frame: DataFrame, first: int, last: int, latest: int) -> DataFrame:
+        """Return the versions from `first` to `last` in a frame of the stream, as the change feed gives them.
 
-    def _parser(self, chunks: DataFrame) -> ExecutorParser | None:
-        """Return what parses the chunks of a raw depot on the executors."""
-        if self.conversion.format is None:
-            return None
-        from windrow.source.raw_executors import parse_on_executors
-
-        return partial(parse_on_executors, chunks, self.conversion.format, self.conversion, self.parsed)
-
-    def _refuse(self, part: DataFrame) -> None:
-        """Raise DepotChanged for deletions and updates; of a ledger, if it was set back."""
-        if self.conversion.of_ledger:
-            lost = F.col(CHANGE) != "insert"
-            lost = lost | (F.col("kind") == "rollback") if self.settings.on_depot_delete == "error" else lost
-            back = part.where(F.col("state") == "microbatch").where(lost)
-            refuse_set_back(plain(back.select(VERSION).limit(1).toArrow()), self.settings.on_depot_delete == "error")
-            return
-        # guard: executors-depot-unchanged
-        refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
-
-
-def _new_rows(part: DataFrame, conversion: Conversion, count: int) -> FrameRows:
-    """Return the new rows of a depot, `count` by its log, on the executors."""
-    if conversion.verbatim:
-        return FrameRows(_plain_rows(part, conversion), unchanged, count)
-    inserted = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION)).drop(*FEED_COLUMNS)
-    if conversion.format is None:
-        return conversion.on_executors(inserted, count)
-    from windrow.source.raw_executors import CHUNKS, chunks_in
-
-    return FrameRows(inserted.select(CHUNKS.names), chunks_in, count)
-
-
-def _plain_rows(part: DataFrame, conversion: Conversion) -> DataFrame:
-    """Return the new rows of a depot without messages, with the depot version; of a ledger, batches or a state."""
-    new = part.where(F.col(CHANGE) == "insert")
-    if conversion.state is not None:
-        return _changes(new, conversion.state)
-    if conversion.of_ledger:
-        new = new.where("state = 'closed'").select(*tables.BATCH, VERSION)
-    names = [name for name in new.columns if name not in FEED_COLUMNS]
-    version = F.col(VERSION).cast("long").alias(version_name(names))
-    return new.select(*[F.col(f"`{name}`") for name in names], version)
-
-
-def _changes(added: DataFrame, state: StateChanges) -> DataFrame:
-    """Return the rows of a state that versions added; a deleted row has its last values."""
-    columns = [F.col(f"`{name}`") for name in state.columns]
-    version = F.col(VERSION).cast("long").alias(version_name([*state.columns, tables.DELETED]))
-    deleted = F.coalesce(tables.DELETED, F.lit(False)).alias(tables.DELETED)
-    return added.where(F.col("state") == state.state).select(*columns, deleted, version)
-
-
-def _collected(frame: DataFrame) -> pa.Table:
-    """Bring a change feed to the driver, with the change type as a boolean, because text costs as much as a payload."""
-    return plain(frame.withColumn(CHANGE, F.col(CHANGE) == "insert").drop(COMMITTED_AT).toArrow())
+        Raises DepotUnreadable for a version that removed rows where there is no feed: the stream skips it.
+        """
+        if self._by_files:
+            files, removing = self.log.files_added(first, latest)
+            # guard: skipped-versions-told
+            if skipped := sorted(version for version in removing if version <= last):
+                raise without_feed(skipped[0])
+            frame = with_versions(frame, files)
+        return frame if last == latest else frame.where(F.col(VERSION) <= last)
 
 
 class Take:

@@ -35,11 +35,11 @@ from windrow.model import messages, tables
 from windrow.runtime.runner import Runner, Summary
 from windrow.settings.settings import Settings
 from windrow.testing.clock import ManualClock
-from windrow.testing.points import Point, Probed, ProbedAlgorithm
+from windrow.testing.points import Point, ProbedAlgorithm, ProbedLedger, ProbedSource
 from windrow.topology import Depot, Topology
 from windrow.topology.functions import Functions
 from windrow.topology.reading import history_rows
-from windrow.topology.running import engine_of, rollback, runner_of, set_option
+from windrow.topology.running import rollback, runner_of, set_option, tables_of
 
 SECOND = 1_000_000
 Row = Mapping[str, Any]
@@ -112,12 +112,11 @@ class Harness:
             for depot in self.topology.depots.values():
                 if depot.state is None and not DeltaTable.is_deltatable(depot.location):
                     create_depot(depot.location, pa.string())
-            engines = {
-                name: Probed(engine_of(self.topology, depot, self._settings, self._session), self._at)
-                for name, depot in self.topology.depots.items()
-            }
-            algorithm = ProbedAlgorithm(Functions(self.topology, engines), self._at)
-            self._runner = runner_of(self.topology, engines, self._settings, self.clock, algorithm)
+            sources, opened = tables_of(self.topology, self._settings, self._session)
+            ledger: Any = ProbedLedger(opened, self._at)
+            probed: Any = {name: ProbedSource(source, ledger) for name, source in sources.items()}
+            algorithm = ProbedAlgorithm(Functions(self.topology, probed, ledger), self._at)
+            self._runner = runner_of(self.topology, probed, ledger, self.clock, algorithm)
         return self._runner
 
     def wait_processed(self, messages: int, timeout: float = 60) -> None:

@@ -1,4 +1,4 @@
-"""The points of a microbatch at which a test can interfere, and wrappers of engine and algorithm that call a probe."""
+"""The points of a microbatch at which a test can interfere, and wrappers of what it works with that call a probe."""
 
 from __future__ import annotations
 
@@ -37,43 +37,50 @@ class Wrapper:
         return getattr(self.inner, name)
 
 
-class Probed(Wrapper):
-    """A real engine; `at` is called at every point of a microbatch and may raise, commit elsewhere, or kill.
+class ProbedLedger(Wrapper):
+    """A real ledger; `at` is called at every point of a microbatch and may raise, commit elsewhere, or kill.
 
-    The first microbatch of a run is primed before the depot is read. Its point comes when something has arrived: the
+    The first microbatch of a run is primed before the depots are read. Its point comes when something has arrived: the
     ledger is also read to open it, or to compare rules.
     """
 
-    _reading = _primed = False
+    reading = primed = False
 
     def live(self) -> Live:
         """Read the live rows."""
-        live, self._primed = self.inner.live(), not self._reading
-        if self._reading:
+        live, self.primed = self.inner.live(), not self.reading
+        if self.reading:
             self.at(Point.AFTER_PRIME)
         return live
 
-    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
-        """Read the depot; what arrives first comes to the point of a microbatch that was primed before."""
-        self._reading = True
-        try:
-            self.inner.read(after, upto, lambda arrivals: handle(self._arrivals(arrivals)))
-        finally:
-            self._reading = False
-
-    def commit_result(
-        self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str
-    ) -> int | None:
+    def commit(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> int | None:
         """Commit between two points."""
-        self._primed = False
+        self.primed = False
         self.at(Point.BEFORE_COMMIT)
-        written: int | None = self.inner.commit_result(processed, control, live, token, note)
+        written: int | None = self.inner.commit(processed, control, live, token, note)
         self.at(Point.AFTER_COMMIT)
         return written
 
+
+class ProbedSource(Wrapper):
+    """A real source; what arrives first comes to the point of a microbatch that was primed before."""
+
+    def __init__(self, inner: Any, ledger: ProbedLedger) -> None:
+        super().__init__(inner, ledger.at)
+        self.ledger = ledger
+
+    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> bool:
+        """Read the depot."""
+        before, self.ledger.reading = self.ledger.reading, True
+        try:
+            elsewhere: bool = self.inner.read(after, upto, lambda arrivals: handle(self._arrivals(arrivals)))
+        finally:
+            self.ledger.reading = before
+        return elsewhere
+
     def _arrivals(self, arrivals: Arrivals) -> Arrivals:
-        if self._primed:
-            self._primed = False
+        if self.ledger.primed:
+            self.ledger.primed = False
             self.at(Point.AFTER_PRIME)
         return arrivals
 

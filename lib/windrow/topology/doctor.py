@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
 
 from windrow.delta.locations import is_catalog_name
 from windrow.delta.log import identity
 from windrow.delta.table import open_table
 from windrow.engine import choose
+from windrow.engine.embedded import EmbeddedEngine
 from windrow.errors import TableMissing, WindrowError
+from windrow.ledger import ledger_of
 from windrow.model import tables
 from windrow.model.messages import COLUMNS
 from windrow.operate.doctor import clocks, depot, in_order, ledger, safely
@@ -24,7 +25,7 @@ from windrow.runtime.ledger_state import LedgerState, prime
 from windrow.settings.settings import Settings
 from windrow.source.depot_rows import is_ledger
 from windrow.topology.functions import Functions
-from windrow.topology.running import engine_of, settings_of
+from windrow.topology.running import settings_of
 from windrow.topology.topology import Depot, Topology
 
 Checks = tuple[Callable[..., Iterable[Finding]], ...]
@@ -71,8 +72,9 @@ def _opened(topology: Topology, settings: Settings, now: int, engine: str) -> tu
     location, used = topology.location, settings.model_copy(update={"ledger": topology.location})
     try:
         table = open_table(location, "ledger")
-        primed = prime(_reader(topology, settings), list(topology.depots))
-        Functions(topology, {}).require(primed, identity(table))
+        states = ledger_of(EmbeddedEngine(used), used)
+        primed = prime(states, list(topology.depots))
+        Functions(topology, {}, states).require(primed, identity(table))
     except WindrowError as refused:
         if isinstance(refused, TableMissing) and not is_catalog_name(location):
             what = f"there is no table of states at {location}"
@@ -85,12 +87,6 @@ def _opened(topology: Topology, settings: Settings, now: int, engine: str) -> tu
         findings += safely(check, book)
     findings += [*safely(check_features, "ledger", table, engine), *safely(clocks.check_commits, "ledger", table, now)]
     return primed, findings
-
-
-def _reader(topology: Topology, settings: Settings) -> Any:
-    """Return an engine that reads the table of states without Spark."""
-    first = next(iter(topology.depots.values()))
-    return engine_of(topology, replace(first, state=None), settings.model_copy(update={"engine": "embedded"}))
 
 
 def _progress(primed: LedgerState, depot_name: str) -> Progress:

@@ -34,9 +34,9 @@ from windrow.topology.state import State
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from windrow.engine.protocol import Engine
     from windrow.engine.spark.engine import SparkEngine
     from windrow.runtime.algorithm import Plan
+    from windrow.source import Source
     from windrow.source.slices import Slice
 
 ID = pa.field("id", pa.string())
@@ -227,11 +227,11 @@ class FrameState:
         return (F.min_by if asked.operation == "first" else F.max_by)(value, order)
 
 
-def frame_of_depot(plan: Plan, arrived: Slice | None, reader: Engine) -> DataFrame:
-    """Return the rows that arrived from the depot of an engine as a frame, with its columns also if there are none."""
-    engine = cast("SparkEngine", plan.engine)
+def frame_of_depot(plan: Plan, arrived: Slice | None, source: Source) -> DataFrame:
+    """Return the rows that arrived from a depot as a frame, with its columns also if there are none."""
+    engine = cast("SparkEngine", plan.ledger.engine)
     if arrived is None:
-        return frame_of(engine.session_at_work, reader.no_rows())
+        return frame_of(engine.session_at_work, source.no_rows())
     return arrived.rows.frame(engine.session_at_work)
 
 
@@ -264,7 +264,7 @@ def joined(
     plan: Plan, frames: Sequence[DataFrame], others: Sequence[Rows], history: Mapping[str, object]
 ) -> MicrobatchResult:
     """Return the rows to commit as a frame: `frames` and other rows, wherever they are."""
-    engine, schema = cast("SparkEngine", plan.engine), plan.primed.progress.schema
+    engine, schema = cast("SparkEngine", plan.ledger.engine), plan.primed.progress.schema
     filled = [one.frame(engine.session_at_work) for one in others if one.path == "executors" or one.count]
     every = [*frames, *(_in_columns(one, schema) for one in filled)]
     rows, counts = _counted(reduce(lambda one, other: one.unionByName(other), every))

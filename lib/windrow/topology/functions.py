@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.delta.log import Table
-from windrow.engine.protocol import Engine
 from windrow.errors import TableRefused, TopologyRefused
+from windrow.ledger import Ledger
 from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.model import messages, tables
 from windrow.model.floors import Floors, FloorsByVersion
@@ -26,6 +26,7 @@ from windrow.rows.rows import Rows
 from windrow.runtime.algorithm import Algorithm, DepotPlan, Options, Plan
 from windrow.runtime.ledger_state import LedgerState
 from windrow.runtime.saved_plan import SavedPlans
+from windrow.source import Source
 from windrow.topology.arrow_state import ArrowState
 from windrow.topology.event import event_rows, scheduled
 from windrow.topology.microbatch import Microbatch, SparkMicrobatch
@@ -45,15 +46,16 @@ BUGS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupErro
 
 @dataclass(frozen=True, slots=True)
 class Functions(Algorithm):
-    """Runs the functions of a topology over the rows of a microbatch; `engines` read its depots, by name."""
+    """Runs the functions of a topology over the rows of a microbatch; `sources` read its depots, by name."""
 
     topology: Topology
-    engines: Mapping[str, Engine]
+    sources: Mapping[str, Source]
+    ledger: Ledger
 
     @property
     def saved_plans(self) -> SavedPlans:
         """Return the plans, which are saved beside the table of states."""
-        return SavedPlans(next(iter(self.engines.values())).side_files, self.engines)
+        return SavedPlans(self.ledger.side_files, self.sources)
 
     @property
     def settings(self) -> str:
@@ -65,10 +67,10 @@ class Functions(Algorithm):
 
         After a RESTORE of the table of states its numbers come again, and an output would take new rows for old ones.
         """
-        engine = next(iter(self.engines.values()))
+        engine = self.ledger.engine
         for name, location in self.topology.outputs.items():
             # guard: number-free-in-outputs
-            least = engine.free_number(location, application(engine, name, self.engines), least)
+            least = engine.free_number(engine.place(location), application(self.ledger, name, self.sources), least)
         return least
 
     def schema(self, depots: Sequence[Table]) -> pa.Schema:
@@ -136,7 +138,7 @@ def _executors_blamed(plan: Plan) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if plan.engine.session_at_work is None:
+        if plan.ledger.engine.session_at_work is None:
             raise
         from windrow.engine.spark.errors import of_functions
 
@@ -159,7 +161,7 @@ class Work:
     def call(self, function: Function) -> None:
         """Call a function with Arrow tables, or with DataFrames. Raises TopologyRefused."""
         plan, frames = self.plan, function.form == "spark"
-        if frames and plan.engine.session_at_work is None:
+        if frames and plan.ledger.engine.session_at_work is None:
             raise TopologyRefused(
                 f"the function {function.name} needs Spark DataFrames, which the embedded engine does not have",
                 "Use --engine spark, or let the function work with Arrow tables (microbatch: Microbatch).",
@@ -189,11 +191,11 @@ class Work:
 
     def append(self) -> None:
         """Append to the outputs, to each in one commit that a later attempt at the same microbatch finds."""
-        engine, topology = self.plan.engine, self.functions.topology
+        engine, topology = self.plan.ledger.engine, self.functions.topology
         for output, rows in self._by_output().items():
-            transaction = application(engine, output, self.functions.engines), self.plan.id
+            transaction = application(self.plan.ledger, output, self.functions.sources), self.plan.id
             note = {"windrow": VERSION, "output": transaction[0], "number": self.plan.id}
-            engine.append_rows(topology.outputs[output], rows, transaction, json.dumps(note))
+            engine.append(engine.place(topology.outputs[output]), rows, transaction, json.dumps(note))
 
     def _by_output(self) -> dict[str, list[Any]]:
         """Return the rows to append to each output; tables without rows are left out."""
@@ -240,13 +242,13 @@ class Work:
     def _table(self, depot: str) -> pa.Table:
         """Return the new rows of a depot."""
         arrived = self._arrived(depot)
-        return self.functions.engines[depot].no_rows() if arrived is None else arrived.rows.table()
+        return self.functions.sources[depot].no_rows() if arrived is None else arrived.rows.table()
 
     def _frame(self, depot: str) -> Any:
         """Return the new rows of a depot as a DataFrame."""
         from windrow.topology.frame_state import frame_of_depot
 
-        return frame_of_depot(self.plan, self._arrived(depot), self.functions.engines[depot])
+        return frame_of_depot(self.plan, self._arrived(depot), self.functions.sources[depot])
 
     def _in_order(self) -> pa.Table:
         """Return the messages of all depots in order."""
@@ -262,7 +264,7 @@ class Work:
         """Return by depot what gives its messages their processing times and their order."""
         found = {}
         for name, depot in self.functions.topology.depots.items():
-            if not set(messages.COLUMNS) <= set(self.functions.engines[name].no_rows().column_names):
+            if not set(messages.COLUMNS) <= set(self.functions.sources[name].no_rows().column_names):
                 raise TopologyRefused(
                     f"in_order needs messages, which the depot {name} does not hold",
                     "Map its columns: Depot(columns=...).",
@@ -315,13 +317,13 @@ class Work:
         return states[name]
 
 
-def application(engine: Engine, output: str, depots: Iterable[str]) -> str:
+def application(ledger: Ledger, output: str, depots: Iterable[str]) -> str:
     """Return the transaction id of the appends of a table of states to an output.
 
     Drivers that read other depots have other plans, under numbers of their own.
     """
-    ledger = engine.ledger()
-    return f"windrow:{ledger and ledger.id}:{output}:{sha256(json.dumps(sorted(depots)).encode()).hexdigest()[:8]}"
+    table = ledger.table()
+    return f"windrow:{table and table.id}:{output}:{sha256(json.dumps(sorted(depots)).encode()).hexdigest()[:8]}"
 
 
 def _is_on_executors(depot: DepotPlan) -> bool:

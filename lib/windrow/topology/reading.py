@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from windrow.columnar.arrow import in_columns, plain
 from windrow.delta.locations import is_catalog_name, reference
 from windrow.delta.table import filtered, history, open_table, reading
-from windrow.engine.protocol import Engine
 from windrow.errors import NotFound
+from windrow.ledger import Ledger
 from windrow.ledger.versions import latest
 from windrow.model.commits import note_of
 from windrow.model.id_filter import IdFilter
@@ -118,9 +118,9 @@ def history_rows(location: str, columns: list[str]) -> pa.Table:
     return plain(found).sort_by([("microbatch", "ascending"), ("depot", "ascending")])
 
 
-def history_of(engine: Engine) -> list[Row]:
+def history_of(ledger: Ledger) -> list[Row]:
     """Return the rows of the history in order."""
-    rows: list[Row] = history_rows(str(engine.path_of("ledger")), HISTORY).to_pylist()
+    rows: list[Row] = history_rows(str(ledger.path), HISTORY).to_pylist()
     return rows
 
 

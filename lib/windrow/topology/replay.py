@@ -30,7 +30,7 @@ from windrow.runtime.ledger_state import LedgerState, prime
 from windrow.runtime.saved_plan import SavedPlan
 from windrow.settings.settings import Settings
 from windrow.topology.reading import Row, counting, history_of
-from windrow.topology.running import engines_of, runner_of
+from windrow.topology.running import runner_of, tables_of
 from windrow.topology.state import State
 from windrow.topology.status import require_run
 from windrow.topology.topology import Topology
@@ -104,20 +104,20 @@ def replay_topology(
     the topology never ran, TableRefused if `into` has a table of states, DepotUnreadable and DepotChanged if a depot no
     longer has what was read.
     """
-    first = next(iter(engines_of(topology, settings, spark).values()))
-    require_run(topology, first)
-    rows = history_of(first)
+    _, ledger = tables_of(topology, settings, spark)
+    require_run(topology, ledger)
+    rows = history_of(ledger)
     planned = _planned(topology, rows, ticks)
     fired: Counter[str] = Counter()
     with ExitStack() as left:
         directory = into or left.enter_context(TemporaryDirectory(prefix="windrow-replay-"))
-        again = _placed(topology, directory, _starts(prime(first, list(topology.depots)), rows))
+        again = _placed(topology, directory, _starts(prime(ledger, list(topology.depots)), rows))
         clock = RecordedClock(planned[0].now if planned else 0)
-        engines = engines_of(again, settings, spark)
+        sources, new = tables_of(again, settings, spark)
         # guard: replay-into-new-table
-        if next(iter(engines.values())).ledger() is not None:
+        if new.table() is not None:
             raise TableRefused(f"there is a table of states at {again.location} already", "Choose another --into.")
-        runner = runner_of(again, engines, settings, clock)
+        runner = runner_of(again, sources, new, clock)
         for done, one in enumerate(planned, 1):
             clock.at = one.now
             if not runner.run_saved_plan(one):
@@ -133,7 +133,7 @@ def replay_topology(
             for state in topology.states.values()
             if (found := _difference(state, topology.read(state.name, spark=spark), again.read(state.name))) is not None
         ]
-        went_on = 0 if live is None else len(runner_of(again, engines, settings, live).once().microbatches)
+        went_on = 0 if live is None else len(runner_of(again, sources, new, live).once().microbatches)
     return Replayed(topology.name, ticks, len(planned), dict(fired), held, differences, went_on)
 
 

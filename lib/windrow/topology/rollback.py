@@ -19,32 +19,33 @@ from deltalake import DeltaTable
 from windrow.columnar.arrow import in_columns, plain, text
 from windrow.delta.table import filtered
 from windrow.errors import DepotUnreadable
+from windrow.ledger import Ledger
 from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.ledger.versions import latest
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.runtime.ledger_state import POSITION, LedgerState, Reached
-from windrow.runtime.opening import DepotReader
+from windrow.source import Source
 from windrow.topology.reading import history_rows, version_after
 from windrow.topology.state import State
 from windrow.topology.topology import Topology
 
 
 def taken_back(
-    topology: Topology, primed: LedgerState, readers: Sequence[DepotReader], to: int
+    topology: Topology, primed: LedgerState, sources: Mapping[str | None, Source], ledger: Ledger, to: int
 ) -> tuple[MicrobatchResult, dict[str, Reached]]:
     """Return the rows that restore the states to microbatch `to`, and the positions in the depots.
 
     Raises NotFound if Delta's log does not reach back that far, DepotUnreadable if a depot's log does not.
     """
-    schema, location = primed.progress.schema, str(readers[0].engine.path_of("ledger"))
+    schema, location = primed.progress.schema, str(ledger.path)
     then = version_after(location, to)
     control_then = _then(then, tables.CONTROL, schema)
     read_then = _positions(control_then) if to else {}  # before the first one a depot may begin elsewhere
     # also of depots that are read no more
     positions = _begun(_positions(primed.fence.rows), _first_read(location)) | read_then
-    for reader in readers:
-        _require_readable(reader, positions[str(reader.name)])
+    for name, source in sources.items():
+        _require_readable(str(name), source, positions[str(name)])
     control = _replaced(_restored(primed.fence.rows), _restored(control_then))
     own = pa.field("id", pa.string()), pa.field("state", pa.string())
     states = {
@@ -119,14 +120,13 @@ def _restored(rows: pa.Table) -> pa.Table:
     return rows.filter(pc.invert(pc.or_(own, pc.equal(rows["state"], text("option")))))
 
 
-def _require_readable(reader: DepotReader, reached: Reached) -> None:
+def _require_readable(name: str, source: Source, reached: Reached) -> None:
     """Raise DepotUnreadable if the log of a depot no longer has the versions since then."""
-    engine = reader.engine
-    if reached.depot_version < engine.depot().version:
+    if reached.depot_version < source.depot().version:
         following = reached.depot_version + 1
-        commits = engine.depot_commits(following)
+        commits = source.commits(following)
         if not commits or commits[0].version != following:
             raise DepotUnreadable(
-                f"version {following} of the depot {reader.name}, which comes next, is no longer in its log",
+                f"version {following} of the depot {name}, which comes next, is no longer in its log",
                 "Roll back to a later microbatch.",
             )

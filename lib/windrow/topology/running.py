@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from windrow.engine import open_engine
-from windrow.engine.protocol import Engine
+from windrow.engine import Engine, open_engine
 from windrow.errors import TableMissing, TopologyRefused
+from windrow.ledger import Ledger, ledger_of
 from windrow.model.clock import Clock
 from windrow.model.results import Committed, Maintained, Role
 from windrow.model.tables import is_of_topology
@@ -24,6 +24,7 @@ from windrow.runtime.run import watched
 from windrow.runtime.runner import Runner, Summary
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
+from windrow.source import Source, source_of
 from windrow.source.depot_rows import StateChanges
 from windrow.topology.functions import Functions
 from windrow.topology.options import changed
@@ -63,12 +64,14 @@ def rollback(runner: Runner, to: int) -> Summary:
     Works on a paused topology too. Raises NotFound, DepotUnreadable.
     """
     topology = cast("Functions", runner.algorithm).topology
-    return runner.commit_change("rollback", lambda primed, readers: taken_back(topology, primed, readers, to))
+    return runner.commit_change(
+        "rollback", lambda primed: taken_back(topology, primed, runner.sources, runner.ledger, to)
+    )
 
 
 def set_option(runner: Runner, name: str, value: str) -> Summary:
     """Set an option (`windrow.runtime.algorithm.Options`) of a topology; `default` unsets it. Raises SettingsError."""
-    return runner.commit_change("option", lambda primed, _: (changed(primed, name, value), {}))
+    return runner.commit_change("option", lambda primed: (changed(primed, name, value), {}))
 
 
 def maintain_topology(
@@ -81,12 +84,8 @@ def maintain_topology(
     spark: Any = None,
 ) -> list[Maintained]:
     """Maintain the table of states and the depots, as `windrow.runtime.maintenance.maintain` does."""
-    done: list[Maintained] = []
-    for number, depot in enumerate(topology.depots.values()):
-        if number == 0 or only != "ledger":
-            used, role = settings_of(topology, depot, settings), only if number == 0 else "depot"
-            done += maintain(engine_of(topology, depot, settings, spark), used, now, role, dry_run, progress)
-    return done
+    sources, ledger = tables_of(topology, settings, spark)
+    return maintain(list(sources.values()), ledger, now, only, dry_run, progress)
 
 
 @contextmanager
@@ -101,49 +100,36 @@ def opened(
     """Open the table of states; while the block runs, events go to the log, the configured metrics and `observers`."""
     if not topology.functions:
         raise TopologyRefused(f"the topology {topology.name} has no function", "Declare one: @topology.function.")
-    engines = engines_of(topology, settings, spark)
-    (first, its_settings), *others = (
-        (engine, settings_of(topology, topology.depots[name], settings)) for name, engine in engines.items()
-    )
-    with watched(first, first.name, its_settings, clock, observers, report, others) as called:
-        yield runner_of(topology, engines, settings, clock, **called)
+    sources, ledger = tables_of(topology, settings, spark)
+    with watched(list(sources.values()), ledger, clock, observers, report) as called:
+        yield runner_of(topology, sources, ledger, clock, **called)
 
 
 def runner_of(
     topology: Topology,
-    engines: Mapping[str, Engine],
-    settings: Settings,
+    sources: Mapping[str, Source],
+    ledger: Ledger,
     clock: Clock,
     algorithm: Algorithm | None = None,
     **called: Any,
 ) -> Runner:
-    """Return the runner of a topology; `engines` read its depots, `called` are the callbacks of `Runner`."""
-    depots = topology.depots
-    readers = [
-        DepotReader(name, engine, settings_of(topology, depots[name], settings), depots[name].priority)
-        for name, engine in engines.items()
-    ]
-    extend(topology, readers[0].engine)
-    return Runner(
-        readers,
-        algorithm or Functions(topology, engines),
-        readers[0].settings,
-        clock,
-        in_step=topology.in_step,
-        **called,
-    )
+    """Return the runner of a topology; `sources` read its depots, `called` are the callbacks of `Runner`."""
+    readers = [DepotReader(name, source, topology.depots[name].priority) for name, source in sources.items()]
+    extend(topology, ledger)
+    functions = algorithm or Functions(topology, sources, ledger)
+    return Runner(readers, ledger, functions, clock, in_step=topology.in_step, **called)
 
 
-def extend(topology: Topology, engine: Engine) -> None:
+def extend(topology: Topology, ledger: Ledger) -> None:
     """Add the columns and views of states that were declared after the table of states was created."""
-    table = engine.ledger()
+    table = ledger.table()
     if table is None or not is_of_topology(table.schema.names):
         return
     columns = [field for field in topology.schema() if field.name not in table.schema.names]
     if columns:
-        engine.add_columns(pa.schema(columns))
+        ledger.add_columns(pa.schema(columns))
     else:
-        engine.create_views(missing=True)
+        ledger.create_views(missing=True)
 
 
 def settings_of(topology: Topology, depot: Depot, settings: Settings) -> Settings:
@@ -161,26 +147,32 @@ def settings_of(topology: Topology, depot: Depot, settings: Settings) -> Setting
     return settings.model_copy(update=values)
 
 
-def engine_of(topology: Topology, depot: Depot, settings: Settings, session: Any = None) -> Engine:
-    """Return the engine that reads a depot. Raises MissingExtra or EngineUnavailable."""
-    used = settings_of(topology, depot, settings)
+def tables_of(topology: Topology, settings: Settings, session: Any = None) -> tuple[dict[str, Source], Ledger]:
+    """Return the depots of a topology by name, and its table of states, reached through one engine.
+
+    Raises MissingExtra, EngineUnavailable, TableMissing, TopologyRefused.
+    """
+    used = {name: settings_of(topology, depot, settings) for name, depot in topology.depots.items()}
+    first = next(iter(used.values()))
+    engine = open_engine(first, session, [one.depot for one in used.values()])
+    sources = {name: _source(engine, depot, used[name]) for name, depot in topology.depots.items()}
+    return sources, ledger_of(engine, first, topology.views)
+
+
+def _source(engine: Engine, depot: Depot, used: Settings) -> Source:
+    """Return the source that reads a depot, which may be a state of another topology."""
     if depot.state is None:
-        return open_engine(used, session, rows=True, views=topology.views)
-    found = open_engine(used.model_copy(update={"ledger": depot.location}), session)
-    return open_engine(used, session, _changes(depot.location, depot.state, found), topology.views)
+        return source_of(engine, used, rows=True)
+    other = ledger_of(engine, used.model_copy(update={"ledger": depot.location}))
+    return source_of(engine, used, _changes(other, depot.state))
 
 
-def engines_of(topology: Topology, settings: Settings, session: Any = None) -> dict[str, Engine]:
-    """Return the engine of each depot, by name."""
-    return {name: engine_of(topology, depot, settings, session) for name, depot in topology.depots.items()}
-
-
-def _changes(location: str, state: str, engine: Engine) -> StateChanges:
+def _changes(ledger: Ledger, state: str) -> StateChanges:
     """Return which state of another topology is a depot, with its columns. Raises TableMissing, TopologyRefused."""
-    table = engine.ledger()
+    location, table = ledger.settings.ledger, ledger.table()
     if table is None:
         raise TableMissing(f"there is no table of states at {location}", "Run the topology that it belongs to first.")
-    states: Mapping[str, Collection[str]] = json.loads(prime(engine, ()).rules).get("states", {})
+    states: Mapping[str, Collection[str]] = json.loads(prime(ledger, ()).rules).get("states", {})
     if state not in states:
         known = f"Its states are {', '.join(states)}." if states else "It is not the table of a topology."
         raise TopologyRefused(f"{location} has no state {state!r}", known)

@@ -9,16 +9,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.engine.protocol import Engine
 from windrow.errors import NotFound
+from windrow.ledger import Ledger
 from windrow.model import tables
 from windrow.model.timestamps import time_text
 from windrow.runtime.ledger_state import DepotState, prime
 from windrow.settings.settings import Settings
+from windrow.source import Source
 from windrow.topology.event import scheduled
 from windrow.topology.options import set_options
 from windrow.topology.reading import history_rows
-from windrow.topology.running import engines_of
+from windrow.topology.running import tables_of
 from windrow.topology.topology import Topology
 
 
@@ -53,40 +54,39 @@ class Standing:
 
 def standing(topology: Topology, settings: Settings, session: Any = None) -> Standing:
     """Return the status of a topology. Raises NotFound if it never ran, TableMissing, TableRefused."""
-    engines = engines_of(topology, settings, session)
-    first = next(iter(engines.values()))
-    require_run(topology, first)
-    primed = prime(first, list(engines))
+    sources, ledger = tables_of(topology, settings, session)
+    require_run(topology, ledger)
+    primed = prime(ledger, list(sources))
     due = scheduled(primed.fence.rows)
     events = {name: time_text(due[name]) for name in topology.events if name in due}
     return Standing(
         topology=topology.name,
         path=topology.location,
-        engine=first.name,
+        engine=ledger.engine_name,
         paused=primed.paused,
         microbatch=primed.microbatch,
-        depots=[_offset(topology, name, engine, primed.depots[name]) for name, engine in engines.items()],
+        depots=[_offset(topology, name, source, primed.depots[name]) for name, source in sources.items()],
         states={name: primed.fence.open.of_state(name, pa.schema([])).num_rows for name in topology.states},
         events=events,
         options=set_options(primed),
-        other_depots=sorted(set(primed.fence.rows["depot"].drop_null().to_pylist()) - set(engines)),
+        other_depots=sorted(set(primed.fence.rows["depot"].drop_null().to_pylist()) - set(sources)),
     )
 
 
-def require_run(topology: Topology, engine: Engine) -> None:
+def require_run(topology: Topology, ledger: Ledger) -> None:
     """Raise NotFound if there is no table of states yet."""
-    if engine.ledger() is None:
+    if ledger.table() is None:
         raise NotFound(
             f"the topology {topology.name} never ran: {topology.location} does not exist",
             "Start it with `windrow run`.",
         )
 
 
-def microbatches(topology: Topology, engine: Engine, last: int) -> list[dict[str, Any]]:
+def microbatches(topology: Topology, ledger: Ledger, last: int) -> list[dict[str, Any]]:
     """Return the last microbatches of a topology in order. Raises NotFound if it never ran."""
-    require_run(topology, engine)
+    require_run(topology, ledger)
     names = [name for name, _ in (*tables.HISTORY, *tables.TOPOLOGY_FIELDS) if name not in HIDDEN]
-    rows = history_rows(str(engine.path_of("ledger")), names)
+    rows = history_rows(str(ledger.path), names)
     numbers = sorted(set(rows["microbatch"].to_pylist()))[-last:]
     kept: list[dict[str, Any]] = rows.filter(pc.is_in(rows["microbatch"], pa.array(numbers, pa.int64()))).to_pylist()
     return kept
@@ -95,8 +95,8 @@ def microbatches(topology: Topology, engine: Engine, last: int) -> list[dict[str
 HIDDEN = {"clocks", "columns", "opened", "closed", "due", "event", "option", "option_value", "state_token"}
 
 
-def _offset(topology: Topology, name: str, engine: Engine, state: DepotState) -> DepotOffset:
-    version, clocks, reached = engine.depot().version, state.sources.clock, state.reached
+def _offset(topology: Topology, name: str, source: Source, state: DepotState) -> DepotOffset:
+    version, clocks, reached = source.depot().version, state.sources.clock, state.reached
     return DepotOffset(
         name=name,
         path=topology.depots[name].location,

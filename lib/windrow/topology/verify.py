@@ -23,18 +23,19 @@ from deltalake import DeltaTable
 
 from windrow.columnar.arrow import counted, in_columns, no_rows, plain
 from windrow.delta.table import open_table, reading, table_files
-from windrow.engine.protocol import Engine
 from windrow.errors import DepotChanged, OtherDepot, WindrowError
+from windrow.ledger import Ledger
 from windrow.ledger.versions import latest
 from windrow.model import canonical, tables
 from windrow.runtime.ledger_state import LedgerState, Reached, prime
 from windrow.runtime.opening import require_depot
 from windrow.settings.settings import Settings
+from windrow.source import Source
 from windrow.source.arrivals import Arrivals
 from windrow.topology.functions import application
 from windrow.topology.reading import Row, counting, history_of, rows_of
 from windrow.topology.replay import replay_topology
-from windrow.topology.running import engines_of, settings_of
+from windrow.topology.running import tables_of
 from windrow.topology.state import State
 from windrow.topology.status import require_run
 from windrow.topology.topology import Topology
@@ -88,25 +89,23 @@ def verify_topology(
     progress: Callable[[str], None] = lambda what: None,
 ) -> TopologyReport:
     """Verify a topology; `progress` is called with what is verified. Raises NotFound if it never ran."""
-    engines = engines_of(topology, settings, spark)
-    first = next(iter(engines.values()))
-    require_run(topology, first)
-    primed, history = prime(first, list(engines)), history_of(first)
+    sources, ledger = tables_of(topology, settings, spark)
+    require_run(topology, ledger)
+    primed, history = prime(ledger, list(sources)), history_of(ledger)
     differences, findings = _check_numbers(history, primed.microbatch), list[str]()
     depots, states = [], []
-    for name, engine in engines.items():
+    for name, source in sources.items():
         progress(f"the depot {name}")
-        used = settings_of(topology, topology.depots[name], settings)
-        books, found, unchecked = _check_depot(name, engine, used, counting(history), primed.depots[name].reached)
+        books, found, unchecked = _check_depot(name, source, counting(history), primed.depots[name].reached)
         depots.append(books)
         differences += found
         findings += unchecked
     for name, place in topology.outputs.items():
         progress(f"the output {name}")
-        found, unchecked = _check_output(name, first.notes(place), application(first, name, ()), history)
+        found, unchecked = _check_output(name, _notes(ledger, place), application(ledger, name, ()), history)
         differences += found
         findings += unchecked
-    location = str(first.path_of("ledger"))
+    location = str(ledger.path)
     held = Files(location)
     again = _replayed(topology, settings, spark, differences, findings) if replay else {}
     for state in topology.states.values():
@@ -129,7 +128,7 @@ def _check_numbers(history: list[Row], last: int) -> list[Difference]:
 
 
 def _check_depot(
-    name: str, engine: Engine, settings: Settings, history: list[Row], reached: Reached
+    name: str, source: Source, history: list[Row], reached: Reached
 ) -> tuple[DepotBooks, list[Difference], list[str]]:
     """Compare what was taken from a depot with its rows; return the books, differences and what is unchecked."""
     own = [row for row in history if row["depot"] == name]
@@ -146,9 +145,9 @@ def _check_depot(
     begin = _begin(reached.start_from, versions)
     sums = dict(taken)
     try:
-        found += _check_identity(name, engine, settings, reached)
+        found += _check_identity(name, source, reached)
         accepted = [row["depot_version"] for row in own if row["kind"] == "accept"]
-        counted = None if engine.depot().raw else _counted(engine, begin, reached.depot_version, accepted)
+        counted = None if source.depot().raw else _counted(source, begin, reached.depot_version, accepted)
     except WindrowError as error:
         counted, unread = None, f": {error.message}"
     else:
@@ -173,6 +172,11 @@ def _check_depot(
         [*found, *differing(f"all rows of the depot {name} are taken", "as in the depot", rows, "versions")],
         [],
     )
+
+
+def _notes(ledger: Ledger, location: str) -> list[tuple[dict[str, Any], int | None]]:
+    """Return the notes of the commits of an output, and how many rows each added."""
+    return ledger.engine.log(ledger.engine.place(location)).notes()
 
 
 def _check_output(
@@ -213,12 +217,12 @@ def _is_append(note: Mapping[str, Any], by: str) -> bool:
     return str(note.get("output")).rpartition(":")[0] == by.rpartition(":")[0]
 
 
-def _check_identity(name: str, engine: Engine, settings: Settings, reached: Reached) -> list[Difference]:
+def _check_identity(name: str, source: Source, reached: Reached) -> list[Difference]:
     """Check that a depot is the table that was read, and has the last commit that was read."""
     try:
         if reached.depot_id:
             # guard: verified-depot-is-read-one
-            require_depot(engine, reached, settings)
+            require_depot(source, reached)
     except (OtherDepot, DepotChanged) as error:
         return [Difference(f"the depot {name} is the one that was read", "its id and its commits", error.message)]
     return []
@@ -233,7 +237,7 @@ def _begin(start_from: str, versions: list[int]) -> int:
     return min(versions, default=0)
 
 
-def _counted(engine: Engine, first: int, last: int, accepted: list[int]) -> dict[int, int]:
+def _counted(source: Source, first: int, last: int, accepted: list[int]) -> dict[int, int]:
     """Count the rows of a depot by version, from `first` to `last` without those that were `accepted`."""
     counted: dict[int, int] = {}
 
@@ -247,7 +251,7 @@ def _counted(engine: Engine, first: int, last: int, accepted: list[int]) -> dict
 
     for begin, end in zip([first, *(at + 1 for at in accepted)], [*(at - 1 for at in accepted), last], strict=True):
         if begin <= end:
-            engine.read(begin - 1, end, partial(count, begin, end))
+            source.read(begin - 1, end, partial(count, begin, end))
     return {version: rows for version, rows in counted.items() if rows}
 
 

@@ -15,12 +15,12 @@ from tests.engine.processes import Driver, drivers
 from tests.faults.mishaps import blocked, full_disk, log_file
 from tests.faults.trials.processes import Child, children, driver, look_after, values_of
 from tests.faults.trials.trial import Trial
-from tests.probes import nowhere
+from tests.probes import nowhere, with_probe
 from windrow.errors import LedgerMoved
 from windrow.ledger.live import Live
 from windrow.ledger.versions import Fold
 from windrow.model.commits import note_of
-from windrow.testing.points import Probed
+from windrow.testing.points import ProbedLedger
 
 POINTS = list(FoldPoint)
 SOON: dict[str, Any] = {"fold_commits": 2}  # a driver folds before its first microbatch
@@ -99,11 +99,11 @@ def _still_runs(beside: Child) -> None:
         raise RuntimeError(f"the maintenance ended with {beside.process.exitcode}")
 
 
-class Struck(Probed):
-    """An engine whose first fold is given to `act`, in place of being simply done."""
+class Struck(ProbedLedger):
+    """A ledger whose first fold is given to `act`, in place of being simply done."""
 
-    def __init__(self, engine: Any, act: Callable[[Callable[[], None]], None]) -> None:
-        super().__init__(engine, nowhere)
+    def __init__(self, ledger: Any, act: Callable[[Callable[[], None]], None]) -> None:
+        super().__init__(ledger, nowhere)
         self._acts = [act]
 
     def fold(self, live: Live, fold: Fold) -> None:
@@ -148,9 +148,9 @@ def disk_full(trial: Trial) -> None:
             wrong = (trial.world.version(), folds(trial)) != (version, before)
             raise
 
-    struck = Struck(trial.world.engine(trial.factory), act)
+    struck = with_probe(nowhere, lambda ledger, _: Struck(ledger, act))
     trial.world.runner(trial.factory, struck, retries=0, **trial.settings | SOON).once()
-    before, engine = folds(trial), trial.world.engine(trial.factory)
-    engine.fold(engine.live(), trial.random.choice(["small", "large"]))
+    before, ledger = folds(trial), trial.world.tables(trial.factory).ledger
+    ledger.fold(ledger.live(), trial.random.choice(["small", "large"]))
     if wrong or folds(trial) != before + 1:
         raise RuntimeError("the ledger changed on a full disk, or not when there was room again")

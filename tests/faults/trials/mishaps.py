@@ -14,10 +14,10 @@ from tests.clocks import NOW
 from tests.engine.attic import Attic, age, clean_up
 from tests.engine.factory import EMBEDDED
 from tests.engine.probe import POINTS, FoldPoint, Mute
-from tests.faults.mishaps import Filling, forget_tables, places, rights, without_root
+from tests.faults.mishaps import forget_tables, places, rights, with_full_disk, without_root
 from tests.faults.trials.trial import Trial
 from tests.messages import HOUR, SECOND
-from tests.probes import nowhere, once
+from tests.probes import nowhere, once, with_probe
 from windrow.errors import MicrobatchFailed, WindrowError
 from windrow.runtime.maintenance import maintain
 from windrow.runtime.wall_clock import WallClock
@@ -31,7 +31,7 @@ def lost_reply(trial: Trial) -> None:
     """Let commits take place without an answer, or with an error after them."""
     trial.publish()
     if trial.random.random() < 0.5:
-        trial.world.runner(trial.factory, Mute(trial.world.engine(trial.factory), nowhere), **trial.settings).once()
+        trial.world.runner(trial.factory, with_probe(nowhere, Mute), **trial.settings).once()
         trial.struck = True
     else:
         fail(trial, Point.AFTER_COMMIT)
@@ -92,8 +92,8 @@ def cleaned_up_between_runs(trial: Trial) -> None:
     Attic(trial.world.depot).keep()
     for table in (trial.world.ledger, trial.world.depot):
         clean_up(table)
-    settings = trial.world.settings(EMBEDDED)
-    maintain(trial.world.engine(EMBEDDED), settings, WallClock().now())
+    tables = trial.world.tables(EMBEDDED)
+    maintain([tables.source], tables.ledger, WallClock().now())
     trial.world.publish(*sent_again(trial))
     trial.restored = trial.struck = True
 
@@ -120,9 +120,9 @@ def disk_full(trial: Trial) -> None:
     """Let the disk be full from a point on, for some bytes or all."""
     trial.half()
     limit = trial.random.choice([0, trial.random.randint(1, 20_000)])
-    engine = Filling(trial.world.engine(trial.factory), trial.random.choice(BEFORE), limit)
+    filling = with_full_disk(trial.random.choice(BEFORE), limit)
     try:
-        trial.world.runner(trial.factory, engine, retries=0, **trial.settings).once()
+        trial.world.runner(trial.factory, filling, retries=0, **trial.settings).once()
     except MicrobatchFailed:
         trial.struck = True
 

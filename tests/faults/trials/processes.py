@@ -19,12 +19,11 @@ from tests.engine.probe import POINTS, Folding, point_of
 from tests.engine.processes import Driver, drivers
 from tests.faults.trials.trial import Trial
 from tests.messages import SECOND
-from tests.probes import nowhere, probed_runner
-from windrow.engine import open_engine
+from tests.probes import nowhere, open_tables, runner_on, with_probe
 from windrow.errors import WindrowError
 from windrow.runtime.maintenance import maintain
 from windrow.runtime.opening import DepotReader, open_ledger
-from windrow.runtime.run import batcher_of, batching_runner
+from windrow.runtime.run import batcher_of
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
 from windrow.testing.points import Point
@@ -80,8 +79,8 @@ def drive(pipe: Connection, values: dict[str, Any], kill: tuple[str, int] | None
     probe = Killer(point_of(kill[0]), kill[1]) if kill else nowhere
     pipe.send("ready")
     pipe.recv()
-    engine = Folding(open_engine(settings), probe)
-    probed_runner(engine, settings, ManualClock(NOW), report=lambda _: pipe.send("committed")).once()
+    tables = with_probe(probe, Folding)(open_tables(settings))
+    runner_on(tables, ManualClock(NOW), report=lambda _: pipe.send("committed")).once()
 
 
 def tick_and_flush(pipe: Connection, values: dict[str, Any], moments: list[int | None]) -> None:
@@ -90,7 +89,7 @@ def tick_and_flush(pipe: Connection, values: dict[str, Any], moments: list[int |
     pipe.send("ready")
     pipe.recv()
     for moment in moments:
-        runner = batching_runner(open_engine(settings), settings, ManualClock(NOW))
+        runner = runner_on(open_tables(settings), ManualClock(NOW))
         runner.flush() if moment is None else runner.tick(to=moment)
 
 
@@ -104,7 +103,8 @@ def look_after(pipe: Connection, values: dict[str, Any], clean_up: bool = True) 
     pipe.recv()
     while True:
         try:
-            maintain(open_engine(settings), settings, WallClock().now())
+            tables = open_tables(settings)
+            maintain([tables.source], tables.ledger, WallClock().now())
             if clean_up:
                 DeltaTable(settings.depot).optimize.compact()
                 DeltaTable(settings.ledger).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
@@ -233,8 +233,8 @@ def ticked_and_flushed(trial: Trial) -> None:
 def looked_after(trial: Trial) -> None:
     """Let another process maintain, compact and clean up both tables while a driver reads."""
     trial.restored = True
-    settings = trial.world.settings(trial.factory)
-    open_ledger([DepotReader(None, trial.world.engine(trial.factory), settings)], batcher_of(settings), NOW)
+    tables = trial.world.tables(trial.factory)
+    open_ledger([DepotReader(None, tables.source)], tables.ledger, batcher_of(tables.ledger.settings), NOW)
     with children(Child(look_after, values_of(trial))) as (child,):
         child.go()
         while trial._left:

@@ -16,6 +16,7 @@ from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.probe import Folding
 from tests.engine.world import SKEW, World
 from tests.messages import SCHEMA, Row, log, microseconds
+from tests.probes import with_probe
 from windrow.runtime.runner import Runner
 from windrow.testing.points import At
 from windrow.verify import verify
@@ -92,7 +93,7 @@ class Trial:
         values = self.settings | settings
         if at is None:
             return self.world.runner(self.factory, **values)
-        return self.world.runner(self.factory, Folding(self.world.engine(self.factory, **values), at), **values)
+        return self.world.runner(self.factory, with_probe(at, Folding), **values)
 
     def run(self, at: At | None = None, **settings: Any) -> None:
         """Run once."""

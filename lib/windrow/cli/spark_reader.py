@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -24,15 +24,17 @@ from windrow.columnar.arrow import plain
 from windrow.delta.locations import reference
 from windrow.delta.log import Table
 from windrow.delta.table import missing
-from windrow.engine.spark.engine import ALIKE, SparkEngine
+from windrow.engine.spark.engine import SparkEngine
 from windrow.engine.spark.log import SparkLog, detail
 from windrow.errors import NotFound, first_line
 from windrow.expressions import recorded_text
+from windrow.ledger import Ledger
 from windrow.ledger.open_batches import brought
 from windrow.model import messages
 from windrow.model.commits import CHANGE, VERSION
-from windrow.rows.session_settings import configured
+from windrow.rows.session_settings import ALIKE, configured
 from windrow.settings.settings import Settings
+from windrow.source import Source
 from windrow.source.conversion import Conversion
 from windrow.source.spark import feed_of
 
@@ -45,7 +47,8 @@ class SparkReader:
     """
 
     settings: Settings
-    engine: SparkEngine
+    source: Source
+    committed: Ledger
     directory: Path
     messages: bool = True
 
@@ -54,14 +57,14 @@ class SparkReader:
 
         Raises TableMissing, TableUnreadable, and NotFound for a version that there is not (or no longer).
         """
-        latest = self.engine.ledger()
+        latest = self.committed.table()
         if latest is None:
             raise missing(location, "ledger")
         version = latest.version if version is None else version
         copy = str(self.directory / f"ledger-{version}")
         if not DeltaTable.is_deltatable(copy):
             try:
-                frame = self.engine.session.sql(f"SELECT * FROM {reference(location)} VERSION AS OF {version:d}")
+                frame = self._engine.session.sql(f"SELECT * FROM {reference(location)} VERSION AS OF {version:d}")
             except PySparkException as error:
                 raise NotFound(
                     f"ledger version {version} cannot be read: {first_line(error)}", f"The latest is {latest.version}."
@@ -73,11 +76,15 @@ class SparkReader:
 
     def ledger_log(self) -> SparkTable:
         """Return what the log of the ledger says."""
-        return SparkTable(self.engine, self.settings.ledger)
+        return SparkTable(self._engine, self.settings.ledger)
 
     def depot(self) -> SparkDepot:
         """Return the depot. Raises TableMissing, and the errors of a mapping or format that is wrong."""
-        return SparkDepot(self.engine, self.settings.depot, self.settings, self.engine.depot())
+        return SparkDepot(self._engine, self.settings.depot, self.settings, self.source.depot())
+
+    @property
+    def _engine(self) -> SparkEngine:
+        return cast("SparkEngine", self.source.engine)
 
 
 @dataclass(frozen=True, slots=True)

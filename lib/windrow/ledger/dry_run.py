@@ -1,4 +1,4 @@
-"""The engine of a dry run: it reads the tables and commits to memory.
+"""The ledger of a dry run: it is read as it is, and changes in memory only.
 
 A dry run does everything that a run does, one microbatch after another, but keeps the live rows in memory and leaves
 the tables unchanged.
@@ -6,64 +6,66 @@ the tables unchanged.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 import pyarrow as pa
 
 from windrow.columnar.arrow import plain
 from windrow.delta.log import Table
-from windrow.engine.protocol import Engine
 from windrow.errors import EngineUnavailable
+from windrow.ledger.ledger import Ledger
 from windrow.ledger.live import Live
 from windrow.ledger.result import MicrobatchResult
 from windrow.ledger.versions import Fold, latest, written
 from windrow.model import tables
+from windrow.model.payload import of_column
 from windrow.model.tables import CHANGED
 
 
-class DryRunEngine:
-    """Wraps an engine: reads pass through, commits stay in memory."""
+class DryRunLedger(Ledger):
+    """A copy of a ledger in memory, or a new one."""
 
-    def __init__(self, engine: Engine) -> None:
-        """Read with `engine`. Raises EngineUnavailable if another process would do the reading."""
-        if getattr(engine, "remote", False):
+    def __init__(self, ledger: Ledger) -> None:
+        """Read `ledger`. Raises EngineUnavailable if another process would run the microbatches."""
+        if ledger.engine.remote:
             raise EngineUnavailable(
                 "a dry run needs Spark in this process, not Spark Connect",
                 "Use a classic session, or --engine embedded.",
             )
-        self._engine, self.name = engine, f"{engine.name} (dry run)"
+        super().__init__(ledger.engine, ledger.settings)
+        self._ledger, self.commit_form = ledger, ledger.commit_form
         self._live: pa.Table | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        """Delegate everything else to the engine."""
-        return getattr(self._engine, name)
+    @property
+    def engine_name(self) -> str:
+        """Return the name of the engine, and that this is a dry run."""
+        return f"{self.engine.name} (dry run)"
 
-    def mend(self) -> None:
+    def table(self) -> Table | None:
+        """Return the identity of the ledger that was read; a new one in memory has version 0 and no id."""
+        known = self._ledger.table()
+        if known is not None or self._live is None:
+            return known
+        return Table("", 0, self._live.schema, of_column(self._live.schema), feed=False)
+
+    def mend(self, depots: Iterable[str]) -> None:
         """Mend nothing."""
 
-    def ledger(self) -> Table | None:
-        """Return the ledger's identity, or the depot's for a ledger that exists only in memory."""
-        return self._engine.ledger() if self._live is None else self._engine.depot()
-
-    def create_ledger(self, first: pa.Table, keep: str) -> None:
+    def create(self, first: pa.Table, keep: str) -> None:
         """Keep the first rows in memory."""
         self._live = first
 
     def add_columns(self, columns: pa.Schema) -> None:
         """Add nothing: only topologies add columns, and they have no dry run."""
 
-    def create_views(self, missing: bool = False) -> list[str]:
-        """Create nothing."""
-        return []
-
     def live(self) -> Live:
         """Return the live rows after the microbatches so far."""
         if self._live is None:
-            live = self._engine.live()
+            live = self._ledger.live()
             self._live = pa.concat_tables([live.rows, live.open.wanted(None)])
         return Live.held(self._live, 0)
 
-    def commit_result(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> None:
+    def commit(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> None:
         """Apply the rows to the live rows in memory."""
         rows = processed.rows
         if not isinstance(rows, pa.Table):  # the rows of a Spark frame that are live or replace live rows

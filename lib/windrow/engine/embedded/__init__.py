@@ -1,1 +1,0 @@
-"""The embedded engine: delta-rs, no JVM."""

@@ -1,0 +1,126 @@
+"""Append to a depot with Spark, whose frames the executors write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from windrow.columnar.arrow import plain
+from windrow.delta import creation
+from windrow.delta.log import Log, Table
+from windrow.delta.table import unwritable
+from windrow.engine.spark.engine import SparkEngine
+from windrow.engine.spark.errors import BAD_VALUE
+from windrow.errors import ExpressionError, FileRefused, first_line
+from windrow.expressions import Mapping
+from windrow.ingest.stream_batch import StreamBatch
+from windrow.ingest.writer import DepotWriter, Input, added_rows, ungrown
+from windrow.model.commits import CHANGE, FEED_COLUMNS
+from windrow.model.payload import of_column
+from windrow.rows.session_settings import ALIKE, WHOLE_TIMES, configured
+from windrow.source.spark import feed_of
+
+
+class SparkWriter(DepotWriter):
+    """Appends with Spark."""
+
+    engine: SparkEngine
+
+    def create(self, payload: pa.DataType | None, keep: str) -> None:
+        """Create an empty depot unless it exists."""
+        columns, comment = creation.depot_columns(self._created_type(payload))
+        self.engine.create(self.place, columns.empty_table(), comment, keep)
+        if (table := self.log.table()) is not None:
+            creation.require_kind(table.schema, self.settings.depot, raw=payload is None)
+
+    def open_input(self, file: str, format_: str) -> Input:
+        """Open a file or Delta table to ingest."""
+        try:
+            table = self.engine.log(_file(file)).table() if format_ == "delta" else None
+            reader = self.engine.session.read.format(format_)
+            frame = (reader if table is None else reader.option("versionAsOf", table.version)).load(_file(file))
+        except Exception as error:  # the reader of a format may raise anything
+            raise FileRefused(
+                f"{file} cannot be read as {format_}: {first_line(error)}", "Check the file and --format."
+            ) from error
+        return Input(file, format_, plain(frame.limit(0).toArrow()).schema, table, frame)
+
+    def input_log(self, given: Input) -> Log:
+        """Return the log of a Delta table to ingest."""
+        return self.engine.log(_file(given.file))
+
+    def append(
+        self,
+        given: Input,
+        mapping: Mapping,
+        transaction: tuple[str, int],
+        after: int | None,
+        progress: Callable[[int], None],
+        note: str,
+    ) -> int:
+        """Append the mapped rows of an input to the depot in one commit."""
+        depot = self.depot()
+        with self._mapped(self._rows(given, after), given, mapping) as rows, self.engine.lock(self.place):
+            self.engine.append_written(self.place, rows.write.option("userMetadata", note), transaction)
+        commits = self.log.commits(depot.version + 1)
+        appended = sum(commit.rows or 0 for commit in commits if commit.version > depot.version)
+        progress(appended)
+        return appended
+
+    def append_batch(self, given: Input, mapping: Mapping, query: str, number: int) -> bool:
+        """Append a batch of a streaming query to the depot in one commit, unless the depot has it.
+
+        The commit's note says what the batch held. If the number is that of another batch, because the checkpoint of
+        the query was damaged, the rows are appended under a name of their own. Returns whether that happened.
+        """
+        before, log = self.depot().version, self.log
+        with self._mapped(cast("DataFrame", given.handle), given, mapping) as rows:
+            batch = StreamBatch.of(rows, query, number)
+            writer = rows.write.option("userMetadata", batch.note)
+            with self.engine.lock(self.place):
+                self.engine.append_written(self.place, writer, (query, number))
+                # guard: stream-batch-compared
+                if batch.is_in(log.history(before + 1)) or batch.is_in(log.history(0)):
+                    return False
+                self.engine.append_written(self.place, writer, (batch.name, 0))
+        return True
+
+    @contextmanager
+    def _mapped(self, rows: DataFrame, given: Input, mapping: Mapping) -> Iterator[DataFrame]:
+        """Give the rows of an input as messages, to be appended. Raises ExpressionError, TableUnwritable."""
+        try:
+            with configured(self.engine.session, ALIKE), configured(self.engine.session, WHOLE_TIMES):
+                mapped = rows.selectExpr(*mapping.spark_select(of_column(self.depot().schema)))
+                texts = [name for name, kind in mapped.dtypes if kind == "string"]
+                yield mapped.withColumns({name: F.validate_utf8(name) for name in texts})
+        except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+            if isinstance(error, PySparkException) or BAD_VALUE in str(error):
+                raise ExpressionError(
+                    f"{given.file} cannot be mapped to messages: {first_line(error)}", "See [ingest.columns]."
+                ) from error
+            raise unwritable(self.place, "depot", error) from error
+
+    def _rows(self, given: Input, after: int | None) -> DataFrame:
+        """Return the rows of an input; with `after`, only the rows that a Delta table added after this version."""
+        if after is None:
+            return cast("DataFrame", given.handle)
+        upto = cast("Table", given.table).version
+        try:
+            feed = feed_of(self.engine.session, _file(given.file), after + 1, upto)
+            others = plain(feed.where(F.col(CHANGE) != "insert").limit(1).toArrow())
+        except PySparkException as error:
+            raise ungrown(given.file, after, error) from error
+        added_rows(others, given.file)
+        return feed.drop(*FEED_COLUMNS)
+
+
+def _file(path: str) -> str:
+    """Return the absolute path of an input, because Spark may have another working directory."""
+    return path if "://" in path else str(Path(path).resolve())

@@ -1,0 +1,118 @@
+"""Append messages to a depot: from files, Delta tables and frames, mapped to the columns of a message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias, Union
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.delta.log import Log, Table
+from windrow.delta.mending import mend_tables
+from windrow.delta.table import missing
+from windrow.engine import Engine
+from windrow.errors import FileRefused, first_line
+from windrow.expressions import Mapping
+from windrow.model.commits import CHANGE, FEED_COLUMNS
+from windrow.model.payload import parse
+from windrow.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyarrow.parquet import ParquetFile
+    from pyspark.sql import DataFrame
+
+Handle: TypeAlias = Union["DeltaTable", "ParquetFile", "DataFrame"]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A file or Delta table to ingest: its columns, for a Delta table its identity, and the engine's handle on it."""
+
+    file: str
+    format: str
+    schema: pa.Schema
+    table: Table | None
+    handle: Handle
+
+
+class DepotWriter(Protocol):
+    """Appends to the depot of the settings."""
+
+    engine: Engine
+    settings: Settings
+    place: str
+
+    def __init__(self, engine: Engine, settings: Settings) -> None:
+        """Open nothing yet. Raises EngineUnavailable for a location that the engine cannot reach."""
+        self.engine, self.settings = engine, settings
+        self.place = engine.place(settings.depot)
+
+    def create(self, payload: pa.DataType | None, keep: str) -> None:
+        """Create an empty depot unless it exists: a raw one if there is no type of payloads.
+
+        `keep` is its retention of log and removed files. Raises TableRefused if a depot of the other kind is there.
+        """
+
+    def open_input(self, file: str, format_: str) -> Input:
+        """Open a file (`parquet`) or a Delta table (`delta`) to ingest. Raises FileRefused."""
+
+    def input_log(self, given: Input) -> Log:
+        """Return the log of a Delta table to ingest."""
+
+    def append(
+        self,
+        given: Input,
+        mapping: Mapping,
+        transaction: tuple[str, int],
+        after: int | None,
+        progress: Callable[[int], None],
+        note: str,
+    ) -> int:
+        """Append the mapped rows of an input to the depot in one commit and return their number.
+
+        With `after`, append only the rows that a Delta table added after this version. `note` becomes the commit's user
+        metadata.
+        """
+
+    def mend(self) -> None:
+        """Set aside what a power cut left of the depot, and of the ledger that reads it, on a local disk."""
+        mend_tables([self.place], self.engine.place(self.settings.ledger))
+
+    @property
+    def log(self) -> Log:
+        """Return the log of the depot."""
+        return self.engine.log(self.place)
+
+    def depot(self) -> Table:
+        """Return the depot as it is. Raises TableMissing."""
+        table = self.log.table()
+        if table is None:
+            raise missing(self.settings.depot, "depot")
+        return table
+
+    def _created_type(self, payload: pa.DataType | None) -> pa.DataType | None:
+        """Return the type of payloads in a depot to create: the one that is set, unless an expression makes it."""
+        given = self.settings.payload_type
+        is_set = payload is not None and given and "payload" not in self.settings.depot_columns
+        return parse(given) if is_set else payload
+
+
+def ungrown(file: str, after: int, error: Exception) -> FileRefused:
+    """Return the error for a table that has grown since a version but has no readable change feed."""
+    return FileRefused(
+        f"{file} has grown since version {after}, and its change feed cannot be read: {first_line(error)}",
+        "Switch the feed on (delta.enableChangeDataFeed = true) before it grows, or ingest into a new depot.",
+    )
+
+
+def added_rows(feed: pa.Table, file: str) -> pa.Table:
+    """Return the inserted rows of a change feed without its own columns. Raises FileRefused for other changes."""
+    inserted = pc.equal(feed[CHANGE], "insert")
+    if not pc.all(inserted).as_py() and feed.num_rows:
+        raise FileRefused(
+            f"{file} has deleted or updated rows since it was ingested", "Only added rows can be ingested."
+        )
+    return feed.filter(inserted).drop_columns([name for name in FEED_COLUMNS if name in feed.column_names])

@@ -1,0 +1,98 @@
+"""The ledger of the embedded engine: live rows are read file by file, and commits add files by delta-rs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from windrow.delta.creation import add_columns, create_ledger
+from windrow.delta.log import ledger_schema_of, require_ledger
+from windrow.delta.table import beyond_files, latest_snapshot, writing
+from windrow.errors import BrokenPromise, LedgerMoved, TableRefused, first_line
+from windrow.ledger.files import LedgerFiles
+from windrow.ledger.ledger import Ledger
+from windrow.ledger.live import Live
+from windrow.ledger.result import MicrobatchResult
+from windrow.ledger.versions import Fold, fold_note, written
+
+
+class EmbeddedLedger(Ledger):
+    """A ledger that delta-rs reads and writes."""
+
+    commit_form = "files"
+    _opened: LedgerFiles | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """Drop the open table, which belongs to this process."""
+        return self.__dict__ | {"_opened": None}
+
+    def create(self, first: pa.Table, keep: str) -> None:
+        """Create the ledger with its first rows in one commit, unless it exists."""
+        create_ledger(self.place, first, keep)
+
+    def add_columns(self, columns: pa.Schema) -> None:
+        """Add columns to the ledger."""
+        with self.engine.lock(self.place):
+            add_columns(self.place, columns)
+
+    def live(self) -> Live:
+        """Read the live rows, file by file."""
+        files = self._opened
+        snapshot = latest_snapshot(self.place, "ledger", None if files is None else files.snapshot)
+        if files is None or files.snapshot is not snapshot:
+            files = self._opened = LedgerFiles(snapshot, embedded_schema(self.place, snapshot.table), files)
+        return Live(files.rows, files, snapshot.version, files.growth)
+
+    def commit(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> int:
+        """Add files with the new rows; the fence is that no version follows the one that was primed."""
+        rows = processed.rows
+        if not isinstance(rows, pa.Table):
+            raise BrokenPromise("the embedded engine processes rows here")
+        new = [written(one, live.revision + 1) for one in (rows, control, *processed.states.values())]
+        with self._committing(live) as files:
+            return files.commit([pa.concat_tables(new[:2]), *new[2:]], {"userMetadata": note})
+
+    def fold(self, live: Live, fold: Fold) -> None:
+        """Replace files of live rows; the fence is that of a microbatch."""
+        with self._committing(live) as files:
+            files.fold(fold, {"userMetadata": fold_note(fold)})
+
+    @contextmanager
+    def _committing(self, live: Live) -> Iterator[LedgerFiles]:
+        """Commit on top of the files of the primed version. Raises LedgerMoved, TableUnwritable."""
+        files = live.open
+        if not isinstance(files, LedgerFiles):
+            raise BrokenPromise("the live rows were read by their files")
+        # guard: embedded-commit-lock
+        with self.engine.lock(self.place, self.settings.durable), writing(self.place, "ledger"):
+            try:
+                yield files
+            except CommitFailedError as error:
+                # guard: commit-failure-told
+                if DeltaTable(self.place).version() == live.table_version:
+                    raise
+                raise LedgerMoved(
+                    f"the ledger moved between prime and commit: {first_line(error)}",
+                    "Another driver, tick or flush committed first. Nothing was written.",
+                ) from error
+
+
+def embedded_schema(location: str, table: DeltaTable) -> pa.Schema:
+    """Return the columns of a ledger. Raises TableRefused for another table, and for one that only Spark can read."""
+    partitions: list[str] = table.metadata().partition_columns
+    if "state" not in partitions:
+        raise TableRefused(f"{location} is a Delta table, but not a ledger", "Give the path of a ledger.")
+    columns = pa.schema(table.schema().to_arrow())
+    schema = ledger_schema_of(columns)
+    require_ledger(location, columns.names, schema)
+    # guard: files-tell-rows
+    if beyond := beyond_files(table):
+        raise TableRefused(
+            f"the ledger at {location} has {beyond}, which the embedded engine cannot read",
+            "Run it with --engine spark. Windrow does not enable such a feature itself.",
+        )
+    return schema

@@ -1,0 +1,101 @@
+"""The ledger: the one table that microbatches write, whichever engine reaches it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+
+from windrow.delta.log import Table
+from windrow.delta.maintenance import TableMaintenance
+from windrow.delta.mending import mend_tables
+from windrow.engine.engine import Engine, SideFiles
+from windrow.errors import BrokenPromise
+from windrow.ledger.live import Live
+from windrow.ledger.result import MicrobatchResult
+from windrow.ledger.versions import Fold
+from windrow.settings.settings import Settings
+
+Views: TypeAlias = Callable[[str], Mapping[str, str]]  # the query of each view by name, over a reference
+
+
+class Ledger(Protocol):
+    """Reads the live rows of the ledger of the settings, and commits microbatches. It decides nothing."""
+
+    engine: Engine
+    settings: Settings
+    place: str
+    _views: Views | None
+    commit_form: str  # how `commit` commits, as the history records it
+
+    def __init__(self, engine: Engine, settings: Settings, views: Views | None = None) -> None:
+        """Open nothing yet. Raises EngineUnavailable for a location that the engine cannot reach.
+
+        `views` gives the views of a topology over a ledger in a catalog; by default they are those of a batcher.
+        """
+        self.engine, self.settings, self._views = engine, settings, views
+        self.place = engine.place(settings.ledger)
+
+    @property
+    def engine_name(self) -> str:
+        """Return the name of the engine, as the history records it."""
+        return self.engine.name
+
+    def table(self) -> Table | None:
+        """Return the ledger's identity, None if there is no ledger. Raises TableRefused for another table."""
+        return self.engine.log(self.place).table()
+
+    @property
+    def path(self) -> str | None:
+        """Return the path of the ledger for commands without Spark, None if it does not exist."""
+        return self.engine.path(self.place)
+
+    @property
+    def side_files(self) -> SideFiles:
+        """Return the small texts beside the ledger. Raises TableMissing."""
+        return self.engine.side_files(self.place)
+
+    def maintenance(self, other: str | None = None) -> TableMaintenance:
+        """Return the maintenance of the ledger, or of an `other` one by its location."""
+        return self.engine.maintenance(self.place if other is None else self.engine.place(other), "ledger")
+
+    def mend(self, depots: Iterable[str]) -> None:
+        """Set aside what a power cut left of the ledger and of depots, which are named by their places.
+
+        Raises TableUnreadable, TableLocked, TableUnwritable.
+        """
+        mend_tables(depots, self.place)
+
+    def create(self, first: pa.Table, keep: str) -> None:
+        """Create the ledger with its first rows in one commit, unless it exists."""
+
+    def create_views(self, missing: bool = False) -> list[str]:
+        """Create the views over a catalog ledger, all or only the `missing` ones, and return all names.
+
+        A ledger by path has none. Raises TableRefused if a name is taken.
+        """
+        return []
+
+    def add_columns(self, columns: pa.Schema) -> None:
+        """Add columns to the ledger; they are NULL in all existing rows."""
+
+    def live(self) -> Live:
+        """Read the live rows; the open batches are read later, on demand. Raises TableMissing."""
+
+    def commit(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> int | None:
+        """Commit the result in one transaction, unless the ledger changed since the live rows were read.
+
+        `token` is the token that was read with them. `note` becomes the commit's user metadata, which DESCRIBE HISTORY
+        shows. Returns how many rows were written, None in a dry run. Raises LedgerMoved.
+        """
+
+    def fold(self, live: Live, fold: Fold) -> None:
+        """Drop versions that do not count, in a commit that changes nothing else. Raises LedgerMoved."""
+
+    def committed_since(self, depot_version: int) -> pa.Table:
+        """Return the history of the microbatches that read later depot versions (`tables.HISTORY`).
+
+        Only Spark Connect needs it, which runs microbatches in another process.
+        """
+        raise BrokenPromise(f"microbatches after depot version {depot_version} ran in this process")

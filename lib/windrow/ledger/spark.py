@@ -1,0 +1,196 @@
+"""The ledger of the Spark engine, and the views over a ledger in a catalog."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from windrow.columnar.arrow import plain, texts
+from windrow.delta.locations import is_catalog_name, parts, quoted, reference
+from windrow.delta.log import ledger_schema_of, require_ledger
+from windrow.delta.table import missing
+from windrow.engine.spark.engine import SparkEngine
+from windrow.engine.spark.errors import translated
+from windrow.errors import TableRefused, first_line
+from windrow.ledger.ledger import Ledger, Views
+from windrow.ledger.live import Live
+from windrow.ledger.merge import SparkCommit
+from windrow.ledger.open_batches import UNCACHED, SparkOpen, brought
+from windrow.ledger.result import MicrobatchResult, Rows
+from windrow.ledger.strategy import LITTLE_BYTES
+from windrow.ledger.versions import Fold, Growth, fold_note, latest, written
+from windrow.model import tables
+from windrow.rows.frame import schema_of
+
+
+class SparkLedger(Ledger):
+    """A ledger that Spark reads, and commits to by a MERGE that only inserts."""
+
+    engine: SparkEngine
+    commit_form = "merge"
+    _known: tuple[tuple[int, str | None], Live] | None = None  # live rows, and the commit that left them
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Drop what the driver knows: in another process it may be old."""
+        return self.__dict__ | {"_known": None}
+
+    @property
+    def _session(self) -> SparkSession:
+        return self.engine.session_at_work
+
+    def create(self, first: pa.Table, keep: str) -> None:
+        """Create the ledger with its first rows in one commit, and the views over it, unless it exists."""
+        self._require_free()
+        self.engine.create(self.place, first, tables.LEDGER_COMMENT, keep, by=", ".join(tables.PARTITIONS))
+        self.create_views()
+
+    def create_views(self, missing: bool = False) -> list[str]:
+        """Create or update the views over a catalog ledger, or create only the `missing` ones; return the names.
+
+        They are created in the schema of the setting `views`, by default that of the ledger; a path has none. Raises
+        TableRefused if another table or view has one of the names.
+        """
+        if not is_catalog_name(self.place):
+            return []
+        self._require_free()
+        raw = tables.is_over_raw(self._session.table(reference(self.place)).columns)
+        views = self._views_of(self._views or partial(tables.views, raw=raw))
+        mark = self._mark.replace("\\", "\\\\").replace("'", "\\'")
+        for name, select in views.items():
+            exists = self._comment(name) is not None
+            if missing and exists:
+                continue
+            try:
+                # not every catalog can replace a view
+                create = "CREATE OR REPLACE VIEW" if exists else "CREATE VIEW IF NOT EXISTS"
+                self._session.sql(f"{create} {name} COMMENT '{mark}' AS {select}")
+            except PySparkException as error:
+                raise TableRefused(
+                    f"the view {name} cannot be created: {first_line(error)}",
+                    "Fix this, then run `windrow init` again.",
+                ) from error
+        return list(views)
+
+    def _require_free(self) -> None:
+        """Raise TableRefused if another table or view has the name of one of the views over a catalog ledger."""
+        for name in self._views_of(self._views or tables.views) if is_catalog_name(self.place) else ():
+            if self._comment(name) not in (None, self._mark):
+                raise TableRefused(
+                    f"{name} exists, but is not a view over the ledger {self.place}",
+                    "Give this ledger's views a separate schema: views = 'some_schema' in windrow.toml.",
+                )
+
+    def _views_of(self, views_of: Views) -> dict[str, str]:
+        home = parts(self.settings.views) if self.settings.views else parts(self.place)[:-1]
+        return {quoted(*home, name): select for name, select in views_of(reference(self.place)).items()}
+
+    @property
+    def _mark(self) -> str:
+        return f"Windrow view over {reference(self.place)}"
+
+    def _comment(self, name: str) -> str | None:
+        """Return the comment of a table or view, None if it does not exist."""
+        try:
+            described = self._session.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
+        except AnalysisException as error:
+            if error.getCondition() in ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"):
+                return None
+            raise
+        return next((row["data_type"] for row in described if row["col_name"] == "Comment"), "")
+
+    def add_columns(self, columns: pa.Schema) -> None:
+        """Add columns to the ledger, and to the views over it; they are NULL in all existing rows."""
+        listed = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in from_arrow_schema(columns))
+        with self.engine.lock(self.place):
+            self._session.sql(f"ALTER TABLE {reference(self.place)} ADD COLUMNS ({listed})")
+        self.create_views()
+
+    def live(self) -> Live:
+        """Read the control rows of the latest version; the open rows are read later, on demand.
+
+        After a commit of this engine, and after a read, they are known until somebody else commits.
+        """
+        committed = self.engine.log(self.place).latest()
+        if committed is None:
+            raise missing(self.settings.ledger, "ledger")
+        version = committed[0]
+        # guard: remembered-version-only
+        if self._known is not None and self._known[0] == committed:
+            known = self._known[1]
+            return replace(known, open=replace(cast("SparkOpen", known.open), session=self._session))
+        # guard: spark-primed-uncached
+        whole = self._session.sql(f"SELECT * FROM {reference(self.place)} VERSION AS OF {version} WHERE {UNCACHED}")
+        columns = schema_of(whole)
+        schema = ledger_schema_of(columns)
+        require_ledger(self.place, columns.names, schema)
+        rows = brought(whole.where(F.col("state").isin(*tables.CONTROL)), self.place)
+        versions = rows.select(schema.names).cast(schema).combine_chunks()
+        opened = SparkOpen(self._session, reference(self.place), version, schema)
+        live = Live(latest(versions), opened, version, Growth.of(versions))
+        self._known = (committed, live) if '"token"' in (committed[1] or "") else None
+        return live
+
+    def commit(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> int:
+        """Commit the result in one Spark transaction, fenced by the token."""
+        self._known, rows = None, processed.rows
+        if processed.states:
+            rows = pa.concat_tables([rows, *processed.states.values()], promote_options="default")
+        try:
+            # guard: spark-commit-lock
+            with self.engine.lock(self.place, self.settings.durable):
+                written = self.statement(live, token, note).write(rows, control)
+        except PySparkException as error:
+            raise translated(error) from error
+        left = _after(live, rows, control)
+        self._known = None if left is None else ((left.table_version, note), left)
+        return written
+
+    def fold(self, live: Live, fold: Fold) -> None:
+        """Replace the partitions of live rows in one Spark transaction."""
+        self._known = None
+        try:
+            with self.engine.lock(self.place, self.settings.durable):
+                self.statement(live, "", fold_note(fold)).fold(fold)
+        except PySparkException as error:
+            raise translated(error) from error
+
+    def statement(self, live: Live, token: str, note: str) -> SparkCommit:
+        """Return the commit that follows these live rows."""
+        return SparkCommit(self._session, self.place, live, token, note)
+
+    def committed_since(self, depot_version: int) -> pa.Table:
+        """Return the history of the microbatches that read later depot versions."""
+        rows = self._session.sql(
+            f"SELECT * FROM {reference(self.place)} "
+            f"WHERE state = 'microbatch' AND kind = 'data' AND depot_version > {depot_version:d} ORDER BY microbatch"
+        )
+        return plain(rows.select([name for name, _ in tables.HISTORY]).toArrow())
+
+
+def _after(live: Live, rows: Rows, control: pa.Table) -> Live | None:
+    """Return the live rows after a commit, None if the driver does not know them."""
+    here, opened, names = isinstance(rows, pa.Table), live.open, control.schema.names
+    on_executors = not here and (tables.is_of_topology(names) or tables.is_over_raw(names))
+    if not isinstance(opened, SparkOpen) or on_executors:  # with control rows that the driver does not know
+        return None
+    new, revision = written(control, live.revision + 1), live.revision + 1
+    if here:
+        new = pa.concat_tables([new, written(rows.select([*names, "known"]), revision)])
+    live_now = new.filter(tables.are_live(new["state"]))
+    is_control = pc.is_in(live_now["state"], texts(tables.CONTROL))
+    known = None
+    if here and opened.rows is not None and opened.rows.nbytes <= LITTLE_BYTES:
+        known = latest(pa.concat_tables([opened.rows, live_now.filter(pc.invert(is_control))])).combine_chunks()
+    version = live.table_version + 1
+    next_open = SparkOpen(opened.session, opened.reference, version, opened.schema, known)
+    moved = live_now.filter(is_control)
+    control_rows = latest(pa.concat_tables([live.rows, moved])).combine_chunks()
+    return Live(control_rows, next_open, version, live.growth.after(Growth.of(moved)))

@@ -1,0 +1,109 @@
+"""A depot that is read: its identity, its commits, and what its versions added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+import pyarrow as pa
+
+from windrow.delta.lock import sync_read
+from windrow.delta.log import Log, Table
+from windrow.delta.maintenance import TableMaintenance
+from windrow.delta.table import missing
+from windrow.engine.engine import Engine
+from windrow.errors import NotFound
+from windrow.expressions import recorded_text
+from windrow.model.commits import Commit
+from windrow.settings.settings import Settings
+from windrow.source.arrivals import Arrivals
+from windrow.source.conversion import Conversion
+from windrow.source.depot_rows import StateChanges
+
+
+class Source(Protocol):
+    """Reads the depot of the settings. It decides nothing, and writes nothing.
+
+    Each engine implements `read`; what Delta's log says is answered here, the same for both.
+    """
+
+    engine: Engine
+    settings: Settings
+    place: str
+    _as_rows: bool | StateChanges
+
+    def __init__(self, engine: Engine, settings: Settings, rows: bool | StateChanges = False) -> None:
+        """Open nothing yet. Raises EngineUnavailable for a location that the engine cannot reach.
+
+        With `rows`, a depot without messages is read as its rows, or as what changed in a state.
+        """
+        self.engine, self.settings, self._as_rows = engine, settings, rows
+        self.place = engine.place(settings.depot)
+
+    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> bool:
+        """Call `handle` with what the depot added after version `after`, up to `upto`.
+
+        Returns whether `handle` ran in another process; then the ledger has what it did.
+        """
+
+    @property
+    def log(self) -> Log:
+        """Return the log of the depot."""
+        return self.engine.log(self.place)
+
+    @property
+    def maintenance(self) -> TableMaintenance:
+        """Return the maintenance of the depot."""
+        return self.engine.maintenance(self.place, "depot")
+
+    def depot(self) -> Table:
+        """Return the depot's identity, latest version and columns. Raises TableMissing."""
+        conversion, table = self._conversion()
+        return replace(table, payload=conversion.payload)
+
+    def no_rows(self) -> pa.Table:
+        """Return an empty table with the columns of what is read from the depot."""
+        return self._conversion()[0].no_rows()
+
+    def require_mapping(self) -> None:
+        """Raise ExpressionError for a mapping that the engine cannot run; Spark runs all."""
+        return
+
+    def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
+        """Return the commits in the depot's log, all or from version `since` on, up to `upto` or later."""
+        return self.log.commits(since, upto)
+
+    def commit_to_accept(self, version: int) -> Commit:
+        """Return the commit of a depot version that deleted or rewrote rows. Raises NotFound for any other."""
+        same = [commit for commit in self.commits(version, version) if commit.version == version]
+        # guard: only-changes-accepted
+        if not same or not (same[0].restores or version in self.log.files_added(version, version)[1]):
+            raise NotFound(
+                f"depot version {version} has deleted or rewritten no rows",
+                "Only such a version can be accepted; `windrow status` and the error of the run that stopped name it.",
+            )
+        return same[0]
+
+    @property
+    def columns(self) -> str | None:
+        """Return `[depot.columns]` as JSON, for the history; None for a depot that has the columns of a message."""
+        return recorded_text(self.settings.depot_columns)
+
+    @property
+    def format(self) -> str | None:
+        """Return `[format]` as JSON, for the history; None for a depot of messages."""
+        return self.settings.format.recorded()
+
+    def _conversion(self) -> tuple[Conversion, Table]:
+        """Return how the depot is converted, and the depot. Raises TableMissing."""
+        table = self.log.table()
+        if table is None:
+            raise missing(self.settings.depot, "depot")
+        return Conversion.of(self.settings, table, self._as_rows), table
+
+    def _keep_read(self, after: int, upto: int) -> None:
+        """Sync the versions of the depot that are about to be read to the local disk."""
+        if self.settings.durable:
+            # guard: depot-durable
+            sync_read(self.place, after, upto)

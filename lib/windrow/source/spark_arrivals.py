@@ -1,0 +1,145 @@
+"""Cut the frames that Spark reads from the depot's change feed into slices of whole versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from windrow.columnar.arrow import plain
+from windrow.model import tables
+from windrow.model.commits import CHANGE, COMMITTED_AT, FEED_COLUMNS, VERSION, ListedVersions
+from windrow.rows.arrow import ArrowRows
+from windrow.rows.frame import FrameRows, PersistedFrame, unchanged
+from windrow.settings.settings import Settings
+from windrow.source.arrivals import Arrivals
+from windrow.source.conversion import Conversion
+from windrow.source.depot_changes import refuse_changes, refuse_set_back
+from windrow.source.depot_rows import StateChanges, version_name
+from windrow.source.slices import ExecutorParser, Slice, slice_of
+
+
+@dataclass(frozen=True, slots=True)
+class SparkArrivals(Arrivals):
+    """New versions of the depot in the frame of one `foreachBatch` call."""
+
+    frame: DataFrame
+    collected: pa.Table | None
+    parsed: PersistedFrame
+
+    @classmethod
+    def of(
+        cls,
+        frame: DataFrame,
+        listed: ListedVersions,
+        counts: Mapping[int, int | None],
+        byte_count: Mapping[int, int],
+        settings: Settings,
+        conversion: Conversion,
+        kept: ExitStack,
+        streamed: bool,
+    ) -> SparkArrivals:
+        """Collect the frame once if it is small enough for the driver, otherwise leave it to the executors.
+
+        `counts` may reach beyond the frame, whose last version is `last` (None if it has no rows). `kept` releases the
+        persisted frames. A frame that is `streamed` is persisted: each slice would read all of it, because
+        `foreachBatch` passes it as an RDD. Of another one, Spark reads only the versions and columns that it needs.
+        """
+        known, most = [count for count in counts.values() if count is not None], settings.max_driver_messages
+        total = sum(known) if len(known) == len(counts) else frame.count()
+        fits = total <= conversion.most_rows(most) and conversion.fits(byte_count)
+        here = fits and not conversion.needs_executors(total, sum(byte_count.values()), most)
+        feed = _collected(frame) if here else None
+        read, parsed = PersistedFrame(), PersistedFrame()
+        for one in (read, parsed):
+            kept.callback(one.release)
+        if feed is None and streamed:
+            read.keep(frame)
+        last = frame.agg(F.max(VERSION)).collect()[0][0] if feed is None else pc.max(feed[VERSION]).as_py()
+        new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
+        rows = None if feed is None else conversion.new_rows(feed, feed[CHANGE], settings.on_depot_delete)
+        return cls(listed, new, byte_count, settings, conversion, last, frame, rows, parsed)
+
+    def _slice(self, counts: Mapping[int, int | None]) -> Slice | None:
+        to_messages = self.conversion.apply_on(self.frame.sparkSession)
+        if self.collected is not None:
+            return self._filled(self.collected, counts, to_messages)
+        part = self.frame.where(F.col(VERSION).between(min(counts), max(counts)))
+        unknown = any(count is None for count in counts.values())
+        rows = part.count() if unknown else sum(count or 0 for count in counts.values())
+        if rows == 0:
+            return None
+        read = sum(self.byte_count.get(version, 0) for version in counts)
+        if not self.conversion.needs_executors(rows, read, self.settings.max_driver_messages):
+            feed = _collected(part)
+            new = self.conversion.new_rows(feed, feed[CHANGE], self.settings.on_depot_delete)
+            missing = unknown and not new.num_rows
+            return None if missing else slice_of(self.conversion, ArrowRows(new), counts, to_messages)
+        if self.settings.on_depot_delete == "error" or self.conversion.state is not None:
+            self._refuse(part)
+        new_rows = _new_rows(part, self.conversion, rows)
+        if self.conversion.verbatim and unknown and new_rows.held.isEmpty():
+            return None
+        return slice_of(self.conversion, new_rows, counts, to_messages, self._parser(new_rows.held))
+
+    def _parser(self, chunks: DataFrame) -> ExecutorParser | None:
+        """Return what parses the chunks of a raw depot on the executors."""
+        if self.conversion.format is None:
+            return None
+        from windrow.source.raw_executors import parse_on_executors
+
+        return partial(parse_on_executors, chunks, self.conversion.format, self.conversion, self.parsed)
+
+    def _refuse(self, part: DataFrame) -> None:
+        """Raise DepotChanged for deletions and updates; of a ledger, if it was set back."""
+        if self.conversion.of_ledger:
+            lost = F.col(CHANGE) != "insert"
+            lost = lost | (F.col("kind") == "rollback") if self.settings.on_depot_delete == "error" else lost
+            back = part.where(F.col("state") == "microbatch").where(lost)
+            refuse_set_back(plain(back.select(VERSION).limit(1).toArrow()), self.settings.on_depot_delete == "error")
+            return
+        # guard: executors-depot-unchanged
+        refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
+
+
+def _new_rows(part: DataFrame, conversion: Conversion, count: int) -> FrameRows:
+    """Return the new rows of a depot, `count` by its log, on the executors."""
+    if conversion.verbatim:
+        return FrameRows(_plain_rows(part, conversion), unchanged, count)
+    inserted = part.where(F.col(CHANGE) == "insert").withColumn("version", F.col(VERSION)).drop(*FEED_COLUMNS)
+    if conversion.format is None:
+        return conversion.on_executors(inserted, count)
+    from windrow.source.raw_executors import CHUNKS, chunks_in
+
+    return FrameRows(inserted.select(CHUNKS.names), chunks_in, count)
+
+
+def _plain_rows(part: DataFrame, conversion: Conversion) -> DataFrame:
+    """Return the new rows of a depot without messages, with the depot version; of a ledger, batches or a state."""
+    new = part.where(F.col(CHANGE) == "insert")
+    if conversion.state is not None:
+        return _changes(new, conversion.state)
+    if conversion.of_ledger:
+        new = new.where("state = 'closed'").select(*tables.BATCH, VERSION)
+    names = [name for name in new.columns if name not in FEED_COLUMNS]
+    version = F.col(VERSION).cast("long").alias(version_name(names))
+    return new.select(*[F.col(f"`{name}`") for name in names], version)
+
+
+def _changes(added: DataFrame, state: StateChanges) -> DataFrame:
+    """Return the rows of a state that versions added; a deleted row has its last values."""
+    columns = [F.col(f"`{name}`") for name in state.columns]
+    version = F.col(VERSION).cast("long").alias(version_name([*state.columns, tables.DELETED]))
+    deleted = F.coalesce(tables.DELETED, F.lit(False)).alias(tables.DELETED)
+    return added.where(F.col("state") == state.state).select(*columns, deleted, version)
+
+
+def _collected(frame: DataFrame) -> pa.Table:
+    """Bring a change feed to the driver, with the change type as a boolean, because text costs as much as a payload."""
+    return plain(frame.withColumn(CHANGE, F.col(CHANGE) == "insert").drop(COMMITTED_AT).toArrow())
