@@ -37,14 +37,18 @@ class Elsewhere(EmbeddedSource):
     def __reduce__(self) -> tuple[Any, ...]:
         return EmbeddedSource, (self.engine, self.settings)
 
-    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> bool:
+    streams = True
+
+    def stream(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> bool:
         """Read with a copy."""
         self.reads += 1
         if self.reads > 10:
             pytest.fail("it reads for ever")
         while self._before:
             self._before.pop()()
-        super().read(after, upto, deepcopy(handle))
+        with self.arrived(after, upto) as arrivals:
+            if arrivals is not None:
+                deepcopy(handle)(arrivals)
         return True
 
 

@@ -1,5 +1,6 @@
 """What happens when something fails: attempts, lost replies, and the requirements on both sides of a commit."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 
 import pyarrow as pa
@@ -78,13 +79,13 @@ class Breaking(ProbedSource):
 
     broken = False
 
-    def read(self, after, upto, handle):
-        """Read the depot."""
-        elsewhere = super().read(after, upto, handle)
+    @contextmanager
+    def _reading(self):
+        with super()._reading():
+            yield
         if not self.broken:
             self.broken = True
             raise OSError("the stream failed after its last microbatch")
-        return elsewhere
 
 
 def reading(kind):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -193,12 +193,13 @@ class Exchanging(ProbedSource):
         if moment == self._moment and self._other.is_dir():
             exchange(self._depot, self._other)
 
-    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> bool:
-        """Read the depot."""
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
         self._come_to("listing")
         if self._moment == "listing":  # as where a run has read many other tables since it last looked
             OPEN_TABLES.clear()
-        return super().read(after, upto, handle)
+        with super()._reading():
+            yield
 
     def _arrivals(self, arrivals: Arrivals) -> Arrivals:
         self._come_to("reading")

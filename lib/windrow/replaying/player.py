@@ -102,7 +102,9 @@ class Player:
         self._ticks = pa.concat_tables([self._ticks, ticks_of(leg.ticks)]).combine_chunks()
         reached = self._microbatch(leg.rules).primed.reached.depot_version
         if reached < leg.depot_version:
-            source.read(reached, leg.depot_version, lambda arrivals: self._process(leg, arrivals))
+            with source.arrived(reached, leg.depot_version) as arrivals:
+                if arrivals is not None:
+                    self._process(leg, arrivals)
             reached = self._microbatch(leg.rules).primed.reached.depot_version
         if reached != leg.depot_version:
             raise DepotChanged(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from windrow.runtime.ledger_state import Reached
 from windrow.runtime.microbatch import Microbatch
 from windrow.runtime.opening import DepotReader, require_depot
 from windrow.source import Source
-from windrow.source.arrivals import Arrivals
+from windrow.source.slices import Slice
 
 NEVER = np.iinfo(np.int64).max
 Prime = Callable[[], Microbatch]
@@ -80,23 +79,22 @@ def _clock_after_next_version(cursor: DepotCursor, prime: Prime, max_clock_skew:
     known, source = cursor.reached.depot_version, cursor.source
     if cursor.next_clock is None or cursor.next_clock[0] != known:
         cursor.next_clock, upto = None, source.depot().version
-        source.read(known, upto, partial(_note_next_clock, cursor, prime, max_clock_skew))
-        if cursor.next_clock is None:
-            cursor.searched_to = upto
+        with source.arrived(known, upto) as arrivals:
+            following = None if arrivals is None else arrivals.after(known, 1)
+            if following is None:
+                cursor.searched_to = upto
+            else:
+                cursor.next_clock = known, _clock_after(following, cursor, prime(), max_clock_skew)
     return cursor.next_clock[1] if cursor.next_clock else clock.UNKNOWN
 
 
-def _note_next_clock(cursor: DepotCursor, prime: Prime, max_clock_skew: int, arrivals: Arrivals) -> None:
-    known = cursor.reached.depot_version
-    arrived = arrivals.after(known, 1)
-    if arrived is None:
-        return
-    microbatch = prime()
+def _clock_after(following: Slice, cursor: DepotCursor, microbatch: Microbatch, max_clock_skew: int) -> int:
+    """Return the greatest clock of the sources in a slice after it (microseconds)."""
     state = microbatch.primed.depots[cursor.name]
-    summary = arrived.parse(state.partial).summarise(microbatch.started_at + max_clock_skew)
+    summary = following.parse(state.partial).summarise(microbatch.started_at + max_clock_skew)
     after = FloorsByVersion.plan(summary, state.sources.floors).after
     moved = summary["source"].drop_null().combine_chunks().unique()
-    cursor.next_clock = known, int(np.max(after.of(moved), initial=clock.UNKNOWN))
+    return int(np.max(after.of(moved), initial=clock.UNKNOWN))
 
 
 def _least_idle_clock(cursor: DepotCursor, prime: Prime) -> int:

@@ -15,10 +15,10 @@ errors count as failed attempts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -48,6 +48,9 @@ from windrow.runtime.saved_plan import SavedPlan
 from windrow.source import Source
 from windrow.source.arrivals import Arrivals
 from windrow.source.depot_changes import refuse_restored
+
+if TYPE_CHECKING:
+    from windrow.source.spark import SparkSource
 
 FIRST_BACKOFF = 500_000
 LONGEST_BACKOFF = 30_000_000
@@ -107,7 +110,6 @@ class Runner:
         self._settings = ledger.settings
         self.summary = Summary(ledger.engine_name)
         self._attempt = 1
-        self._handled = 0  # reads that found something
         self._primed: Microbatch | None = None  # by `_begin_round`, and not used yet
         # Token and table version of the ledger: at the last prime, and where it last refused a commit.
         self._primed_at: tuple[str, int] | None = None
@@ -303,47 +305,42 @@ class Runner:
         microbatch.attempt = planned.attempt
         return planned
 
-    def _read(self, cursors: Sequence[DepotCursor], found: Sequence[Found] = ()) -> None:
-        """Read what the depots added, and process what was `found` in all of them together.
-
-        An engine hands over what arrived only inside a callback. So depots are read nested: the callback of the first
-        one reads the second, and the innermost processes all. A depot without news calls nothing back; then the next
-        one is read directly.
-        """
-        if not cursors:
+    def _read(self, cursors: Sequence[DepotCursor]) -> None:
+        """Read what depots added up to the last look, and process what arrived in all of them together."""
+        looked = [(cursor, cursor.latest) for cursor in cursors]
+        with ExitStack() as read:
+            found = []
+            for cursor, upto in looked:
+                reached = cursor.reached.depot_version
+                if upto > reached and cursor.source.streams:
+                    self._stream(cursor, upto)
+                elif upto > reached:
+                    arrivals = read.enter_context(cursor.source.arrived(reached, upto))
+                    found += [] if arrivals is None else [Found(cursor, arrivals)]
             if found:
                 self._process(found)
-            return
-        cursor, *others = cursors
-        upto, before = cursor.latest, self._handled
-        if upto > cursor.reached.depot_version:
-            self._read_one(cursor, partial(self._handle, cursor, others, found))
-        if self._handled == before and (others or found):
-            self._read(others, found)
         # guard: cut-short-is-read-again
         if not (self._stopped() or self._in_step):
-            cursor.searched_to = upto
+            for cursor, upto in looked:
+                cursor.searched_to = upto
 
-    def _read_one(self, cursor: DepotCursor, handle: Callable[[Arrivals], None]) -> None:
-        """Read a depot to the version of the last look."""
+    def _stream(self, cursor: DepotCursor, upto: int) -> None:
+        """Let Spark's `foreachBatch` process what arrived in the one depot of the batcher."""
+        before = cursor.reached.depot_version
+        source = cast("SparkSource", cursor.source)
         try:
-            before = cursor.reached.depot_version
-            elsewhere = cursor.source.read(before, cursor.latest, handle)
+            elsewhere = source.stream(before, upto, partial(self._handle, cursor))
         except LedgerBehind:
             # guard: back-seen-elsewhere
             self._microbatch()  # where another process found it, this one has yet to learn where it stands
             raise
-        if elsewhere:  # on Spark Connect the callback ran in another process
+        if elsewhere:  # on Spark Connect
             for committed in committed_in(self.ledger.committed_since(before)):
                 self._record(committed)
             self._microbatch()  # learns whether the ledger was paused meanwhile
 
-    def _handle(
-        self, cursor: DepotCursor, others: Sequence[DepotCursor], found: Sequence[Found], arrivals: Arrivals
-    ) -> None:
-        """Read the other depots beside what arrived in one of them."""
-        self._handled += 1
-        self._read(others, [*found, Found(cursor, arrivals)])
+    def _handle(self, cursor: DepotCursor, arrivals: Arrivals) -> None:
+        self._process([Found(cursor, arrivals)])
 
     def _process(self, found: Sequence[Found]) -> None:
         """Run one microbatch for each slice of the arrivals, each from the state in the ledger."""

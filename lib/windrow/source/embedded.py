@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -28,20 +29,22 @@ class EmbeddedSource(Source):
         """Raise ExpressionError for a mapping that only Spark can run."""
         self._conversion()[0].require_embedded()
 
-    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> bool:
-        """Give `handle` the versions after `after`, up to `upto`."""
+    @contextmanager
+    def arrived(self, after: int, upto: int) -> Iterator[Arrivals | None]:
+        """Give the versions after `after`, up to `upto`; their rows are read slice by slice."""
         self._keep_read(after, upto)
         snapshot = known_snapshot(self.place, "depot", upto)
         depot, log = identity(snapshot.table), self.log
         commits = log.commits(after, upto)
         counts = added(commits, after, upto)
-        if any(count != 0 for count in counts.values()):
-            conversion = Conversion.of(self.settings, depot, self._as_rows)
-            new = {version: count for version, count in conversion.counts(counts).items() if count != 0}
-            byte_count = conversion.byte_count(log, after, upto)
-            listed = ListedVersions.of(depot.id, after + 1, commits)
-            handle(EmbeddedArrivals(listed, new, byte_count, self.settings, conversion, upto, snapshot))
-        return False
+        if not any(count != 0 for count in counts.values()):
+            yield None
+            return
+        conversion = Conversion.of(self.settings, depot, self._as_rows)
+        new = {version: count for version, count in conversion.counts(counts).items() if count != 0}
+        byte_count = conversion.byte_count(log, after, upto)
+        listed = ListedVersions.of(depot.id, after + 1, commits)
+        yield EmbeddedArrivals(listed, new, byte_count, self.settings, conversion, upto, snapshot)
 
 
 @dataclass(frozen=True, slots=True)

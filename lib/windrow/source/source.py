@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Protocol
 
@@ -25,12 +25,13 @@ from windrow.source.depot_rows import StateChanges
 class Source(Protocol):
     """Reads the depot of the settings. It decides nothing, and writes nothing.
 
-    Each engine implements `read`; what Delta's log says is answered here, the same for both.
+    Each engine implements `arrived`; what Delta's log says is answered here, the same for both.
     """
 
     engine: Engine
     settings: Settings
     place: str
+    streams: bool = False  # whether Spark's `foreachBatch` drives the batcher
     _as_rows: bool | StateChanges
 
     def __init__(self, engine: Engine, settings: Settings, rows: bool | StateChanges = False) -> None:
@@ -41,11 +42,8 @@ class Source(Protocol):
         self.engine, self.settings, self._as_rows = engine, settings, rows
         self.place = engine.place(settings.depot)
 
-    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> bool:
-        """Call `handle` with what the depot added after version `after`, up to `upto`.
-
-        Returns whether `handle` ran in another process; then the ledger has what it did.
-        """
+    def arrived(self, after: int, upto: int) -> AbstractContextManager[Arrivals | None]:
+        """Give what the depot added after version `after`, up to `upto`; None if it added no rows."""
 
     @property
     def log(self) -> Log:

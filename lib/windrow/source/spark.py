@@ -1,17 +1,20 @@
-"""Read the new versions of a depot with Spark: by a stream of its change feed, or of its files without one.
+"""Read the new versions of a depot with Spark.
 
-Without a change data feed the log says which version added which file. The stream skips a version that changed or
-removed rows; the log says which these are. A topology, which has several depots in one microbatch, reads by queries of
-the feed. On Spark Connect `foreachBatch` runs in a process of the server.
+The batcher is driven by a stream of the depot's change feed (`stream`), whose `foreachBatch` runs in a process of the
+server on Spark Connect. A topology, which has several depots in one microbatch, and a replay read the feed by a query
+(`arrived`).
+
+Without a change feed both stream the depot's files, and the log says which version added which file. The stream skips a
+version that changed or removed rows; the log says which these are.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial, reduce
 from typing import Any
 from urllib.parse import unquote
 from uuid import uuid4
@@ -26,7 +29,7 @@ from windrow.delta.log import added
 from windrow.delta.row_changes import without_feed
 from windrow.engine.spark.engine import SparkEngine
 from windrow.engine.spark.errors import translated
-from windrow.errors import DepotUnreadable, WindrowError, first_line
+from windrow.errors import DepotUnreadable, EngineUnavailable, WindrowError, first_line
 from windrow.model.commits import CHANGE, VERSION, ListedVersions
 from windrow.rows.session_settings import ALIKE, configured
 from windrow.source.arrivals import Arrivals
@@ -45,35 +48,56 @@ class SparkSource(Source):
     engine: SparkEngine
     _by_files = False  # how the depot is streamed
 
-    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> bool:
-        """Stream the versions after `after`, up to `upto`, with a fresh checkpoint: the ledger is the real one."""
+    @property
+    def streams(self) -> bool:  # type: ignore[override]
+        """Tell whether Spark's `foreachBatch` drives what reads the depot: that is the batcher."""
+        return not self._as_rows
+
+    @contextmanager
+    def arrived(self, after: int, upto: int) -> Iterator[Arrivals | None]:
+        """Give the versions after `after`, up to `upto`, by a query of the change feed; without one by a stream."""
+        begin = self._begin(after, upto)
+        with ExitStack() as stack:
+            opened = None
+            if not self._by_files:
+                try:
+                    opened = stack.enter_context(self._opened(self._feed(begin, upto), begin, upto, streamed=False))
+                except DepotUnreadable as error:
+                    self._require_began_later(error)
+            if opened is None and (frame := self._streamed(begin)) is not None:
+                opened = stack.enter_context(self._opened(frame, begin, upto, streamed=False))
+            yield None if opened is None or opened.last is None else opened
+
+    def stream(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> bool:
+        """Call `handle` with the versions after `after`, up to `upto`, from `foreachBatch` of a stream.
+
+        The checkpoint of the stream is a fresh one: the ledger is the real one. Returns whether `handle` ran in another
+        process; then the ledger has what it did.
+        """
+        begin = self._begin(after, upto)
+        taking = partial(self._take, upto=upto, handle=handle)
+        try:
+            self._run(Take(taking, begin))
+        except DepotUnreadable as error:
+            self._require_began_later(error)
+            self._run(Take(taking, begin))
+        return self.engine.remote
+
+    def _begin(self, after: int, upto: int) -> int:
+        """Return the first version to read, after syncing what is about to be read. Raises if a version is gone."""
         self._keep_read(after, upto)
-        commits = self.log.commits(after, upto)
-        added(commits, after, upto)  # raises before the stream does if a version is gone
+        added(self.log.commits(after, upto), after, upto)
         # guard: depot-by-files
         self._by_files = not self.depot().feed
-        taking = partial(self.take, upto=upto, handle=handle)
-        pulled = bool(self._as_rows) and not self._by_files  # a topology has several depots in one microbatch
-        try:
-            if pulled:
-                self._pull(after + 1, upto, handle)
-            else:
-                self._stream(Take(taking, after + 1))
-        except DepotUnreadable as error:
-            if self._by_files or FEED_BEGAN_LATER not in str(error.__cause__):
-                raise
-            self._by_files, pulled = True, False
-            self._stream(Take(taking, after + 1))
-        return self.engine.remote and not pulled
+        return after + 1
 
-    def _pull(self, begin: int, upto: int, handle: Callable[[Arrivals], None]) -> None:
-        """Read the versions from `begin` to `upto` by a query of the change feed."""
-        try:
-            self.take(feed_of(self.engine.session, self.place, begin, upto), begin, upto, handle, streamed=False)
-        except PySparkException as error:
-            raise translated(error) from error
+    def _require_began_later(self, error: DepotUnreadable) -> None:
+        """Read by files from now on if the change feed began later than the versions to read, else raise the error."""
+        if self._by_files or FEED_BEGAN_LATER not in str(error.__cause__):
+            raise error
+        self._by_files = True
 
-    def _stream(self, take: Take) -> None:
+    def _run(self, take: Take) -> None:
         """Stream the changes, or without a change feed the files, until `take` has handled all."""
         # guard: stream-begins-at-ledger
         reader = self.engine.session.readStream.format("delta").option("startingVersion", take.begin)
@@ -90,13 +114,45 @@ class SparkSource(Source):
         except StreamingQueryException as error:
             raise (take.failure or failure_in(str(error)) or translated(error)) from error
 
-    def take(
-        self, frame: DataFrame, begin: int, upto: int, handle: Callable[[Arrivals], None], streamed: bool = True
-    ) -> int:
-        """Handle the versions up to `upto` in a frame of a stream, or of a query, on the frame's session.
+    def _feed(self, begin: int, upto: int) -> DataFrame:
+        """Return the change feed of the versions from `begin` to `upto`."""
+        try:
+            return feed_of(self.engine.session, self.place, begin, upto)
+        except PySparkException as error:
+            raise translated(error) from error
 
-        Returns the version at which the next frame begins.
+    def _streamed(self, begin: int) -> DataFrame | None:
+        """Return what a stream of the files from version `begin` on gives, kept on the executors; None for no rows.
+
+        A topology has several depots in one microbatch, and a stream gives its rows only while it runs. Raises
+        EngineUnavailable on Spark Connect, which keeps no rows.
         """
+        if self.engine.remote:
+            raise EngineUnavailable(
+                f"a topology on Spark Connect needs the change feed of {self.settings.depot}",
+                "Switch it on (delta.enableChangeDataFeed = true) and begin there (start_from), or use a classic "
+                "session.",
+            )
+        frames: list[DataFrame] = []
+
+        def keep(frame: DataFrame, at: int) -> int:
+            frames.append(frame.localCheckpoint())
+            return at
+
+        self._run(Take(keep, begin))
+        return reduce(DataFrame.unionAll, frames) if frames else None
+
+    def _take(self, frame: DataFrame, begin: int, upto: int, handle: Callable[[Arrivals], None]) -> int:
+        """Handle the versions up to `upto` in a frame of a stream; return the version at which the next one begins."""
+        with self._opened(frame, begin, upto, streamed=True) as arrivals:
+            if arrivals.last is None:
+                return begin
+            handle(arrivals)
+            return arrivals.last + 1
+
+    @contextmanager
+    def _opened(self, frame: DataFrame, begin: int, upto: int, streamed: bool) -> Iterator[SparkArrivals]:
+        """Work on the session of a frame of a stream or of a query, and give the versions up to `upto` in it."""
         session = frame.sparkSession
         try:
             with self.engine.working_on(session), configured(session, ALIKE), ExitStack() as kept:
@@ -106,16 +162,10 @@ class SparkSource(Source):
                 conversion = Conversion.of(self.settings, table, self._as_rows)
                 byte_count = conversion.byte_count(self.log, begin - 1, upto)
                 mapped = conversion.mapped(self._changes(frame, begin, upto, table.version))
-                known = conversion.counts(counts)
-                arrivals = SparkArrivals.of(
-                    mapped, listed, known, byte_count, self.settings, conversion, kept, streamed
-                )
-                if arrivals.last is None:
-                    return begin
-                handle(arrivals)
+                known, chosen = conversion.counts(counts), self.settings
+                yield SparkArrivals.of(mapped, listed, known, byte_count, chosen, conversion, kept, streamed)
         except PySparkException as error:
             raise translated(error) from error
-        return arrivals.last + 1
 
     def _changes(self, frame: DataFrame, first: int, last: int, latest: int) -> DataFrame:
         """Return the versions from `first` to `last` in a frame of the stream, as the change feed gives them.

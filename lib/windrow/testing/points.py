@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
@@ -69,14 +70,25 @@ class ProbedSource(Wrapper):
         super().__init__(inner, ledger.at)
         self.ledger = ledger
 
-    def read(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> bool:
+    @contextmanager
+    def arrived(self, after: int, upto: int) -> Iterator[Arrivals | None]:
         """Read the depot."""
+        with self._reading(), self.inner.arrived(after, upto) as arrivals:
+            yield None if arrivals is None else self._arrivals(arrivals)
+
+    def stream(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> bool:
+        """Read the depot by a stream."""
+        with self._reading():
+            elsewhere: bool = self.inner.stream(after, upto, lambda arrivals: handle(self._arrivals(arrivals)))
+        return elsewhere
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
         before, self.ledger.reading = self.ledger.reading, True
         try:
-            elsewhere: bool = self.inner.read(after, upto, lambda arrivals: handle(self._arrivals(arrivals)))
+            yield
         finally:
             self.ledger.reading = before
-        return elsewhere
 
     def _arrivals(self, arrivals: Arrivals) -> Arrivals:
         if self.ledger.primed:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -31,7 +31,6 @@ from windrow.runtime.ledger_state import LedgerState, Reached, prime
 from windrow.runtime.opening import require_depot
 from windrow.settings.settings import Settings
 from windrow.source import Source
-from windrow.source.arrivals import Arrivals
 from windrow.topology.functions import application
 from windrow.topology.reading import Row, counting, history_of, rows_of
 from windrow.topology.replay import replay_topology
@@ -241,17 +240,14 @@ def _counted(source: Source, first: int, last: int, accepted: list[int]) -> dict
     """Count the rows of a depot by version, from `first` to `last` without those that were `accepted`."""
     counted: dict[int, int] = {}
 
-    def count(begin: int, end: int, arrivals: Arrivals) -> None:
-        at = begin - 1
-        while (arrived := arrivals.after(at, 1_000_000, end)) is not None:
-            summary = arrived.parse(pa.table({})).summarise(0)
-            for version, rows in zip(summary["version"].to_pylist(), summary["messages"].to_pylist(), strict=True):
-                counted[version] = counted.get(version, 0) + rows
-            at = max(arrived.expected)
-
     for begin, end in zip([first, *(at + 1 for at in accepted)], [*(at - 1 for at in accepted), last], strict=True):
-        if begin <= end:
-            source.read(begin - 1, end, partial(count, begin, end))
+        at = begin - 1
+        with source.arrived(at, end) if begin <= end else nullcontext() as arrivals:
+            while arrivals is not None and (arrived := arrivals.after(at, 1_000_000, end)) is not None:
+                summary = arrived.parse(pa.table({})).summarise(0)
+                for version, rows in zip(summary["version"].to_pylist(), summary["messages"].to_pylist(), strict=True):
+                    counted[version] = counted.get(version, 0) + rows
+                at = max(arrived.expected)
     return {version: rows for version, rows in counted.items() if rows}
 
 
