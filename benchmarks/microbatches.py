@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 import windrow
 from benchmarks.peers import inputs
 from benchmarks.turns import Run, in_turns, timed
+from windrow.runtime.loop import Runner
 from windrow.runtime.opening import tables_of
 from windrow.runtime.run import opened
-from windrow.runtime.runner import Runner
 from windrow.runtime.wall_clock import WallClock
 
 

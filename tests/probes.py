@@ -9,9 +9,9 @@ from typing import Any
 from windrow.ingest import writer_of
 from windrow.ingest.writer import DepotWriter
 from windrow.model.clock import Clock
+from windrow.runtime.loop import Runner
 from windrow.runtime.opening import DepotReader, tables_of
 from windrow.runtime.run import batcher_of
-from windrow.runtime.runner import Runner
 from windrow.settings.settings import Settings
 from windrow.testing.points import At, Point, ProbedAlgorithm, ProbedLedger, ProbedSource
 

@@ -16,9 +16,9 @@ from benchmarks.scale import checks
 from benchmarks.scale.generated import GATEWAYS, publish, wide
 from benchmarks.scale.sessions import session
 from benchmarks.scale.telling import Telling
+from windrow.runtime.loop import Runner
 from windrow.runtime.opening import tables_of
 from windrow.runtime.run import opened
-from windrow.runtime.runner import Runner
 from windrow.runtime.wall_clock import WallClock
 
 MASTER = "local-cluster[2,1,2048]"

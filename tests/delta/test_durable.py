@@ -91,7 +91,7 @@ class TestKeep:
 
         monkeypatch.setattr(os, "fsync", keep)
         before = DeltaTable(world.ledger).version()
-        runner._report = lambda done: committed.append(list(kept))
+        runner.driver.report = lambda done: committed.append(list(kept))
         runner.once()
         for table, begin in ((world.ledger, before), (world.depot, 0)):
             root = Path(table).resolve()

@@ -34,9 +34,10 @@ from windrow.cli import main
 from windrow.ingest import sample
 from windrow.ingest.ingest import ingest
 from windrow.model.timestamps import microseconds
+from windrow.runtime.driver import Summary
+from windrow.runtime.loop import Runner
 from windrow.runtime.opening import tables_of
 from windrow.runtime.run import opened
-from windrow.runtime.runner import Runner, Summary
 from windrow.settings.settings import Settings
 from windrow.settings.template import settings_file
 

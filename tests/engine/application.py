@@ -40,7 +40,7 @@ def run(session: Any, settings: Settings, hold: tuple[str, Any] | None, wait: st
         tables = Tables(tables.sources, HeldLedger(tables.engine, settings, held))
     runner = runner_on(with_probe(waiting(wait))(tables), ManualClock(NOW))
     if phase == "process":
-        runner.algorithm = HeldBatcher(runner.algorithm.rules, hold=held)
+        runner.driver.algorithm = HeldBatcher(runner.driver.algorithm.rules, hold=held)
     runner.once()
 
 

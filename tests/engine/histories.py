@@ -38,8 +38,9 @@ from tests.engine.world import World
 from tests.messages import HOUR, SECOND, Row, message
 from tests.probes import failing, once
 from windrow.errors import DepotChanged, LedgerMoved, Paused
+from windrow.runtime.driver import Summary
+from windrow.runtime.loop import Runner
 from windrow.runtime.maintenance import maintain
-from windrow.runtime.runner import Runner, Summary
 from windrow.runtime.wall_clock import WallClock
 from windrow.testing.points import Point
 

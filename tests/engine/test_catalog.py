@@ -26,7 +26,7 @@ from windrow.model import chunks, tables
 from windrow.model.chunks import Chunk
 from windrow.notebook import Notebook
 from windrow.rows.frame import frame_of
-from windrow.runtime.runner import Runner
+from windrow.runtime.loop import Runner
 from windrow.settings.settings import Settings
 from windrow.verify import verify
 

@@ -371,16 +371,16 @@ def test_fold_that_loses(started: World, embedded: EngineFactory) -> None:
     Where somebody else commits just before a fold, nothing is folded, and the microbatch goes on.
     """
     version = started.version()
-    driver = started.runner(embedded, fold_commits=1, max_messages=30, retries=0)
-    itself = driver.ledger.fold
+    runner = started.runner(embedded, fold_commits=1, max_messages=30, retries=0)
+    itself = runner.driver.ledger.fold
 
     def beaten(live: Any, size: Any) -> None:
         once_only()
         itself(live, size)
 
     once_only = once_of(lambda: started.runner(embedded).resume())
-    driver.ledger.fold = beaten
-    driver.once()
+    runner.driver.ledger.fold = beaten
+    runner.once()
     assert started.version() > version
     end(started)
 
@@ -389,13 +389,13 @@ def test_fold_that_fails(started: World, embedded: EngineFactory, capsys: pytest
     """
     Where a fold fails, the run says so and goes on, at its first attempt; the next run folds.
     """
-    driver = started.runner(embedded, fold_commits=1, retries=0)
+    runner = started.runner(embedded, fold_commits=1, retries=0)
 
     def failing(live: Any, size: Any) -> None:
         raise OSError("no space left")
 
-    driver.ledger.fold = failing
-    assert driver.once().total("messages") == len(MORE)
+    runner.driver.ledger.fold = failing
+    assert runner.once().total("messages") == len(MORE)
     assert started.history()[-1]["attempt"] == 1
     assert folds(started) == 0
     started.runner(embedded, fold_commits=1).pause()

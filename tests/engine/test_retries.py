@@ -212,7 +212,7 @@ class TestRequirements:
         """
         have_spark("reading some", monkeypatch)
         runner = full.runner(engine)
-        runner.algorithm = Wrong(Rules(), kind=Inverted)
+        runner.driver.algorithm = Wrong(Rules(), kind=Inverted)
         with pytest.raises((BrokenPromise, MicrobatchFailed), match="not known as it should be"):
             runner.once()
         assert full.version() == 0
@@ -230,7 +230,7 @@ class TestRequirements:
         Rows with the same id are refused before anything is written.
         """
         runner = full.runner(embedded)
-        runner.algorithm = Wrong(Rules(), kind=Doubled)
+        runner.driver.algorithm = Wrong(Rules(), kind=Doubled)
         with pytest.raises(BrokenPromise, match="an id stands twice"):
             runner.once()
         assert full.version() == 0
@@ -241,7 +241,7 @@ class TestRequirements:
         More rejections than messages are refused before anything is written.
         """
         runner = full.runner(embedded)
-        runner.algorithm = Wrong(Rules(), kind=Inventing)
+        runner.driver.algorithm = Wrong(Rules(), kind=Inventing)
         with pytest.raises(BrokenPromise, match="of 90 messages were rejected"):
             runner.once()
         assert full.version() == 0

@@ -43,10 +43,10 @@ def test_runner_in_another_process(world: World, embedded: EngineFactory) -> Non
     """
     world.publish(*log(versions=1))
     runner = world.runner(embedded)
-    runner._clock = WallClock()
-    runner._clock.stop()
+    runner.driver.clock = WallClock()
+    runner.driver.clock.stop()
     reported: list[object] = []
-    runner._report = reported.append
+    runner.driver.report = reported.append
     copy = pickle.loads(pickle.dumps(runner))  # noqa: S301 - our own
     assert copy.once().total("messages") == 30
     assert (reported, runner.summary.microbatches) == ([], [])

@@ -30,8 +30,9 @@ from windrow.model.messages import times
 from windrow.model.rejected_rows import rejected
 from windrow.replaying import Replay, replay
 from windrow.runtime.batcher import Batcher
+from windrow.runtime.driver import Summary
+from windrow.runtime.loop import Runner
 from windrow.runtime.microbatch import Microbatch
-from windrow.runtime.runner import Runner, Summary
 from windrow.settings.settings import Settings
 from windrow.testing.points import At
 from windrow.verify import verify

@@ -19,8 +19,8 @@ from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.model import tables
 from windrow.model.results import Committed, Maintained
 from windrow.operate import Observer, Observers
+from windrow.runtime.driver import Summary
 from windrow.runtime.maintenance import BackgroundMaintenance
-from windrow.runtime.runner import Summary
 from windrow.runtime.wall_clock import WallClock
 
 pytestmark = pytest.mark.ci

@@ -22,8 +22,8 @@ from tests.messages import HOUR, SECOND, log, message
 from windrow.engine.choice import PLATFORMS
 from windrow.errors import OtherDepot
 from windrow.operate import Observer, Run
+from windrow.runtime.driver import Summary
 from windrow.runtime.run import batcher_of, idle_run, idle_summary
-from windrow.runtime.runner import Summary
 from windrow.settings.settings import Settings
 
 SPARK = EngineFactory("spark")

@@ -16,8 +16,8 @@ from tests.clocks import ManualClock
 from tests.probes import Tables, open_tables, runner_on
 from tests.stores.seaweed import files_at
 from windrow.errors import WindrowError
+from windrow.runtime.loop import Runner
 from windrow.runtime.maintenance import maintain
-from windrow.runtime.runner import Runner
 from windrow.settings.settings import Settings
 
 

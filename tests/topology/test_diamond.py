@@ -46,7 +46,7 @@ class Diamond:
         while True:
             runner = harness.runner()
             if point is not None:
-                runner._report = lambda _: harness.crash_at(point)
+                runner.driver.report = lambda _: harness.crash_at(point)
             try:
                 harness.run()
             except Crashed:

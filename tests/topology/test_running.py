@@ -134,7 +134,7 @@ class TestDepots:
                 (tmp_path / "a").rename(tmp_path / "away")
                 (tmp_path / "copy").rename(tmp_path / "a")
 
-        runner._report = exchange
+        runner.driver.report = exchange
         with pytest.raises(DepotChanged, match="was replaced by another table"):
             runner.once()
         assert counted(harness) == {"a": 2}

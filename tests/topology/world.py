@@ -16,8 +16,8 @@ from tests.probes import Tables
 from tests.topology.banks import ACCOUNTS, BEGIN, HERE, OF_BRANCH, Random, bank, expected, transfer
 from windrow.delta.creation import create_depot
 from windrow.model.clock import Clock
+from windrow.runtime.loop import Runner
 from windrow.runtime.microbatch import Microbatch
-from windrow.runtime.runner import Runner
 from windrow.settings.settings import Settings
 from windrow.testing.points import ProbedAlgorithm, ProbedLedger
 from windrow.topology.functions import Functions

@@ -16,7 +16,7 @@ from tests.engine.world import World
 from tests.messages import MILLISECOND, SECOND, Row
 from windrow.delta.creation import create_depot
 from windrow.model.chunks import RAW
-from windrow.runtime.runner import Runner
+from windrow.runtime.loop import Runner
 
 COLUMNS = {
     "source": "raw_source",

@@ -11,7 +11,8 @@ from windrow.cli.shared_options import Call, Required, command
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
-    from windrow.runtime.runner import Runner, Summary
+    from windrow.runtime.driver import Summary
+    from windrow.runtime.loop import Runner
 
 
 @command("config engine", example="windrow option words:topology max_messages=1000 trigger_interval=5s")

@@ -13,7 +13,8 @@ from windrow.errors import SettingsError, TableMissing
 from windrow.model.durations import microseconds
 
 if TYPE_CHECKING:
-    from windrow.runtime.runner import Runner, Summary
+    from windrow.runtime.driver import Summary
+    from windrow.runtime.loop import Runner
 
 Every = Annotated[str | None, typer.Option("--every", help="Go on, looking at the depot this often, e.g. 10s.")]
 Accept = Annotated[

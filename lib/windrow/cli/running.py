@@ -11,7 +11,8 @@ from windrow.delta.locations import local_path
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
-    from windrow.runtime.runner import Runner, Summary
+    from windrow.runtime.driver import Summary
+    from windrow.runtime.loop import Runner
     from windrow.settings.settings import Settings
     from windrow.topology.topology import Topology
 

@@ -1,4 +1,32 @@
-"""The one table that microbatches write: its live rows, and how new ones are committed and folded."""
+"""The one table that microbatches write: its live rows, and how new ones are committed and folded.
+
+The states of a row
+===================
+
+No row is updated, so a row that changes is written once more. What a row means depends on the rows that come after it:
+
+=========== =============================================== ==========================================================
+state       what it means                                   what follows
+=========== =============================================== ==========================================================
+latest      the version of its id that counts               superseded by the next version; gone behind a tombstone
+superseded  nothing: a later version counts                 dropped by a fold, small or large
+tombstone   nothing has this id                             superseded, if the id comes again; dropped by a large fold.
+                                                            A small fold keeps it, as a base file may have the id
+final       a closed batch, a rejection, a microbatch       nothing: it is written once, and no fold touches it
+=========== =============================================== ==========================================================
+
+Which of the versions counts is decided by `revision`, which each commit raises by one (`versions.py`). A row is in a
+new file (`folded` is false) until a large fold writes it into a base file, in the order of its ids.
+
+The states of a commit
+======================
+
+A commit is *whole* or *absent*, never partly there. It is absent if the ledger changed since prime (LedgerMoved), and
+whole even if its reply was lost: the next prime finds it by its token. A fold changes none of this for a reader of live
+rows. `files.py` and `merge.py` are the two ways to commit. Each proves the same: that the ledger is as it was primed.
+
+`spark.py` and `embedded.py` are the ledger of each engine, `dry_run.py` one in memory. `live.py` is what prime reads.
+"""
 
 from __future__ import annotations
 

@@ -23,10 +23,11 @@ from windrow.model.results import Committed
 from windrow.operate import Observer, Run, chosen, observed
 from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.batcher import Batcher
+from windrow.runtime.driver import Summary
 from windrow.runtime.ledger_state import prime
+from windrow.runtime.loop import Runner
 from windrow.runtime.maintenance import BackgroundMaintenance
 from windrow.runtime.opening import DepotReader, require_depot, tables_of
-from windrow.runtime.runner import Runner, Summary
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
 from windrow.source import Source, source_of

@@ -32,7 +32,8 @@ from windrow.columnar.arrow import plain
 from windrow.delta.creation import create_depot
 from windrow.errors import NotFound
 from windrow.model import messages, tables
-from windrow.runtime.runner import Runner, Summary
+from windrow.runtime.driver import Summary
+from windrow.runtime.loop import Runner
 from windrow.settings.settings import Settings
 from windrow.testing.clock import ManualClock
 from windrow.testing.points import Point, ProbedAlgorithm, ProbedLedger, ProbedSource

@@ -17,11 +17,12 @@ from windrow.model.results import Committed, Maintained, Role
 from windrow.model.tables import is_of_topology
 from windrow.operate import Observer
 from windrow.runtime.algorithm import Algorithm
+from windrow.runtime.driver import Summary
 from windrow.runtime.ledger_state import prime
+from windrow.runtime.loop import Runner
 from windrow.runtime.maintenance import Progress, maintain
 from windrow.runtime.opening import DepotReader
 from windrow.runtime.run import watched
-from windrow.runtime.runner import Runner, Summary
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
 from windrow.source import Source, source_of
@@ -63,9 +64,9 @@ def rollback(runner: Runner, to: int) -> Summary:
 
     Works on a paused topology too. Raises NotFound, DepotUnreadable.
     """
-    topology = cast("Functions", runner.algorithm).topology
+    topology = cast("Functions", runner.driver.algorithm).topology
     return runner.commit_change(
-        "rollback", lambda primed: taken_back(topology, primed, runner.sources, runner.ledger, to)
+        "rollback", lambda primed: taken_back(topology, primed, runner.driver.sources, runner.driver.ledger, to)
     )
 
 

@@ -93,7 +93,7 @@ class Copying:
             table.restore(self.random.randrange(table.version()))
         else:
             with opened(self.topology, Settings(engine="embedded"), ManualClock(NOW)) as runner:
-                rollback(runner, self.random.randrange(runner._number + 1))
+                rollback(runner, self.random.randrange(runner.driver.number + 1))
         self.taken_back += 1
         self.trial.struck = True
 

@@ -17,7 +17,7 @@ from tests.engine.probe import Folding
 from tests.engine.world import SKEW, World
 from tests.messages import SCHEMA, Row, log, microseconds
 from tests.probes import with_probe
-from windrow.runtime.runner import Runner
+from windrow.runtime.loop import Runner
 from windrow.testing.points import At
 from windrow.verify import verify
 

@@ -1,0 +1,312 @@
+"""The run loop: one microbatch after another, ticks at the end of the log, maintenance in between.
+
+A round does this:
+
+1. prime, fold if it is due, and commit the settings if they differ from those that the ledger has recorded;
+2. while a depot has unread versions: read them, cut them into slices, and run a microbatch for each slice;
+3. at the ends of all depots, an idle tick closes the batches that are overdue;
+4. maintain the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from windrow.errors import LedgerBehind, LedgerMoved, Paused, UsageError
+from windrow.ledger import Ledger
+from windrow.model.clock import Clock
+from windrow.model.results import Maintained, committed_in
+from windrow.runtime.algorithm import Algorithm
+from windrow.runtime.control import Control
+from windrow.runtime.depot_cursor import DepotCursor, next_in_step
+from windrow.runtime.driver import Driver, Summary
+from windrow.runtime.ledger_state import Reached
+from windrow.runtime.microbatch import Microbatch, Read
+from windrow.runtime.opening import DepotReader, require_listed
+from windrow.runtime.saved_plan import SavedPlan
+from windrow.source.arrivals import Arrivals
+from windrow.source.depot_changes import refuse_restored
+
+if TYPE_CHECKING:
+    from windrow.source.spark import SparkSource
+
+UNLIMITED = np.iinfo(np.int64).max  # messages
+
+
+class Found(NamedTuple):
+    """What arrived in a depot."""
+
+    cursor: DepotCursor
+    arrivals: Arrivals
+
+
+class Runner(Control):
+    """Runs microbatches of one ledger, and controls it.
+
+    `maintain` is called between the microbatches of a repeating run, and returns what it did; `called` are the other
+    callbacks, those of `Driver`.
+    """
+
+    def __init__(
+        self,
+        readers: Sequence[DepotReader],
+        ledger: Ledger,
+        algorithm: Algorithm,
+        clock: Clock,
+        maintain: Callable[[], Iterable[Maintained]] = tuple,
+        in_step: bool = False,
+        **called: Any,
+    ) -> None:
+        """Open the ledger, or create it where `start_from` begins. Raises the errors of `open_ledger`.
+
+        With `in_step`, no depot is read beyond the time that all others have reached.
+        """
+        super().__init__(Driver(readers, ledger, algorithm, clock, **called))
+        self._maintain, self._in_step = maintain, in_step
+
+    def once(self) -> Summary:
+        """Read the depots to their ends, then close overdue batches; stop between microbatches if the clock says so.
+
+        A paused ledger is left unchanged.
+        """
+        return self._round(lambda: None)
+
+    def every(self, pause: int) -> Summary:
+        """Run `once` every `pause` microseconds until the clock says stop, with table maintenance in between."""
+        while True:
+            before = len(self.summary.microbatches)
+            self._round(self._maintain_tables)
+            idle, options = len(self.summary.microbatches) == before, self.driver.options
+            wait = pause if options.trigger_interval is None else options.trigger_interval
+            if idle and options.idle_sleep is not None:
+                wait = options.idle_sleep
+            if self.driver.clock.wait(wait):
+                return self.summary
+
+    def _round(self, between: Callable[[], None]) -> Summary:
+        """Read all depots to their ends and tick; call `between` after each read, because a depot may never end."""
+        self.driver.do(self.driver.begin_round)
+        if self.summary.paused:
+            return self.summary
+        while not self._stopped() and (cursors := self._next()):
+            self.driver.do(partial(self._read, cursors))
+            between()
+        if not self._stopped() and self.driver.settings.idle_timeout is not None:
+            with suppress(Paused):
+                self.driver.do(self._tick_idle)
+        between()
+        return self.summary
+
+    def _maintain_tables(self) -> None:
+        """Maintain the tables, unless the ledger is paused: a pause should leave it unchanged."""
+        if not self.summary.paused:
+            self.summary.maintained.extend(self._maintain())
+
+    def accept(self, version: int, depot: str | None = None) -> None:
+        """Read a depot up to the version before `version`, then skip that one without reading its rows.
+
+        A topology with several depots needs the name of the `depot`. Does nothing if the ledger has read that version.
+        Raises NotFound for a version that lost no rows.
+        """
+        named = [one for one in self.driver.cursors if depot in (None, one.name)]
+        if len(named) != 1:
+            known = [cursor.name for cursor in self.driver.cursors if cursor.name is not None]
+            hint = (
+                f"Write --accept DEPOT:{version} with one of {', '.join(known)}." if known else "Give the version only."
+            )
+            raise UsageError("--accept must name one depot", hint)
+        self.driver.do(partial(self._accept, named[0], version))
+
+    def _accept(self, cursor: DepotCursor, version: int) -> None:
+        while not self.driver.stop_requested:
+            for one in self.driver.cursors:
+                one.look()
+            before = self.driver.unpaused("acceptance of a version").primed
+            if before.depots[cursor.name].reached.depot_version >= version:
+                return
+            commit = cursor.source.commit_to_accept(version)
+            cursor.latest = version - 1
+            planned = self.driver.saved_plan()
+            self._read([one for one in self.driver.cursors if one is cursor or (planned and one.name in planned.upto)])
+            microbatch = self.driver.unpaused("acceptance of a version")
+            # guard: accepted-after-the-rest
+            if microbatch.primed.token == before.token and not self.driver.stop_requested:
+                if self.driver.saved_plan():  # it may read rows before this version
+                    raise UsageError("an attempt at a microbatch is not finished", "Run without --accept first.")
+                self.driver.record(microbatch.run_accept(commit, cursor.name))
+
+    def run_saved_plan(self, planned: SavedPlan) -> bool:
+        """Run the one microbatch that was planned; return False if it cannot be run.
+
+        It accepts a version, or reads exactly the planned versions; without any it fires the planned events.
+        """
+        if planned.accepts:
+            [(depot, version)] = planned.upto.items()
+            self.accept(version, depot)
+            return True
+        self.driver.do(self.driver.begin_round)
+        planned = planned if planned.microbatch else replace(planned, microbatch=self.driver.number + 1)
+        planned = replace(planned, attempt=0)
+        if not self.driver.save_plan(planned):
+            return False
+        before, self._in_step = len(self.summary.microbatches), True
+        if planned.upto:
+            self.driver.do(lambda: self._read(self._next()))
+        else:
+            self.driver.do(self._tick_idle)
+        return len(self.summary.microbatches) == before + 1
+
+    def _stopped(self) -> bool:
+        return self.summary.paused or self.driver.stop_requested
+
+    def _next(self) -> list[DepotCursor]:
+        """Return the depots to read next, none if all are read to their ends."""
+        for cursor in self.driver.cursors:
+            cursor.look()
+        if saved := self.driver.saved_plan():
+            return [cursor for cursor in self.driver.cursors if cursor.name in saved.upto]
+        if self._in_step:
+            following = next_in_step(self.driver.cursors, self.driver.prime, self.driver.settings.max_clock_skew)
+            return [following] if following else []
+        unread = [cursor for cursor in self.driver.cursors if cursor.has_unread]
+        return sorted(unread, key=lambda cursor: cursor.reader.priority)
+
+    def _read(self, cursors: Sequence[DepotCursor]) -> None:
+        """Read what depots added up to the last look, and process what arrived in all of them together."""
+        looked = [(cursor, cursor.latest) for cursor in cursors]
+        with ExitStack() as read:
+            found = []
+            for cursor, upto in looked:
+                reached = cursor.reached.depot_version
+                if upto > reached and cursor.source.streams:
+                    self._stream(cursor, upto)
+                elif upto > reached:
+                    arrivals = read.enter_context(cursor.source.arrived(reached, upto))
+                    found += [] if arrivals is None else [Found(cursor, arrivals)]
+            if found:
+                self._process(found)
+        # guard: cut-short-is-read-again
+        if not (self._stopped() or self._in_step):
+            for cursor, upto in looked:
+                cursor.searched_to = upto
+
+    def _stream(self, cursor: DepotCursor, upto: int) -> None:
+        """Let Spark's `foreachBatch` process what arrived in the one depot of the batcher."""
+        before = cursor.reached.depot_version
+        source = cast("SparkSource", cursor.source)
+        try:
+            elsewhere = source.stream(before, upto, partial(self._handle, cursor))
+        except LedgerBehind:
+            # guard: back-seen-elsewhere
+            self.driver.prime()  # where another process found it, this one has yet to learn where it stands
+            raise
+        if elsewhere:  # on Spark Connect
+            for committed in committed_in(self.driver.ledger.committed_since(before)):
+                self.driver.record(committed)
+            self.driver.prime()  # learns whether the ledger was paused meanwhile
+
+    def _handle(self, cursor: DepotCursor, arrivals: Arrivals) -> None:
+        self._process([Found(cursor, arrivals)])
+
+    def _process(self, found: Sequence[Found]) -> None:
+        """Run one microbatch for each slice of the arrivals, each from the state in the ledger."""
+        # guard: stop-between-microbatches
+        while not self.driver.stop_requested:
+            known = [cursor.reached.depot_version for cursor, _ in found]
+            slices = self._slices(found)
+            if not slices:
+                return
+            microbatch = self.driver.primed()
+            # guard: paused-takes-no-microbatch
+            if microbatch.primed.paused:
+                return
+            _require_no_gap(found)
+            # guard: filtered-by-version
+            if [cursor.reached.depot_version for cursor, _ in found] != known:
+                continue
+            try:
+                # guard: microbatch-follows-rules
+                if self.driver.commit_changed_settings(microbatch):
+                    continue
+                for cursor, arrivals in found:
+                    # guard: listed-of-known-depot
+                    require_listed(arrivals.listed, cursor.reached, cursor.source.settings)
+                _refuse_restored(found, slices)
+                if not self._run(microbatch, slices, found) or self._in_step:
+                    return
+            except LedgerMoved:
+                self.driver.note_refused()
+
+    def _run(self, microbatch: Microbatch, slices: Mapping[str | None, Read], found: Sequence[Found]) -> bool:
+        """Run a microbatch over slices; its plan is durable before a function sees them.
+
+        Returns False if an earlier attempt planned to read depots in which nothing was found here.
+        """
+        latest = microbatch.started_at + self.driver.settings.max_clock_skew
+        upto = {str(name): max(read.arrived.expected) for name, read in slices.items()}
+        planned, passed = self.driver.begin_attempt(microbatch, upto), _passed(found, slices)
+        if planned is not None and planned.upto != upto:
+            slices, passed = self._slices(found, planned), {}
+            if planned.upto.keys() != slices.keys():
+                return False
+        self.driver.record(microbatch.run_messages(slices, latest, planned, passed))
+        self.driver.forget_plan(microbatch)
+        return True
+
+    def _slices(self, found: Sequence[Found], planned: SavedPlan | None = None) -> dict[str | None, Read]:
+        """Return the next slice of each depot: what was planned, or a fair share of the limit; in step one version."""
+        limit = 1 if self._in_step else self.driver.options.max_messages or self.driver.settings.max_messages
+        most = max(1, limit // len(found)) if planned is None else UNLIMITED
+        slices: dict[str | None, Read] = {}
+        for cursor, arrivals in found:
+            name, known = cursor.name, cursor.reached.depot_version
+            upto = None if planned is None else planned.upto.get(str(name), known)
+            arrived = arrivals.after(known, most, upto)
+            if arrived is not None:
+                slices[name] = Read(arrived, arrivals.listed.fingerprints)
+        return slices
+
+    def __getstate__(self) -> dict[str, object]:
+        """Drop what belongs to this process: on Spark Connect a copy in another process handles the arrivals."""
+        return self.__dict__ | {"_maintain": tuple}
+
+
+def _refuse_restored(found: Sequence[Found], slices: Mapping[str | None, Read]) -> None:
+    """Raise DepotChanged if a slice has a RESTORE, unless `on_depot_delete` is `ignore`."""
+    for cursor, arrivals in found:
+        read = slices.get(cursor.name)
+        if read is not None and cursor.source.settings.on_depot_delete == "error":
+            refuse_restored(arrivals.listed, read.arrived.expected)
+
+
+def _passed(found: Sequence[Found], slices: Mapping[str | None, Read]) -> dict[str | None, Reached]:
+    """Return the positions at the ends of depots that were read, and had no rows.
+
+    Else a state of another topology that never changes would be read from its beginning each time, as long as it can.
+    """
+    passed = {}
+    for cursor, arrivals in found:
+        name, last, known = cursor.name, arrivals.last, cursor.reached
+        # guard: passed-without-rows
+        if name not in slices and last is not None and last > known.depot_version:
+            fingerprint = arrivals.listed.fingerprints.get(last)
+            passed[name] = replace(known, depot_version=last, commit_fingerprint=fingerprint)
+    return passed
+
+
+def _require_no_gap(found: Sequence[Found]) -> None:
+    """Raise LedgerBehind if a stream begins after the version that a ledger reads next."""
+    for cursor, arrivals in found:
+        # guard: stream-begins-in-time
+        if cursor.reached.depot_version + 1 < arrivals.listed.begin:
+            raise LedgerBehind(
+                f"the stream begins at depot version {arrivals.listed.begin}, but the ledger has read up to "
+                f"{cursor.reached.depot_version}",
+                "The ledger was restored during the run; the stream starts again.",
+            )
