@@ -25,6 +25,7 @@ from windrow.errors import BrokenPromise
 from windrow.ledger.live import Held
 from windrow.model import messages, tables
 from windrow.model.floors import Floors, FloorsByVersion
+from windrow.model.messages import microseconds
 from windrow.model.summary import combine, summarise
 
 VERSIONED = logs(kinds=("message",) * 12 + ("tick", "tick", "flush"), versioned=st.just(True))
@@ -68,6 +69,8 @@ class Ledger:
         self.number += 1
         self.floors, live = plan.after, self.live
         step = self.kind(self.rules, plan, self.latest, self.number, flush)
+        if flush and self.parts > 1:
+            step = replace(step, last=last_event_times(live, step.passed))
         for part in range(self.parts):
             written, cuts = step(self.share(arrived, part), self.share(live, part))
             self.floors = self.floors.raised(cuts.source, cuts.floor)
@@ -114,6 +117,12 @@ class Ledger:
         fields = tables.batch_fields(self.payload)
         self.final.open_by_id = {row["id"]: self.only(row, fields) for row in rows(self.live)}
         return self.final
+
+
+def last_event_times(live: pa.Table, passed: Floors) -> Floors:
+    """Return, by source, the last event time in batches that the clock has not passed, as executors are told it."""
+    left = live.filter(pa.array(microseconds(live["window_end"]) > passed.of(live["source"].combine_chunks())))
+    return Floors.empty().raised(left["source"].combine_chunks(), microseconds(left["last_event_time"]))
 
 
 def named(books: Books) -> list[list[Any]]:

@@ -37,7 +37,9 @@ class Elsewhere(EmbeddedSource):
     def __reduce__(self) -> tuple[Any, ...]:
         return EmbeddedSource, (self.engine, self.settings)
 
-    streams = True
+    def streams(self, after: int) -> bool:
+        """Return True: a stream drives the runner."""
+        return True
 
     def stream(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> bool:
         """Read with a copy."""

@@ -16,6 +16,9 @@ from tests.engine.world import World
 from tests.messages import log
 from windrow.engine import choose, require_spark
 from windrow.rows.session_settings import configured
+from windrow.settings.settings import Settings
+from windrow.topology import Topology
+from windrow.topology.running import tables_of
 
 PARTITIONS, STATIC = "spark.sql.shuffle.partitions", "spark.sql.warehouse.dir"
 
@@ -87,3 +90,15 @@ def test_paths_on_databricks(
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
     assert [row["messages_read"] for row in world.history()] == [60, 30]
     world.assert_balanced()
+
+
+def test_starts_for_all_depots(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The session of a topology is started for the tables of all its depots, so that it has the jars for each.
+    """
+    asked: list[str] = []
+    monkeypatch.setattr("windrow.engine.spark.engine.find_session", lambda *tables: (asked.extend(tables), spark)[1])
+    places = {name: str(tmp_path / name) for name in ("a", "b", "states")}
+    topology = Topology("both", depots=[places["a"], places["b"]], states=places["states"])
+    tables_of(topology, Settings(engine="spark"))
+    assert {*asked} == {*places.values()}

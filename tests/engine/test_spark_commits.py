@@ -128,7 +128,7 @@ def test_not_on_another_file_system(world: World, spark_engine: EngineFactory, t
 
 
 ASKS_FOR_MORE = {
-    "a constraint": "ADD CONSTRAINT counted CHECK (microbatch IS NULL OR microbatch > 0)",
+    "a constraint": "ADD CONSTRAINT counted CHECK (microbatch IS NULL OR microbatch >= 0)",
     "deletion vectors": "SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
     "manifests": "SET TBLPROPERTIES ('delta.compatibility.symlinkFormatManifest.enabled' = 'true')",
     "files to be joined": "SET TBLPROPERTIES ('delta.autoOptimize.autoCompact' = 'true')",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -22,6 +23,7 @@ from windrow import RawProducer
 from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.errors import (
     DepotChanged,
+    EngineUnavailable,
     MicrobatchFailed,
     NotFound,
     SettingsError,
@@ -32,6 +34,7 @@ from windrow.errors import (
 from windrow.model.results import Committed
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
+from windrow.source.embedded import EmbeddedSource
 from windrow.testing import Crashed, Harness, ManualClock, Point
 from windrow.topology import ArrowState, Depot, Microbatch, Topology, opened, run_topology
 from windrow.topology.functions import Functions
@@ -1141,3 +1144,28 @@ def test_a_bug_is_not_retried(tmp_path: Path) -> None:
     with pytest.raises(TopologyRefused, match=r"the function fail failed: TypeError: .* in line \d+ of .*test_running"):
         harness.run()
     assert calls == [1, 2]
+
+
+def test_history_of_each_depot(tmp_path: Path) -> None:
+    """
+    The history says of each depot how its own columns were read.
+    """
+    mapped = {"source": "'b'", "key": "name", "type": "'t'", "event_time": "at", "received_at": "at", "payload": "name"}
+    harness = Harness(counter("a", b=Depot("b", columns=mapped)), tmp_path)
+    harness.create(pa.schema([("name", pa.string()), ("at", pa.timestamp("us", "UTC"))]), "b")
+    harness.append([message()], "a")
+    harness.append([{"name": "x", "at": datetime(2026, 1, 1, tzinfo=UTC)}], "b")
+    harness.run()
+    columns = {row["depot"]: row["columns"] for row in harness.history()}
+    assert columns == {"a": None, "b": json.dumps(mapped, sort_keys=True)}
+
+
+def test_streamed_beside_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A depot that only `foreachBatch` can read, as without a change feed on Spark Connect, is refused beside others.
+    """
+    monkeypatch.setattr(EmbeddedSource, "streams", lambda self, after: True)
+    harness = Harness(counter("a", "b"), tmp_path)
+    harness.append([message()], "a")
+    with pytest.raises(EngineUnavailable, match="several depots needs the change feed of the depot a"):
+        harness.run()

@@ -103,12 +103,12 @@ class Call:
 
         require_spark()
         from windrow.cli.spark_reader import SparkReader
+        from windrow.engine.spark.engine import SparkEngine
         from windrow.reading.tables import reading_through
-        from windrow.runtime.opening import tables_of
 
         found = self.settings()
         with TemporaryDirectory() as copies:
-            reader = SparkReader(found, *tables_of(found), Path(copies), messages)
+            reader = SparkReader(found, SparkEngine(found), Path(copies), messages)
             with reading_through(reader):
                 yield found
 

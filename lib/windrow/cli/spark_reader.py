@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -28,13 +28,13 @@ from windrow.engine.spark.engine import SparkEngine
 from windrow.engine.spark.log import SparkLog, detail
 from windrow.errors import NotFound, first_line
 from windrow.expressions import recorded_text
-from windrow.ledger import Ledger
+from windrow.ledger import ledger_of
 from windrow.ledger.open_batches import brought
 from windrow.model import messages
 from windrow.model.commits import CHANGE, VERSION
 from windrow.rows.session_settings import ALIKE, configured
 from windrow.settings.settings import Settings
-from windrow.source import Source
+from windrow.source import source_of
 from windrow.source.conversion import Conversion
 from windrow.source.spark import feed_of
 
@@ -47,8 +47,7 @@ class SparkReader:
     """
 
     settings: Settings
-    source: Source
-    committed: Ledger
+    engine: SparkEngine
     directory: Path
     messages: bool = True
 
@@ -57,14 +56,14 @@ class SparkReader:
 
         Raises TableMissing, TableUnreadable, and NotFound for a version that there is not (or no longer).
         """
-        latest = self.committed.table()
+        latest = ledger_of(self.engine, self.settings).table()
         if latest is None:
             raise missing(location, "ledger")
         version = latest.version if version is None else version
         copy = str(self.directory / f"ledger-{version}")
         if not DeltaTable.is_deltatable(copy):
             try:
-                frame = self._engine.session.sql(f"SELECT * FROM {reference(location)} VERSION AS OF {version:d}")
+                frame = self.engine.session.sql(f"SELECT * FROM {reference(location)} VERSION AS OF {version:d}")
             except PySparkException as error:
                 raise NotFound(
                     f"ledger version {version} cannot be read: {first_line(error)}", f"The latest is {latest.version}."
@@ -76,15 +75,12 @@ class SparkReader:
 
     def ledger_log(self) -> SparkTable:
         """Return what the log of the ledger says."""
-        return SparkTable(self._engine, self.settings.ledger)
+        return SparkTable(self.engine, self.settings.ledger)
 
     def depot(self) -> SparkDepot:
         """Return the depot. Raises TableMissing, and the errors of a mapping or format that is wrong."""
-        return SparkDepot(self._engine, self.settings.depot, self.settings, self.source.depot())
-
-    @property
-    def _engine(self) -> SparkEngine:
-        return cast("SparkEngine", self.source.engine)
+        table = source_of(self.engine, self.settings).depot()
+        return SparkDepot(self.engine, self.settings.depot, self.settings, table)
 
 
 @dataclass(frozen=True, slots=True)

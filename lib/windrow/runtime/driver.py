@@ -208,7 +208,7 @@ class Driver:
 
     def record(self, committed: Committed) -> None:
         """Note what was committed, and report it."""
-        self.retry.begin_anew()
+        self.retry.attempt = 1
         self._primed, self._state = None, None
         for cursor in self.cursors:
             name = cursor.name

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from windrow.errors import LedgerBehind, LedgerMoved, Paused, UsageError
+from windrow.errors import EngineUnavailable, LedgerBehind, LedgerMoved, Paused, UsageError
 from windrow.ledger import Ledger
 from windrow.model.clock import Clock
 from windrow.model.results import Maintained, committed_in
@@ -184,7 +184,7 @@ class Runner(Control):
             found = []
             for cursor, upto in looked:
                 reached = cursor.reached.depot_version
-                if upto > reached and cursor.source.streams:
+                if upto > reached and cursor.source.streams(reached):
                     self._stream(cursor, upto)
                 elif upto > reached:
                     arrivals = read.enter_context(cursor.source.arrived(reached, upto))
@@ -197,7 +197,16 @@ class Runner(Control):
                 cursor.searched_to = upto
 
     def _stream(self, cursor: DepotCursor, upto: int) -> None:
-        """Let Spark's `foreachBatch` process what arrived in the one depot of the batcher."""
+        """Let Spark's `foreachBatch` process what arrived in the one depot that is read.
+
+        Raises EngineUnavailable for one of several depots, which a microbatch could not have together.
+        """
+        if len(self.driver.cursors) > 1:
+            raise EngineUnavailable(
+                f"on Spark Connect a topology of several depots needs the change feed of the depot {cursor.name}",
+                "Switch it on (delta.enableChangeDataFeed = true) and begin there (start_from), or use a classic "
+                "session.",
+            )
         before = cursor.reached.depot_version
         source = cast("SparkSource", cursor.source)
         try:

@@ -19,10 +19,6 @@ class Retry:
         self._most, self._clock, self._retrying = most, clock, retrying
         self.attempt = 1
 
-    def begin_anew(self) -> None:
-        """Count the attempts at the next microbatch."""
-        self.attempt = 1
-
     def back_off(self, error: Exception) -> None:
         """Wait before the next attempt.
 

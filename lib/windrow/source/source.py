@@ -31,7 +31,6 @@ class Source(Protocol):
     engine: Engine
     settings: Settings
     place: str
-    streams: bool = False  # whether Spark's `foreachBatch` drives the batcher
     _as_rows: bool | StateChanges
 
     def __init__(self, engine: Engine, settings: Settings, rows: bool | StateChanges = False) -> None:
@@ -44,6 +43,10 @@ class Source(Protocol):
 
     def arrived(self, after: int, upto: int) -> AbstractContextManager[Arrivals | None]:
         """Give what the depot added after version `after`, up to `upto`; None if it added no rows."""
+
+    def streams(self, after: int) -> bool:
+        """Tell whether Spark's `foreachBatch` drives what reads the versions after this one."""
+        return False
 
     @property
     def log(self) -> Log:

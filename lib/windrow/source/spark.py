@@ -48,10 +48,12 @@ class SparkSource(Source):
     engine: SparkEngine
     _by_files = False  # how the depot is streamed
 
-    @property
-    def streams(self) -> bool:  # type: ignore[override]
-        """Tell whether Spark's `foreachBatch` drives what reads the depot: that is the batcher."""
-        return not self._as_rows
+    def streams(self, after: int) -> bool:
+        """Tell whether `foreachBatch` drives what reads the versions after this one.
+
+        It drives the batcher, and on Spark Connect, which keeps no rows of a stream, whatever reads a depot by files.
+        """
+        return not self._as_rows or (self.engine.remote and not self._has_feed(after + 1))
 
     @contextmanager
     def arrived(self, after: int, upto: int) -> Iterator[Arrivals | None]:
@@ -114,6 +116,18 @@ class SparkSource(Source):
         except StreamingQueryException as error:
             raise (take.failure or failure_in(str(error)) or translated(error)) from error
 
+    def _has_feed(self, version: int) -> bool:
+        """Tell whether the depot's change feed has a version."""
+        if not self.depot().feed:
+            return False
+        try:
+            feed_of(self.engine.session, self.place, version, version).limit(1).count()  # the feed of some rows is read
+        except PySparkException as error:
+            if FEED_BEGAN_LATER in str(error):
+                return False
+            raise translated(error) from error
+        return True
+
     def _feed(self, begin: int, upto: int) -> DataFrame:
         """Return the change feed of the versions from `begin` to `upto`."""
         try:
@@ -129,9 +143,9 @@ class SparkSource(Source):
         """
         if self.engine.remote:
             raise EngineUnavailable(
-                f"a topology on Spark Connect needs the change feed of {self.settings.depot}",
-                "Switch it on (delta.enableChangeDataFeed = true) and begin there (start_from), or use a classic "
-                "session.",
+                f"on Spark Connect the depot {self.settings.depot} cannot be read by its files here",
+                "Switch its change feed on (delta.enableChangeDataFeed = true) and begin there (start_from), or use a "
+                "classic session.",
             )
         frames: list[DataFrame] = []
 

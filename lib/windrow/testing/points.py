@@ -35,6 +35,8 @@ class Wrapper:
         self.inner, self.at = inner, at
 
     def __getattr__(self, name: str) -> Any:
+        if name == "inner":  # as in a copy that is being made
+            raise AttributeError(name)
         return getattr(self.inner, name)
 
 
