@@ -21,6 +21,7 @@ from tests.probes import open_tables, runner_on
 from windrow.engine.spark.engine import ON_DATABRICKS
 from windrow.engine.spark.session import bare_is_local
 from windrow.ledger.live import Live
+from windrow.model import tables
 
 
 @pytest.fixture
@@ -146,8 +147,9 @@ def test_ledger_of_more_features(started: World, spark_engine: EngineFactory, fo
     spark_engine.session.sql(f"ALTER TABLE delta.`{started.ledger}` {change}")
     assert started.runner(spark_engine).once().total("messages") == 60
     books = f"SELECT sum(messages_read) - sum(rejected) FROM delta.`{started.ledger}` WHERE state = 'microbatch'"
-    held = f"SELECT sum(size(messages)) FROM delta.`{started.ledger}` WHERE state IN ('open', 'closed')"
-    total = f"SELECT sum(message_count) FROM delta.`{started.ledger}` WHERE state IN ('open', 'closed')"
+    batches = f"({tables.rows_that_count(f'delta.`{started.ledger}`')}) WHERE state IN ('open', 'closed')"
+    held = f"SELECT sum(size(messages)) FROM {batches}"
+    total = f"SELECT sum(message_count) FROM {batches}"
     said, *others = (spark_engine.session.sql(one).first()[0] for one in (books, held, total))
     assert others == [said, said]
     form_ = f"SELECT commit_form FROM delta.`{started.ledger}` WHERE id = 'microbatch/2'"
@@ -267,5 +269,6 @@ class TestRemembered:
 
 def known(live: Live) -> tuple[Any, ...]:
     """Return live rows in the order of their ids, and their version."""
-    rows = [part.sort_by("id").to_pylist() for part in (live.rows, pa.table(live.open.wanted(None)))]
+    parts = live.rows, pa.table(live.open.wanted(None))
+    rows = [part.drop_columns(["whole"]).sort_by("id").to_pylist() for part in parts]  # Spark does not read it
     return live.table_version, *rows
