@@ -243,6 +243,29 @@ class TestExchanged:
             run(full, engine)
         assert_whole(full)
 
+    def test_while_it_reads_changes(self, tmp_path: Path, read: World, embedded: EngineFactory) -> None:
+        """
+        A version that overwrites the depot is read from the change feed, which a depot put in its place after the
+        listing answers as well, with rows of its own. That is found out before anything of them is in the ledger.
+        """
+        depot, other = Path(read.depot), tmp_path / "other"
+        shutil.copytree(depot, other)
+        for location, seed in ((read.depot, 10), (str(other), 11)):
+            rows = log(versions=1, seed=seed, begin=NOW + 16_000_000)[0]
+            write_deltalake(location, table(rows), mode="overwrite")
+        version = read.version()
+
+        def exchanging(tables: Tables) -> Tables:
+            ledger = ProbedLedger(tables.ledger, nowhere)
+            return Tables({None: Exchanging(tables.source, ledger, "reading", depot, other)}, ledger)
+
+        with pytest.raises(DepotChanged, match="was replaced by another table while it was read"):
+            read.runner(embedded, exchanging, on_depot_delete="ignore", retries=0).once()
+        assert (read.version(), other.is_dir()) == (version, False)
+        exchange(depot, away_from(depot))
+        read.runner(embedded, on_depot_delete="ignore").once()
+        assert_whole(read)
+
 
 class TestSetBack:
     def test_stops(self, read: World, embedded: EngineFactory) -> None:

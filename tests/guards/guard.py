@@ -20,8 +20,10 @@ ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "lib" / "windrow"
 ON_SPARK = (
     "engine/spark/",
+    "ingest/spark",
     "ledger/merge",
     "ledger/open_batches",
+    "ledger/spark",
     "rows/frame",
     "runtime/executors",
     "runtime/foreach_batch",

@@ -165,8 +165,8 @@ class RawDepot:
             "append",
             table.schema(),
             commit_properties=CommitProperties(
-                # guard: raw-file-once-in-race
                 custom_metadata=metadata,
+                # guard: raw-file-once-in-race
                 app_transactions=[Transaction(*number) for number in numbers.items()],
             ),
             post_commithook_properties=UNTRIMMED,
