@@ -144,6 +144,15 @@ def chained_rules() -> st.SearchStrategy[OracleRules]:
     return st.builds(lengthened, any_rules(), st.integers(1, 8))
 
 
+def late_rules() -> st.SearchStrategy[OracleRules]:
+    """Rules under which many short windows are open at a time."""
+
+    def delayed(rules: OracleRules, times: int) -> OracleRules:
+        return replace(rules, max_delay=times * rules.window)
+
+    return st.builds(delayed, any_rules(), st.integers(10, 40))
+
+
 def cuts(steps: int = 30) -> st.SearchStrategy[int]:
     """After which of the first steps a log is cut, as bits; a short log also after each."""
     chosen = st.lists(st.integers(0, steps), max_size=4).map(lambda cuts: sum(1 << cut for cut in set(cuts)))

@@ -12,7 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.batching.strategies import LONG_AFTER, Books, Log, Row, cuts, logs, place, rows, table, windrow_rules
+from tests.batching.strategies import (
+    LONG_AFTER,
+    Books,
+    Log,
+    Row,
+    cuts,
+    late_rules,
+    logs,
+    place,
+    rows,
+    table,
+    windrow_rules,
+)
 from tests.batching.test_properties import content, in_any_order, without_names
 from tests.clocks import NOW
 from tests.conftest import one_in
@@ -26,6 +38,7 @@ from windrow.ledger.live import Held
 from windrow.model import messages, tables
 from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.messages import microseconds
+from windrow.model.open_batches import BatchFilter
 from windrow.model.summary import combine, summarise
 
 VERSIONED = logs(kinds=("message",) * 12 + ("tick", "tick", "flush"), versioned=st.just(True))
@@ -72,9 +85,13 @@ class Ledger:
         if flush and self.parts > 1:
             step = replace(step, last=last_event_times(live, step.passed))
         for part in range(self.parts):
-            written, cuts = step(self.share(arrived, part), self.share(live, part))
+            written, cuts = step(self.share(arrived, part), self.read_of(self.share(live, part), arrived, step))
             self.floors = self.floors.raised(cuts.source, cuts.floor)
             self.merge(written)
+
+    def read_of(self, live: pa.Table, arrived: pa.Table, step: Step) -> pa.Table:
+        """Return the live rows as a microbatch reads them."""
+        return live
 
     def share(self, given: pa.Table, part: int) -> pa.Table:
         """Return the rows whose streams belong to one part."""
@@ -186,6 +203,68 @@ class TestMicrobatches:
         ledger.kind = Twice
         with pytest.raises(BrokenPromise, match="an id stands twice"):
             ledger.play(log)
+
+
+class Headers(Ledger):
+    """A ledger of which a microbatch reads the messages of the batches that can change, of others the headers."""
+
+    left_out = 0
+
+    def read_of(self, live: pa.Table, arrived: pa.Table, step: Step) -> pa.Table:
+        """Return the batches of streams with messages, and those that have ended."""
+        if step.flush:
+            return live
+        wanted = BatchFilter(lambda: arrived.select(["source", "key", "event_time"]), step.passed)
+        batches = wanted.among(live)
+        read = wanted.changing(batches)
+        self.left_out += int((~read).sum())
+        return without_messages(batches, ~read)
+
+
+def without_messages(batches: pa.Table, which: np.ndarray) -> pa.Table:
+    """Return batches, some of them without messages."""
+    at, column = batches.schema.get_field_index("messages"), batches["messages"]
+    left = pc.if_else(pa.array(which), pa.nulls(batches.num_rows, column.type), column)
+    return batches.set_column(at, batches.schema.field(at), left)
+
+
+class TestHeaders:
+    @FEWER
+    @given(VERSIONED | logs(late_rules(), versioned=st.just(True)), cuts(), PARTS)
+    def test_are_enough(self, log, cuts, parts):
+        """
+        A step that has the messages only of batches that a message or a clock can change writes the same as one call.
+        """
+        once, ledger = Books().play(log), Headers(log, parts).play(log, cuts)
+        assert content(ledger.books) == content(once)
+        assert named(ledger.books) == named(once)
+
+    def test_without_messages_that_are_needed(self):
+        """
+        A batch that changes although its messages were not read stops the step: they would be lost.
+        """
+        log = Log(OracleRules(TEN, 5, 1), ((message(0),), (message(1, type="b"),)), versioned=True)
+        ledger = Headless(log)
+        with pytest.raises(BrokenPromise, match="whose messages were not read"):
+            ledger.play(log, -1)
+
+    def test_are_left_out(self):
+        """
+        Of many open windows of a stream only those at a message are read.
+        """
+        sent = [(message(number * TWENTY),) for number in range(TEN)]
+        log = Log(OracleRules(TEN, 1_000, 1), (*sent, (message(3 * TWENTY, type="b", version=1_000),)), versioned=True)
+        ledger = Headers(log).play(log, -1)
+        assert ledger.left_out > TEN
+        assert content(ledger.books) == content(Books().play(log))
+
+
+class Headless(Ledger):
+    """A ledger of which no message is read."""
+
+    def read_of(self, live: pa.Table, arrived: pa.Table, step: Step) -> pa.Table:
+        """Return all headers."""
+        return without_messages(live, np.ones(live.num_rows, np.bool_))
 
 
 class Twice(Step):

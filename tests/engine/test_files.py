@@ -8,7 +8,7 @@ from pyarrow.parquet import ParquetFile
 
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
-from tests.messages import NOW, message
+from tests.messages import NOW, message, table
 from windrow.errors import TableRefused
 from windrow.ledger import files
 from windrow.ledger.files import still_cached
@@ -65,7 +65,7 @@ class TestOpenBatches:
         for sent in ([message(key="a"), message(key="b")], [message("other", key="b")]):
             world.publish(sent)
             world.runner(embedded).once()
-        stream = pa.table({"source": [""], "key": ["a"]})
+        stream = table([message(key="a")]).select(["source", "key", "event_time"])
         found = world.tables(embedded).ledger.live().wanted(BatchFilter(lambda: stream, Floors.empty()))
         assert found["key"].to_pylist() == ["a"]
         world.publish([message("third", key="a")])
@@ -167,8 +167,10 @@ class TestKept:
         world.publish([message(key="open", event_time=LATER, received_at=LATER)])
         opened = world.tables(embedded, idle_timeout="never")
         world.runner(embedded, lambda _: opened).once()
-        parts = opened.ledger._opened.cached.values()
-        held = {buffer.address: buffer.size for part in parts for column in part.columns for buffer in buffers(column)}
+        kept = opened.ledger._opened
+        parts = kept.cached.values()
+        columns = [*kept.messages.values(), *(column for part in parts for column in part.columns)]
+        held = {buffer.address: buffer.size for column in columns for buffer in buffers(column)}
         assert sum(part.num_rows for part in parts) >= 3
         assert sum(held.values()) < 1_000_000
 

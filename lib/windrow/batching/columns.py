@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from windrow.batching.numbering import Numbered, number
 from windrow.columnar import order
-from windrow.columnar.arrow import byte_count, encoded, read_only, whole
-from windrow.columnar.compiled import Ints, Numbers, compiled_in_place
+from windrow.columnar.arrow import byte_count, encoded, in_columns, read_only, where, whole
+from windrow.columnar.compiled import Flags, Ints, Numbers, compiled_in_place
 from windrow.model.messages import microseconds, with_dictionaries
 from windrow.model.payload import comparable
 
@@ -163,15 +163,31 @@ def _look_up(values, row_of, event_time, processing_time, kind, byte_count):  # 
 
 
 def _content(messages: pa.Table, batches: pa.Table) -> tuple[pa.Table, Ints]:
-    """Return the messages inside the open batches followed by the new ones, and how many each open batch holds."""
+    """Return the messages inside the open batches followed by the new ones, and how many each open batch holds.
+
+    A batch without its messages holds one that stands for them, at its first event time.
+    """
     new = messages.select(CONTENT)
     if not batches.num_rows:
         return new, np.zeros(0, np.int64)
     held = whole(batches["messages"])
     inside = pa.Table.from_arrays(held.flatten().flatten(), names=CONTENT)
+    sizes = pc.fill_null(pc.list_value_length(held), 1).to_numpy().astype(np.int64)
+    if held.null_count:
+        inside = _with_substitutes(inside, batches, np.repeat(held.is_null().to_numpy(zero_copy_only=False), sizes))
     inside = inside.set_column(0, "type", encoded(inside["type"])).cast(new.schema)
-    content = pa.concat_tables([inside, new]).unify_dictionaries().combine_chunks()
-    return content, pc.list_value_length(held).to_numpy().astype(np.int64)
+    return pa.concat_tables([inside, new]).unify_dictionaries().combine_chunks(), sizes
+
+
+def _with_substitutes(inside: pa.Table, batches: pa.Table, is_substitute: Flags) -> pa.Table:
+    """Return the messages `inside` batches in their order, with a message for each batch that came without."""
+    first = where(batches, pc.is_null(batches["messages"]))["first_event_time"]
+    columns: dict[str, object] = {"type": pa.repeat("", len(first)), "event_time": first}
+    substitutes = in_columns(pa.table(columns), inside.schema)
+    place = np.empty(is_substitute.size, np.int64)
+    place[~is_substitute] = np.arange(inside.num_rows)
+    place[is_substitute] = inside.num_rows + np.arange(substitutes.num_rows)
+    return pa.concat_tables([inside, substitutes]).take(pa.array(place))
 
 
 def _after(open_rows: int, values: Ints) -> Ints:

@@ -44,8 +44,9 @@ class Step:
     def __call__(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Floors]:
         """Return the ledger rows that change, and the floors that a flush raises.
 
-        `arrived` has the message columns and `version`, `live` has the columns of the ledger. The rows have a column
-        `known`: True if the ledger has an earlier version of the row.
+        `arrived` has the message columns and `version`, `live` has the columns of the ledger; an open batch that no
+        message changes may come without its messages. The rows have a column `known`: True if the ledger has an earlier
+        version of the row.
         """
         rows, cuts = self.decided(arrived, live)
         require(
@@ -72,7 +73,7 @@ class Step:
             messages, row, processing_time = messages.take(pa.array(chosen)), row[chosen], processing_time[chosen]
         batches = where(live.select(tables.BATCH), pc.equal(live["state"], text(tables.OPEN)))
         if batches.num_rows and not self.flush:
-            batches = BatchFilter(lambda: messages, self.passed).among(batches)
+            batches = BatchFilter(lambda: messages, self.passed).needed(batches)
         decision = decide(
             messages,
             processing_time,
@@ -83,10 +84,13 @@ class Step:
             flush=self.flush,
             last=self.last,
         )
+        decided_on = batches
         batches, changed, known = listed(decision, self.microbatch)
         refusals = [unseen, refused(decision, row, processing_time)]
         rejections = rejected(arrived, to_numpy(arrived["version"]), refusals, self.microbatch)
         written = _ledger_rows(where(batches, pa.array(changed)), live.schema, known[changed])
+        # guard: changed-was-read
+        require(_were_read(decided_on, written), "a batch changed whose messages were not read")
         refused_rows = _ledger_rows(rejections, live.schema, np.zeros(rejections.num_rows, np.bool_), "rejected")
         return pa.concat_tables([written, refused_rows]), decision.cuts
 
@@ -119,6 +123,12 @@ def passed(rules: Rules, clocks: Floors) -> Floors:
 def timeouts(rules: Rules, ended: Floors) -> Floors:
     """Return the floors that a tick needs to close the batches whose windows end by `ended`."""
     return Floors(ended.source, ended.floor + rules.max_delay)
+
+
+def _were_read(batches: pa.Table, written: pa.Table) -> bool:
+    """Tell whether none of the rows to write continues an open batch that came without its messages."""
+    unread = where(batches, pc.is_null(batches["messages"]))
+    return not unread.num_rows or pc.any(pc.is_in(unread["id"], whole(written["id"]))).as_py() is not True
 
 
 def _have(messages: pa.Table, only: Mapping[str, Sequence[str]]) -> np.ndarray:

@@ -9,6 +9,10 @@ of many open batches. Windows of a batch only shrink and a tombstone keeps strea
 has no later version of a batch that is read; it may have one of a batch that happens to be in a file that is read, so
 these rows are filtered too.
 
+Of an open batch a microbatch reads the *header*, which is all but the messages. It reads messages only of the batches
+that it can change: of a file that is not in memory, only their row groups. Headers and messages that were read or
+written stay in memory as long as they are few, because a file never changes.
+
 A fold writes live rows in files of about `OPEN_BYTES`, in the order of their ids and so of their streams. Final rows
 are added in files of at most `FINAL_BYTES`.
 
@@ -21,6 +25,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -31,7 +36,8 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from windrow.columnar.arrow import counted, flag, in_columns, no_rows, plain
+from windrow.columnar.arrow import counted, flag, in_columns, no_rows, plain, to_numpy
+from windrow.columnar.compiled import Ints
 from windrow.delta.statistics import statistics
 from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
 from windrow.errors import LedgerMoved, first_line
@@ -41,7 +47,7 @@ from windrow.ledger.versions import Fold, Growth, latest, recorded
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.id_filter import IdFilter
-from windrow.model.open_batches import BatchFilter, no_streams
+from windrow.model.open_batches import BatchFilter, no_messages
 
 BY = "state"
 STATE, FOLDED = (f"partition.{name}" for name in tables.PARTITIONS)  # in the add actions of delta-rs
@@ -49,11 +55,20 @@ STATE, FOLDED = (f"partition.{name}" for name in tables.PARTITIONS)  # in the ad
 OPEN_BYTES = 4_000_000  # in memory
 SMALL_BYTES = 100_000  # on disk
 FINAL_BYTES = 256_000_000
-KEPT_BYTES = 128_000_000
+GROUP_BYTES = 250_000  # in memory, of open batches
+KEPT_BYTES = 256_000_000  # of headers and control rows
+KEPT_MESSAGES = 128_000_000  # bytes
+MESSAGES = "messages"
 SAMPLED = 1_000  # batches whose payloads decide whether a dictionary is worthwhile
 ELEMENT = "messages.list.element."
 PLAIN = ("event_time", "received_at", "sequence")
 PRUNED_IDS = 10_000  # more ids are likely in all files
+
+
+Cached = dict[str, pa.ChunkedArray]
+Places = Ints  # two rows: the numbers of files, and of rows in them
+PLACE = pa.field("windrow place", pa.int64())
+ROW_BITS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,20 +93,72 @@ class LedgerFiles:
         self.files = list(live_files(snapshot.table) if left is None else left)
         self._open = [file for file in self.files if file.state not in tables.CONTROL]
         cached = {} if before is None else before.cached
-        self.cached: dict[str, pa.Table] = still_cached(cached, [file.path for file in self.files])
+        paths = [file.path for file in self.files]
+        self.cached: dict[str, pa.Table] = still_cached(cached, paths)
+        self.messages: dict[str, pa.ChunkedArray] = {} if before is None else newest(before.messages, paths)
         self._left: list[File] | None = None
         versions = self._rows(file for file in self.files if file.state in tables.CONTROL)
         self.rows, self.growth = latest(versions), Growth.of(versions)
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
-        """Return the open batches that match, all for None."""
+        """Return the open batches that match, with messages those that can change; all with messages for None."""
         files = [file for file in self._open if file.state == tables.OPEN]
-        if wanted is not None and len(files) > 1:
-            reach = FilePruner(wanted)
-            files = [file for file in files if file.size < SMALL_BYTES or reach.may_hold(file.extent)]
-        versions = latest(self._rows(files))
+        if wanted is None:
+            return latest(self._rows(files))
+        batches, place = self._matching(files, wanted)
+        changing = np.flatnonzero(wanted.changing(batches))
+        at = np.full(batches.num_rows, -1)
+        at[changing] = np.arange(changing.size)
+        read = self._messages(files, place[:, changing], batches.schema.field(MESSAGES).type)
+        column = read.take(pa.array(at, mask=at < 0))
+        batches = batches.set_column(batches.schema.get_field_index(MESSAGES), batches.schema.field(MESSAGES), column)
+        tables.require_filled(batches.take(pa.array(changing)), MESSAGES)
+        return batches
+
+    def _matching(self, files: Sequence[File], wanted: BatchFilter) -> tuple[pa.Table, Places]:
+        """Return the headers of the open batches that match, and the file and row of each."""
+        reach = FilePruner(wanted) if len(files) > 1 else None
+        parts = []
+        for number, file in enumerate(files):
+            if reach is None or file.size < SMALL_BYTES or reach.may_hold(file.extent):
+                header = self._header(file)
+                place = pa.array(np.arange(header.num_rows) + (number << ROW_BITS))
+                parts.append(header.append_column(PLACE, place))
+        both = self._schema.append(PLACE)
+        batches = latest(pa.concat_tables([no_rows(both), *parts]).combine_chunks())
         # guard: pruned-files-hide-versions
-        return versions if wanted is None else wanted.among(versions)
+        batches = wanted.among(batches)
+        place = to_numpy(batches[PLACE.name])
+        return batches.drop_columns([PLACE.name]), np.stack([place >> ROW_BITS, place & ((1 << ROW_BITS) - 1)])
+
+    def _messages(self, files: Sequence[File], place: Places, type_: pa.DataType) -> pa.ChunkedArray:
+        """Return the messages of open batches, each at its file and row."""
+        if not place.size:
+            return pa.chunked_array([], type_)
+        order = np.argsort(place[0], kind="stable")
+        numbers, begin = np.unique(place[0][order], return_index=True)
+        parts = [
+            self._messages_of(files[number], place[1][rows]).cast(type_)
+            for number, rows in zip(numbers.tolist(), np.split(order, begin[1:]), strict=True)
+        ]
+        chunks = [chunk for part in parts for chunk in part.chunks]
+        back = np.empty(order.size, np.int64)
+        back[order] = np.arange(order.size)
+        return pa.chunked_array(chunks, type_).take(pa.array(back))
+
+    def _messages_of(self, file: File, rows: Ints) -> pa.ChunkedArray:
+        """Return the messages of some rows of a file; of one that is not in memory, read only their row groups."""
+        known = self.messages.get(file.path)
+        if known is not None:
+            return known.take(pa.array(rows))
+        with self._opened(file.path) as parquet:
+            sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
+            ends = np.cumsum(sizes)
+            groups = np.searchsorted(ends, rows, side="right")
+            chosen, of = np.unique(groups, return_inverse=True)
+            kept = np.append(0, np.cumsum(np.asarray(sizes)[chosen]))[of]  # rows of the chosen groups before each
+            read = plain(parquet.read_row_groups(chosen.tolist(), columns=[MESSAGES]))
+        return read[MESSAGES].take(pa.array(kept + rows - (ends - sizes)[groups]))
 
     def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
         """Return the `id` and the columns of the rows of a topology's state, all or those that match."""
@@ -108,7 +175,7 @@ class LedgerFiles:
 
     def ended(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
-        return ended_in(self.wanted(BatchFilter(no_streams, passed)), passed)
+        return ended_in(self.wanted(BatchFilter(no_messages, passed)), passed)
 
     def commit(self, new: Sequence[pa.Table], note: Mapping[str, str]) -> int:
         """Add the rows of one revision, and return how many these are.
@@ -191,14 +258,31 @@ class LedgerFiles:
 
     def _part(self, file: File) -> pa.Table:
         """Return the rows of a file in the ledger's columns; columns that the file leaves out are NULL."""
-        part = self.cached.get(file.path)
-        if part is None:
-            found = self._content(file.path)
+        header = self._header(file)
+        if file.state != tables.OPEN:
+            return header
+        messages = self.messages.get(file.path)
+        if messages is None:
+            read = self._content(file.path, [MESSAGES])
+            field = header.schema.field(MESSAGES)
+            messages = read[MESSAGES].cast(field.type) if read.column_names else header[MESSAGES]
+            self.messages[file.path] = messages
+        return header.set_column(header.schema.get_field_index(MESSAGES), header.schema.field(MESSAGES), messages)
+
+    def _header(self, file: File) -> pa.Table:
+        """Return the rows of a file; open batches without their messages."""
+        header = self.cached.get(file.path)
+        if header is None:
+            found = self._content(file.path, None if file.state != tables.OPEN else self._header_columns)
             columns: dict[str, object] = {name: found[name] for name in found.column_names}
             columns |= {BY: file.state, "folded": file.folded}
-            part = tables.rows(self._columns_of(file.state, found), columns, found.num_rows)
-            self.cached[file.path] = part
-        return part
+            header = tables.rows(self._columns_of(file.state, found), columns, found.num_rows)
+            self.cached[file.path] = header
+        return header
+
+    @property
+    def _header_columns(self) -> list[str]:
+        return [name for name in self._schema.names if name != MESSAGES]
 
     def _columns_of(self, state: str, found: pa.Table) -> pa.Schema:
         """Return the columns of the rows of a state: for a state of a topology only those that its file has.
@@ -210,11 +294,18 @@ class LedgerFiles:
         kept = {*tables.PARTITIONS, *found.column_names}
         return pa.schema([field for field in self._schema if field.name in kept])
 
-    def _content(self, path: str) -> pa.Table:
+    def _content(self, path: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows of a file, all columns or those that it has of some."""
+        with self._opened(path) as parquet:
+            has = parquet.schema_arrow.names
+            return plain(parquet.read(columns=None if columns is None else [name for name in columns if name in has]))
+
+    @contextmanager
+    def _opened(self, path: str) -> Iterator[pq.ParquetFile]:
         with reading(self._location, "ledger"):
             try:
                 with self._store.open_input_file(path) as opened:
-                    return plain(pq.ParquetFile(opened, coerce_int96_timestamp_unit="us").read())
+                    yield pq.ParquetFile(opened, coerce_int96_timestamp_unit="us")
             except pa.ArrowException as error:
                 raise OSError(f"{path}: {first_line(error)}") from error
 
@@ -244,12 +335,18 @@ class LedgerFiles:
         path = f"{directory}/part-{uuid4()}.snappy.parquet"
         self._store.create_dir(directory)
         with self._store.open_output_stream(path) as opened:
-            pq.write_table(held, opened, use_dictionary=with_dictionary(held))
+            groups = group_rows(held) if state == tables.OPEN else None
+            pq.write_table(held, opened, use_dictionary=with_dictionary(held), row_group_size=groups)
             size = opened.tell()
         live = None
         if state not in tables.FINAL:
             at = rows.schema.get_field_index("folded")
-            self.cached[path] = rows.set_column(at, rows.schema.field(at), pa.repeat(flag(folded), rows.num_rows))
+            rows = rows.set_column(at, rows.schema.field(at), pa.repeat(flag(folded), rows.num_rows))
+            if state == tables.OPEN:
+                at, field = rows.schema.get_field_index(MESSAGES), rows.schema.field(MESSAGES)
+                self.messages[path] = rows[MESSAGES]
+                rows = rows.set_column(at, field, pa.nulls(rows.num_rows, field.type))
+            self.cached[path] = rows
             live = File(path, state, folded, size, Extent.held(rows))
         return AddAction(path, size, partition, _now(), changes, statistics(held)), live
 
@@ -263,6 +360,23 @@ def still_cached(cache: Mapping[str, pa.Table], paths: Iterable[str], most: int 
     """Return the cached rows of these files, which never change; none if they have more than `most` bytes together."""
     kept = {path: cache[path] for path in paths if path in cache}
     return kept if sum(rows.nbytes for rows in kept.values()) <= most else {}
+
+
+def newest(messages: Mapping[str, pa.ChunkedArray], paths: Iterable[str], most: int = KEPT_MESSAGES) -> Cached:
+    """Return the cached messages of these files, those that came last; together at most `most` bytes."""
+    live, kept, size = set(paths), dict[str, pa.ChunkedArray](), 0
+    for path, column in reversed(list(messages.items())):
+        size += column.nbytes if path in live else 0
+        if size > most:
+            break
+        if path in live:
+            kept[path] = column
+    return dict(reversed(list(kept.items())))
+
+
+def group_rows(rows: pa.Table) -> int:
+    """Return how many open batches a row group has."""
+    return max(1, rows.num_rows * GROUP_BYTES // max(GROUP_BYTES, rows.nbytes))
 
 
 def live_files(table: DeltaTable) -> Iterator[File]:

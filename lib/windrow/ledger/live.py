@@ -24,7 +24,10 @@ class OpenRows(Protocol):
     """Open batches, or the states of a topology, at one version of the ledger; read on demand."""
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
-        """Return the open batches that match, all for None; the result may contain others too."""
+        """Return the open batches that match, with messages those that can change; all with messages for None.
+
+        The result may contain others, and other messages too.
+        """
 
     def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
         """Return the rows of a topology's state: all, or those that match and perhaps others."""
@@ -94,9 +97,12 @@ class Live:
         return OpenBatches.of(self.rows.filter(is_source))
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
-        """Read the open batches that match, all for None. Raises TableRefused for damaged ones."""
+        """Read the open batches that match, with messages those that can change; all with messages for None.
+
+        Raises TableRefused for damaged ones.
+        """
         rows = self.open.wanted(wanted)
-        require_batches(rows)
+        require_batches(rows, messages=wanted is None)
         return rows
 
     @classmethod

@@ -128,7 +128,7 @@ class SparkOpen:
         batches = self._versions(*tables.BATCH) if columns is None else self._live(*{*columns, "source", "key"})
         if wanted is None:
             return batches
-        columns, found = batches.columns, wanted.streams()
+        columns, found = batches.columns, wanted.streams
         if found is not None:
             batches = batches.where(_may_hold(found, wanted.passed))
             streams = frame_of(self.session, found.select(["source", "key"]))

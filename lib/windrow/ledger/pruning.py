@@ -66,7 +66,7 @@ class FilePruner:
 
     def __init__(self, wanted: BatchFilter) -> None:
         """Sort the streams and the clocks of the filter."""
-        streams = wanted.streams()
+        streams = wanted.streams
         self._everywhere = streams is None
         self._ranges = [] if streams is None else IdFilter.of_streams(streams).ranges()
         known = wanted.passed.source.drop_null()

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import TIME, encoded, from_numpy, mask, to_numpy, where, whole
+from windrow.columnar.compiled import Flags
 from windrow.errors import require
 from windrow.model.clock import UNKNOWN
 from windrow.model.floors import Floors, Ints
@@ -41,29 +42,81 @@ def summarise(batches: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class BatchFilter:
-    """Selects the open batches of some streams, and those whose window ends by the time in `passed` for their source.
+    """Selects open batches that messages can change, and those whose window has ended.
 
-    `streams` returns the `source, key` of the messages, None if unknown; it need not be called.
+    `arrived` returns the `source, key, event_time` of the messages, None if unknown; it need not be called. A window
+    has ended if its end is not after the time in `passed` for its source.
+
+    Windows of a stream never overlap. So a message changes at most the batch whose window holds it, and the decision
+    also needs the bounds of the windows beside it. Nothing else of a stream matters, however much of it is open.
     """
 
-    streams: Callable[[], pa.Table | None]
+    arrived: Callable[[], pa.Table | None]
     passed: Floors
 
+    @property
+    def streams(self) -> pa.Table | None:
+        """Return the streams of the messages (`source, key`), None if unknown."""
+        arrived = self.arrived()
+        return None if arrived is None else arrived.group_by(["source", "key"]).aggregate([])
+
     def among(self, batches: pa.Table) -> pa.Table:
-        """Return which of some batches it selects."""
-        overdue = microseconds(batches["window_end"]) <= self.passed.of(whole(batches["source"]))
-        streams = self.streams()
-        if streams is None:
+        """Return which batches are of a stream with messages, or have ended."""
+        arrived = self.arrived()
+        if arrived is None:
             return batches
-        source, key = (encoded(batches[name], streams[name]) for name in ("source", "key"))
-        stream = to_numpy(source.indices, null=-1) * (len(key.dictionary) + 1) + to_numpy(key.indices, null=-1)
-        touched = np.isin(stream[: batches.num_rows], stream[batches.num_rows :])
-        return where(batches, mask(overdue | touched))
+        stream, messages = _streams(batches, arrived)
+        return where(batches, mask(self._ended(batches) | np.isin(stream, messages)))
+
+    def changing(self, batches: pa.Table) -> Flags:
+        """Tell which batches a message can change, or a clock: their messages are needed."""
+        held, _ = self._around(batches)
+        return self._ended(batches) | held
+
+    def needed(self, batches: pa.Table) -> pa.Table:
+        """Return the batches that the decision needs: those that can change, and those beside a message."""
+        held, beside = self._around(batches)
+        return where(batches, mask(self._ended(batches) | held | beside))
+
+    def _ended(self, batches: pa.Table) -> Flags:
+        ended: Flags = microseconds(batches["window_end"]) <= self.passed.of(whole(batches["source"]))
+        return ended
+
+    def _around(self, batches: pa.Table) -> tuple[Flags, Flags]:
+        """Tell which windows hold the event time of a message, and which are the last before or the first after one."""
+        arrived = self.arrived()
+        held, beside = np.zeros((2, batches.num_rows), np.bool_)
+        if arrived is None:
+            return ~held, ~beside
+        stream, of = _streams(batches, arrived)
+        start, end = microseconds(batches["window_start"]), microseconds(batches["window_end"])
+        at = microseconds(arrived["event_time"])
+        is_window = np.arange(stream.size + of.size) < stream.size
+        # by stream and time; a window comes before a message at its start
+        order = np.lexsort((~is_window, np.append(start, at), np.append(stream, of)))
+        before = np.cumsum(is_window[order])  # windows up to each place, in all streams
+        windows, messages = order[is_window[order]], ~is_window[order]
+        message = order[messages] - stream.size
+        for place in (before[messages] - 1, before[messages]):
+            among = (place >= 0) & (place < windows.size)
+            window, of_message = windows[place[among]], message[among]
+            same = stream[window] == of[of_message]
+            window, time = window[same], at[of_message[same]]
+            beside[window] = True
+            held[window[(start[window] <= time) & (time < end[window])]] = True
+        return held, beside
 
 
-def no_streams() -> pa.Table:
-    """Return the streams of a microbatch without messages."""
-    return pa.table({"source": pa.array([], pa.string()), "key": pa.array([], pa.string())})
+def _streams(batches: pa.Table, arrived: pa.Table) -> tuple[Ints, Ints]:
+    """Number the streams of batches and of messages alike."""
+    source, key = (encoded(batches[name], arrived[name]) for name in ("source", "key"))
+    stream = to_numpy(source.indices, null=-1) * (len(key.dictionary) + 1) + to_numpy(key.indices, null=-1)
+    return stream[: batches.num_rows], stream[batches.num_rows :]
+
+
+def no_messages() -> pa.Table:
+    """Return what arrived in a microbatch without messages."""
+    return pa.schema([("source", pa.string()), ("key", pa.string()), ("event_time", TIME)]).empty_table()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ component written as `%N`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -220,7 +220,7 @@ def reached_of(rows: Iterable[Any], depot_id: str) -> int:
     return int(found[0]) if found else -1
 
 
-def require_sound(rows: pa.Table, parts: Iterable[tuple[pa.Table, tuple[str, ...]]]) -> None:
+def require_sound(rows: pa.Table, parts: Iterable[tuple[pa.Table, Sequence[str]]]) -> None:
     """Raise TableRefused for live rows that Windrow cannot have written: a duplicate id, or NULL in a filled column."""
     # guard: live-ids-unique
     if pc.count_distinct(rows["id"]).as_py() != rows.num_rows:
@@ -238,9 +238,9 @@ def require_filled(rows: pa.Table, name: str) -> None:
         raise TableRefused(f"the row {empty!r} of the ledger has no {name}", DAMAGED)
 
 
-def require_batches(rows: pa.Table) -> None:
-    """Raise TableRefused for open batches that Windrow cannot have written."""
-    require_sound(rows, ((rows, FILLED),))
+def require_batches(rows: pa.Table, messages: bool = True) -> None:
+    """Raise TableRefused for open batches that Windrow cannot have written; `messages` are checked if all were read."""
+    require_sound(rows, ((rows, FILLED if messages else [name for name in FILLED if name != "messages"]),))
 
 
 def rows(schema: pa.Schema, columns: dict[str, object], count: int) -> pa.Table:

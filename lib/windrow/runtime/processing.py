@@ -9,12 +9,13 @@ import pyarrow.compute as pc
 
 from windrow.batching.step import Step
 from windrow.columnar.arrow import text
-from windrow.ledger.live import Live, no_messages
+from windrow.ledger.live import Live
+from windrow.ledger.live import no_messages as no_rows
 from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.ledger.strategy import fits_driver, reads_all
 from windrow.model import tables
 from windrow.model.floors import Floors
-from windrow.model.open_batches import BatchFilter, OpenBatches, no_streams, summarise
+from windrow.model.open_batches import BatchFilter, OpenBatches, no_messages, summarise
 from windrow.source.slices import Slice
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ def process(
 
     Without a Spark `session` the driver runs it; with one, `ledger/strategy.py` says whether the driver or executors.
     """
-    streams = no_streams if arrived is None else arrived.streams
-    wanted = None if step.flush else BatchFilter(streams, step.passed)
+    times = no_messages if arrived is None else arrived.times
+    wanted = None if step.flush else BatchFilter(times, step.passed)
     if session is None:
         return process_on_driver(step, arrived, live, wanted)
     from windrow.ledger.open_batches import SparkOpen
@@ -48,7 +49,7 @@ def process(
 
 def process_on_driver(step: Step, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:
     """Run a step on the driver over the messages that arrived and the open batches that match (None: all)."""
-    messages = no_messages(live.schema) if arrived is None else arrived.rows.table()
+    messages = no_rows(live.schema) if arrived is None else arrived.rows.table()
     batches, totals = live.wanted(wanted), live.totals
     rows, cuts = step(messages, batches)
     extra = [] if arrived is None else [one.table() for one in arrived.extra_rows(step.microbatch, live.schema)]

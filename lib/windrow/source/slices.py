@@ -55,8 +55,8 @@ class Slice:
         summary = pa.table({"version": list(counted), "messages": list(counted.values())})
         return in_columns(summary, SUMMARY).sort_by("version")
 
-    def streams(self) -> pa.Table | None:
-        """Return the distinct `source, key` of its rows; None if only the executors know them, or there are none."""
+    def times(self) -> pa.Table | None:
+        """Return `source, key, event_time` of its messages; None if only the executors know them, or there are none."""
         return None
 
     def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[Rows]:
@@ -90,9 +90,11 @@ class MessageSlice(Slice):
             parts.append(in_columns(counted, SUMMARY))
         return combine(pa.concat_tables(parts))
 
-    def streams(self) -> pa.Table | None:
-        """Return the streams of its messages."""
-        return self.rows.table().group_by(["source", "key"]).aggregate([]) if self.path == "driver" else None
+    def times(self) -> pa.Table | None:
+        """Return source, key and event time of its messages; those that lack one are invalid."""
+        if self.path != "driver":
+            return None
+        return self.rows.table().select(["source", "key", "event_time"]).drop_null()
 
     def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[Rows]:
         """Return what a format rejected and left unfinished."""
