@@ -11,6 +11,7 @@ from benchmarks.suite import (
     backlog,
     batch,
     counts,
+    delay,
     extremes,
     folds,
     formats,
@@ -37,8 +38,8 @@ class Benchmark:
 
 
 SUITES = (
-    kernel, batch, backlog, small, growth, extremes, state, topology, folds, counts, store, memory, start, producer,
-    formats, soak,
+    kernel, batch, backlog, small, delay, growth, extremes, state, topology, folds, counts, store, memory, start,
+    producer, formats, soak,
 )  # fmt: skip
 BENCHMARKS = {
     one.name: one

@@ -248,6 +248,17 @@ class TestHeaders:
         with pytest.raises(BrokenPromise, match="whose messages were not read"):
             ledger.play(log, -1)
 
+    @pytest.mark.parametrize("start", ["arrival", "event_time"])
+    @pytest.mark.parametrize("at", [12, 32])
+    def test_windows_beside_a_message(self, at, start):
+        """
+        A window that opens beside open ones ends where the next one begins, and begins where the last one ends.
+        """
+        rules = OracleRules(TEN, 1_000, 1, None, start, "split", "message")
+        sent = [(message(at),) for at in (20, 40)]
+        log = Log(rules, (*sent, (message(at, received_at=41, version=41),)), versioned=True)
+        assert content(Headers(log).play(log, -1).books) == content(Books().play(log))
+
     def test_are_left_out(self):
         """
         Of many open windows of a stream only those at a message are read.

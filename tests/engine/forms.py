@@ -1,4 +1,4 @@
-"""What Spark reads of the open batches, as a test asks for it: all, or those that can change (`strategy.py`)."""
+"""What Spark reads of the open batches, as a test asks for it (`strategy.py`)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Literal
 
 import pytest
 
-Form = Literal["reading all", "reading some"]
-FORMS: tuple[Form, ...] = ("reading all", "reading some")
+Form = Literal["reading all", "reading headers", "reading some"]
+FORMS: tuple[Form, ...] = ("reading all", "reading headers", "reading some")
 
 
 def have_spark(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have each microbatch in this process read all open batches, or what can change only; a flush needs all."""
+    """Have each microbatch in this process read all open batches, or all headers, or what can change only."""
     monkeypatch.setattr("windrow.runtime.processing.reads_all", lambda opened, messages: form == "reading all")
+    monkeypatch.setattr("windrow.runtime.processing.keeps_headers", lambda opened: form == "reading headers")

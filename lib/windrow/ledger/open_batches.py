@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from windrow.columnar.arrow import in_columns, plain
+from windrow.columnar.arrow import in_columns, mask, plain, where, whole
 from windrow.delta.table import unreadable
 from windrow.errors import BrokenPromise
 from windrow.ledger.live import ended_in
@@ -32,6 +32,7 @@ from windrow.rows.frame import frame_of
 from windrow.rows.session_settings import FEW_ROWS
 
 # A cached query would answer for any version of a table; no cache has the file path of a row.
+MESSAGES = "messages"
 UNCACHED = "_metadata.file_path IS NOT NULL"
 VERSION_COLUMNS = ("revision", DELETED, "folded")
 OPEN = f"state = '{tables.OPEN}'"
@@ -39,9 +40,10 @@ OPEN = f"state = '{tables.OPEN}'"
 
 @dataclass(slots=True)
 class SparkOpen:
-    """The open rows of the ledger `reference` at a version; `rows` are all of them if the driver has them.
+    """The open rows of the ledger `reference` at a version; `rows` are all open batches if the driver has them.
 
-    `whole` has all rows of those states of a topology that the driver has read whole.
+    Batches whose messages the driver has not read are there without them. `whole` has all rows of those states of a
+    topology that the driver has read whole.
     """
 
     session: SparkSession
@@ -53,13 +55,44 @@ class SparkOpen:
     _counted: tuple[BatchFilter, OpenBatches] | None = None
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
-        """Bring the open batches that match to the driver, all for None; the result may contain others too."""
-        if self.rows is not None:
-            return self.rows
-        found = latest(self._here(self.frame(wanted)))
+        """Bring the open batches that match to the driver, with messages those that can change; all of all for None."""
+        if self.rows is None or (wanted is None and not self._complete):
+            found = latest(self._here(self.frame(wanted)))
+            if wanted is None:
+                self.rows = found
+            return found
         if wanted is None:
-            self.rows = found
-        return found
+            return self.rows
+        batches = wanted.among(self.rows)
+        unread = pc.and_(mask(wanted.changing(batches)), pc.is_null(batches[MESSAGES]))
+        ids = whole(where(batches, unread)["id"])
+        return self._with_messages(batches, ids) if len(ids) else batches
+
+    def read_headers(self) -> None:
+        """Bring all open batches without their messages to the driver, unless it has them."""
+        if self.rows is None:
+            self.rows = latest(self._here(self._versions(*(name for name in tables.BATCH if name != MESSAGES))))
+
+    def needed_messages(self, wanted: BatchFilter) -> int:
+        """Count the messages of the open batches that can change, or of all that match where headers are not here."""
+        if self.rows is None:
+            return self.counted(wanted).total[1]
+        changing = where(self.rows, mask(wanted.changing(self.rows)))
+        return int(pc.sum(changing["message_count"]).as_py() or 0)
+
+    @property
+    def _complete(self) -> bool:
+        """Tell whether the driver has all open batches with their messages."""
+        return self.rows is not None and not self.rows[MESSAGES].null_count
+
+    def _with_messages(self, batches: pa.Table, ids: pa.Array) -> pa.Table:
+        """Return batches with the messages of some of them, which are read."""
+        versions = self._versions("id", MESSAGES)
+        read = latest(brought(matching(versions, IdFilter(ids)), self.reference))
+        at = pc.index_in(batches["id"], whole(read["id"]))
+        field = batches.schema.field(MESSAGES)
+        column = pc.coalesce(batches[MESSAGES], read[MESSAGES].take(at).cast(field.type))
+        return batches.set_column(batches.schema.get_field_index(MESSAGES), field, column)
 
     def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
         """Bring the rows of a topology's state to the driver: all, or those that match and perhaps others.
@@ -146,7 +179,7 @@ class SparkOpen:
     def _versions(self, *columns: str) -> DataFrame:
         """Return columns of the versions of open batches, and what tells which of them count."""
         named = [*columns, *VERSION_COLUMNS]
-        if self.rows is not None:
+        if self.rows is not None and (self._complete or MESSAGES not in columns):
             return frame_of(self.session, self.rows.select(named))
         return self.session.sql(
             f"SELECT {', '.join(named)} FROM {self.reference} VERSION AS OF {self.version} WHERE {OPEN} AND {UNCACHED}"

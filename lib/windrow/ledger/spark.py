@@ -25,7 +25,7 @@ from windrow.ledger.live import Live
 from windrow.ledger.merge import SparkCommit
 from windrow.ledger.open_batches import UNCACHED, SparkOpen, brought
 from windrow.ledger.result import MicrobatchResult, Rows
-from windrow.ledger.strategy import LITTLE_BYTES
+from windrow.ledger.strategy import HEADER_BYTES, LITTLE_BYTES
 from windrow.ledger.versions import Fold, Growth, fold_note, latest, written
 from windrow.model import tables
 from windrow.rows.frame import schema_of
@@ -187,10 +187,23 @@ def _after(live: Live, rows: Rows, control: pa.Table) -> Live | None:
     live_now = new.filter(tables.are_live(new["state"]))
     is_control = pc.is_in(live_now["state"], texts(tables.CONTROL))
     known = None
-    if here and opened.rows is not None and opened.rows.nbytes <= LITTLE_BYTES:
-        known = latest(pa.concat_tables([opened.rows, live_now.filter(pc.invert(is_control))])).combine_chunks()
+    if here and opened.rows is not None:
+        both = latest(pa.concat_tables([opened.rows, live_now.filter(pc.invert(is_control))])).combine_chunks()
+        known = _kept(both, revision)
     version = live.table_version + 1
     next_open = SparkOpen(opened.session, opened.reference, version, opened.schema, known)
     moved = live_now.filter(is_control)
     control_rows = latest(pa.concat_tables([live.rows, moved])).combine_chunks()
     return Live(control_rows, next_open, version, live.growth.after(Growth.of(moved)))
+
+
+def _kept(batches: pa.Table, revision: int) -> pa.Table | None:
+    """Return open batches as the driver keeps them: with few messages, or those of the last commit, or none at all."""
+    at, messages = batches.schema.get_field_index("messages"), batches["messages"]
+    if messages.nbytes > LITTLE_BYTES:
+        new = pc.equal(batches["revision"], pa.scalar(revision, pa.int64()))
+        messages = pc.if_else(new, messages, pa.nulls(batches.num_rows, messages.type))
+        batches = batches.set_column(at, batches.schema.field(at), messages).combine_chunks()
+    if messages.nbytes > LITTLE_BYTES or batches.nbytes > HEADER_BYTES:
+        return None
+    return batches

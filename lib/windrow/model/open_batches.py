@@ -102,6 +102,7 @@ class BatchFilter:
             window, of_message = windows[place[among]], message[among]
             same = stream[window] == of[of_message]
             window, time = window[same], at[of_message[same]]
+            # guard: windows-beside-a-message
             beside[window] = True
             held[window[(start[window] <= time) & (time < end[window])]] = True
         return held, beside

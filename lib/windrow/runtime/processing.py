@@ -12,7 +12,7 @@ from windrow.columnar.arrow import text
 from windrow.ledger.live import Live
 from windrow.ledger.live import no_messages as no_rows
 from windrow.ledger.result import Counts, MicrobatchResult
-from windrow.ledger.strategy import fits_driver, reads_all
+from windrow.ledger.strategy import fits_driver, keeps_headers, reads_all
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.open_batches import BatchFilter, OpenBatches, no_messages, summarise
@@ -40,8 +40,10 @@ def process(
     messages, totals, opened = 0 if arrived is None else arrived.rows.count, live.totals, live.open
     asked = None if wanted is None or reads_all(totals, messages) else wanted
     fits = fits_driver(messages, totals.total[1], max_driver_messages)
-    if here and not fits and asked is not None and isinstance(opened, SparkOpen):
-        fits = fits_driver(messages, opened.counted(asked).total[1], max_driver_messages)
+    if here and asked is not None and isinstance(opened, SparkOpen):
+        if keeps_headers(totals):
+            opened.read_headers()
+        fits = fits or fits_driver(messages, opened.needed_messages(asked), max_driver_messages)
     if here and fits:
         return process_on_driver(step, arrived, live, asked)
     return process_on_executors(step, arrived, live, asked, session)
