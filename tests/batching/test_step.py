@@ -211,13 +211,12 @@ class Headers(Ledger):
     left_out = 0
 
     def read_of(self, live: pa.Table, arrived: pa.Table, step: Step) -> pa.Table:
-        """Return the batches of streams with messages, and those that have ended."""
+        """Return the batches that are needed."""
         if step.flush:
             return live
         wanted = BatchFilter(lambda: arrived.select(["source", "key", "event_time"]), step.passed)
-        batches = wanted.among(live)
-        read = wanted.changing(batches)
-        self.left_out += int((~read).sum())
+        batches, read = wanted.needed(live)
+        self.left_out += live.num_rows - int(read.sum())
         return without_messages(batches, ~read)
 
 

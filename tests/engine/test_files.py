@@ -127,8 +127,8 @@ class TestParts:
         """
         rows, large = pa.table({"n": [1, 2]}), pa.table({"n": list(range(1_000))})
         parts = {"a": rows, "b": rows, "large": large}
-        assert still_cached(parts, ["b", "c"], 1_000) == {"b": rows}
-        assert still_cached(parts, ["b", "large"], 1_000) == {}
+        assert still_cached(parts, ["b", "c"], {}, 1_000) == {"b": rows}
+        assert still_cached(parts, ["b", "large"], {}, 1_000) == {}
 
 
 @pytest.mark.ci

@@ -73,7 +73,7 @@ class Step:
             messages, row, processing_time = messages.take(pa.array(chosen)), row[chosen], processing_time[chosen]
         batches = where(live.select(tables.BATCH), pc.equal(live["state"], text(tables.OPEN)))
         if batches.num_rows and not self.flush:
-            batches = BatchFilter(lambda: messages, self.passed).needed(batches)
+            batches, _ = BatchFilter(lambda: messages, self.passed).needed(batches)
         decision = decide(
             messages,
             processing_time,

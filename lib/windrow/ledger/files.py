@@ -69,6 +69,7 @@ Cached = dict[str, pa.ChunkedArray]
 Places = Ints  # two rows: the numbers of files, and of rows in them
 PLACE = pa.field("windrow place", pa.int64())
 ROW_BITS = 32
+LAST_ROW = (1 << ROW_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +95,21 @@ class LedgerFiles:
         self._open = [file for file in self.files if file.state not in tables.CONTROL]
         cached = {} if before is None else before.cached
         paths = [file.path for file in self.files]
-        self.cached: dict[str, pa.Table] = still_cached(cached, paths)
+        self.sizes: dict[str, int] = {} if before is None else before.sizes  # adding them up takes long
+        self.cached: dict[str, pa.Table] = still_cached(cached, paths, self.sizes)
         self.messages: dict[str, pa.ChunkedArray] = {} if before is None else newest(before.messages, paths)
         self._left: list[File] | None = None
         versions = self._rows(file for file in self.files if file.state in tables.CONTROL)
         self.rows, self.growth = latest(versions), Growth.of(versions)
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
-        """Return the open batches that match, with messages those that can change; all with messages for None."""
+        """Return the open batches that are needed, with messages those that can change; all with messages for None."""
         files = [file for file in self._open if file.state == tables.OPEN]
         if wanted is None:
             return latest(self._rows(files))
-        batches, place = self._matching(files, wanted)
-        changing = np.flatnonzero(wanted.changing(batches))
+        batches, can_change = wanted.needed(self._headers(files, wanted))
+        place, changing = to_numpy(batches[PLACE.name]), np.flatnonzero(can_change)
+        batches, place = batches.drop_columns([PLACE.name]), np.stack([place >> ROW_BITS, place & LAST_ROW])
         at = np.full(batches.num_rows, -1)
         at[changing] = np.arange(changing.size)
         read = self._messages(files, place[:, changing], batches.schema.field(MESSAGES).type)
@@ -115,8 +118,8 @@ class LedgerFiles:
         tables.require_filled(batches.take(pa.array(changing)), MESSAGES)
         return batches
 
-    def _matching(self, files: Sequence[File], wanted: BatchFilter) -> tuple[pa.Table, Places]:
-        """Return the headers of the open batches that match, and the file and row of each."""
+    def _headers(self, files: Sequence[File], wanted: BatchFilter) -> pa.Table:
+        """Return the headers of the open batches that match, with the place of each: its file and row."""
         reach = FilePruner(wanted) if len(files) > 1 else None
         parts = []
         for number, file in enumerate(files):
@@ -127,9 +130,7 @@ class LedgerFiles:
         both = self._schema.append(PLACE)
         batches = latest(pa.concat_tables([no_rows(both), *parts]).combine_chunks())
         # guard: pruned-files-hide-versions
-        batches = wanted.among(batches)
-        place = to_numpy(batches[PLACE.name])
-        return batches.drop_columns([PLACE.name]), np.stack([place >> ROW_BITS, place & ((1 << ROW_BITS) - 1)])
+        return wanted.among(batches)
 
     def _messages(self, files: Sequence[File], place: Places, type_: pa.DataType) -> pa.ChunkedArray:
         """Return the messages of open batches, each at its file and row."""
@@ -175,7 +176,8 @@ class LedgerFiles:
 
     def ended(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
-        return ended_in(self.wanted(BatchFilter(no_messages, passed)), passed)
+        files = [file for file in self._open if file.state == tables.OPEN]
+        return ended_in(self._headers(files, BatchFilter(no_messages, passed)), passed)
 
     def commit(self, new: Sequence[pa.Table], note: Mapping[str, str]) -> int:
         """Add the rows of one revision, and return how many these are.
@@ -356,10 +358,19 @@ def _partition(state: str, folded: bool) -> dict[str, str]:
     return dict(zip(tables.PARTITIONS, (state, str(folded).lower()), strict=True))
 
 
-def still_cached(cache: Mapping[str, pa.Table], paths: Iterable[str], most: int = KEPT_BYTES) -> dict[str, pa.Table]:
-    """Return the cached rows of these files, which never change; none if they have more than `most` bytes together."""
+def still_cached(
+    cache: Mapping[str, pa.Table], paths: Iterable[str], sizes: dict[str, int], most: int = KEPT_BYTES
+) -> dict[str, pa.Table]:
+    """Return the cached rows of these files, which never change; none if they have more than `most` bytes together.
+
+    `sizes` has the bytes of files, as far as they are known.
+    """
     kept = {path: cache[path] for path in paths if path in cache}
-    return kept if sum(rows.nbytes for rows in kept.values()) <= most else {}
+    for path in sizes.keys() - kept.keys():
+        del sizes[path]
+    for path in kept.keys() - sizes.keys():
+        sizes[path] = kept[path].nbytes
+    return kept if sum(sizes.values()) <= most else {}
 
 
 def newest(messages: Mapping[str, pa.ChunkedArray], paths: Iterable[str], most: int = KEPT_MESSAGES) -> Cached:

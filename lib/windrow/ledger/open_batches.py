@@ -63,8 +63,8 @@ class SparkOpen:
             return found
         if wanted is None:
             return self.rows
-        batches = wanted.among(self.rows)
-        unread = pc.and_(mask(wanted.changing(batches)), pc.is_null(batches[MESSAGES]))
+        batches, changing = wanted.needed(wanted.among(self.rows))
+        unread = pc.and_(mask(changing), pc.is_null(batches[MESSAGES]))
         ids = whole(where(batches, unread)["id"])
         return self._with_messages(batches, ids) if len(ids) else batches
 
@@ -77,8 +77,8 @@ class SparkOpen:
         """Count the messages of the open batches that can change, or of all that match where headers are not here."""
         if self.rows is None:
             return self.counted(wanted).total[1]
-        changing = where(self.rows, mask(wanted.changing(self.rows)))
-        return int(pc.sum(changing["message_count"]).as_py() or 0)
+        batches, changing = wanted.needed(self.rows)
+        return int(pc.sum(where(batches, mask(changing))["message_count"]).as_py() or 0)
 
     @property
     def _complete(self) -> bool:

@@ -68,15 +68,15 @@ class BatchFilter:
         stream, messages = _streams(batches, arrived)
         return where(batches, mask(self._ended(batches) | np.isin(stream, messages)))
 
-    def changing(self, batches: pa.Table) -> Flags:
-        """Tell which batches a message can change, or a clock: their messages are needed."""
-        held, _ = self._around(batches)
-        return self._ended(batches) | held
+    def needed(self, batches: pa.Table) -> tuple[pa.Table, Flags]:
+        """Return the batches that the decision needs, and which of them can change: their messages are needed too.
 
-    def needed(self, batches: pa.Table) -> pa.Table:
-        """Return the batches that the decision needs: those that can change, and those beside a message."""
+        Beside those that can change these are the windows next to a message.
+        """
         held, beside = self._around(batches)
-        return where(batches, mask(self._ended(batches) | held | beside))
+        changing = self._ended(batches) | held
+        needed = changing | beside
+        return where(batches, mask(needed)), changing[needed]
 
     def _ended(self, batches: pa.Table) -> Flags:
         ended: Flags = microseconds(batches["window_end"]) <= self.passed.of(whole(batches["source"]))
