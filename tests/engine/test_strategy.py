@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from windrow.ledger.strategy import (
     BATCH_BYTES,
     GOOD_PART,
+    HEADER_BYTES,
     LITTLE_BYTES,
     MESSAGE_BYTES,
     fits_driver,
+    keeps_headers,
     reads_all,
 )
 from windrow.model.open_batches import OpenBatches
@@ -48,11 +50,25 @@ def test_a_good_part_is_read_whole() -> None:
 @given(COUNTS, COUNTS, COUNTS, COUNTS)
 def test_more_open_is_never_read_sooner(batches: int, messages: int, size: int, arrived: int) -> None:
     """
-    What is not read whole is not when more is open, and is as soon as there are enough messages.
+    What is not read whole is not when more is open. It is as soon as there are enough messages, unless the driver keeps
+    its headers.
     """
-    if not reads_all(opened(batches, messages, size), arrived):
-        assert not reads_all(opened(batches + 1, messages + 1, size + 1), arrived)
-        assert reads_all(opened(batches, messages, size), batches)
+    found = opened(batches, messages, size)
+    if not reads_all(found, arrived):
+        more = opened(batches + 1, messages + 1, size + 1)
+        assert not reads_all(more, arrived) or keeps_headers(found) != keeps_headers(more)
+        assert reads_all(found, batches) != keeps_headers(found)
+
+
+def test_headers() -> None:
+    """
+    However many messages arrive, the messages of batches are not all read if the driver keeps the headers.
+    """
+    batches = HEADER_BYTES // BATCH_BYTES
+    assert keeps_headers(opened(batches, batches, LITTLE_BYTES))
+    assert not reads_all(opened(batches, batches, LITTLE_BYTES), batches)
+    assert not keeps_headers(opened(batches + 1, batches, LITTLE_BYTES))
+    assert reads_all(opened(batches + 1, batches, LITTLE_BYTES), batches)
 
 
 @given(COUNTS, COUNTS, COUNTS)

@@ -1,9 +1,9 @@
 """Choose where the Spark engine processes a microbatch, driver or executors, and how much of the open batches it reads.
 
-It reads all of them if they are few, or if many of them can change. Otherwise the driver keeps the headers of all open
-batches, if these are few enough, and reads the messages of those that can change; or it reads only those that can
-change. The driver processes a microbatch if it holds the new messages and if these and the open messages that it needs
-are at most `max_driver_messages`; otherwise the executors do. The history records the choice as `path`.
+It reads all of them if they are little. Otherwise the driver keeps the headers of all open batches, if these are few
+enough, and reads the messages of those that can change. Of more batches it reads all if many of them can change, else
+those that can change. The driver processes a microbatch if it holds the new messages and if these and the open messages
+that it needs are at most `max_driver_messages`; otherwise the executors do. The history records the choice as `path`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ HEADER_BYTES = 64_000_000  # in memory, of all open batches
 def reads_all(opened: OpenBatches, messages: int) -> bool:
     """Tell whether a microbatch with this many messages reads all open batches."""
     batches, held, size = opened.total
-    return size + batches * BATCH_BYTES + held * MESSAGE_BYTES <= LITTLE_BYTES or messages * GOOD_PART >= batches
+    little = size + batches * BATCH_BYTES + held * MESSAGE_BYTES <= LITTLE_BYTES
+    return little or (not keeps_headers(opened) and messages * GOOD_PART >= batches)
 
 
 def keeps_headers(opened: OpenBatches) -> bool:
