@@ -346,9 +346,9 @@ def test_few_files_are_read(tmp_path: Path) -> None:
     steps.put(pa.table({"device": many, "day": days, "hour": hours, "rate": hours.cast(pa.int64())}))
     steps.harness.restart()
 
-    def content(self: LedgerFiles, path: str) -> pa.Table:
+    def content(self: LedgerFiles, path: str, columns: Any = None) -> pa.Table:
         paths.append(path)
-        return read(self, path)
+        return read(self, path, columns)
 
     def look(microbatch: Microbatch) -> None:
         assert microbatch.state("rates").all(part("device-0150")).num_rows == 1_000
