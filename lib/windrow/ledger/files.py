@@ -36,7 +36,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from windrow.columnar.arrow import counted, flag, in_columns, no_rows, plain, to_numpy
+from windrow.columnar.arrow import counted, flag, in_columns, no_rows, plain, to_numpy, where
 from windrow.columnar.compiled import Ints
 from windrow.delta.statistics import statistics
 from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
@@ -114,8 +114,8 @@ class LedgerFiles:
         at[changing] = np.arange(changing.size)
         read = self._messages(files, place[:, changing], batches.schema.field(MESSAGES).type)
         column = read.take(pa.array(at, mask=at < 0))
-        batches = batches.set_column(batches.schema.get_field_index(MESSAGES), batches.schema.field(MESSAGES), column)
-        tables.require_filled(batches.take(pa.array(changing)), MESSAGES)
+        batches = _with_messages(batches, column)
+        tables.require_filled(batches.take(pa.array(changing)), [MESSAGES])
         return batches
 
     def _headers(self, files: Sequence[File], wanted: BatchFilter) -> pa.Table:
@@ -260,31 +260,34 @@ class LedgerFiles:
 
     def _part(self, file: File) -> pa.Table:
         """Return the rows of a file in the ledger's columns; columns that the file leaves out are NULL."""
-        header = self._header(file)
         if file.state != tables.OPEN:
-            return header
-        messages = self.messages.get(file.path)
-        if messages is None:
-            read = self._content(file.path, [MESSAGES])
-            field = header.schema.field(MESSAGES)
-            messages = read[MESSAGES].cast(field.type) if read.column_names else header[MESSAGES]
-            self.messages[file.path] = messages
-        return header.set_column(header.schema.get_field_index(MESSAGES), header.schema.field(MESSAGES), messages)
+            return self._header(file)
+        if file.path not in self.messages:
+            self._read(file)
+        return _with_messages(self._header(file), self.messages[file.path])
 
     def _header(self, file: File) -> pa.Table:
-        """Return the rows of a file; open batches without their messages."""
-        header = self.cached.get(file.path)
-        if header is None:
-            found = self._content(file.path, None if file.state != tables.OPEN else self._header_columns)
-            columns: dict[str, object] = {name: found[name] for name in found.column_names}
-            columns |= {BY: file.state, "folded": file.folded}
-            header = tables.rows(self._columns_of(file.state, found), columns, found.num_rows)
-            self.cached[file.path] = header
-        return header
+        """Return the rows of a file; open batches without their messages. A small file is read in one request."""
+        if file.path not in self.cached:
+            self._read(file, messages=file.state != tables.OPEN or file.size < SMALL_BYTES)
+        return self.cached[file.path]
 
-    @property
-    def _header_columns(self) -> list[str]:
-        return [name for name in self._schema.names if name != MESSAGES]
+    def _read(self, file: File, messages: bool = True) -> None:
+        """Read a file into memory, of open batches perhaps only the headers."""
+        found = self._content(file.path, [name for name in self._schema.names if messages or name != MESSAGES])
+        columns: dict[str, object] = {name: found[name] for name in found.column_names}
+        columns |= {BY: file.state, "folded": file.folded}
+        rows = tables.rows(self._columns_of(file.state, found), columns, found.num_rows)
+        if file.state == tables.OPEN and messages:
+            tables.require_filled(where(rows, pc.invert(pc.fill_null(rows[tables.DELETED], flag(False)))), [MESSAGES])
+            rows = self._headers_of(file.path, rows)
+        self.cached[file.path] = rows
+
+    def _headers_of(self, path: str, batches: pa.Table) -> pa.Table:
+        """Return the headers of the batches in a file; their messages stay in memory apart."""
+        self.messages[path] = batches[MESSAGES]
+        none = pa.nulls(batches.num_rows, batches.schema.field(MESSAGES).type)
+        return _with_messages(batches, pa.chunked_array([none]))
 
     def _columns_of(self, state: str, found: pa.Table) -> pa.Schema:
         """Return the columns of the rows of a state: for a state of a topology only those that its file has.
@@ -296,11 +299,11 @@ class LedgerFiles:
         kept = {*tables.PARTITIONS, *found.column_names}
         return pa.schema([field for field in self._schema if field.name in kept])
 
-    def _content(self, path: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows of a file, all columns or those that it has of some."""
+    def _content(self, path: str, columns: Sequence[str]) -> pa.Table:
+        """Return the rows of a file, with those of the columns that it has."""
         with self._opened(path) as parquet:
             has = parquet.schema_arrow.names
-            return plain(parquet.read(columns=None if columns is None else [name for name in columns if name in has]))
+            return plain(parquet.read(columns=[name for name in columns if name in has]))
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[pq.ParquetFile]:
@@ -344,13 +347,14 @@ class LedgerFiles:
         if state not in tables.FINAL:
             at = rows.schema.get_field_index("folded")
             rows = rows.set_column(at, rows.schema.field(at), pa.repeat(flag(folded), rows.num_rows))
-            if state == tables.OPEN:
-                at, field = rows.schema.get_field_index(MESSAGES), rows.schema.field(MESSAGES)
-                self.messages[path] = rows[MESSAGES]
-                rows = rows.set_column(at, field, pa.nulls(rows.num_rows, field.type))
-            self.cached[path] = rows
+            self.cached[path] = rows = self._headers_of(path, rows) if state == tables.OPEN else rows
             live = File(path, state, folded, size, Extent.held(rows))
         return AddAction(path, size, partition, _now(), changes, statistics(held)), live
+
+
+def _with_messages(batches: pa.Table, messages: pa.ChunkedArray) -> pa.Table:
+    at = batches.schema.get_field_index(MESSAGES)
+    return batches.set_column(at, batches.schema.field(at), messages)
 
 
 def _partition(state: str, folded: bool) -> dict[str, str]:

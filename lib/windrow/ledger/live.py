@@ -17,7 +17,7 @@ from windrow.model.floors import Floors
 from windrow.model.id_filter import IdFilter
 from windrow.model.messages import microseconds
 from windrow.model.open_batches import BatchFilter, OpenBatches
-from windrow.model.tables import require_batches
+from windrow.model.tables import FILLED, FILLED_HEADER, require_filled
 
 
 class OpenRows(Protocol):
@@ -102,7 +102,7 @@ class Live:
         Raises TableRefused for damaged ones.
         """
         rows = self.open.wanted(wanted)
-        require_batches(rows, messages=wanted is None)
+        require_filled(rows, FILLED if wanted is None else FILLED_HEADER)
         return rows
 
     @classmethod

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import flag, from_numpy, mask, text, to_numpy, where, whole
+from windrow.errors import TableRefused
 from windrow.ledger.result import Counts
 from windrow.model import tables
 from windrow.model.tables import DELETED
@@ -67,12 +68,13 @@ def _stamped(rows: pa.Table, revision: int) -> pa.Table:
     return rows
 
 
-def latest(rows: pa.Table, keep_tombstones: bool = False) -> pa.Table:
-    """Return the latest version of each id, without tombstones. Raises TableRefused for a row without a revision.
+def latest(rows: pa.Table, keep_tombstones: bool = False, keep_doubles: bool = False) -> pa.Table:
+    """Return the latest version of each id, without tombstones.
 
-    An id that two rows of one revision have is returned twice: only damage does that, and it is told later.
+    Raises TableRefused for what only damage does: a row without a revision, and an id that two rows of one revision
+    have, unless both are kept.
     """
-    tables.require_filled(rows, "revision")
+    tables.require_filled(rows, ["revision"])
     if rows.num_rows > 1:
         ids = whole(rows["id"]).dictionary_encode()
         of, revision = to_numpy(ids.indices), to_numpy(rows["revision"])
@@ -81,6 +83,9 @@ def latest(rows: pa.Table, keep_tombstones: bool = False) -> pa.Table:
             np.maximum.at(newest, of, revision)
             # guard: latest-version-counts
             rows = where(rows, mask(revision == newest[of]))
+        # guard: live-ids-unique
+        if rows.num_rows > len(ids.dictionary) and not keep_doubles:
+            raise TableRefused("an id stands twice among the open batches and clocks of the ledger", tables.DAMAGED)
     if keep_tombstones:
         return rows
     # guard: tombstone-hides

@@ -17,7 +17,7 @@ component written as `%N`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -88,7 +88,8 @@ def rejected_fields(payload: pa.DataType) -> list[tuple[str, pa.DataType]]:
     ]  # fmt: skip
 
 
-FILLED = ("source", "key", "part", "window_start", "window_end", "message_count", "messages")  # of a batch
+FILLED_HEADER = ("source", "key", "part", "window_start", "window_end", "message_count")  # of a batch
+FILLED = (*FILLED_HEADER, "messages")
 BATCH = [name for name, _ in batch_fields(pa.string())]
 OF_BATCH = ("id", "source", "key", "part", "window_start", "window_end")  # the columns that name a batch
 REJECTED = [name for name, _ in rejected_fields(pa.string())]
@@ -220,27 +221,13 @@ def reached_of(rows: Iterable[Any], depot_id: str) -> int:
     return int(found[0]) if found else -1
 
 
-def require_sound(rows: pa.Table, parts: Iterable[tuple[pa.Table, Sequence[str]]]) -> None:
-    """Raise TableRefused for live rows that Windrow cannot have written: a duplicate id, or NULL in a filled column."""
-    # guard: live-ids-unique
-    if pc.count_distinct(rows["id"]).as_py() != rows.num_rows:
-        raise TableRefused("an id stands twice among the open batches and clocks of the ledger", DAMAGED)
-    for part, filled in parts:
-        for name in filled:
-            require_filled(part, name)
-
-
-def require_filled(rows: pa.Table, name: str) -> None:
-    """Raise TableRefused for live rows that are NULL in a column."""
-    # guard: live-rows-complete
-    if rows[name].null_count:
-        empty = rows.filter(pc.is_null(rows[name]))["id"][0].as_py()
-        raise TableRefused(f"the row {empty!r} of the ledger has no {name}", DAMAGED)
-
-
-def require_batches(rows: pa.Table, messages: bool = True) -> None:
-    """Raise TableRefused for open batches that Windrow cannot have written; `messages` are checked if all were read."""
-    require_sound(rows, ((rows, FILLED if messages else [name for name in FILLED if name != "messages"]),))
+def require_filled(rows: pa.Table, names: Iterable[str]) -> None:
+    """Raise TableRefused for live rows that Windrow cannot have written: they are NULL in a column that is filled."""
+    for name in names:
+        # guard: live-rows-complete
+        if rows[name].null_count:
+            empty = rows.filter(pc.is_null(rows[name]))["id"][0].as_py()
+            raise TableRefused(f"the row {empty!r} of the ledger has no {name}", DAMAGED)
 
 
 def rows(schema: pa.Schema, columns: dict[str, object], count: int) -> pa.Table:

@@ -26,7 +26,7 @@ from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatches
-from windrow.model.tables import CHANGED, DELETED, require_batches
+from windrow.model.tables import CHANGED, DELETED, FILLED, require_filled
 from windrow.rows.arrow import ArrowRows
 from windrow.rows.frame import Batches
 from windrow.source.slices import Slice
@@ -125,7 +125,7 @@ def _processing(step: Step, schema: pa.Schema) -> Batches:
         both = pa.Table.from_batches(given)
         arrived = message_columns.conform(plain(_unpacked(both, "message")), schema.field("payload").type)
         batches = _batches(both, schema)
-        require_batches(batches)
+        require_filled(batches, FILLED)
         yield from step.with_unchanged(arrived, batches).combine_chunks().to_batches()
 
     return process

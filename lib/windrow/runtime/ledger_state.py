@@ -25,7 +25,7 @@ from windrow.model import clock, tables
 from windrow.model.floors import Floors, Ints
 from windrow.model.messages import microseconds, times
 from windrow.model.open_batches import OpenBatches
-from windrow.model.tables import DAMAGED, require_sound
+from windrow.model.tables import DAMAGED, require_filled
 
 WHOLE = ("token", "microbatch", "paused", "rules")
 STATE_TOKEN = "state_token"
@@ -157,7 +157,7 @@ def prime(ledger: Ledger, depots: Sequence[str | None] = (None,)) -> LedgerState
     control = where(rows, pc.equal(rows["state"], text("progress")))
     partial = where(rows, pc.equal(rows["state"], text("partial")))
     whole = progress_row(control)
-    require_sound(rows, ((whole, WHOLE),))
+    require_filled(whole, WHOLE)
     return LedgerState(
         progress=whole,
         depots={name: _depot_state(control, partial, whole, name) for name in depots},
@@ -171,7 +171,8 @@ def _depot_state(control: pa.Table, partial: pa.Table, whole: pa.Table, depot: s
     """Return what the control rows and the `partial` rows of a ledger say of a depot. Raises TableRefused."""
     position, by_source = _placed(control, whole, depot)
     filled = tuple(name for name in POSITION if name != "commit_fingerprint")
-    require_sound(position, ((position, filled), (by_source, BY_SOURCE)))
+    require_filled(position, filled)
+    require_filled(by_source, BY_SOURCE)
     [reached] = [Reached.of(row) for row in position.to_pylist()] or [Reached()]
     sources = Sources(
         arrow.whole(by_source["source"]),

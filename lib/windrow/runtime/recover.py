@@ -121,7 +121,7 @@ def _is_usable(root: Path, version: int, settings: Settings) -> bool:
         if code not in (None, errno.ENOENT):
             raise  # a missing permission or a failing disk does not mean that the version is damaged
         return False
-    progress = [row for row in latest(rows).to_pylist() if row["id"] == tables.PROGRESS]
+    progress = [row for row in latest(rows, keep_doubles=True).to_pylist() if row["id"] == tables.PROGRESS]
     return len(progress) == 1 and _depot_has(progress[0], settings)
 
 

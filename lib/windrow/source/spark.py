@@ -89,7 +89,6 @@ class SparkSource(Source):
         """Return the first version to read, after syncing what is about to be read. Raises if a version is gone."""
         self._keep_read(after, upto)
         added(self.log.commits(after, upto), after, upto)
-        # guard: depot-by-files
         self._by_files = not self.depot().feed
         return after + 1
 

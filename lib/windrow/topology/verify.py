@@ -300,7 +300,7 @@ class Files:
                 wrong.append({"file": file[PATH], "rows": rows.num_rows, "first": least, "last": greatest})
         check = f"the log tells which keys a file of {state.name} holds"
         found = differing(check, "rows and ids", pa.Table.from_pylist(wrong), "files")
-        return latest(pa.concat_tables(parts)).select(columns.names).combine_chunks(), found
+        return latest(pa.concat_tables(parts), keep_doubles=True).select(columns.names).combine_chunks(), found
 
 
 def digest_of(state: State, rows: pa.Table) -> str:
