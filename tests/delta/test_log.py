@@ -9,6 +9,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import log, message, table
+from tests.silence import silence
 from windrow.delta.log import DeltaRsLog, added
 from windrow.engine.spark.log import SparkLog
 from windrow.errors import DepotUnreadable
@@ -50,6 +51,25 @@ class TestAnswers:
         read = DeltaRsLog(world.depot)
         assert asked.table() == read.table()
         assert added(asked.commits(0), 0, 4) == added(read.commits(0), 0, 4) == {1: 2, 2: 1, 3: 1, 4: 0}
+
+    @pytest.mark.ci
+    def test_without_metrics(self, world: World, spark: Any) -> None:
+        """
+        Both count the rows of commits without `operationMetrics` by the statistics of the files, and give the bytes of
+        files without statistics; a commit that removed rows is not counted.
+        """
+        world.publish([message("a"), message("b")])
+        world.publish([message("c")])
+        DeltaTable(world.depot).delete("type = 'b'")
+        silence(world.depot, "operationMetrics")
+        readers = (DeltaRsLog(world.depot), SparkLog(spark, f"delta.`{world.depot}`"))
+        for log_ in readers:
+            assert added(log_.commits(0), 0, 3) == {1: 2, 2: 1, 3: None}
+        silence(world.depot, "operationMetrics", "stats")
+        asked, read = SparkLog(spark, f"delta.`{world.depot}`"), DeltaRsLog(world.depot)
+        assert added(asked.commits(0), 0, 3) == added(read.commits(0), 0, 3) == {1: None, 2: None, 3: None}
+        assert asked.bytes_added(0, 2) == read.bytes_added(0, 2)
+        assert set(read.bytes_added(0, 2)) == {1, 2}
 
     def test_no_table(self, tmp_path: Path, spark: Any) -> None:
         """

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from windrow.model.commits import rows_added
+from windrow.model.commits import rows_added, rows_in_files
 
 SPARK, DELTA_RS = "numOutputRows", "num_added_rows"
 
@@ -50,6 +50,31 @@ def test_without_rows(operation: str) -> None:
 )
 def test_what_is_not_said(commit: dict[str, Any]) -> None:
     """
-    Anything else does not say how many rows it added.
+    Anything else does not say how many rows it added; then its files count, if somebody looked at them.
     """
     assert rows_added(commit) is None
+    assert rows_added(commit | {"rows_in_files": 7}) == 7
+
+
+@pytest.mark.parametrize(
+    ("files", "removed", "operation", "count"),
+    [
+        ([{"stats": '{"numRecords": 2}'}, {"stats": '{"numRecords": 3}', "dataChange": True}], False, "WRITE", 5),
+        ([{"stats": '{"numRecords": 2}'}], False, None, 2),
+        ([], False, None, 0),
+        ([{"stats": '{"numRecords": 2}', "dataChange": False}], False, None, 0),
+        ([{"stats": '{"numRecords": 2}'}, {"stats": None}], False, None, None),
+        ([{"stats": '{"numRecords": 2}'}, {"stats": "{}"}], False, None, None),
+        ([{"stats": "2"}], False, None, None),
+        ([{"stats": "{"}], False, None, None),
+        ([{"stats": '{"numRecords": "2"}'}], False, None, None),
+        ([{"stats": '{"numRecords": 2}', "deletionVector": {"cardinality": 1}}], False, None, None),
+        ([{"stats": '{"numRecords": 2}'}], True, "MERGE", None),
+        ([{"stats": '{"numRecords": 2}'}], False, "RESTORE", None),
+    ],
+)
+def test_of_files(files: list[dict[str, Any]], removed: bool, operation: str | None, count: int | None) -> None:
+    """
+    The files that a commit only added count its rows, if all of them say how many they have.
+    """
+    assert rows_in_files(operation, files, removed) == count

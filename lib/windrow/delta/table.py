@@ -32,6 +32,7 @@ from windrow.errors import (
     first_line,
     is_panic,
 )
+from windrow.model.commits import rows_added, rows_in_files
 
 if TYPE_CHECKING:
     from deltalake.table import FilterType
@@ -364,20 +365,29 @@ def _content(table: DeltaTable, store: FileSystem, version: int) -> bytes | None
 
 def _commit(store: FileSystem, version: int, content: bytes, files: bool) -> dict[str, Any]:
     """Return the commit of a log entry for `history`."""
-    place, wanted = entry_path(version), (b'"commitInfo"', b'"add"', b'"remove"') if files else (b'"commitInfo"',)
+    place = entry_path(version)
     if not content:
         raise EmptyEntry(f"{place} is empty, as after a power cut")
     try:
-        actions = [json.loads(line) for line in content.splitlines() if any(word in line for word in wanted)]
+        info: dict[str, Any] = next((found["commitInfo"] for found in _actions(content, "commitInfo")), {})
+        silent = rows_added(info) is None
+        actions = _actions(content, "add", "remove") if files or silent else []
     except ValueError as error:
         raise OSError(f"{place} is damaged: {error}") from error
-    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     time = {} if "timestamp" in info else {"timestamp": store.get_file_info(place).mtime_ns // 1_000_000}
-    if not files:
-        return time | info | {"version": version}
+    commit = time | info | {"version": version}
     added = [action["add"] for action in actions if "add" in action]
     removed = any(action["remove"].get("dataChange", True) for action in actions if "remove" in action)
-    return time | info | {"version": version, "added": added, "removed": removed}
+    if silent:
+        commit["rows_in_files"] = rows_in_files(info.get("operation"), added, removed)
+    return commit | ({"added": added, "removed": removed} if files else {})
+
+
+def _actions(content: bytes, *names: str) -> list[dict[str, Any]]:
+    """Return the actions of some kinds in a log entry. Raises ValueError."""
+    words = [f'"{name}"'.encode() for name in names]
+    found = [json.loads(line) for line in content.splitlines() if any(word in line for word in words)]
+    return [action for action in found if any(name in action for name in names)]
 
 
 def missing(location: str, role: str) -> TableMissing:

@@ -74,7 +74,10 @@ def note_of(commit: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rows_added(commit: Mapping[str, Any]) -> int | None:
-    """Return how many rows a commit (`operation, operationMetrics`) added; None if unknown."""
+    """Return how many rows a commit added, as its `operation, operationMetrics` say; None if unknown.
+
+    Where these are silent, `rows_in_files` counts, if whoever read the commit has looked at its files.
+    """
     operation = str(commit.get("operation"))
     if operation in WITHOUT_ROWS:
         return 0
@@ -83,7 +86,26 @@ def rows_added(commit: Mapping[str, Any]) -> int | None:
         if operation in APPENDS and name in metrics:
             overwrites = any(int(metrics.get(removed) or 0) for removed in FILES_REMOVED)
             return int(metrics[name]) or (None if overwrites else 0)
-    return None
+    return commit.get("rows_in_files")
+
+
+def rows_in_files(operation: str | None, added: Iterable[Mapping[str, Any]], removed: bool) -> int | None:
+    """Return how many rows a commit added by the statistics of the files that it added (`add` actions).
+
+    None if some have none, or if the commit removed or restored rows: not all in its files are new then.
+    """
+    counts = [rows_in(file) for file in added if file.get("dataChange", True)]
+    known = [count for count in counts if count is not None]
+    return None if removed or operation == "RESTORE" or len(known) < len(counts) else sum(known)
+
+
+def rows_in(file: Mapping[str, Any]) -> int | None:
+    """Return how many rows a file has by its `add` action; None if that does not say, or some of them are deleted."""
+    try:
+        found = json.loads(file.get("stats") or "{}").get("numRecords")
+    except (ValueError, AttributeError):
+        return None
+    return found if isinstance(found, int) and not file.get("deletionVector") else None
 
 
 def changes_rows(commit: Mapping[str, Any]) -> bool:

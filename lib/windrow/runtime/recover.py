@@ -29,6 +29,7 @@ from windrow.errors import DepotChanged, EngineUnavailable, OtherDepot
 from windrow.ledger.embedded import embedded_schema
 from windrow.ledger.versions import latest
 from windrow.model import tables
+from windrow.model.commits import rows_in
 from windrow.runtime.ledger_state import Reached
 from windrow.runtime.opening import require_depot
 from windrow.settings.settings import Settings
@@ -93,10 +94,10 @@ def _closed(root: Path, version: int) -> int | None:
         return noted
     condition, actions = logfiles.read_entry(root / logfiles.entry_path(version))
     added = [action["add"] for action in actions if _state_of(action) == "closed"]
-    counts = [(logfiles.json_text(add.get("stats")) or {}).get("numRecords") for add in added]
+    counts = [rows_in(add) for add in added]
     if condition is logfiles.Condition.TORN or (not added and condition is not logfiles.Condition.WHOLE):
         return None
-    known = [count for count in counts if isinstance(count, int)]
+    known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
 
 

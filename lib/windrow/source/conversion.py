@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from windrow.rows.frame import FrameRows
 
 Counted = Mapping[int, int | None]
+LEAST_BYTES = 10  # of a row in a file: fewer than any recorded data takes
 COLUMNS = list(messages.COLUMNS)
 TIMES = ("event_time", "received_at")
 
@@ -180,7 +181,11 @@ class Conversion:
 
     def next_versions(self, counts: Counted, byte_count: Mapping[int, int], after: int, max_messages: int) -> list[int]:
         """Choose the versions of the next slice after one: by their rows, and in a raw depot also by their bytes."""
-        chosen = next_versions(counts, after, self.most_rows(max_messages))
+        estimated = {
+            at: byte_count[at] // LEAST_BYTES if count is None and at in byte_count else count
+            for at, count in counts.items()
+        }
+        chosen = next_versions(estimated, after, self.most_rows(max_messages))
         if self.format is None:
             return chosen
         sums = accumulate(byte_count.get(version, 0) for version in chosen)
@@ -194,9 +199,13 @@ class Conversion:
         """Tell whether versions with these byte counts may be read into memory at once."""
         return self.format is None or sum(byte_count.values()) <= self.format.limits.max_read_bytes
 
-    def byte_count(self, log: Log, after: int, upto: int) -> dict[int, int]:
-        """Return how many bytes the versions of a raw depot have, as far as its log says; empty for others."""
-        return {} if self.format is None else log.bytes_added(after, upto)
+    def byte_count(self, log: Log, counts: Counted) -> dict[int, int]:
+        """Return how many bytes versions have, as far as the log says, if that decides how many are read at once.
+
+        It does in a raw depot, and in another one if the number of rows is unknown; but a ledger has rows of all kinds.
+        """
+        decides = self.format is not None or (None in counts.values() and not self.of_ledger)
+        return log.bytes_added(min(counts) - 1, max(counts)) if decides and counts else {}
 
     def apply(self, rows: pa.Table) -> pa.Table:
         """Map rows, or the fields of a raw depot's records, to messages in the same order, without Spark."""

@@ -42,7 +42,7 @@ class EmbeddedSource(Source):
             return
         conversion = Conversion.of(self.settings, depot, self._as_rows)
         new = {version: count for version, count in conversion.counts(counts).items() if count != 0}
-        byte_count = conversion.byte_count(log, after, upto)
+        byte_count = conversion.byte_count(log, counts)
         listed = ListedVersions.of(depot.id, after + 1, commits)
         yield EmbeddedArrivals(listed, new, byte_count, self.settings, conversion, upto, snapshot)
 

@@ -173,7 +173,7 @@ class SparkSource(Source):
                 commits = self.log.commits(begin - 1, upto)
                 counts, listed = added(commits, begin - 1, upto), ListedVersions.of(table.id, begin, commits)
                 conversion = Conversion.of(self.settings, table, self._as_rows)
-                byte_count = conversion.byte_count(self.log, begin - 1, upto)
+                byte_count = conversion.byte_count(self.log, counts)
                 mapped = conversion.mapped(self._changes(frame, begin, upto, table.version))
                 known, chosen = conversion.counts(counts), self.settings
                 yield SparkArrivals.of(mapped, listed, known, byte_count, chosen, conversion, kept, streamed)

@@ -7,8 +7,7 @@ same in every later version.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -21,7 +20,7 @@ from windrow.columnar.arrow import plain
 from windrow.delta.table import history, reading
 from windrow.errors import NotFound, TableUnreadable
 from windrow.model import tables
-from windrow.model.commits import WITHOUT_ROWS, fingerprint, note_of
+from windrow.model.commits import WITHOUT_ROWS, fingerprint, note_of, rows_in
 from windrow.reading.tables import open_ledger
 from windrow.verify.columns import MESSAGE, surplus
 from windrow.verify.report import Difference, differing
@@ -60,7 +59,7 @@ def read_log(table: DeltaTable, location: str, role: str) -> Log:
     with reading(location, role):
         for commit in history(table, files=True):
             version, operation = int(commit["version"]), commit.get("operation")
-            log.rows.update({unquote(add["path"]): _records(add) for add in commit.pop("added")})
+            log.rows.update({unquote(add["path"]): rows_in(add) for add in commit.pop("added")})
             log.marks[version] = fingerprint(commit)
             note = note_of(commit)
             if "windrow" in note:
@@ -167,8 +166,3 @@ def _controls(location: str, version: int) -> tuple[pa.Table, pa.Table]:
     kept = {"id", *(name for name, type_ in fields if not pa.types.is_nested(type_))} - set(OF_FOLDS)
     names = ", ".join(f'"{field.name}"' for field in ledger.table.schema().fields if field.name in kept)
     return plain(ledger.rows("microbatch", names)), plain(ledger.rows("progress", names))
-
-
-def _records(add: Mapping[str, Any]) -> int | None:
-    found = json.loads(add.get("stats") or "{}").get("numRecords")
-    return found if isinstance(found, int) else None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -16,7 +18,7 @@ from windrow.delta.store_errors import cause_of
 from windrow.delta.table import unreadable
 from windrow.errors import TableRefused
 from windrow.model import chunks
-from windrow.model.commits import FEED, Commit, note_of, rows_added
+from windrow.model.commits import FEED, Commit, note_of, rows_added, rows_in_files
 from windrow.model.payload import of_column
 
 
@@ -32,6 +34,7 @@ class SparkLog:
     reference: str
     _table: Table | None = None
     _commits: dict[int, dict[str, Any]] = field(default_factory=dict)  # from some version to the latest one
+    _added: dict[int, Added] = field(default_factory=dict)
 
     def table(self) -> Table | None:
         """Return the table's identity and latest version, None when there is no table."""
@@ -61,13 +64,14 @@ class SparkLog:
         """Return for versions of a raw depot how many bytes the files have that each added."""
         new = self._since(after + 1, upto)
         sizes = {commit["version"]: (commit["operationMetrics"] or {}).get("numOutputBytes") for commit in new}
+        sizes |= {version: self._added[version].bytes for version in sizes if version in self._added}
         return {version: int(size) for version, size in sizes.items() if size and after < version <= upto}
 
     def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
         """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
         found = self._history() if since is None else self._since(max(since, 0), upto)
         # The fingerprint leaves out the time: Spark reports that of the log's file, which differs in a copied table.
-        return commits(found, int, ("operation", "operationMetrics"), "spark")
+        return commits(self._counted(found), int, ("operation", "operationMetrics"), "spark")
 
     def recent(self, number: int) -> list[dict[str, Any]]:
         """Return so many of the latest commits, newest first; none if there is no table."""
@@ -84,8 +88,29 @@ class SparkLog:
 
     def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
         """Return the names of the files that versions added, with the version; and which versions removed rows."""
-        found = detail(self.session, self.reference)
-        return ({}, set()) if found is None else _files_in_log(self.session, found["location"], first, last)
+        added = self._added_in(range(first, last + 1))
+        names = {name: version for version, files in added.items() for name in files.names}
+        return names, {version for version, files in added.items() if files.removed}
+
+    def _counted(self, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return commits with `rows_in_files` for those that do not say how many rows they added."""
+        silent = [one["version"] for one in found if rows_added(one) is None]
+        try:
+            self._added |= self._added_in([version for version in silent if version not in self._added])
+        except PySparkException:  # a catalog may keep the log to itself
+            return found
+        counts = {
+            one["version"]: self._added[one["version"]].rows(one["operation"])
+            for one in found
+            if one["version"] in self._added
+        }
+        return [one | {"rows_in_files": counts.get(one["version"])} for one in found]
+
+    def _added_in(self, versions: Iterable[int]) -> dict[int, Added]:
+        """Return the files that versions added; nothing if there is no table."""
+        wanted = list(versions)
+        found = detail(self.session, self.reference) if wanted else None
+        return {} if found is None else _files_in_log(self.session, found["location"], wanted)
 
     def _since(self, since: int, upto: int | None) -> list[dict[str, Any]]:
         """Return the commits from a version on: those that are known if they reach up to `upto`, or else all."""
@@ -114,7 +139,7 @@ class SparkLog:
         last = self._commits.get(max(self._commits, default=-1))
         # guard: spark-log-followed
         if last not in found:
-            self._commits, self._table = {}, None
+            self._commits, self._table, self._added = {}, None, {}
         known = self._commits | {commit["version"]: commit for commit in found}
         self._commits = dict(sorted(known.items())[-KEPT:])
         return found
@@ -168,17 +193,39 @@ NO_TABLE = (
 NOT_DELTA = ("DELTA_TABLE_ONLY_OPERATION", "DELTA_ONLY_OPERATION")  # the second one on Spark Connect
 
 
-def _files_in_log(session: SparkSession, location: str, first: int, last: int) -> tuple[dict[str, int], set[int]]:
-    """Return what the log of a table at a path says of versions, as `DeltaRsLog.files_added` does."""
-    entries = [f"{location}/{entry_path(version)}" for version in range(first, last + 1)]
-    action = "STRUCT<path: STRING, dataChange: BOOLEAN>"
-    lines = session.read.schema(f"add {action}, remove {action}").json(entries)
+@dataclass(slots=True)
+class Added:
+    """The files that a version added, as `add` actions, and whether it removed rows."""
+
+    files: list[dict[str, Any]] = field(default_factory=list)
+    removed: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the files."""
+        return [file["path"].rsplit("/", 1)[-1] for file in self.files]
+
+    @property
+    def bytes(self) -> int:
+        """Return how many bytes the files have."""
+        return sum(file["size"] for file in self.files)
+
+    def rows(self, operation: str | None) -> int | None:
+        """Return how many rows the version added by the statistics of the files; None if unknown."""
+        return rows_in_files(operation, self.files, self.removed)
+
+
+def _files_in_log(session: SparkSession, location: str, versions: Collection[int]) -> dict[int, Added]:
+    """Return what the log of a table at a path says of versions."""
+    entries = [f"{location}/{entry_path(version)}" for version in versions]
+    add = "STRUCT<path: STRING, dataChange: BOOLEAN, size: BIGINT, stats: STRING, deletionVector: STRUCT<offset: INT>>"
+    lines = session.read.schema(f"add {add}, remove STRUCT<dataChange: BOOLEAN>").json(entries)
     lines = lines.where("add.dataChange OR (remove IS NOT NULL AND coalesce(remove.dataChange, true))")
-    names, removing = {}, set()
-    for path, entry in lines.select("add.path", F.input_file_name()).collect():
-        version = int(entry.rsplit("/", 1)[-1].split(".")[0])
-        if path is None:
-            removing.add(version)
+    found: defaultdict[int, Added] = defaultdict(Added)
+    for file, entry in lines.select("add", F.input_file_name()).collect():
+        version = found[int(entry.rsplit("/", 1)[-1].split(".")[0])]
+        if file is None:
+            version.removed = True
         else:
-            names[path.rsplit("/", 1)[-1]] = version
-    return names, removing
+            version.files.append(file.asDict())
+    return {version: found[version] for version in versions}
