@@ -21,6 +21,7 @@ from benchmarks.suite import (
     producer,
     small,
     soak,
+    sources,
     start,
     state,
     store,
@@ -38,8 +39,8 @@ class Benchmark:
 
 
 SUITES = (
-    kernel, batch, backlog, small, delay, growth, extremes, state, topology, folds, counts, store, memory, start,
-    producer, formats, soak,
+    kernel, batch, backlog, small, delay, sources, growth, extremes, state, topology, folds, counts, store, memory,
+    start, producer, formats, soak,
 )  # fmt: skip
 BENCHMARKS = {
     one.name: one

@@ -20,7 +20,6 @@ from benchmarks.microbatches import settings, staying
 from benchmarks.peers import inputs
 from benchmarks.row import Row, at_most, times
 from benchmarks.turns import Run, in_turns
-from windrow.delta.creation import create_depot
 
 DEVICES, METRICS, SECONDS = 50, 8, 10
 LATE = 0.01
@@ -42,7 +41,6 @@ def compared(conditions: Conditions, spark: SparkSession | None, delays: tuple[i
     for delay, place in here.items():
         conditions.tell(f"{engine}, {delay:,} s of delay")
         place.mkdir()
-        create_depot(str(place / "depot"), pa.string())
         for first in range(0, delay, PIECE):
             publish(place, delay, first, min(PIECE, delay - first), 0)
     with ExitStack() as until:

@@ -107,7 +107,8 @@ class Account:
                 kept.append(one)
         left = [*kept, *step.new]
         self.changed = self.totals.after(totals(read), totals(left), floors(step.passed))
-        self.totals = self.totals.updated(self.changed)
+        sources = pa.concat_arrays([self.totals.source, self.changed.source]).unique()
+        self.totals = self.totals.updated(self.changed, sources)
         self.batches = [*unread, *left]
         self.whole = set(SOURCES) - {one.source for one in unread}
         return self

@@ -102,6 +102,21 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
 
 
+def places(values: pa.Array, among: pa.Array) -> np.ndarray:
+    """Return the place of each value among others, which are distinct and may be many more; -1 for one that is absent.
+
+    Arrow hashes the values among which it looks, so the fewer ones are hashed.
+    """
+    if len(values) * 2 > len(among):
+        return to_numpy(pc.index_in(values, among), null=-1)
+    few = values.dictionary_encode()
+    at = to_numpy(pc.index_in(among, few.dictionary), null=-1)
+    present = np.flatnonzero(at >= 0)
+    place = np.full(len(few.dictionary) + 1, -1)  # the last one is for NULL
+    place[at[present]] = present
+    return place[to_numpy(few.indices, null=-1)]
+
+
 def encoded(*columns: pa.ChunkedArray) -> pa.DictionaryArray:
     """Concatenate columns of strings, with or without dictionaries, into one with one dictionary."""
     chunks = [_with_dictionary(chunk) for column in columns for chunk in column.chunks if len(chunk)]

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import in_columns, plain
 from windrow.delta.log import Table
 from windrow.errors import EngineUnavailable
 from windrow.ledger.ledger import Ledger
@@ -60,10 +60,13 @@ class DryRunLedger(Ledger):
 
     def live(self) -> Live:
         """Return the live rows after the microbatches so far."""
+        return Live.held(self._rows(), 0)
+
+    def _rows(self) -> pa.Table:
         if self._live is None:
             live = self._ledger.live()
-            self._live = pa.concat_tables([live.rows, live.open.wanted(None)])
-        return Live.held(self._live, 0)
+            self._live = pa.concat_tables([in_columns(live.rows, live.schema), live.open.wanted(None)])
+        return self._live
 
     def commit(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> None:
         """Apply the rows to the live rows in memory."""
@@ -73,8 +76,7 @@ class DryRunLedger(Ledger):
         rows = rows.select([*control.schema.names, "known"])
         rows = rows.cast(control.schema.append(pa.field("known", pa.bool_())))
         new = pa.concat_tables([written(one, live.revision + 1) for one in (rows, control)])
-        before = self._live if self._live is not None else self.live().rows
-        both = pa.concat_tables([before, new.filter(tables.are_live(new["state"]))])
+        both = pa.concat_tables([self._rows(), new.filter(tables.are_live(new["state"]))])
         self._live = latest(both).combine_chunks()
 
     def fold(self, live: Live, fold: Fold) -> None:

@@ -45,7 +45,7 @@ class EmbeddedLedger(Ledger):
         snapshot = latest_snapshot(self.place, "ledger", None if files is None else files.snapshot)
         if files is None or files.snapshot is not snapshot:
             files = self._opened = LedgerFiles(snapshot, embedded_schema(self.place, snapshot.table), files)
-        return Live(files.rows, files, snapshot.version, files.growth)
+        return Live(files.schema, files.rows, files, snapshot.version, files.growth)
 
     def commit(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> int:
         """Add files with the new rows; the fence is that no version follows the one that was primed."""

@@ -43,7 +43,7 @@ from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
 from windrow.errors import LedgerMoved, first_line
 from windrow.ledger.live import ended_in
 from windrow.ledger.pruning import STATISTICS, Extent, FilePruner
-from windrow.ledger.versions import Fold, Growth, latest, recorded
+from windrow.ledger.versions import Fold, Growth, followed, latest, recorded
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.id_filter import IdFilter
@@ -84,11 +84,14 @@ class File:
 
 
 class LedgerFiles:
-    """The live rows of a ledger at one version, by file. `rows` are the control rows, and `growth` what they record."""
+    """The live rows of a ledger at one version, by file.
+
+    `rows` are the control rows, `control` the paths of their files, and `growth` what they record.
+    """
 
     def __init__(self, snapshot: Snapshot, schema: pa.Schema, before: LedgerFiles | None = None) -> None:
         """Read all live rows but the open batches, and not again what `before` has read. Raises TableUnreadable."""
-        self._location, self.snapshot, self._schema = snapshot.location, snapshot, schema
+        self._location, self.snapshot, self.schema = snapshot.location, snapshot, schema
         self._store = table_files(self._location, snapshot.table)
         left = None if before is None else before.left_at(snapshot)
         self.files = list(live_files(snapshot.table) if left is None else left)
@@ -99,8 +102,18 @@ class LedgerFiles:
         self.cached: dict[str, pa.Table] = still_cached(cached, paths, self.sizes)
         self.messages: dict[str, pa.ChunkedArray] = {} if before is None else newest(before.messages, paths)
         self._left: list[File] | None = None
-        versions = self._rows(file for file in self.files if file.state in tables.CONTROL)
-        self.rows, self.growth = latest(versions), Growth.of(versions)
+        self.control = frozenset(file.path for file in self.files if file.state in tables.CONTROL)
+        self.rows, self.growth = self._control_rows(None if left is None else before)
+
+    def _control_rows(self, before: LedgerFiles | None) -> tuple[pa.Table, Growth]:
+        """Return the control rows and the growth: those of `before` and what its commit added, if it added only."""
+        none = no_rows(tables.control_schema(self.schema))
+        known, rows, growth = frozenset[str](), none, Growth()
+        if before is not None and before.control <= self.control and before.rows.schema == none.schema:
+            known, rows, growth = before.control, before.rows, before.growth
+        new = [self._header(file) for file in self.files if file.path in self.control - known]
+        versions = pa.concat_tables([none, *new]).combine_chunks()
+        return followed(rows, versions), growth + Growth.of(versions)
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Return the open batches that are needed, with messages those that can change; all with messages for None."""
@@ -119,18 +132,21 @@ class LedgerFiles:
         return batches
 
     def _headers(self, files: Sequence[File], wanted: BatchFilter) -> pa.Table:
-        """Return the headers of the open batches that match, with the place of each: its file and row."""
+        """Return the headers of the open batches that match, with the place of each: its file and row.
+
+        If the latest version of a batch matches, so do the earlier ones, because windows only shrink.
+        """
         reach = FilePruner(wanted) if len(files) > 1 else None
-        parts = []
+        parts = [no_rows(self.schema.append(PLACE))]
         for number, file in enumerate(files):
             if reach is None or file.size < SMALL_BYTES or reach.may_hold(file.extent):
                 header = self._header(file)
                 place = pa.array(np.arange(header.num_rows) + (number << ROW_BITS))
-                parts.append(header.append_column(PLACE, place))
-        both = self._schema.append(PLACE)
-        batches = latest(pa.concat_tables([no_rows(both), *parts]).combine_chunks())
-        # guard: pruned-files-hide-versions
-        return wanted.among(batches)
+                rows = header.append_column(PLACE, place)
+                # guard: pruned-files-hide-versions
+                rows = wanted.among(rows)
+                parts.append(rows)
+        return latest(pa.concat_tables(parts).combine_chunks())
 
     def _messages(self, files: Sequence[File], place: Places, type_: pa.DataType) -> pa.ChunkedArray:
         """Return the messages of open batches, each at its file and row."""
@@ -256,7 +272,7 @@ class LedgerFiles:
 
     def _rows(self, files: Iterable[File]) -> pa.Table:
         parts = [self._part(file) for file in files]
-        return pa.concat_tables([no_rows(self._schema), *parts]).combine_chunks()
+        return pa.concat_tables([no_rows(self.schema), *parts]).combine_chunks()
 
     def _part(self, file: File) -> pa.Table:
         """Return the rows of a file in the ledger's columns; columns that the file leaves out are NULL."""
@@ -274,7 +290,7 @@ class LedgerFiles:
 
     def _read(self, file: File, messages: bool = True) -> None:
         """Read a file into memory, of open batches perhaps only the headers."""
-        found = self._content(file.path, [name for name in self._schema.names if messages or name != MESSAGES])
+        found = self._content(file.path, [name for name in self.schema.names if messages or name != MESSAGES])
         columns: dict[str, object] = {name: found[name] for name in found.column_names}
         columns |= {BY: file.state, "folded": file.folded}
         rows = tables.rows(self._columns_of(file.state, found), columns, found.num_rows)
@@ -294,10 +310,12 @@ class LedgerFiles:
 
         The ledger of a topology has the columns of all states, and a million rows with all of them fill gigabytes.
         """
-        if state in (tables.OPEN, *tables.CONTROL):
-            return self._schema
+        if state == tables.OPEN:
+            return self.schema
+        if state in tables.CONTROL:
+            return tables.control_schema(self.schema)
         kept = {*tables.PARTITIONS, *found.column_names}
-        return pa.schema([field for field in self._schema if field.name in kept])
+        return pa.schema([field for field in self.schema if field.name in kept])
 
     def _content(self, path: str, columns: Sequence[str]) -> pa.Table:
         """Return the rows of a file, with those of the columns that it has."""
@@ -347,7 +365,8 @@ class LedgerFiles:
         if state not in tables.FINAL:
             at = rows.schema.get_field_index("folded")
             rows = rows.set_column(at, rows.schema.field(at), pa.repeat(flag(folded), rows.num_rows))
-            self.cached[path] = rows = self._headers_of(path, rows) if state == tables.OPEN else rows
+            rows = self._headers_of(path, rows) if state == tables.OPEN else rows
+            self.cached[path] = rows = in_columns(rows, self._columns_of(state, rows))
             live = File(path, state, folded, size, Extent.held(rows))
         return AddAction(path, size, partition, _now(), changes, statistics(held)), live
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -63,23 +64,19 @@ def ended_in(batches: pa.Table, passed: Floors) -> Floors:
     return Floors.empty().raised(source.take(from_numpy(rows)), end[rows])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Live:
     """The live rows of the ledger, all of one table version.
 
-    `rows` are the rows that every microbatch needs; `open` reads the rest on demand. `growth` says how many versions
-    were written to the table and are obsolete.
+    `rows` are the control rows, which every microbatch needs, in their columns; `open` reads the rest on demand.
+    `schema` has all columns of the ledger. `growth` says how many versions were written to the table and are obsolete.
     """
 
+    schema: pa.Schema
     rows: pa.Table
     open: OpenRows
     table_version: int
     growth: Growth = field(default_factory=Growth)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Return the columns of the ledger."""
-        return self.rows.schema
 
     @property
     def revision(self) -> int:
@@ -87,7 +84,7 @@ class Live:
         progress = self.rows.filter(pc.equal(self.rows["id"], text(tables.PROGRESS)))
         return int(pc.max(progress["revision"]).as_py() or 0)
 
-    @property
+    @cached_property
     def totals(self) -> OpenBatches:
         """Return the totals of the open batches by source; none in the ledger of a topology."""
         if tables.is_of_topology(self.schema.names):
@@ -109,7 +106,8 @@ class Live:
     def held(cls, rows: pa.Table, table_version: int) -> Live:
         """Return live rows that are all in memory."""
         control = pc.is_in(rows["state"], texts(tables.CONTROL))
-        return cls(rows.filter(control), Held(rows.filter(pc.invert(control))), table_version)
+        own = rows.filter(control).select(tables.control_schema(rows.schema).names)
+        return cls(rows.schema, own, Held(rows.filter(pc.invert(control))), table_version)
 
 
 def no_messages(schema: pa.Schema) -> pa.Table:

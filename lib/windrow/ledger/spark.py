@@ -26,7 +26,7 @@ from windrow.ledger.merge import SparkCommit
 from windrow.ledger.open_batches import UNCACHED, SparkOpen, brought
 from windrow.ledger.result import MicrobatchResult, Rows
 from windrow.ledger.strategy import HEADER_BYTES, LITTLE_BYTES
-from windrow.ledger.versions import Fold, Growth, fold_note, latest, written
+from windrow.ledger.versions import Fold, Growth, fold_note, followed, latest, written
 from windrow.model import tables
 from windrow.rows.frame import schema_of
 
@@ -131,10 +131,11 @@ class SparkLedger(Ledger):
         columns = schema_of(whole)
         schema = ledger_schema_of(columns)
         require_ledger(self.place, columns.names, schema)
-        rows = brought(whole.where(F.col("state").isin(*tables.CONTROL)), self.place)
-        versions = rows.select(schema.names).cast(schema).combine_chunks()
+        control = tables.control_schema(schema)
+        rows = brought(whole.where(F.col("state").isin(*tables.CONTROL)).select(*control.names), self.place)
+        versions = rows.cast(control).combine_chunks()
         opened = SparkOpen(self._session, reference(self.place), version, schema)
-        live = Live(latest(versions), opened, version, Growth.of(versions))
+        live = Live(schema, latest(versions), opened, version, Growth.of(versions))
         self._known = (committed, live) if '"token"' in (committed[1] or "") else None
         return live
 
@@ -192,9 +193,8 @@ def _after(live: Live, rows: Rows, control: pa.Table) -> Live | None:
         known = _kept(both, revision)
     version = live.table_version + 1
     next_open = SparkOpen(opened.session, opened.reference, version, opened.schema, known)
-    moved = live_now.filter(is_control)
-    control_rows = latest(pa.concat_tables([live.rows, moved])).combine_chunks()
-    return Live(control_rows, next_open, version, live.growth.after(Growth.of(moved)))
+    moved = live_now.filter(is_control).select(live.rows.column_names)
+    return Live(live.schema, followed(live.rows, moved), next_open, version, live.growth + Growth.of(moved))
 
 
 def _kept(batches: pa.Table, revision: int) -> pa.Table | None:

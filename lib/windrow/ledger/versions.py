@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import flag, from_numpy, mask, text, to_numpy, where, whole
+from windrow.columnar.arrow import flag, from_numpy, mask, places, text, to_numpy, where, whole
 from windrow.errors import TableRefused
 from windrow.ledger.result import Counts
 from windrow.model import tables
@@ -92,6 +92,16 @@ def latest(rows: pa.Table, keep_tombstones: bool = False, keep_doubles: bool = F
     return where(rows, pc.invert(pc.fill_null(rows[DELETED], flag(False))))
 
 
+def followed(rows: pa.Table, versions: pa.Table) -> pa.Table:
+    """Return the latest version of each id after later commits, whose `versions` take the place of known `rows`.
+
+    It costs less than `latest` of both, where there are many rows and few new versions.
+    """
+    replaced = np.zeros(rows.num_rows + 1, np.bool_)
+    replaced[places(whole(versions["id"]), whole(rows["id"]))] = True  # the last one is for ids that are new
+    return pa.concat_tables([where(rows, mask(~replaced[:-1])), latest(versions)]).combine_chunks()
+
+
 def latest_frame(versions: DataFrame) -> DataFrame:
     """Return the latest version of each id, without tombstones; the frame has `id`, `revision`, `deleted`, `folded`.
 
@@ -127,15 +137,15 @@ class Growth:
         versions, obsolete = (pc.sum(own[name]).as_py() or 0 for name in ("versions_written", "versions_obsolete"))
         return cls(versions, obsolete, pc.sum(new["versions_written"]).as_py() or 0, new.num_rows)
 
-    def after(self, new: Growth) -> Growth:
-        """Return the growth after one more commit."""
+    def __add__(self, new: Growth) -> Growth:
+        """Return the growth after later commits."""
         versions, obsolete = self.versions + new.versions, self.obsolete + new.obsolete
-        return Growth(versions, obsolete, self.unfolded + new.versions, self.commits + 1)
+        return Growth(versions, obsolete, self.unfolded + new.unfolded, self.commits + new.commits)
 
     @classmethod
     def by(cls, counts: Counts, control: pa.Table, live: pa.Table) -> Growth:
         """Return what a commit adds: a result with these counts, and control rows in place of some of the live ones."""
-        replaced = int(pc.sum(pc.is_in(control["id"], live["id"].combine_chunks())).as_py() or 0)
+        replaced = int((places(whole(control["id"]), whole(live["id"])) >= 0).sum())
         return cls(counts.versions + control.num_rows, counts.obsolete + replaced)
 
     def fold(self, after_commits: int, after_rows: int) -> Fold | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import texts, to_numpy, where, whole
+from windrow.columnar.arrow import from_numpy, places, texts, to_numpy, where, whole
 from windrow.columnar.order import fits_a_table
 from windrow.errors import require
 from windrow.model import clock
@@ -33,8 +33,12 @@ class Floors:
 
     def of(self, sources: pa.Array) -> Ints:
         """Return the floors of the given sources."""
-        known = np.append(self.floor, clock.UNKNOWN)
-        return known[to_numpy(pc.index_in(sources, self.source), null=-1)]
+        at = places(sources, self.source)
+        return np.where(at >= 0, np.append(self.floor, clock.UNKNOWN)[at], clock.UNKNOWN)
+
+    def on(self, sources: pa.Array) -> Floors:
+        """Return the floors of the given sources only."""
+        return Floors(sources, self.of(sources))
 
     def at_least(self, moment: int) -> Floors:
         """Return the floors after a tick of every known source."""
@@ -42,10 +46,14 @@ class Floors:
 
     def raised(self, source: pa.Array, floor: Ints) -> Floors:
         """Return the floors, each raised to the given floor of its source; unknown sources are added."""
-        joined = pa.concat_arrays([self.source, source.cast(pa.string())]).dictionary_encode()
-        floors = np.full(len(joined.dictionary), clock.UNKNOWN, np.int64)
-        np.maximum.at(floors, to_numpy(joined.indices), np.concatenate([self.floor, floor]))
-        return Floors(joined.dictionary, floors)
+        source = source.cast(pa.string())
+        at = places(source, self.source).copy()
+        unknown = from_numpy(np.flatnonzero(at < 0))
+        added = source.take(unknown).dictionary_encode()
+        at[at < 0] = len(self.source) + to_numpy(added.indices)
+        floors = np.append(self.floor, np.full(len(added.dictionary), clock.UNKNOWN, np.int64))
+        np.maximum.at(floors, at, floor)
+        return Floors(pa.concat_arrays([self.source, added.dictionary]) if len(unknown) else self.source, floors)
 
 
 def processing_times(messages: pa.Table, before: Floors) -> tuple[Ints, Floors]:
@@ -83,6 +91,11 @@ class FloorsByVersion:
     def none(cls, after: Floors) -> FloorsByVersion:
         """Return the floors of a microbatch without messages."""
         return cls.plan(SUMMARY.empty_table(), after)
+
+    def of(self, sources: pa.Array) -> FloorsByVersion:
+        """Return the floors, after the microbatch only those of sources with messages and of the given ones."""
+        concerned = pa.concat_arrays([self.source.unique(), sources]).unique()
+        return replace(self, after=self.after.on(concerned))
 
     def processing_times(self, messages: pa.Table) -> Ints:
         """Return T = max(floor(source, version), received_at) of messages that were part of the summary."""

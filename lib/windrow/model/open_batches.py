@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import TIME, encoded, from_numpy, mask, to_numpy, where, whole
+from windrow.columnar.arrow import TIME, encoded, from_numpy, mask, places, to_numpy, where, whole
 from windrow.columnar.compiled import Flags
 from windrow.errors import require
 from windrow.model.clock import UNKNOWN
@@ -40,7 +41,7 @@ def summarise(batches: pa.Table) -> pa.Table:
     return columns.group_by("source").aggregate(sums).rename_columns(SCHEMA.names).cast(SCHEMA)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BatchFilter:
     """Selects open batches that messages can change, and those whose window has ended.
 
@@ -54,19 +55,26 @@ class BatchFilter:
     arrived: Callable[[], pa.Table | None]
     passed: Floors
 
-    @property
+    @cached_property
     def streams(self) -> pa.Table | None:
         """Return the streams of the messages (`source, key`), None if unknown."""
         arrived = self.arrived()
         return None if arrived is None else arrived.group_by(["source", "key"]).aggregate([])
 
+    @cached_property
+    def _names(self) -> dict[str, pa.Array] | None:
+        streams = self.streams
+        return None if streams is None else {name: whole(streams[name]).unique() for name in ("source", "key")}
+
     def among(self, batches: pa.Table) -> pa.Table:
-        """Return which batches are of a stream with messages, or have ended."""
-        arrived = self.arrived()
-        if arrived is None:
+        """Return the batches that have ended, or that have the source of a message and the key of a message.
+
+        These may be some more than those of streams with messages, but there may be very many batches.
+        """
+        if self._names is None:
             return batches
-        stream, messages = _streams(batches, arrived)
-        return where(batches, mask(self._ended(batches) | np.isin(stream, messages)))
+        source, key = (pc.is_in(batches[name], known) for name, known in self._names.items())
+        return where(batches, pc.or_(pc.and_(source, key), mask(self._ended(batches))))
 
     def needed(self, batches: pa.Table) -> tuple[pa.Table, Flags]:
         """Return the batches that the decision needs, and which of them can change: their messages are needed too.
@@ -156,16 +164,21 @@ class OpenBatches:
 
     def on(self, sources: pa.Array) -> OpenBatches:
         """Return the totals of the given sources, in their order."""
-        at = to_numpy(pc.index_in(sources, self.source), null=-1)
-        counts = np.pad(self.counts, ((0, 0), (0, 1)))  # the last column is for sources without totals
-        return OpenBatches(sources, counts[:, at], np.append(self.next_window_end, UNKNOWN)[at])
+        if sources.equals(self.source):
+            return self
+        at = places(sources, self.source)
+        known = at >= 0
+        end = np.append(self.next_window_end, UNKNOWN)[at]
+        return OpenBatches(
+            sources, np.where(known, np.pad(self.counts, ((0, 0), (0, 1)))[:, at], 0), np.where(known, end, UNKNOWN)
+        )
 
     def after(self, read: OpenBatches, left: OpenBatches, passed: Floors) -> OpenBatches:
         """Return the totals that change with a microbatch, which `read` some open batches and `left` some open.
 
-        The batches that it did not read end after `passed`.
+        The batches that it did not read end after `passed`. Nothing else changes.
         """
-        sources = pa.concat_arrays([self.source, left.source]).unique()
+        sources = pa.concat_arrays([read.source, left.source, passed.source]).unique()
         before, new = self.on(sources), left.on(sources)
         unread = before.counts - read.on(sources).counts
         # guard: totals-bound-unread
@@ -179,11 +192,10 @@ class OpenBatches:
         changed = np.flatnonzero((counts != before.counts).any(axis=0) | (end != before.next_window_end))
         return OpenBatches(sources.take(from_numpy(changed)), counts[:, changed], end[changed])
 
-    def updated(self, changed: OpenBatches) -> OpenBatches:
-        """Return the totals with the changed ones replaced."""
-        sources = pa.concat_arrays([self.source, changed.source]).unique()
+    def updated(self, changed: OpenBatches, sources: pa.Array) -> OpenBatches:
+        """Return the totals of the given sources, with the changed ones replaced."""
         before, new = self.on(sources), changed.on(sources)
-        is_new = to_numpy(pc.is_in(sources, changed.source)) != 0
+        is_new = places(sources, changed.source) >= 0
         end = np.where(is_new, new.next_window_end, before.next_window_end)
         return OpenBatches(sources, np.where(is_new, new.counts, before.counts), end)
 

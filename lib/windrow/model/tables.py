@@ -172,6 +172,13 @@ def topology_schema(*, raw: bool = False) -> pa.Schema:
     return pa.schema([field for name, field in known.items() if name in kept or name not in batches])
 
 
+def control_schema(ledger: pa.Schema) -> pa.Schema:
+    """Return those columns of a ledger that control rows have."""
+    groups = (PROGRESS_FIELDS, ROW_FIELDS, RAW_FIELDS, TOPOLOGY_FIELDS)
+    own = {"id", "state", *(name for group in groups for name, _ in group)}
+    return pa.schema([field for field in ledger if field.name in own])
+
+
 def is_of_topology(columns: Iterable[str]) -> bool:
     """Tell whether a ledger with these columns belongs to a topology."""
     return "event" in columns

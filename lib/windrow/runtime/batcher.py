@@ -60,7 +60,11 @@ class Batcher(Algorithm):
 
     def step(self, plan: Plan) -> Step:
         """Return the step that runs on the driver or on executors."""
-        return Step(self.rules, plan.only.floors, plan.latest, plan.microbatch, plan.flush, only=self.only)
+        floors = plan.only.floors
+        if not plan.flush:
+            ended = plan.primed.open.ended(passed(self.rules, floors.after))
+            floors = floors.of(ended.source)
+        return Step(self.rules, floors, plan.latest, plan.microbatch, plan.flush, only=self.only)
 
     def due(self, primed: LedgerState, now: int) -> Floors | None:
         """Return for each source the greatest timeout of an open batch that its idle clock has passed, or None."""

@@ -68,9 +68,8 @@ class Sources:
 
     def changed(self, moved: Sources, others: pa.Array) -> Sources:
         """Return the sources that `moved`, with their new clocks, and the `others`, unchanged."""
-        still = np.flatnonzero(~to_numpy(pc.is_in(others, moved.source)).astype(np.bool_))
-        source = others.take(from_numpy(still))
-        at = to_numpy(pc.index_in(source, self.source))
+        source = others.take(from_numpy(np.flatnonzero(arrow.places(others, moved.source) < 0)))
+        at = arrow.places(source, self.source)
         rows = ((moved.clock, self.clock), (moved.floor, self.floor), (moved.seen_at, self.seen_at))
         joined = (np.concatenate([new, known[at]]) for new, known in rows)
         return Sources(pa.concat_arrays([moved.source, source]), *joined)
@@ -159,7 +158,7 @@ def prime(ledger: Ledger, depots: Sequence[str | None] = (None,)) -> LedgerState
     whole = progress_row(control)
     require_filled(whole, WHOLE)
     return LedgerState(
-        progress=whole,
+        progress=arrow.in_columns(whole, fence.schema),
         depots={name: _depot_state(control, partial, whole, name) for name in depots},
         open=fence.totals,
         fence=fence,
@@ -241,7 +240,7 @@ def control_rows(
     rows += [position_row(schema, name, at) for name, at in reached.items() if name is not None]
     if None in primed.depots:
         sources = primed.sources.changed(moved.get(None, Sources.none()), opened.source)
-        totals = primed.open.updated(opened).on(sources.source).columns()
+        totals = primed.open.updated(opened, sources.source).columns()
         return pa.concat_tables([*rows, _source_rows(schema, None, sources, totals)])
     return pa.concat_tables([*rows, *(_source_rows(schema, name, sources, {}) for name, sources in moved.items())])
 

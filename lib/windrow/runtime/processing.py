@@ -30,7 +30,7 @@ def process(
     Without a Spark `session` the driver runs it; with one, `ledger/strategy.py` says whether the driver or executors.
     """
     times = no_messages if arrived is None else arrived.times
-    wanted = None if step.flush else BatchFilter(times, step.passed)
+    wanted = None if step.flush else BatchFilter(times, live.totals.ended(step.passed))
     if session is None:
         return process_on_driver(step, arrived, live, wanted)
     from windrow.ledger.open_batches import SparkOpen
