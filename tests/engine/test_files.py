@@ -11,7 +11,6 @@ from tests.engine.world import World
 from tests.messages import NOW, message, table
 from windrow.errors import TableRefused
 from windrow.ledger import files
-from windrow.ledger.files import still_cached
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.open_batches import BatchFilter
@@ -120,17 +119,6 @@ class TestColumns:
         assert found.to_pylist() == [{"depot_id": None}]
 
 
-class TestParts:
-    def test_only_files_of_the_table_are_kept(self) -> None:
-        """
-        Rows of files that the table no longer has are forgotten, and all of them when they are too large together.
-        """
-        rows, large = pa.table({"n": [1, 2]}), pa.table({"n": list(range(1_000))})
-        parts = {"a": rows, "b": rows, "large": large}
-        assert still_cached(parts, ["b", "c"], {}, 1_000) == {"b": rows}
-        assert still_cached(parts, ["b", "large"], {}, 1_000) == {}
-
-
 @pytest.mark.ci
 def test_rows_that_only_spark_can_tell(world: World, embedded: EngineFactory, spark: Any) -> None:
     """
@@ -167,9 +155,9 @@ class TestKept:
         world.publish([message(key="open", event_time=LATER, received_at=LATER)])
         opened = world.tables(embedded, idle_timeout="never")
         world.runner(embedded, lambda _: opened).once()
-        kept = opened.ledger._opened
-        parts = kept.cached.values()
-        columns = [*kept.messages.values(), *(column for part in parts for column in part.columns)]
+        cache = opened.ledger._cache
+        parts = cache.headers.rows.values()
+        columns = [*cache.messages.rows.values(), *(column for part in parts for column in part.columns)]
         held = {buffer.address: buffer.size for column in columns for buffer in buffers(column)}
         assert sum(part.num_rows for part in parts) >= 3
         assert sum(held.values()) < 1_000_000

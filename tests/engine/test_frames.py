@@ -21,3 +21,17 @@ def test_chunks(spark: Any, counts: tuple[int, ...]) -> None:
     given = pa.table({"messages": pa.chunked_array(chunks, lists)})
     arrived = frame_of(spark, given).toArrow()
     assert Counter(map(str, arrived["messages"].to_pylist())) == Counter(map(str, given["messages"].to_pylist()))
+
+
+def test_lists_within_a_longer_array(spark: Any) -> None:
+    """
+    Every row arrives of a large chunk whose lists, some of them NULL, are a part of a longer array. So it is with the
+    rows of a microbatch that moves ten thousand clocks.
+    """
+    lists = pa.list_(pa.struct([pa.field("a", pa.timestamp("us", "UTC"))]))
+    column = pa.array([[{"a": at}] if at % 2 else None for at in range(2 * LARGE)], lists)
+    number = pa.chunked_array([range(LARGE // 2), range(LARGE // 2, 2 * LARGE)])
+    table = pa.table({"number": number, "messages": column})
+    assert [batch["messages"].offset for batch in table.to_batches()] == [0, LARGE // 2]
+    arrived = frame_of(spark, table).toArrow().sort_by("number")
+    assert arrived["messages"].to_pylist() == column.to_pylist()

@@ -13,6 +13,7 @@ from windrow.delta.creation import add_columns, create_ledger
 from windrow.delta.log import ledger_schema_of, require_ledger
 from windrow.delta.table import beyond_files, latest_snapshot, writing
 from windrow.errors import BrokenPromise, LedgerMoved, TableRefused, first_line
+from windrow.ledger.file_cache import FileCache
 from windrow.ledger.files import LedgerFiles
 from windrow.ledger.ledger import Ledger
 from windrow.ledger.live import Live
@@ -25,10 +26,11 @@ class EmbeddedLedger(Ledger):
 
     commit_form = "files"
     _opened: LedgerFiles | None = None
+    _cache: FileCache | None = None
 
     def __getstate__(self) -> dict[str, object]:
         """Drop the open table, which belongs to this process."""
-        return self.__dict__ | {"_opened": None}
+        return self.__dict__ | {"_opened": None, "_cache": None}
 
     def create(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, unless it exists."""
@@ -44,7 +46,10 @@ class EmbeddedLedger(Ledger):
         files = self._opened
         snapshot = latest_snapshot(self.place, "ledger", None if files is None else files.snapshot)
         if files is None or files.snapshot is not snapshot:
-            files = self._opened = LedgerFiles(snapshot, embedded_schema(self.place, snapshot.table), files)
+            if self._cache is None:
+                self._cache = FileCache(self.settings.max_cached_bytes)
+            schema = embedded_schema(self.place, snapshot.table)
+            files = self._opened = LedgerFiles(snapshot, schema, self._cache, files)
         return Live(files.schema, files.rows, files, snapshot.version, files.growth)
 
     def commit(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> int:

@@ -10,8 +10,8 @@ has no later version of a batch that is read; it may have one of a batch that ha
 these rows are filtered too.
 
 Of an open batch a microbatch reads the *header*, which is all but the messages. It reads messages only of the batches
-that it can change: of a file that is not in memory, only their row groups. Headers and messages that were read or
-written stay in memory as long as they are few, because a file never changes.
+that it can change: of a file that is not in memory, only their row groups. What was read or written stays in memory
+(`file_cache.py`).
 
 A fold writes live rows in files of about `OPEN_BYTES`, in the order of their ids and so of their streams. Final rows
 are added in files of at most `FINAL_BYTES`.
@@ -41,6 +41,7 @@ from windrow.columnar.compiled import Ints
 from windrow.delta.statistics import statistics
 from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
 from windrow.errors import LedgerMoved, first_line
+from windrow.ledger.file_cache import FileCache
 from windrow.ledger.live import ended_in
 from windrow.ledger.pruning import STATISTICS, Extent, FilePruner
 from windrow.ledger.versions import Fold, Growth, followed, latest, recorded
@@ -56,8 +57,6 @@ OPEN_BYTES = 4_000_000  # in memory
 SMALL_BYTES = 100_000  # on disk
 FINAL_BYTES = 256_000_000
 GROUP_BYTES = 250_000  # in memory, of open batches
-KEPT_BYTES = 256_000_000  # of headers and control rows
-KEPT_MESSAGES = 128_000_000  # bytes
 MESSAGES = "messages"
 SAMPLED = 1_000  # batches whose payloads decide whether a dictionary is worthwhile
 ELEMENT = "messages.list.element."
@@ -65,7 +64,6 @@ PLAIN = ("event_time", "received_at", "sequence")
 PRUNED_IDS = 10_000  # more ids are likely in all files
 
 
-Cached = dict[str, pa.ChunkedArray]
 Places = Ints  # two rows: the numbers of files, and of rows in them
 PLACE = pa.field("windrow place", pa.int64())
 ROW_BITS = 32
@@ -89,18 +87,19 @@ class LedgerFiles:
     `rows` are the control rows, `control` the paths of their files, and `growth` what they record.
     """
 
-    def __init__(self, snapshot: Snapshot, schema: pa.Schema, before: LedgerFiles | None = None) -> None:
-        """Read all live rows but the open batches, and not again what `before` has read. Raises TableUnreadable."""
-        self._location, self.snapshot, self.schema = snapshot.location, snapshot, schema
+    def __init__(
+        self, snapshot: Snapshot, schema: pa.Schema, cache: FileCache, before: LedgerFiles | None = None
+    ) -> None:
+        """Read all live rows but the open batches; not again what is in the cache. Raises TableUnreadable.
+
+        What the commit of `before` left need not be listed again.
+        """
+        self._location, self.snapshot, self.schema, self._cache = snapshot.location, snapshot, schema, cache
         self._store = table_files(self._location, snapshot.table)
         left = None if before is None else before.left_at(snapshot)
         self.files = list(live_files(snapshot.table) if left is None else left)
         self._open = [file for file in self.files if file.state not in tables.CONTROL]
-        cached = {} if before is None else before.cached
-        paths = [file.path for file in self.files]
-        self.sizes: dict[str, int] = {} if before is None else before.sizes  # adding them up takes long
-        self.cached: dict[str, pa.Table] = still_cached(cached, paths, self.sizes)
-        self.messages: dict[str, pa.ChunkedArray] = {} if before is None else newest(before.messages, paths)
+        cache.trim({file.path for file in self.files})
         self._left: list[File] | None = None
         self.control = frozenset(file.path for file in self.files if file.state in tables.CONTROL)
         self.rows, self.growth = self._control_rows(None if left is None else before)
@@ -165,7 +164,7 @@ class LedgerFiles:
 
     def _messages_of(self, file: File, rows: Ints) -> pa.ChunkedArray:
         """Return the messages of some rows of a file; of one that is not in memory, read only their row groups."""
-        known = self.messages.get(file.path)
+        known = self._cache.messages.rows.get(file.path)
         if known is not None:
             return known.take(pa.array(rows))
         with self._opened(file.path) as parquet:
@@ -278,15 +277,15 @@ class LedgerFiles:
         """Return the rows of a file in the ledger's columns; columns that the file leaves out are NULL."""
         if file.state != tables.OPEN:
             return self._header(file)
-        if file.path not in self.messages:
+        if file.path not in self._cache.messages.rows:
             self._read(file)
-        return _with_messages(self._header(file), self.messages[file.path])
+        return _with_messages(self._header(file), self._cache.messages.rows[file.path])
 
     def _header(self, file: File) -> pa.Table:
         """Return the rows of a file; open batches without their messages. A small file is read in one request."""
-        if file.path not in self.cached:
+        if file.path not in self._cache.headers.rows:
             self._read(file, messages=file.state != tables.OPEN or file.size < SMALL_BYTES)
-        return self.cached[file.path]
+        return self._cache.headers.rows[file.path]
 
     def _read(self, file: File, messages: bool = True) -> None:
         """Read a file into memory, of open batches perhaps only the headers."""
@@ -297,11 +296,11 @@ class LedgerFiles:
         if file.state == tables.OPEN and messages:
             tables.require_filled(where(rows, pc.invert(pc.fill_null(rows[tables.DELETED], flag(False)))), [MESSAGES])
             rows = self._headers_of(file.path, rows)
-        self.cached[file.path] = rows
+        self._cache.headers.rows[file.path] = rows
 
     def _headers_of(self, path: str, batches: pa.Table) -> pa.Table:
         """Return the headers of the batches in a file; their messages stay in memory apart."""
-        self.messages[path] = batches[MESSAGES]
+        self._cache.messages.rows[path] = batches[MESSAGES]
         none = pa.nulls(batches.num_rows, batches.schema.field(MESSAGES).type)
         return _with_messages(batches, pa.chunked_array([none]))
 
@@ -366,7 +365,7 @@ class LedgerFiles:
             at = rows.schema.get_field_index("folded")
             rows = rows.set_column(at, rows.schema.field(at), pa.repeat(flag(folded), rows.num_rows))
             rows = self._headers_of(path, rows) if state == tables.OPEN else rows
-            self.cached[path] = rows = in_columns(rows, self._columns_of(state, rows))
+            self._cache.headers.rows[path] = rows = in_columns(rows, self._columns_of(state, rows))
             live = File(path, state, folded, size, Extent.held(rows))
         return AddAction(path, size, partition, _now(), changes, statistics(held)), live
 
@@ -379,33 +378,6 @@ def _with_messages(batches: pa.Table, messages: pa.ChunkedArray) -> pa.Table:
 def _partition(state: str, folded: bool) -> dict[str, str]:
     """Return the partition of a file, as the log has it."""
     return dict(zip(tables.PARTITIONS, (state, str(folded).lower()), strict=True))
-
-
-def still_cached(
-    cache: Mapping[str, pa.Table], paths: Iterable[str], sizes: dict[str, int], most: int = KEPT_BYTES
-) -> dict[str, pa.Table]:
-    """Return the cached rows of these files, which never change; none if they have more than `most` bytes together.
-
-    `sizes` has the bytes of files, as far as they are known.
-    """
-    kept = {path: cache[path] for path in paths if path in cache}
-    for path in sizes.keys() - kept.keys():
-        del sizes[path]
-    for path in kept.keys() - sizes.keys():
-        sizes[path] = kept[path].nbytes
-    return kept if sum(sizes.values()) <= most else {}
-
-
-def newest(messages: Mapping[str, pa.ChunkedArray], paths: Iterable[str], most: int = KEPT_MESSAGES) -> Cached:
-    """Return the cached messages of these files, those that came last; together at most `most` bytes."""
-    live, kept, size = set(paths), dict[str, pa.ChunkedArray](), 0
-    for path, column in reversed(list(messages.items())):
-        size += column.nbytes if path in live else 0
-        if size > most:
-            break
-        if path in live:
-            kept[path] = column
-    return dict(reversed(list(kept.items())))
 
 
 def group_rows(rows: pa.Table) -> int:

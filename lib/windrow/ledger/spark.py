@@ -25,7 +25,7 @@ from windrow.ledger.live import Live
 from windrow.ledger.merge import SparkCommit
 from windrow.ledger.open_batches import UNCACHED, SparkOpen, brought
 from windrow.ledger.result import MicrobatchResult, Rows
-from windrow.ledger.strategy import HEADER_BYTES, LITTLE_BYTES
+from windrow.ledger.strategy import LITTLE_BYTES
 from windrow.ledger.versions import Fold, Growth, fold_note, followed, latest, written
 from windrow.model import tables
 from windrow.rows.frame import schema_of
@@ -150,7 +150,7 @@ class SparkLedger(Ledger):
                 written = self.statement(live, token, note).write(rows, control)
         except PySparkException as error:
             raise translated(error) from error
-        left = _after(live, rows, control)
+        left = _after(live, rows, control, self.settings.max_cached_bytes)
         self._known = None if left is None else ((left.table_version, note), left)
         return written
 
@@ -176,7 +176,7 @@ class SparkLedger(Ledger):
         return plain(rows.select([name for name, _ in tables.HISTORY]).toArrow())
 
 
-def _after(live: Live, rows: Rows, control: pa.Table) -> Live | None:
+def _after(live: Live, rows: Rows, control: pa.Table, max_cached_bytes: int) -> Live | None:
     """Return the live rows after a commit, None if the driver does not know them."""
     here, opened, names = isinstance(rows, pa.Table), live.open, control.schema.names
     on_executors = not here and (tables.is_of_topology(names) or tables.is_over_raw(names))
@@ -189,21 +189,20 @@ def _after(live: Live, rows: Rows, control: pa.Table) -> Live | None:
     is_control = pc.is_in(live_now["state"], texts(tables.CONTROL))
     known = None
     if here and opened.rows is not None:
-        both = latest(pa.concat_tables([opened.rows, live_now.filter(pc.invert(is_control))])).combine_chunks()
-        known = _kept(both, revision)
+        known = _kept(followed(opened.rows, live_now.filter(pc.invert(is_control))), revision, max_cached_bytes)
     version = live.table_version + 1
     next_open = SparkOpen(opened.session, opened.reference, version, opened.schema, known)
     moved = live_now.filter(is_control).select(live.rows.column_names)
     return Live(live.schema, followed(live.rows, moved), next_open, version, live.growth + Growth.of(moved))
 
 
-def _kept(batches: pa.Table, revision: int) -> pa.Table | None:
+def _kept(batches: pa.Table, revision: int, most: int) -> pa.Table | None:
     """Return open batches as the driver keeps them: with few messages, or those of the last commit, or none at all."""
     at, messages = batches.schema.get_field_index("messages"), batches["messages"]
     if messages.nbytes > LITTLE_BYTES:
         new = pc.equal(batches["revision"], pa.scalar(revision, pa.int64()))
         messages = pc.if_else(new, messages, pa.nulls(batches.num_rows, messages.type))
         batches = batches.set_column(at, batches.schema.field(at), messages).combine_chunks()
-    if messages.nbytes > LITTLE_BYTES or batches.nbytes > HEADER_BYTES:
+    if messages.nbytes > LITTLE_BYTES or batches.nbytes > most:
         return None
     return batches

@@ -13,19 +13,18 @@ from windrow.model.open_batches import OpenBatches
 LITTLE_BYTES = 16_000_000  # in memory
 BATCH_BYTES, MESSAGE_BYTES = 400, 150  # approximate overhead in memory on top of `open_bytes`
 GOOD_PART = 4  # of the open batches, one in four
-HEADER_BYTES = 64_000_000  # in memory, of all open batches
 
 
-def reads_all(opened: OpenBatches, messages: int) -> bool:
+def reads_all(opened: OpenBatches, messages: int, max_cached_bytes: int) -> bool:
     """Tell whether a microbatch with this many messages reads all open batches."""
     batches, held, size = opened.total
     little = size + batches * BATCH_BYTES + held * MESSAGE_BYTES <= LITTLE_BYTES
-    return little or (not keeps_headers(opened) and messages * GOOD_PART >= batches)
+    return little or (not keeps_headers(opened, max_cached_bytes) and messages * GOOD_PART >= batches)
 
 
-def keeps_headers(opened: OpenBatches) -> bool:
+def keeps_headers(opened: OpenBatches, max_cached_bytes: int) -> bool:
     """Tell whether the driver keeps the headers of all open batches."""
-    return opened.total[0] * BATCH_BYTES <= HEADER_BYTES
+    return opened.total[0] * BATCH_BYTES <= max_cached_bytes
 
 
 def fits_driver(messages: int, open_messages: int, max_driver_messages: int) -> bool:

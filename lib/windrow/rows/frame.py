@@ -36,16 +36,28 @@ def frame_of(session: SparkSession, table: pa.Table) -> DataFrame:
     """Return the rows of a table as a frame.
 
     Spark loses the rows after an empty chunk, so empty chunks are removed. It refuses nested columns without chunks,
-    and Spark Connect refuses tables without rows, so an empty table is created with explicit types.
+    and Spark Connect refuses tables without rows, so an empty table is created with explicit types. It fails with a
+    column of lists that begins within a longer array, so such a column is copied.
     """
     if table.num_rows == 0:
         return session.createDataFrame(table.schema.empty_table(), from_arrow_schema(table.schema))
     batches = table.to_batches()
-    large = [batch for batch in batches if batch.num_rows >= LARGE]
+    large = [_apart(batch) for batch in batches if batch.num_rows >= LARGE]
     small = pa.Table.from_batches([batch for batch in batches if batch.num_rows < LARGE], table.schema)
     # guard: empty-chunk
     table = pa.Table.from_batches([*large, *small.combine_chunks().to_batches()])
     return session.createDataFrame(table)
+
+
+def _apart(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch whose nested columns are arrays of their own."""
+    # guard: sliced-lists
+    copied = [pa.types.is_nested(column.type) and column.offset > 0 for column in batch.columns]
+    columns = [
+        pa.concat_arrays([column, column[:0]]) if copy else column
+        for column, copy in zip(batch.columns, copied, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from windrow.ledger.strategy import fits_driver, keeps_headers, reads_all
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.open_batches import BatchFilter, OpenBatches, no_messages, summarise
+from windrow.settings.settings import Settings
 from windrow.source.slices import Slice
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def process(
-    step: Step, arrived: Slice | None, live: Live, session: SparkSession | None, max_driver_messages: int
+    step: Step, arrived: Slice | None, live: Live, session: SparkSession | None, settings: Settings
 ) -> MicrobatchResult:
     """Run a step over the messages that arrived (None: a tick) and the open batches that it needs.
 
@@ -37,13 +38,14 @@ def process(
     from windrow.runtime.executors import process_on_executors
 
     here = arrived is None or arrived.path == "driver"
+    most, cached = settings.max_driver_messages, settings.max_cached_bytes
     messages, totals, opened = 0 if arrived is None else arrived.rows.count, live.totals, live.open
-    asked = None if wanted is None or reads_all(totals, messages) else wanted
-    fits = fits_driver(messages, totals.total[1], max_driver_messages)
+    asked = None if wanted is None or reads_all(totals, messages, cached) else wanted
+    fits = fits_driver(messages, totals.total[1], most)
     if here and asked is not None and isinstance(opened, SparkOpen):
-        if keeps_headers(totals):
+        if keeps_headers(totals, cached):
             opened.read_headers()
-        fits = fits or fits_driver(messages, opened.needed_messages(asked), max_driver_messages)
+        fits = fits or fits_driver(messages, opened.needed_messages(asked), most)
     if here and fits:
         return process_on_driver(step, arrived, live, asked)
     return process_on_executors(step, arrived, live, asked, session)

@@ -164,6 +164,9 @@ class Settings(BaseSettings):
     max_driver_messages: int = Field(
         1_000_000, ge=0, description="messages, new and open; above it Spark executors process"
     )
+    max_cached_bytes: int = Field(
+        268_435_456, ge=0, description="most bytes of what is open that stay in memory between microbatches"
+    )
     idle_timeout: OrNever = Field("10s", description="how long a silent source keeps overdue batches open, or never")  # type: ignore[assignment]
     max_clock_skew: Duration = Field("5m", description="a stamp this far ahead of the wall clock is rejected")  # type: ignore[assignment]
     on_depot_delete: Literal["error", "ignore"] = Field("error", description="when the depot loses or changes rows")

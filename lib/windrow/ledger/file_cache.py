@@ -1,0 +1,52 @@
+"""What was read of the files of live rows stays in memory, up to a bound, because a file never changes.
+
+Of the files that are still live the newest stay: those with the rows that changed last, which are likely to change
+again. Headers matter more than messages, because each microbatch looks at all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+
+Rows = TypeVar("Rows", pa.Table, pa.ChunkedArray)
+
+
+@dataclass(slots=True)
+class Kept(Generic[Rows]):
+    """Rows by the path of their file, the file that was read or written last at the end."""
+
+    rows: dict[str, Rows] = field(default_factory=dict)
+    _sizes: dict[str, int] = field(default_factory=dict)  # adding up the buffers of a table takes long
+
+    def trim(self, live: Collection[str], most: int) -> int:
+        """Forget files that are not live, and the oldest until the rest has at most so many bytes; return how many."""
+        total = 0
+        for path in reversed(list(self.rows)):
+            size = self._sizes.setdefault(path, self.rows[path].nbytes) if path in live else 0
+            if path in live and total + size <= most:
+                total += size
+            else:
+                del self.rows[path]
+                self._sizes.pop(path, None)
+        return total
+
+
+@dataclass(slots=True)
+class FileCache:
+    """Rows of files: `headers`, which are all rows but without the messages of open batches, and these `messages`.
+
+    Between microbatches both have at most `most` bytes together.
+    """
+
+    most: int
+    headers: Kept[pa.Table] = field(default_factory=Kept)
+    messages: Kept[pa.ChunkedArray] = field(default_factory=Kept)
+
+    def trim(self, live: Collection[str]) -> None:
+        """Forget files that are not live, and what is too much: messages first, and old files first."""
+        left = self.most - self.headers.trim(live, self.most)
+        self.messages.trim(live, left)
