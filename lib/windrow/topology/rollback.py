@@ -47,6 +47,7 @@ def taken_back(
     for name, source in sources.items():
         _require_readable(str(name), source, positions[str(name)])
     control = _replaced(_restored(primed.fence.rows), _restored(control_then))
+    control = in_columns(control, schema.append(control.schema.field("known")))
     own = pa.field("id", pa.string()), pa.field("state", pa.string())
     states = {
         name: _replaced(_now(primed, state), _then(then, [name], pa.schema([*own, *state.columns])))
