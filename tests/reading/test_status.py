@@ -126,12 +126,13 @@ class TestWaiting:
 
     def test_count_not_said(self, world, embedded):
         """
-        Where a commit does not say how many rows it added, the number of messages that wait is not known.
+        Where a commit does not say how many rows it added, and its files do not either, because it changed some, the
+        number of messages that wait is not known.
         """
         world.runner(embedded)
         world.publish([message()])
-        merger = DeltaTable(world.depot).merge(table([message("b")]), "t.type = s.type", "s", "t")
-        merger.when_not_matched_insert_all().execute()
+        merger = DeltaTable(world.depot).merge(table([message(), message("b")]), "t.type = s.type", "s", "t")
+        merger.when_not_matched_insert_all().when_matched_update_all().execute()
         found = look(world)
         assert (found.depot.versions_waiting, found.depot.messages_waiting, found.lag.messages) == (2, None, None)
         assert waiting(world.depot, world.ledger) is None

@@ -66,7 +66,7 @@ def unwritten(root: Path, upto: int, kept: int) -> int:
     since = time.time() - WRITTEN_AFTER
     for version in range(upto, min(kept, upto), -1):
         entry = root / entry_path(version)
-        if not entry.exists() or entry.stat().st_mtime < since:
+        if not entry.exists() or entry.stat().st_ctime < since:  # a copy may have the old time of modification
             return version
     return min(kept, upto)
 

@@ -83,7 +83,8 @@ def sync_read(location: str, after: int, upto: int) -> None:
     path = local_path(location)
     if path is not None:
         with _refusals(path):
-            durable.sync_commits(path.resolve(), after, upto)
+            root = path.resolve()
+            durable.sync_commits(root, durable.unwritten(root, upto, after), upto)
 
 
 def sync_recent(location: str) -> None:

@@ -13,12 +13,14 @@ from operator import itemgetter
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from pyarrow.fs import FileSystem
 
-from windrow.columnar.arrow import plain_type
+from windrow.columnar.arrow import from_numpy, plain_type
 from windrow.delta.table import Snapshot, beyond_files, history, table_files
 from windrow.errors import DepotUnreadable
 from windrow.model.commits import CHANGE, FEED, VERSION
@@ -104,33 +106,59 @@ def _feed(
 
 
 def _added(table: DeltaTable, commits: Iterable[dict[str, Any]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the files that versions added, in the order of the versions."""
+    """Yield the rows of the files that versions added, in the order of the versions.
+
+    Files follow each other whose columns and partition are alike; the rows of many small ones are converted together.
+    """
     files = [(commit["version"], file) for commit in commits for file in commit["added"] if file["dataChange"]]
     store = table_files(table.table_uri, table, {unquote(file["path"]): file["size"] for _, file in files})
+    alike: list[tuple[int, pa.Table]] = []
+    count, partition = 0, dict[str, str | None]()
     for version, file in files:
-        with store.open_input_file(unquote(file["path"])) as opened:
-            small = file["size"] <= SMALL_BYTES
-            source = pa.BufferReader(opened.read()) if small else opened
-            yield from _rows(source, file["partitionValues"] | {CHANGE: "insert", VERSION: str(version)}, schema)
+        for rows in _read(store, file, schema.names):
+            fits = count < FEW_ROWS and (not alike or rows.schema == alike[-1][1].schema)
+            # guard: one-partition-together
+            fits = fits and file["partitionValues"] == partition
+            if not fits:
+                yield from _converted(alike, partition, schema)
+                alike, count, partition = [], 0, file["partitionValues"]
+            alike.append((version, rows))
+            count += rows.num_rows
+    yield from _converted(alike, partition, schema)
 
 
-def _rows(source: Any, same: dict[str, str | None], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file in the columns of `schema`, some of which have the `same` value in all of its rows.
+def _read(store: FileSystem, file: dict[str, Any], names: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the rows of a file, row group by row group, in those of the named columns that it has."""
+    with store.open_input_file(unquote(file["path"])) as opened:
+        source = pa.BufferReader(opened.read()) if file["size"] <= SMALL_BYTES else opened
+        parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
+        kept = set(parquet.schema_arrow.names) - file["partitionValues"].keys()
+        wanted = [name for name in names if name in kept]
+        threads = parquet.metadata.num_rows > FEW_ROWS
+        for group in range(parquet.num_row_groups):
+            yield parquet.read_row_group(group, wanted, use_threads=threads)
 
-    Other columns that the file lacks are NULL.
+
+def _converted(
+    alike: Sequence[tuple[int, pa.Table]], partition: dict[str, str | None], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Yield rows of versions, all with the same columns and partition, in the columns of `schema`.
+
+    Other columns than these are NULL.
     """
-    parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
-    held = set(parquet.schema_arrow.names) - same.keys()
-    for group in range(parquet.num_row_groups):
-        wanted = [name for name in schema.names if name in held]
-        rows = parquet.read_row_group(group, wanted, use_threads=parquet.metadata.num_rows > FEW_ROWS)
-        columns = [
-            rows[field.name].cast(field.type)
-            if field.name in held
-            else _repeated(same.get(field.name), field.type, rows.num_rows)
-            for field in schema
-        ]
-        yield from pa.table(columns, schema).to_batches()
+    if not alike:
+        return
+    rows = pa.concat_tables([one for _, one in alike])
+    version = np.repeat([version for version, _ in alike], [one.num_rows for _, one in alike])
+    known: dict[str, Any] = {VERSION: from_numpy(version), CHANGE: pa.repeat("insert", version.size)}
+    known |= {name: rows[name] for name in rows.column_names}
+    columns = [
+        known[field.name].cast(field.type)
+        if field.name in known
+        else _repeated(partition.get(field.name), field.type, version.size)
+        for field in schema
+    ]
+    yield from pa.table(columns, schema).combine_chunks().to_batches()
 
 
 def _repeated(value: str | None, type_: pa.DataType, count: int) -> pa.Array:

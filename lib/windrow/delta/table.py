@@ -312,9 +312,7 @@ def _log_files(table: DeltaTable, versions: Iterable[int]) -> FileSystem:
 
     A store is not asked for the sizes of these: it answers with as many bytes as there are.
     """
-    uri = table.table_uri
-    is_local = local_path(uri) is not None
-    return files_in(uri, None if is_local else {entry_path(version): BEGINNING_BYTES for version in versions})
+    return table_files(table.table_uri, table, {entry_path(version): BEGINNING_BYTES for version in versions})
 
 
 def _beginning(store: FileSystem, version: int) -> bytes | None:

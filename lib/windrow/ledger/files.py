@@ -40,7 +40,7 @@ from windrow.columnar.arrow import counted, flag, in_columns, no_rows, plain, to
 from windrow.columnar.compiled import Ints
 from windrow.delta.statistics import statistics
 from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
-from windrow.errors import LedgerMoved, first_line
+from windrow.errors import LedgerMoved, first_line, require
 from windrow.ledger.file_cache import FileCache
 from windrow.ledger.live import ended_in
 from windrow.ledger.pruning import STATISTICS, Extent, FilePruner
@@ -101,6 +101,7 @@ class LedgerFiles:
         self._open = [file for file in self.files if file.state not in tables.CONTROL]
         cache.trim({file.path for file in self.files})
         self._left: list[File] | None = None
+        self._control_columns = {*tables.control_schema(schema).names}
         self.control = frozenset(file.path for file in self.files if file.state in tables.CONTROL)
         self.rows, self.growth = self._control_rows(None if left is None else before)
 
@@ -111,7 +112,7 @@ class LedgerFiles:
         if before is not None and before.control <= self.control and before.rows.schema == none.schema:
             known, rows, growth = before.control, before.rows, before.growth
         new = [self._header(file) for file in self.files if file.path in self.control - known]
-        versions = pa.concat_tables([none, *new]).combine_chunks()
+        versions = pa.concat_tables([none, *(in_columns(one, none.schema) for one in new)]).combine_chunks()
         return followed(rows, versions), growth + Growth.of(versions)
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
@@ -305,15 +306,13 @@ class LedgerFiles:
         return _with_messages(batches, pa.chunked_array([none]))
 
     def _columns_of(self, state: str, found: pa.Table) -> pa.Schema:
-        """Return the columns of the rows of a state: for a state of a topology only those that its file has.
+        """Return the columns of the rows of a state: of open batches all, of others only those that their file has.
 
         The ledger of a topology has the columns of all states, and a million rows with all of them fill gigabytes.
         """
         if state == tables.OPEN:
             return self.schema
-        if state in tables.CONTROL:
-            return tables.control_schema(self.schema)
-        kept = {*tables.PARTITIONS, *found.column_names}
+        kept = {*found.column_names, *tables.PARTITIONS, *(name for name, _ in tables.ROW_FIELDS)}
         return pa.schema([field for field in self.schema if field.name in kept])
 
     def _content(self, path: str, columns: Sequence[str]) -> pa.Table:
@@ -353,6 +352,8 @@ class LedgerFiles:
         """Write a file. One that `changes` nothing has rows that were there before."""
         partition = _partition(state, folded)
         filled = [name for name in rows.column_names if rows[name].null_count < rows.num_rows and name not in partition]
+        # guard: control-columns-known
+        require(state not in tables.CONTROL or set(filled) <= self._control_columns, "control rows have known columns")
         held, directory = rows.select(filled), "/".join(f"{name}={value}" for name, value in partition.items())
         path = f"{directory}/part-{uuid4()}.snappy.parquet"
         self._store.create_dir(directory)
@@ -365,7 +366,7 @@ class LedgerFiles:
             at = rows.schema.get_field_index("folded")
             rows = rows.set_column(at, rows.schema.field(at), pa.repeat(flag(folded), rows.num_rows))
             rows = self._headers_of(path, rows) if state == tables.OPEN else rows
-            self._cache.headers.rows[path] = rows = in_columns(rows, self._columns_of(state, rows))
+            self._cache.headers.rows[path] = rows = in_columns(rows, self._columns_of(state, held))
             live = File(path, state, folded, size, Extent.held(rows))
         return AddAction(path, size, partition, _now(), changes, statistics(held)), live
 

@@ -113,6 +113,7 @@ RAW_FIELDS = [
     ("bytes_repeated", pa.int64()), ("format", pa.string()),
 ]  # fmt: skip
 
+OF_PARTIAL = ("received_at", "reason")  # other columns of bytes that are in no message yet
 RAW_REJECTED = ["raw_source", "chunk", "offset", "content"]  # the ones in rejections by the format
 RAW_HISTORY = ["bytes_read", "bytes_framed", "bytes_rejected", "bytes_repeated", "format"]  # the ones in microbatches
 
@@ -175,7 +176,7 @@ def topology_schema(*, raw: bool = False) -> pa.Schema:
 def control_schema(ledger: pa.Schema) -> pa.Schema:
     """Return those columns of a ledger that control rows have."""
     groups = (PROGRESS_FIELDS, ROW_FIELDS, RAW_FIELDS, TOPOLOGY_FIELDS)
-    own = {"id", "state", *(name for group in groups for name, _ in group)}
+    own = {"id", "state", *OF_PARTIAL, *(name for group in groups for name, _ in group)}
     return pa.schema([field for field in ledger if field.name in own])
 
 
