@@ -26,6 +26,7 @@ from benchmarks.suite import (
     state,
     store,
     topology,
+    versions,
 )
 
 
@@ -39,8 +40,8 @@ class Benchmark:
 
 
 SUITES = (
-    kernel, batch, backlog, small, delay, sources, growth, extremes, state, topology, folds, counts, store, memory,
-    start, producer, formats, soak,
+    kernel, batch, backlog, small, delay, sources, versions, growth, extremes, state, topology, folds, counts, store,
+    memory, start, producer, formats, soak,
 )  # fmt: skip
 BENCHMARKS = {
     one.name: one
