@@ -100,6 +100,23 @@ class TestKeep:
                 data = {file for file, _ in added_files(root, logfiles.actions(entry))}
                 assert {entry, entry.parent, *data, *(file.parent for file in data)} <= set(committed[-1])
 
+    @pytest.mark.parametrize("written", [False, True])
+    def test_what_the_system_has_written(self, world, embedded, monkeypatch, written):
+        """
+        Versions of a depot that the system has written long ago are not synced before they are read; those of a copy
+        that was just made are, however old its files claim to be.
+        """
+        world.publish(*SAID[:2])
+        for file in Path(world.depot).rglob("*"):
+            os.utime(file, (1, 1))
+        if written:
+            monkeypatch.setattr(durable, "WRITTEN_AFTER", -1.0)
+        kept = []
+        monkeypatch.setattr(durable, "fsync", kept.extend)
+        world.runner(embedded).once()
+        depot = Path(world.depot).resolve()
+        assert {depot / entry_path(version) for version in (1, 2)}.isdisjoint(kept) == written
+
     def test_not_asked(self, world, embedded, monkeypatch):
         """
         With `durable = false` a run syncs nothing.

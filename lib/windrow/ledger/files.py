@@ -352,7 +352,6 @@ class LedgerFiles:
         """Write a file. One that `changes` nothing has rows that were there before."""
         partition = _partition(state, folded)
         filled = [name for name in rows.column_names if rows[name].null_count < rows.num_rows and name not in partition]
-        # guard: control-columns-known
         require(state not in tables.CONTROL or set(filled) <= self._control_columns, "control rows have known columns")
         held, directory = rows.select(filled), "/".join(f"{name}={value}" for name, value in partition.items())
         path = f"{directory}/part-{uuid4()}.snappy.parquet"
