@@ -34,6 +34,23 @@ def test_partitions(tmp_path: Path, values: dict[str, Any]) -> None:
     assert read(tmp_path) == [{"number": 1, **values, CHANGE: "insert", VERSION: 0}]
 
 
+def test_many_partitions(tmp_path: Path) -> None:
+    """
+    Each row has the value of its own partition and its own version, however many small files are read together.
+    """
+    written = [{"number": number, "name": f"n{number % 4}"} for number in range(24)]
+    for version in range(6):
+        rows = pa.Table.from_pylist(written[4 * version : 4 * version + 4])
+        write_deltalake(tmp_path, rows, mode="append", partition_by=["name"])
+    for name in ("n1", None):
+        write_deltalake(tmp_path, pa.table({"number": [99], "name": pa.array([name], pa.string())}), mode="append")
+    expected = [row | {CHANGE: "insert", VERSION: number // 4} for number, row in enumerate(written)]
+    expected += [
+        {"number": 99, "name": name, CHANGE: "insert", VERSION: 6 + at} for at, name in enumerate(("n1", None))
+    ]
+    assert sorted(read(tmp_path), key=lambda row: (row[VERSION], row["number"])) == expected
+
+
 def test_columns_that_came_later(tmp_path: Path) -> None:
     """
     A file that lacks a column, or a member of a struct, has NULL in it.
