@@ -17,7 +17,7 @@ from windrow.columnar.arrow import plain_type
 from windrow.delta.table import history, known_snapshot, latest_table, reading
 from windrow.errors import DepotUnreadable, TableMissing, TableRefused
 from windrow.model import chunks, tables
-from windrow.model.commits import BYTES, FEED, SAID, Commit, fingerprint, note_of, rows_added
+from windrow.model.commits import BYTES, FEED, SAID, Commit, adds_only, fingerprint, note_of, rows_added
 from windrow.model.payload import of_column
 
 
@@ -85,12 +85,17 @@ class DeltaRsLog:
             return version, next((one.get("userMetadata") for one in history(table, version)), None)
 
     def bytes_added(self, after: int, upto: int) -> dict[int, int]:
-        """Return how many bytes each version of a raw depot added: as its writer recorded, or else its file sizes."""
+        """Return how many bytes each version added: as its writer recorded, or else its file sizes.
+
+        Versions that changed rows are left out, unless their commits say how many they added.
+        """
         table = latest_table(self.location, "depot")
         with reading(self.location, "depot"):
             return {
                 int(commit["version"]): int(commit.get(BYTES, sum(add["size"] for add in commit["added"])))
                 for commit in history(table, after + 1, upto, files=True)
+                # guard: changes-read-apart
+                if rows_added(commit) is not None or adds_only(commit.get("operation"), commit["removed"])
             }
 
     def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:

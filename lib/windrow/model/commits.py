@@ -96,7 +96,12 @@ def rows_in_files(operation: str | None, added: Iterable[Mapping[str, Any]], rem
     """
     counts = [rows_in(file) for file in added if file.get("dataChange", True)]
     known = [count for count in counts if count is not None]
-    return None if removed or operation == "RESTORE" or len(known) < len(counts) else sum(known)
+    return sum(known) if adds_only(operation, removed) and len(known) == len(counts) else None
+
+
+def adds_only(operation: str | None, removed: bool) -> bool:
+    """Tell whether all rows of a commit are new: it neither removed files nor brought some back."""
+    return not removed and operation != "RESTORE"
 
 
 def rows_in(file: Mapping[str, Any]) -> int | None:

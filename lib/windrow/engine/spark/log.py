@@ -18,7 +18,7 @@ from windrow.delta.store_errors import cause_of
 from windrow.delta.table import unreadable
 from windrow.errors import TableRefused
 from windrow.model import chunks
-from windrow.model.commits import FEED, Commit, note_of, rows_added, rows_in_files
+from windrow.model.commits import FEED, Commit, adds_only, note_of, rows_added, rows_in_files
 from windrow.model.payload import of_column
 
 
@@ -61,10 +61,14 @@ class SparkLog:
         return None if found is None else (int(found["version"]), found["userMetadata"])
 
     def bytes_added(self, after: int, upto: int) -> dict[int, int]:
-        """Return for versions of a raw depot how many bytes the files have that each added."""
-        new = self._since(after + 1, upto)
-        sizes = {commit["version"]: (commit["operationMetrics"] or {}).get("numOutputBytes") for commit in new}
-        sizes |= {version: self._added[version].bytes for version in sizes if version in self._added}
+        """Return how many bytes the files have that each version added, as `DeltaRsLog.bytes_added` does."""
+        sizes = {}
+        for commit in self._since(after + 1, upto):
+            added = self._added.get(commit["version"])
+            if rows_added(commit) is not None:
+                sizes[commit["version"]] = (commit["operationMetrics"] or {}).get("numOutputBytes")
+            elif added is not None and adds_only(commit["operation"], added.removed):
+                sizes[commit["version"]] = added.bytes
         return {version: int(size) for version, size in sizes.items() if size and after < version <= upto}
 
     def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
