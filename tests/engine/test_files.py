@@ -8,7 +8,7 @@ from pyarrow.parquet import ParquetFile
 
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
-from tests.messages import NOW, message, table
+from tests.messages import NOW, log, message, table
 from windrow.errors import TableRefused
 from windrow.ledger import files
 from windrow.model import tables
@@ -146,6 +146,24 @@ def test_spark_reads_what_was_written(many: World, spark: Any) -> None:
 
 
 class TestKept:
+    @pytest.mark.parametrize("small", [100_000, 0])
+    def test_nothing(self, world: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch, small: int) -> None:
+        """
+        With `max_cached_bytes = 0` nothing stays in memory between microbatches, and the result is the same, whether
+        files are read whole or by their row groups.
+        """
+        monkeypatch.setattr(files, "SMALL_BYTES", small)
+        monkeypatch.setattr("windrow.ledger.encoding.GROUP_BYTES", 1)
+        opened = world.tables(embedded, max_cached_bytes=0)
+        runner = world.runner(embedded, lambda _: opened)
+        for version in log(versions=6):
+            world.publish(version)
+            runner.once()
+            opened.ledger.live()
+            cache = opened.ledger._cache
+            assert not {*cache.headers.rows, *cache.messages.rows} - opened.ledger._opened.control
+        assert world.canonical() == world.expected()
+
     def test_live_rows_hold_no_others(self, world: World, embedded: EngineFactory) -> None:
         """
         The live rows that are kept for the next microbatch keep no closed batch in memory, whose payloads are larger.

@@ -26,12 +26,12 @@ class Kept(Generic[Rows]):
         """Forget files that are not live, and the oldest until the rest has at most so many bytes; return how many."""
         total = 0
         for path in reversed(list(self.rows)):
-            size = self._sizes.setdefault(path, self.rows[path].nbytes) if path in live else 0
-            if path in live and total + size <= most:
-                total += size
+            if path not in self._sizes:
+                self._sizes[path] = self.rows[path].nbytes
+            if path in live and total + self._sizes[path] <= most:
+                total += self._sizes[path]
             else:
-                del self.rows[path]
-                self._sizes.pop(path, None)
+                del self.rows[path], self._sizes[path]
         return total
 
 

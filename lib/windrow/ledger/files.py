@@ -16,9 +16,7 @@ that it can change: of a file that is not in memory, only their row groups. What
 A fold writes live rows in files of about `OPEN_BYTES`, in the order of their ids and so of their streams. Final rows
 are added in files of at most `FINAL_BYTES`.
 
-A file leaves out columns that are NULL in all of its rows: Delta's readers fill them in. Columns of batches whose
-values repeat get a dictionary. Building one and then giving it up took two fifths of the time of writing. Most times
-and sequences occur once, so they get none; for payloads a sample decides.
+A file leaves out columns that are NULL in all of its rows: Delta's readers fill them in.
 """
 
 from __future__ import annotations
@@ -41,6 +39,7 @@ from windrow.columnar.compiled import Ints
 from windrow.delta.statistics import statistics
 from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
 from windrow.errors import LedgerMoved, first_line, require
+from windrow.ledger.encoding import group_rows, with_dictionary
 from windrow.ledger.file_cache import FileCache
 from windrow.ledger.live import ended_in
 from windrow.ledger.pruning import STATISTICS, Extent, FilePruner
@@ -48,7 +47,7 @@ from windrow.ledger.versions import Fold, Growth, followed, latest, recorded
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.id_filter import IdFilter
-from windrow.model.open_batches import BatchFilter, no_messages
+from windrow.model.open_batches import MESSAGES, BatchFilter, no_messages, with_messages
 
 BY = "state"
 STATE, FOLDED = (f"partition.{name}" for name in tables.PARTITIONS)  # in the add actions of delta-rs
@@ -56,11 +55,6 @@ STATE, FOLDED = (f"partition.{name}" for name in tables.PARTITIONS)  # in the ad
 OPEN_BYTES = 4_000_000  # in memory
 SMALL_BYTES = 100_000  # on disk
 FINAL_BYTES = 256_000_000
-GROUP_BYTES = 250_000  # in memory, of open batches
-MESSAGES = "messages"
-SAMPLED = 1_000  # batches whose payloads decide whether a dictionary is worthwhile
-ELEMENT = "messages.list.element."
-PLAIN = ("event_time", "received_at", "sequence")
 PRUNED_IDS = 10_000  # more ids are likely in all files
 
 
@@ -98,7 +92,6 @@ class LedgerFiles:
         self._store = table_files(self._location, snapshot.table)
         left = None if before is None else before.left_at(snapshot)
         self.files = list(live_files(snapshot.table) if left is None else left)
-        self._open = [file for file in self.files if file.state not in tables.CONTROL]
         cache.trim({file.path for file in self.files})
         self._left: list[File] | None = None
         self._control_columns = {*tables.control_schema(schema).names}
@@ -117,7 +110,7 @@ class LedgerFiles:
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Return the open batches that are needed, with messages those that can change; all with messages for None."""
-        files = [file for file in self._open if file.state == tables.OPEN]
+        files = self._of(tables.OPEN)
         if wanted is None:
             return latest(self._rows(files))
         batches, can_change = wanted.needed(self._headers(files, wanted))
@@ -127,7 +120,7 @@ class LedgerFiles:
         at[changing] = np.arange(changing.size)
         read = self._messages(files, place[:, changing], batches.schema.field(MESSAGES).type)
         column = read.take(pa.array(at, mask=at < 0))
-        batches = _with_messages(batches, column)
+        batches = with_messages(batches, column)
         tables.require_filled(batches.take(pa.array(changing)), [MESSAGES])
         return batches
 
@@ -179,7 +172,7 @@ class LedgerFiles:
 
     def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
         """Return the `id` and the columns of the rows of a topology's state, all or those that match."""
-        files = [file for file in self._open if file.state == state]
+        files = self._of(state)
         if wanted is not None and len(wanted.ids) <= PRUNED_IDS:
             ranges = wanted.ranges()
             files = [file for file in files if file.size < SMALL_BYTES or file.extent.may_hold(ranges)]
@@ -192,8 +185,7 @@ class LedgerFiles:
 
     def ended(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
-        files = [file for file in self._open if file.state == tables.OPEN]
-        return ended_in(self._headers(files, BatchFilter(no_messages, passed)), passed)
+        return ended_in(self._headers(self._of(tables.OPEN), BatchFilter(no_messages, passed)), passed)
 
     def commit(self, new: Sequence[pa.Table], note: Mapping[str, str]) -> int:
         """Add the rows of one revision, and return how many these are.
@@ -270,6 +262,9 @@ class LedgerFiles:
         follows = snapshot.table is self.snapshot.table and snapshot.version == self.snapshot.version + 1
         return self._left if follows else None
 
+    def _of(self, state: str) -> list[File]:
+        return [file for file in self.files if file.state == state]
+
     def _rows(self, files: Iterable[File]) -> pa.Table:
         parts = [self._part(file) for file in files]
         return pa.concat_tables([no_rows(self.schema), *parts]).combine_chunks()
@@ -280,7 +275,7 @@ class LedgerFiles:
             return self._header(file)
         if file.path not in self._cache.messages.rows:
             self._read(file)
-        return _with_messages(self._header(file), self._cache.messages.rows[file.path])
+        return with_messages(self._header(file), self._cache.messages.rows[file.path])
 
     def _header(self, file: File) -> pa.Table:
         """Return the rows of a file; open batches without their messages. A small file is read in one request."""
@@ -303,7 +298,7 @@ class LedgerFiles:
         """Return the headers of the batches in a file; their messages stay in memory apart."""
         self._cache.messages.rows[path] = batches[MESSAGES]
         none = pa.nulls(batches.num_rows, batches.schema.field(MESSAGES).type)
-        return _with_messages(batches, pa.chunked_array([none]))
+        return with_messages(batches, pa.chunked_array([none]))
 
     def _columns_of(self, state: str, found: pa.Table) -> pa.Schema:
         """Return the columns of the rows of a state: of open batches all, of others only those that their file has.
@@ -370,19 +365,9 @@ class LedgerFiles:
         return AddAction(path, size, partition, _now(), changes, statistics(held)), live
 
 
-def _with_messages(batches: pa.Table, messages: pa.ChunkedArray) -> pa.Table:
-    at = batches.schema.get_field_index(MESSAGES)
-    return batches.set_column(at, batches.schema.field(at), messages)
-
-
 def _partition(state: str, folded: bool) -> dict[str, str]:
     """Return the partition of a file, as the log has it."""
     return dict(zip(tables.PARTITIONS, (state, str(folded).lower()), strict=True))
-
-
-def group_rows(rows: pa.Table) -> int:
-    """Return how many open batches a row group has."""
-    return max(1, rows.num_rows * GROUP_BYTES // max(GROUP_BYTES, rows.nbytes))
 
 
 def live_files(table: DeltaTable) -> Iterator[File]:
@@ -393,37 +378,6 @@ def live_files(table: DeltaTable) -> Iterator[File]:
     wanted = [name for name in ("path", STATE, FOLDED, "size_bytes", *STATISTICS) if name in live.column_names]
     for said in counted(live.select(wanted)).to_pylist():
         yield File(said["path"], said[STATE], said[FOLDED], said["size_bytes"], Extent.of(said))
-
-
-def without_dictionary(rows: pa.Table | None) -> list[str]:
-    """Return the message columns to write without a dictionary; `rows` is None if they are not on the driver."""
-    if rows is not None and _has_messages(rows.schema) and _differ(rows):
-        return [ELEMENT + name for name in (*PLAIN, "payload")]
-    return [ELEMENT + name for name in PLAIN]
-
-
-def with_dictionary(rows: pa.Table) -> list[str]:
-    """Return the columns to write with a dictionary: the flat ones, and message columns that repeat."""
-    flat = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
-    without = without_dictionary(rows)
-    return flat + [name for name in (ELEMENT + "type", ELEMENT + "payload") if name not in without]
-
-
-def _has_messages(schema: pa.Schema) -> bool:
-    """Tell whether the rows are batches; the states of a topology may have any columns."""
-    found = schema.field("messages").type if "messages" in schema.names else None
-    kind = found.value_type if found is not None and pa.types.is_list(found) else None
-    return kind is not None and pa.types.is_struct(kind) and kind.get_field_index("payload") >= 0
-
-
-def _differ(rows: pa.Table) -> bool:
-    """Tell whether most payloads in a sample of batches are distinct."""
-    step = max(1, rows.num_rows // SAMPLED)
-    sample = rows["messages"].take(pa.array(np.arange(0, rows.num_rows, step)))
-    payloads = pc.struct_field(pc.list_flatten(sample), "payload")
-    if pa.types.is_struct(payloads.type):
-        return True
-    return pc.count_distinct(payloads).as_py() > len(payloads) / 2
 
 
 def _cut(rows: pa.Table, byte_count: int) -> Iterator[pa.Table]:

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from windrow.delta.locations import is_catalog_name, reference
 from windrow.errors import LedgerMoved
-from windrow.ledger.files import without_dictionary
+from windrow.ledger.encoding import without_dictionary
 from windrow.ledger.live import Live
 from windrow.ledger.open_batches import UNCACHED
 from windrow.ledger.result import Rows

@@ -26,13 +26,12 @@ from windrow.model import clock, tables
 from windrow.model.floors import Floors
 from windrow.model.id_filter import MANY, IdFilter
 from windrow.model.messages import microseconds, times
-from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatches
+from windrow.model.open_batches import MESSAGES, SCHEMA, BatchFilter, OpenBatches, with_messages
 from windrow.model.tables import DELETED
 from windrow.rows.frame import frame_of
 from windrow.rows.session_settings import FEW_ROWS
 
 # A cached query would answer for any version of a table; no cache has the file path of a row.
-MESSAGES = "messages"
 UNCACHED = "_metadata.file_path IS NOT NULL"
 VERSION_COLUMNS = ("revision", DELETED, "folded")
 OPEN = f"state = '{tables.OPEN}'"
@@ -90,9 +89,8 @@ class SparkOpen:
         versions = self._versions("id", MESSAGES)
         read = latest(brought(matching(versions, IdFilter(ids)), self.reference))
         at = pc.index_in(batches["id"], whole(read["id"]))
-        field = batches.schema.field(MESSAGES)
-        column = pc.coalesce(batches[MESSAGES], read[MESSAGES].take(at).cast(field.type))
-        return batches.set_column(batches.schema.get_field_index(MESSAGES), field, column)
+        type_ = batches.schema.field(MESSAGES).type
+        return with_messages(batches, pc.coalesce(batches[MESSAGES], read[MESSAGES].take(at).cast(type_)))
 
     def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
         """Bring the rows of a topology's state to the driver: all, or those that match and perhaps others.

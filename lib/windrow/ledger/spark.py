@@ -28,6 +28,7 @@ from windrow.ledger.result import MicrobatchResult, Rows
 from windrow.ledger.strategy import LITTLE_BYTES
 from windrow.ledger.versions import Fold, Growth, fold_note, followed, latest, written
 from windrow.model import tables
+from windrow.model.open_batches import MESSAGES, with_messages
 from windrow.rows.frame import schema_of
 
 
@@ -198,11 +199,11 @@ def _after(live: Live, rows: Rows, control: pa.Table, max_cached_bytes: int) -> 
 
 def _kept(batches: pa.Table, revision: int, most: int) -> pa.Table | None:
     """Return open batches as the driver keeps them: with few messages, or those of the last commit, or none at all."""
-    at, messages = batches.schema.get_field_index("messages"), batches["messages"]
+    messages = batches[MESSAGES]
     if messages.nbytes > LITTLE_BYTES:
         new = pc.equal(batches["revision"], pa.scalar(revision, pa.int64()))
         messages = pc.if_else(new, messages, pa.nulls(batches.num_rows, messages.type))
-        batches = batches.set_column(at, batches.schema.field(at), messages).combine_chunks()
+        batches = with_messages(batches, messages).combine_chunks()
     if messages.nbytes > LITTLE_BYTES or batches.nbytes > most:
         return None
     return batches

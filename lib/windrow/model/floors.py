@@ -92,7 +92,7 @@ class FloorsByVersion:
         """Return the floors of a microbatch without messages."""
         return cls.plan(SUMMARY.empty_table(), after)
 
-    def of(self, sources: pa.Array) -> FloorsByVersion:
+    def on(self, sources: pa.Array) -> FloorsByVersion:
         """Return the floors, after the microbatch only those of sources with messages and of the given ones."""
         concerned = pa.concat_arrays([self.source.unique(), sources]).unique()
         return replace(self, after=self.after.on(concerned))

@@ -24,6 +24,7 @@ from windrow.model.clock import UNKNOWN
 from windrow.model.floors import Floors, Ints
 from windrow.model.messages import microseconds, times
 
+MESSAGES = "messages"
 FAR = np.iinfo(np.int64).max
 SCHEMA = pa.schema(
     [
@@ -121,6 +122,12 @@ def _streams(batches: pa.Table, arrived: pa.Table) -> tuple[Ints, Ints]:
     source, key = (encoded(batches[name], arrived[name]) for name in ("source", "key"))
     stream = to_numpy(source.indices, null=-1) * (len(key.dictionary) + 1) + to_numpy(key.indices, null=-1)
     return stream[: batches.num_rows], stream[batches.num_rows :]
+
+
+def with_messages(batches: pa.Table, messages: pa.ChunkedArray) -> pa.Table:
+    """Return batches with these messages in the place of theirs."""
+    at = batches.schema.get_field_index(MESSAGES)
+    return batches.set_column(at, batches.schema.field(at), messages)
 
 
 def no_messages() -> pa.Table:

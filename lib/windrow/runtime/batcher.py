@@ -62,7 +62,7 @@ class Batcher(Algorithm):
         floors = plan.only.floors
         if not plan.flush:
             ended = plan.primed.open.ended(passed(self.rules, floors.after))
-            floors = floors.of(ended.source)
+            floors = floors.on(ended.source)
         return Step(self.rules, floors, plan.latest, plan.microbatch, plan.flush, only=self.only)
 
     def due(self, primed: LedgerState, now: int) -> Floors | None:

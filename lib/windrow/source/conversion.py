@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from windrow.rows.frame import FrameRows
 
 Counted = Mapping[int, int | None]
-LEAST_BYTES = 10  # of a row in a file: fewer than any recorded data takes
+LEAST_BYTES = 10  # of a row in a file: the recorded sample takes 16
 COLUMNS = list(messages.COLUMNS)
 TIMES = ("event_time", "received_at")
 

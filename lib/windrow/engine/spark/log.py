@@ -34,7 +34,7 @@ class SparkLog:
     reference: str
     _table: Table | None = None
     _commits: dict[int, dict[str, Any]] = field(default_factory=dict)  # from some version to the latest one
-    _added: dict[int, Added] = field(default_factory=dict)
+    _added: dict[int, Added] = field(default_factory=dict)  # of commits that do not count their rows
 
     def table(self) -> Table | None:
         """Return the table's identity and latest version, None when there is no table."""
@@ -146,6 +146,7 @@ class SparkLog:
             self._commits, self._table, self._added = {}, None, {}
         known = self._commits | {commit["version"]: commit for commit in found}
         self._commits = dict(sorted(known.items())[-KEPT:])
+        self._added = {version: files for version, files in self._added.items() if version in self._commits}
         return found
 
     def _history(self, limit: int | None = None) -> list[dict[str, Any]]:
