@@ -62,6 +62,7 @@ class Batcher(Algorithm):
         floors = plan.only.floors
         if not plan.flush:
             ended = plan.primed.open.ended(passed(self.rules, floors.after))
+            # guard: ended-sources-known
             floors = floors.on(ended.source)
         return Step(self.rules, floors, plan.latest, plan.microbatch, plan.flush, only=self.only)
 
