@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,9 @@ from tests.messages import HOUR, SECOND, log, message
 from tests.probes import Tables
 from windrow.engine import embedded as embedded_engine
 from windrow.errors import LedgerMoved
+from windrow.ledger.files import LedgerFiles
 from windrow.ledger.merge import _folded
+from windrow.ledger.open_batches import brought
 from windrow.model import tables
 from windrow.model.commits import note_of
 from windrow.reading.closed import read_closed
@@ -98,13 +100,18 @@ def held(monkeypatch: pytest.MonkeyPatch, here: Callable[[], object]) -> None:
 
 
 def end(world: World, factory: EngineFactory = EMBEDDED) -> None:
-    """Read what is left; all is as if nothing had happened beside a tick."""
-    world.runner(factory).once()
-    world.runner(factory).tick(to=NOW + HOUR)
-    assert world.canonical() == world.expected(now=NOW + HOUR)
+    """Read what is left; all is as if nothing had happened beside a tick, at every version."""
+    run_to_the_end(world, factory)
     if not any(commit["operation"] == "RESTORE" for commit in DeltaTable(world.ledger).history()):
         world.check_books()
     assert verify(world.depot, world.ledger).differences == ()
+
+
+def run_to_the_end(world: World, factory: EngineFactory = EMBEDDED) -> None:
+    """Read what is left; the batches are as if nothing had happened beside a tick."""
+    world.runner(factory).once()
+    world.runner(factory).tick(to=NOW + HOUR)
+    assert world.canonical() == world.expected(now=NOW + HOUR)
 
 
 @pytest.mark.parametrize("what", WHATS)
@@ -364,6 +371,46 @@ def test_in_the_loop(world: World, embedded: EngineFactory, fold_commits: int) -
     assert states.count("progress") <= fold_commits + 2
     assert world.canonical() == world.expected()
     world.assert_balanced()
+
+
+def cleaned_up(started: World) -> Callable[[], None]:
+    """Return a function that folds and vacuums a ledger, once."""
+
+    def clean_up() -> None:
+        fold(started.tables(EMBEDDED), "large")
+        DeltaTable(started.ledger).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+    return once_of(clean_up)
+
+
+def test_opened_beside_a_clean_up(started: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Where somebody deletes the files of the version that a run is about to read, it reads the next version.
+    """
+    clean_up, content = cleaned_up(started), LedgerFiles._content
+
+    def read(files: LedgerFiles, path: str, columns: Sequence[str]) -> Any:
+        clean_up()
+        return content(files, path, columns)
+
+    monkeypatch.setattr(LedgerFiles, "_content", read)
+    run_to_the_end(started)
+
+
+@pytest.mark.ci
+@pytest.mark.spark
+def test_opened_beside_a_clean_up_on_spark(started: World, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The same on Spark.
+    """
+    clean_up = cleaned_up(started)
+
+    def read(frame: Any, ledger: str) -> Any:
+        clean_up()
+        return brought(frame, ledger)
+
+    monkeypatch.setattr("windrow.ledger.spark.brought", read)
+    run_to_the_end(started, EngineFactory("spark", spark))
 
 
 def test_fold_that_loses(started: World, embedded: EngineFactory) -> None:

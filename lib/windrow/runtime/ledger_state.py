@@ -7,6 +7,7 @@ In a ledger of one depot the `progress` row records how far the depot is read. A
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import uuid4
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar import arrow
 from windrow.columnar.arrow import from_numpy, text, texts, to_numpy, where
-from windrow.errors import TableRefused
+from windrow.errors import TableRefused, TableUnreadable
 from windrow.ledger.ledger import Ledger
 from windrow.ledger.live import Live
 from windrow.ledger.versions import written
@@ -29,6 +30,7 @@ from windrow.model.tables import DAMAGED, require_filled
 
 WHOLE = ("token", "microbatch", "paused", "rules")
 STATE_TOKEN = "state_token"
+CLEANED_UP = 3  # so often somebody may clean up while a ledger is read: a guess, once was seen
 BY_SOURCE = ("source", "clock", "floor", "seen_at")
 
 
@@ -145,13 +147,26 @@ class LedgerState:
         return self.depots[None].partial
 
 
+def _live(ledger: Ledger) -> Live:
+    """Read the live rows, also where somebody cleans up meanwhile.
+
+    A fold and a vacuum by another process may delete the files of a version between looking for it and reading it. The
+    files of the next version are there then. Raises TableUnreadable.
+    """
+    for _ in range(CLEANED_UP):
+        # guard: cleaned-up-is-read-again
+        with suppress(TableUnreadable):
+            return ledger.live()
+    return ledger.live()
+
+
 def prime(ledger: Ledger, depots: Sequence[str | None] = (None,)) -> LedgerState:
     """Read the state of the ledger; the open batches, or the states of a topology, are read later, on demand.
 
     `depots` are the names of a topology's depots. Raises TableMissing, or TableRefused for a ledger that was damaged
     from outside.
     """
-    fence = ledger.live()
+    fence = _live(ledger)
     rows = fence.rows
     control = where(rows, pc.equal(rows["state"], text("progress")))
     partial = where(rows, pc.equal(rows["state"], text("partial")))
