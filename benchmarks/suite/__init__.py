@@ -27,6 +27,7 @@ from benchmarks.suite import (
     store,
     topology,
     versions,
+    window,
 )
 
 
@@ -40,8 +41,8 @@ class Benchmark:
 
 
 SUITES = (
-    kernel, batch, backlog, small, delay, sources, versions, growth, extremes, state, topology, folds, counts, store,
-    memory, start, producer, formats, soak,
+    kernel, batch, backlog, small, delay, window, sources, versions, growth, extremes, state, topology, folds, counts,
+    store, memory, start, producer, formats, soak,
 )  # fmt: skip
 BENCHMARKS = {
     one.name: one

@@ -63,8 +63,9 @@ class Notebook:
     def views(self) -> None:
         """Create temporary views: `ledger` with the rows that count, and those of `docs/tables.md`."""
         ledger = reference(for_spark(self.settings.ledger))
-        raw = tables.is_over_raw(self.spark.table(ledger).columns)
-        for name, query in {"ledger": tables.rows_that_count(ledger), **tables.views(ledger, raw=raw)}.items():
+        columns = self.spark.table(ledger).columns
+        queries = {"ledger": tables.spark_rows_that_count(ledger, columns)}
+        for name, query in (queries | tables.views(ledger, raw=tables.is_over_raw(columns))).items():
             self.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {query}")
 
     @property

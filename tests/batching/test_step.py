@@ -102,15 +102,21 @@ class Ledger:
 
     def merge(self, written: pa.Table) -> None:
         """Enter what a part of a microbatch writes, as a MERGE by id does."""
-        before = {row["id"]: row for row in rows(self.live)}
+        before, still_open = {row["id"]: row for row in rows(self.live)}, []
         for row in rows(written):
             known, old = row.pop("known"), before.get(row["id"])
             assert known == (old is not None), "the MERGE would count this row wrongly"
+            if row["whole"] is False:
+                assert old, "a batch grows that is not open"
+                same = ("source", "key", "part", "window_start", "window_end")
+                assert [row[name] for name in same] == [old[name] for name in same], "a batch grows in another window"
+                assert row["messages"], "a batch grows by nothing"
+                row |= {"messages": in_order([*old["messages"], *row["messages"]]), "whole": True}
             assert row != old, "a row is written that did not change"
             self.enter(row)
+            still_open += [row] if row["state"] == "open" else []
         kept = self.live.filter(pc.invert(pc.is_in(self.live["id"], written["id"])))
-        still_open = written.filter(pc.equal(written["state"], "open")).drop_columns(["known"])
-        self.live = pa.concat_tables([kept, still_open])
+        self.live = pa.concat_tables([kept, pa.Table.from_pylist(still_open, self.live.schema)])
 
     def enter(self, row: Row) -> None:
         """Note a final row; say when what happened."""
@@ -134,6 +140,11 @@ class Ledger:
         fields = tables.batch_fields(self.payload)
         self.final.open_by_id = {row["id"]: self.only(row, fields) for row in rows(self.live)}
         return self.final
+
+
+def in_order(messages: list[Row]) -> list[Row]:
+    """Return the messages of a batch in its order."""
+    return sorted(messages, key=lambda one: (one["event_time"], one["type"].encode()))
 
 
 def last_event_times(live: pa.Table, passed: Floors) -> Floors:

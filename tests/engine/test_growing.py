@@ -22,10 +22,12 @@ from tests.engine.world import World
 from tests.messages import HOUR, SECOND, log, message
 from tests.probes import Tables
 from windrow.engine import embedded as embedded_engine
-from windrow.errors import LedgerMoved
-from windrow.ledger.files import LedgerFiles
+from windrow.errors import LedgerMoved, TableRefused
+from windrow.ledger.files import File, LedgerFiles
 from windrow.ledger.merge import _folded
 from windrow.ledger.open_batches import brought
+from windrow.ledger.pruning import Extent
+from windrow.ledger.versions import RECORDED, Fold
 from windrow.model import tables
 from windrow.model.commits import note_of
 from windrow.reading.closed import read_closed
@@ -264,7 +266,7 @@ def commit_late(microbatch: Microbatch) -> None:
 
 def without_sums(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return rows without what a fold records in them."""
-    own = ("versions_written", "versions_obsolete", "folded")
+    own = ("versions_written", "versions_obsolete", "messages_written", "folded")
     return [{name: value for name, value in row.items() if name not in own} for row in rows]
 
 
@@ -526,6 +528,71 @@ def test_tombstones_on_executors(world: World, spark: Any) -> None:
     closed_after_a_fold(world, EngineFactory("spark", spark), "large", max_driver_messages=0)
 
 
+def test_grows_by_what_comes(world: World, embedded: EngineFactory) -> None:
+    """
+    A version of an open batch has the messages that came with it; a fold makes it whole.
+    """
+    for second in range(3):
+        world.publish([message(str(second), NOW + second * SECOND, NOW + second * SECOND)])
+        world.runner(embedded).once()
+    assert versions_of_open(world) == [(True, 1), (False, 1), (False, 1)]
+    fold(world.tables(embedded), "small")
+    assert versions_of_open(world) == [(True, 3)]
+    end(world)
+
+
+@pytest.mark.ci
+@pytest.mark.spark
+@pytest.mark.parametrize("most", [0, 1_000_000])
+def test_grows_by_what_comes_on_spark(world: World, spark: Any, most: int) -> None:
+    """
+    The same on Spark, where the driver or executors process and Spark folds.
+    """
+    factory = EngineFactory("spark", spark)
+    for second in range(3):
+        world.publish([message(str(second), NOW + second * SECOND, NOW + second * SECOND)])
+        world.runner(factory, max_driver_messages=most).once()
+    assert versions_of_open(world) == [(True, 1), (False, 1), (False, 1)]
+    fold(world.tables(factory), "small")
+    assert versions_of_open(world) == [(True, 3)]
+    end(world, factory)
+
+
+def versions_of_open(world: World) -> list[tuple[bool, int]]:
+    """Return of each version of an open batch whether it is whole, and how many messages it has."""
+    rows = DeltaTable(world.ledger).to_pyarrow_table(filters=[("state", "=", "open")]).sort_by("revision").to_pylist()
+    return [(row["whole"], len(row["messages"])) for row in rows]
+
+
+@pytest.mark.parametrize("engine", ["embedded", pytest.param("spark", marks=[pytest.mark.ci, pytest.mark.spark])])
+def test_first_version_is_gone(world: World, engine: str, request: pytest.FixtureRequest) -> None:
+    """
+    A batch whose first version somebody deleted is refused: its messages would be lost without a word.
+    """
+    for second in range(2):
+        world.publish([message(str(second), NOW + second * SECOND, NOW + second * SECOND)])
+        world.runner(EMBEDDED).once()
+    DeltaTable(world.ledger).delete("state = 'open' AND whole")
+    factory = EngineFactory(engine, request.getfixturevalue("spark") if engine == "spark" else None)
+    world.publish([message("late", NOW + 2 * SECOND, NOW + 2 * SECOND)])
+    with pytest.raises(TableRefused, match="no version with all of its messages"):
+        world.runner(factory).once()
+
+
+def test_small_fold_leaves_no_gap(started: World, embedded: EngineFactory) -> None:
+    """
+    A small fold takes the files of the latest commits, and a large one too whose commits lie between those of others.
+    """
+    files = object.__new__(LedgerFiles)
+    small, large, older = (
+        File(path, tables.OPEN, False, size, Extent(None, None, None, *revisions))
+        for path, size, revisions in (("a", 10, (5, 9)), ("b", 10**9, (6, 6)), ("c", 10**10, (1, 4)))
+    )
+    last = File("d", tables.OPEN, False, 10, Extent(None, None, None, 10, 10))
+    files.files = [older, large, small, last]
+    assert {file.path for file in files._unfolded()} == {"a", "b", "d"}
+
+
 def test_idle(world: World, embedded: EngineFactory) -> None:
     """
     Whoever finds nothing new has nothing to fold either, however often it looks.
@@ -545,13 +612,14 @@ def test_fold_beside_columns(spark: Any) -> None:
     """
     A fold on Spark adds up what was written whatever the columns of the states are called.
     """
-    versions = [("progress", 1, 5, 2, None, False, "x"), ("progress", 2, 4, 3, None, False, "y")]
-    names = ["id", "revision", "versions_written", "versions_obsolete", "deleted", "folded", "gone"]
-    types = "id STRING, revision LONG, versions_written LONG, versions_obsolete LONG, deleted BOOLEAN, folded BOOLEAN"
-    frame = spark.createDataFrame(versions, f"{types}, gone STRING")
-    for whole, sums in ((False, (9, 5)), (True, (4, 0))):
-        [row] = _folded(frame, whole).select(*names).collect()
-        assert tuple(row) == ("progress", 2, *sums, None, whole, "y")
+    versions = [("progress", 1, 5, 2, 7, None, False, "x"), ("progress", 2, 4, 3, 1, None, False, "y")]
+    names = ["id", "revision", *RECORDED, "deleted", "folded", "gone"]
+    types = ["STRING", *["LONG"] * 4, "BOOLEAN", "BOOLEAN", "STRING"]
+    frame = spark.createDataFrame(versions, ", ".join(map(" ".join, zip(names, types, strict=True))))
+    folds: list[tuple[Fold, tuple[int, ...]]] = [("small", (9, 5, 8)), ("large", (4, 0, 6))]
+    for size, sums in folds:
+        [row] = _folded(frame, size, 6).select(*names).collect()
+        assert tuple(row) == ("progress", 2, *sums, None, size == "large", "y")
 
 
 @pytest.mark.ci

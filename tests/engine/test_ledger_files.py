@@ -89,7 +89,9 @@ class TestLog:
         Spark reads the rows and the change feed of such commits, and its own commit comes behind them.
         """
         started.runner(embedded).once()
-        theirs = spark.sql(tables.rows_that_count(f"delta.`{started.ledger}`")).orderBy("id").toArrow().to_pylist()
+        names = [field.name for field in DeltaTable(started.ledger).schema().fields]
+        query = tables.spark_rows_that_count(f"delta.`{started.ledger}`", names)
+        theirs = spark.sql(query).orderBy("id").toArrow().to_pylist()
         ours = started.rows("open", "closed", "rejected", "progress", "microbatch")
         assert theirs == sorted(ours, key=lambda row: row["id"])
         feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)

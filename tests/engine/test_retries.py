@@ -221,7 +221,7 @@ class TestRequirements:
         """
         A commit that says that it wrote other rows than it had to is noticed.
         """
-        monkeypatch.setattr(Counts, "combine", classmethod(lambda cls, groups: replace(combine(groups), rows=1)))
+        monkeypatch.setattr(Counts, "combine", classmethod(lambda cls, *given: replace(combine(*given), rows=1)))
         with pytest.raises(BrokenPromise, match="the commit wrote"):
             full.runner(engine).once()
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from random import Random
+from typing import Any
+
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +37,65 @@ def test_followed(before: list[dict[str, bool]], after: list[dict[str, bool]]) -
     earlier, later = versions(before, 1), versions(after, 1 + len(before))
     whole = latest(pa.concat_tables([earlier, later]))
     assert followed(latest(earlier), later).sort_by("id") == whole.sort_by("id")
+
+
+MESSAGE = pa.struct([("type", pa.string()), ("event_time", pa.int64())])
+WRITES = st.lists(
+    st.dictionaries(st.sampled_from("abc"), st.sampled_from(["whole", "grown", "gone"]), max_size=3), max_size=7
+)
+GROWN = pa.schema([*SCHEMA, ("whole", pa.bool_()), ("messages", pa.list_(MESSAGE))])
+
+
+def batches(commits: list[dict[str, str]]) -> list[dict[str, Any]]:
+    """Return the versions of open batches that commits write, the message of each, and at last all of its messages."""
+    rows, messages = list[dict[str, Any]](), dict[str, list[int]]()
+    for revision, commit in enumerate(commits, 1):
+        for id_, kind in commit.items():
+            if kind == "gone":
+                rows.append({"id": id_, "revision": revision, "deleted": True})
+                messages.pop(id_, None)
+                continue
+            whole = kind == "whole" or id_ not in messages
+            messages[id_] = [*([] if whole else messages[id_]), revision]
+            rows.append(
+                {"id": id_, "revision": revision, "whole": whole, "messages": [{"type": "a", "event_time": revision}]}
+            )
+    return [*rows, {"id": "all", "revision": 1, "whole": True, "messages": [], "all": messages}]
+
+
+def times(row: dict[str, Any]) -> list[int]:
+    """Return the times of the messages of a batch."""
+    return [message["event_time"] for message in row["messages"]]
+
+
+@given(WRITES, st.integers(0, 7), st.randoms(use_true_random=False))
+def test_grown(commits: list[dict[str, str]], cut: int, order: Random) -> None:
+    """
+    The messages of a batch are those of its versions from the last whole one on, in whatever order the versions are
+    read, and whether some were joined before.
+    """
+    *rows, last = batches(commits)
+    order.shuffle(rows)
+    table = pa.Table.from_pylist(rows, GROWN)
+    found = latest(table)
+    assert {row["id"]: times(row) for row in found.to_pylist()} == last["all"]
+    assert all(row["whole"] for row in found.to_pylist())
+    late = pa.array([row["revision"] > cut for row in rows], pa.bool_())
+    joined = latest(table.filter(late), keep_tombstones=True)
+    both = latest(pa.concat_tables([table.filter(pc.invert(late)), joined]))
+    assert both.sort_by("id") == found.sort_by("id")
+    before = latest(table.filter(pc.invert(late)), keep_tombstones=True)
+    known = followed(before, table.filter(late), keep_tombstones=True)
+    assert latest(known).sort_by("id") == found.sort_by("id")
+
+
+def test_unread() -> None:
+    """
+    A batch of which a version comes without messages has none.
+    """
+    rows = [{"id": "a", "revision": 1, "whole": True}, {"id": "a", "revision": 2, "whole": False, "messages": []}]
+    [row] = latest(pa.Table.from_pylist(rows, GROWN)).to_pylist()
+    assert row["messages"] is None
 
 
 def test_twice() -> None:

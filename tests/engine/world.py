@@ -243,17 +243,34 @@ class World:
 
 
 def that_count(rows: Iterable[Row]) -> list[Row]:
-    """Return the final rows, and of the others the version of each id with the greatest revision, unless deleted."""
+    """Return the final rows, and of the others the version of each id with the greatest revision, unless deleted.
+
+    An open batch has the messages of its versions from the last whole one on.
+    """
     given = list(rows)
-    greatest: dict[str, int] = {}
+    versions: dict[str, list[Row]] = {}
     for row in given:
         if row["state"] not in tables.FINAL:
-            greatest[row["id"]] = max(row["revision"], greatest.get(row["id"], 0))
-    return [
-        row
-        for row in given
-        if row["state"] in tables.FINAL or (row["revision"] == greatest[row["id"]] and not row["deleted"])
-    ]
+            versions.setdefault(row["id"], []).append(row)
+    found = [row for row in given if row["state"] in tables.FINAL]
+    for id_, of_id in versions.items():
+        of_id.sort(key=lambda row: row["revision"])
+        row = of_id[-1]
+        if row["deleted"]:
+            continue
+        if row["state"] == tables.OPEN:
+            assert any(one["whole"] for one in of_id), f"no version of {id_} is whole"
+            row = row | {"messages": messages_of(of_id), "whole": True}
+        found.append(row)
+    return sorted(found, key=lambda row: row["id"])
+
+
+def messages_of(versions: Iterable[Row]) -> list[Row]:
+    """Return the messages of an open batch, from its versions in their order."""
+    found: list[Row] = []
+    for version in versions:
+        found = version["messages"] if version["whole"] else [*found, *version["messages"]]
+    return sorted(found, key=lambda one: (one["event_time"], one["type"].encode()))
 
 
 def check_pauses(version: int, rows: Iterable[Row]) -> None:

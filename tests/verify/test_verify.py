@@ -13,15 +13,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message
 from tests.verify.conftest import BY_DECISIONS, BY_LOG
+from windrow.columnar.arrow import plain
 from windrow.errors import NotFound, OtherDepot, TableMissing, TableRefused
 from windrow.model import tables
+from windrow.reading.tables import open_ledger
 from windrow.verify import Report, verify
 from windrow.verify.invariants import INVARIANTS
 
@@ -74,9 +76,7 @@ def failing(report: Report) -> set[str]:
 
 def rewrite(world: World, change: Callable[[list[Row]], list[Row] | None]) -> Report:
     """Damage the ledger: replace its rows by what `change` makes of them, and verify."""
-    ledger = QueryBuilder().register("ledger", DeltaTable(world.ledger))
-    query = f"SELECT * FROM ({tables.rows_that_count('ledger')}) ORDER BY id"
-    rows = pa.table(ledger.execute(query).read_all()).to_pylist()
+    rows = plain(open_ledger(world.ledger).ask("SELECT * FROM ledger ORDER BY id")).to_pylist()
     changed = change(rows) or rows
     schema = tables.ledger_schema(world.payload)
     write_deltalake(world.ledger, pa.Table.from_pylist(changed, schema), mode="overwrite")

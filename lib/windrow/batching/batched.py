@@ -71,7 +71,7 @@ def batch(
     decision = decide(valid, processing_time, version_of_valid, before.open, rules, floors.of, flush=flush)
     refusals = [unseen, refused(decision, good, processing_time)]
     rejecting = partial(rejected, given, to_numpy(given["version"]), refusals, None)
-    (batches, _, _), refused_messages = at_once([partial(listed, decision), rejecting], given.num_rows)
+    batches, refused_messages = at_once([partial(listed, decision), rejecting], given.num_rows)
     return Batched(
         batches=batches,
         rejected=refused_messages,

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.batching.rules import Rules
-from windrow.columnar.arrow import in_columns, text, to_numpy, where, whole, without
+from windrow.columnar.arrow import in_columns, mask, text, to_numpy, where, whole, without
 from windrow.errors import require
 from windrow.model import clock, tables
 from windrow.model.admission import refused_before_rules
@@ -21,7 +21,7 @@ from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.messages import with_dictionaries, with_room
 from windrow.model.open_batches import BatchFilter
 from windrow.model.rejected_rows import rejected
-from windrow.model.tables import CHANGED
+from windrow.model.tables import CHANGED, WHOLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Step:
 
     def decided(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Floors]:
         """Return what a call returns, before the check of the ids."""
-        from windrow.batching.streams import decide, listed, refused
+        from windrow.batching.streams import changes, decide, refused
 
         arrived = with_room(with_dictionaries(arrived))
         unseen = refused_before_rules(arrived, self.latest)
@@ -84,13 +84,14 @@ class Step:
             flush=self.flush,
             last=self.last,
         )
-        decided_on = batches
-        batches, changed, known = listed(decision, self.microbatch)
+        changed, known, whole_ones = changes(decision, self.microbatch)
         refusals = [unseen, refused(decision, row, processing_time)]
         rejections = rejected(arrived, to_numpy(arrived["version"]), refusals, self.microbatch)
-        written = _ledger_rows(where(batches, pa.array(changed)), live.schema, known[changed])
+        is_open = pc.equal(changed["state"], text(tables.OPEN))
+        changed = changed.append_column(WHOLE, pc.if_else(is_open, mask(whole_ones), pa.scalar(None, pa.bool_())))
+        written = _ledger_rows(changed, live.schema, known)
         # guard: changed-was-read
-        require(_were_read(decided_on, written), "a batch changed whose messages were not read")
+        require(_were_read(batches, written), "a batch changed whose messages were not read")
         refused_rows = _ledger_rows(rejections, live.schema, np.zeros(rejections.num_rows, np.bool_), "rejected")
         return pa.concat_tables([written, refused_rows]), decision.cuts
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -203,22 +203,60 @@ def _cut(batches: Batches, source_of_stream: pa.Array, rules: Rules, last: Floor
     return Floors(sources.take(pa.array(had_open)), cut[had_open] + rules.max_delay)
 
 
-def listed(decision: Decision, microbatch: int | None = None) -> tuple[pa.Table, Flags, Flags]:
-    """List all batches, also unchanged ones; `microbatch` is the number for newly opened and closed batches.
+def listed(decision: Decision, microbatch: int | None = None) -> pa.Table:
+    """List all batches with the ledger's columns; `microbatch` is the number for newly opened and closed batches."""
+    return _batches(decision, _messages(decision.rows, decision.shares), microbatch)
 
-    Returns them with the ledger's columns, and for each whether it changed and whether it existed before.
+
+def changes(decision: Decision, microbatch: int) -> tuple[pa.Table, Flags, Flags]:
+    """List the batches that changed, with the ledger's columns; those that only grew with their new messages.
+
+    Returns also which of them existed before, and which have all of their messages.
     """
-    batches = decision.batches
+    shares = [_changed(share) for share in decision.shares]
+    grew = [_grew(share, decision.rows) for share in shares]
+    batches = _changed_of(decision.batches)
+    messages = _messages(decision.rows, [_new(*each, decision.rows) for each in zip(shares, grew, strict=True)])
     known = (batches.known_as != kernel.NONE) & (batches.part == 0)
-    return _batches(decision, _messages(decision), microbatch), batches.changed, known
+    changed = replace(decision, shares=shares, batches=batches)
+    return _batches(changed, messages, microbatch), known, ~np.concatenate(grew)
 
 
-def _messages(decision: Decision) -> pa.ChunkedArray:
+def _changed(share: Share) -> Share:
+    """Return the batches that changed."""
+    members = share.members[np.repeat(share.batches.changed, share.batches.messages)]
+    return replace(share, batches=_changed_of(share.batches), members=members)
+
+
+def _changed_of(batches: Batches) -> Batches:
+    return Batches._make(column[batches.changed] for column in batches)
+
+
+def _grew(share: Share, rows: Rows) -> Flags:
+    """Tell which batches are still open in the window that they had, so with all messages that they had."""
+    batches = share.batches
+    start, end = (np.append(microseconds(rows.batches[name]), 0) for name in ("window_start", "window_end"))
+    same = (start[batches.known_as] == batches.start) & (end[batches.known_as] == batches.end)
+    is_open = (batches.known_as != kernel.NONE) & (batches.closed_at == kernel.NEVER)
+    # guard: grows-in-its-window
+    grew: Flags = is_open & same
+    return grew
+
+
+def _new(share: Share, grew: Flags, rows: Rows) -> Share:
+    """Return batches without the messages that those had which only grew."""
+    is_new = (share.members >= rows.open_rows) | ~np.repeat(grew, share.batches.messages)
+    of = np.repeat(np.arange(grew.size), share.batches.messages)
+    sizes = np.bincount(of[is_new], minlength=grew.size)
+    return replace(share, batches=share.batches._replace(messages=sizes), members=share.members[is_new])
+
+
+def _messages(rows: Rows, shares: Sequence[Share]) -> pa.ChunkedArray:
     """Return the messages of each batch: an array for each share, or several if one cannot hold so many bytes."""
-    content, parts = decision.rows.content, list(_parts(decision.shares))
+    content, parts = rows.content, list(_parts(shares))
     chosen = [pa.array(members) for members, _ in parts]
     calls = [partial(take, column, members) for members in chosen for column in content.columns]
-    columns, names = iter(at_once(calls, decision.rows.count)), content.column_names
+    columns, names = iter(at_once(calls, rows.count)), content.column_names
     return pa.chunked_array(
         [
             pa.ListArray.from_arrays(

@@ -64,7 +64,7 @@ class EmbeddedLedger(Ledger):
     def fold(self, live: Live, fold: Fold) -> None:
         """Replace files of live rows; the fence is that of a microbatch."""
         with self._committing(live) as files:
-            files.fold(fold, {"userMetadata": fold_note(fold)})
+            files.fold(fold, live.totals.total[1], {"userMetadata": fold_note(fold)})
 
     @contextmanager
     def _committing(self, live: Live) -> Iterator[LedgerFiles]:

@@ -1,16 +1,19 @@
 """What was read of the files of live rows stays in memory, up to a bound, because a file never changes.
 
 Of the files that are still live the newest stay: those with the rows that changed last, which are likely to change
-again. Headers matter more than messages, because each microbatch looks at all of them.
+again. Headers of open batches matter more than messages, because each microbatch looks at all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import pyarrow as pa
+
+from windrow.ledger.headers import Headers
 
 Rows = TypeVar("Rows", pa.Table, pa.ChunkedArray)
 
@@ -34,19 +37,31 @@ class Kept(Generic[Rows]):
                 del self.rows[path], self._sizes[path]
         return total
 
+    def forget(self, paths: Iterable[str]) -> None:
+        """Forget files."""
+        for path in self.rows.keys() & set(paths):
+            del self.rows[path]
+            self._sizes.pop(path, None)
+
 
 @dataclass(slots=True)
 class FileCache:
     """Rows of files: `headers`, which are all rows but without the messages of open batches, and these `messages`.
 
-    Between microbatches both have at most `most` bytes together.
+    `open` has the headers of open batches from files that a microbatch has looked at. Between microbatches all have at
+    most `most` bytes together.
     """
 
     most: int
     headers: Kept[pa.Table] = field(default_factory=Kept)
     messages: Kept[pa.ChunkedArray] = field(default_factory=Kept)
+    open: Headers = field(default_factory=lambda: Headers.none(pa.schema([])))
 
-    def trim(self, live: Collection[str]) -> None:
+    def trim(self, live: AbstractSet[str]) -> None:
         """Forget files that are not live, and what is too much: messages first, and old files first."""
-        left = self.most - self.headers.trim(live, self.most)
+        self.open.remove(self.open.files.keys() - live)
+        if self.open.nbytes > self.most:
+            self.open = Headers.none(self.open.rows.schema)
+        left = self.most - self.open.nbytes
+        left -= self.headers.trim(live, left)
         self.messages.trim(live, left)

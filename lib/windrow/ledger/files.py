@@ -9,9 +9,9 @@ of many open batches. Windows of a batch only shrink and a tombstone keeps strea
 has no later version of a batch that is read; it may have one of a batch that happens to be in a file that is read, so
 these rows are filtered too.
 
-Of an open batch a microbatch reads the *header*, which is all but the messages. It reads messages only of the batches
-that it can change: of a file that is not in memory, only their row groups. What was read or written stays in memory
-(`file_cache.py`).
+Of an open batch a microbatch reads the *header*, which is all but the messages (`headers.py`). It reads messages only
+of the batches that it can change: of a file that is not in memory, only their row groups. What was read or written
+stays in memory (`file_cache.py`).
 
 A fold writes live rows in files of about `OPEN_BYTES`, in the order of their ids and so of their streams. Final rows
 are added in files of at most `FINAL_BYTES`.
@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from windrow.columnar.arrow import counted, flag, in_columns, no_rows, plain, to_numpy, where
+from windrow.columnar.arrow import counted, flag, in_columns, no_rows, plain, where, whole
 from windrow.columnar.compiled import Ints
 from windrow.delta.statistics import statistics
 from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
@@ -43,11 +43,11 @@ from windrow.ledger.encoding import group_rows, with_dictionary
 from windrow.ledger.file_cache import FileCache
 from windrow.ledger.live import ended_in
 from windrow.ledger.pruning import STATISTICS, Extent, FilePruner
-from windrow.ledger.versions import Fold, Growth, followed, latest, recorded
+from windrow.ledger.versions import Fold, Growth, concatenated, followed, latest, recorded, require_whole
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.id_filter import IdFilter
-from windrow.model.open_batches import MESSAGES, BatchFilter, no_messages, with_messages
+from windrow.model.open_batches import FAR, MESSAGES, BatchFilter, no_messages, with_messages
 
 BY = "state"
 STATE, FOLDED = (f"partition.{name}" for name in tables.PARTITIONS)  # in the add actions of delta-rs
@@ -56,12 +56,6 @@ OPEN_BYTES = 4_000_000  # in memory
 SMALL_BYTES = 100_000  # on disk
 FINAL_BYTES = 256_000_000
 PRUNED_IDS = 10_000  # more ids are likely in all files
-
-
-Places = Ints  # two rows: the numbers of files, and of rows in them
-PLACE = pa.field("windrow place", pa.int64())
-ROW_BITS = 32
-LAST_ROW = (1 << ROW_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +87,7 @@ class LedgerFiles:
         left = None if before is None else before.left_at(snapshot)
         self.files = list(live_files(snapshot.table) if left is None else left)
         cache.trim({file.path for file in self.files})
+        cache.open = cache.open.in_columns_of(schema)
         self._left: list[File] | None = None
         self._control_columns = {*tables.control_schema(schema).names}
         self.control = frozenset(file.path for file in self.files if file.state in tables.CONTROL)
@@ -112,43 +107,54 @@ class LedgerFiles:
         """Return the open batches that are needed, with messages those that can change; all with messages for None."""
         files = self._of(tables.OPEN)
         if wanted is None:
-            return latest(self._rows(files))
+            rows = latest(self._rows(files))
+            require_whole(rows)
+            return rows
         batches, can_change = wanted.needed(self._headers(files, wanted))
-        place, changing = to_numpy(batches[PLACE.name]), np.flatnonzero(can_change)
-        batches, place = batches.drop_columns([PLACE.name]), np.stack([place >> ROW_BITS, place & LAST_ROW])
+        changing = np.flatnonzero(can_change)
         at = np.full(batches.num_rows, -1)
         at[changing] = np.arange(changing.size)
-        read = self._messages(files, place[:, changing], batches.schema.field(MESSAGES).type)
-        column = read.take(pa.array(at, mask=at < 0))
-        batches = with_messages(batches, column)
+        read = self._messages_of_batches(whole(batches["id"].take(pa.array(changing))))
+        batches = in_columns(batches, self.schema)
+        batches = with_messages(batches, read.take(pa.array(at, mask=at < 0)))
         tables.require_filled(batches.take(pa.array(changing)), [MESSAGES])
         return batches
 
     def _headers(self, files: Sequence[File], wanted: BatchFilter) -> pa.Table:
-        """Return the headers of the open batches that match, with the place of each: its file and row.
+        """Return the headers of the open batches that match, and perhaps others.
 
-        If the latest version of a batch matches, so do the earlier ones, because windows only shrink.
+        Where the latest version of a batch matches, so do the versions before, because windows only shrink.
         """
+        headers = self._cache.open
         reach = FilePruner(wanted) if len(files) > 1 else None
-        parts = [no_rows(self.schema.append(PLACE))]
-        for number, file in enumerate(files):
-            if reach is None or file.size < SMALL_BYTES or reach.may_hold(file.extent):
-                header = self._header(file)
-                place = pa.array(np.arange(header.num_rows) + (number << ROW_BITS))
-                rows = header.append_column(PLACE, place)
-                # guard: pruned-files-hide-versions
-                rows = wanted.among(rows)
-                parts.append(rows)
-        return latest(pa.concat_tables(parts).combine_chunks())
+        headers.add(
+            {
+                file.path: self._header(file)
+                for file in files
+                if file.path not in headers.files
+                and (reach is None or file.size < SMALL_BYTES or reach.may_hold(file.extent))
+            }
+        )
+        self._cache.headers.forget(file.path for file in files if file.size >= SMALL_BYTES)
+        # guard: pruned-files-hide-versions
+        return wanted.among(headers.live())
 
-    def _messages(self, files: Sequence[File], place: Places, type_: pa.DataType) -> pa.ChunkedArray:
-        """Return the messages of open batches, each at its file and row."""
-        if not place.size:
+    def _messages_of_batches(self, ids: pa.Array) -> pa.ChunkedArray:
+        """Return the messages of open batches, those of all versions that each consists of."""
+        type_ = self.schema.field(MESSAGES).type
+        if not len(ids):
             return pa.chunked_array([], type_)
-        order = np.argsort(place[0], kind="stable")
-        numbers, begin = np.unique(place[0][order], return_index=True)
+        file, row, begin = self._cache.open.parts_of(ids)
+        paths = {number: path for path, number in self._cache.open.files.items()}
+        lists = self._messages(paths, file, row, type_)
+        return lists if begin.size > file.size else pa.chunked_array([concatenated(lists, begin)])
+
+    def _messages(self, paths: Mapping[int, str], file: Ints, row: Ints, type_: pa.DataType) -> pa.ChunkedArray:
+        """Return the messages of versions of open batches, each at a row of a file."""
+        order = np.argsort(file, kind="stable")
+        numbers, begin = np.unique(file[order], return_index=True)
         parts = [
-            self._messages_of(files[number], place[1][rows]).cast(type_)
+            self._messages_of(paths[number], row[rows]).cast(type_)
             for number, rows in zip(numbers.tolist(), np.split(order, begin[1:]), strict=True)
         ]
         chunks = [chunk for part in parts for chunk in part.chunks]
@@ -156,12 +162,12 @@ class LedgerFiles:
         back[order] = np.arange(order.size)
         return pa.chunked_array(chunks, type_).take(pa.array(back))
 
-    def _messages_of(self, file: File, rows: Ints) -> pa.ChunkedArray:
+    def _messages_of(self, path: str, rows: Ints) -> pa.ChunkedArray:
         """Return the messages of some rows of a file; of one that is not in memory, read only their row groups."""
-        known = self._cache.messages.rows.get(file.path)
+        known = self._cache.messages.rows.get(path)
         if known is not None:
             return known.take(pa.array(rows))
-        with self._opened(file.path) as parquet:
+        with self._opened(path) as parquet:
             sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
             ends = np.cumsum(sizes)
             groups = np.searchsorted(ends, rows, side="right")
@@ -199,38 +205,41 @@ class LedgerFiles:
         self._left = [*self.files, *(file for _, file in added if file is not None)]
         return sum(rows.num_rows for rows in new)
 
-    def fold(self, fold: Fold, note: Mapping[str, str]) -> None:
+    def fold(self, fold: Fold, open_messages: int, note: Mapping[str, str]) -> None:
         """Replace live rows by those that count: all of them, or what was written since the last large fold.
 
         Raises CommitFailedError if others committed since prime, LedgerMoved if that cannot be checked.
         """
-        whole, files = fold == "large", self.files if fold == "large" else self._unfolded()
+        large, files = fold == "large", self.files if fold == "large" else self._unfolded()
         added: list[tuple[AddAction, File | None]] = []
         for state in dict.fromkeys(file.state for file in files):
             versions = pa.concat_tables(
                 [self._part(file) for file in files if file.state == state], promote_options="default"
             )
             # guard: small-fold-keeps-tombstones
-            rows = latest(versions, keep_tombstones=not whole)
+            rows = latest(versions, keep_tombstones=not large)
             if state == tables.PROGRESS:
-                growth = Growth.of(versions)
-                rows = recorded(rows, Growth(growth.versions - growth.obsolete) if whole else growth)
-            added += self._written(state, [rows], folded=whole, changes=False)
+                rows = recorded(rows, Growth.of(versions).folded(fold, open_messages))
+            added += self._written(state, [rows], folded=large, changes=False)
         self._commit([action for action, _ in added], files, note)
         stay = [file for file in self.files if file not in files]
         self._left = [*stay, *(file for _, file in added if file is not None)]
 
     def _unfolded(self) -> list[File]:
-        """Return the files for a small fold: of each state those that were not folded, as long as they are alike.
+        """Return the files for a small fold: of each state those of the latest commits, as long as they are alike.
 
-        A file that is larger than all smaller ones together waits for others, so no row is written again too often.
+        A file that is larger than all later ones together waits for others, so no row is written again too often.
+        Between the messages of a batch that a fold joins none may be left, so no other file has a revision of theirs.
         """
         chosen = []
         for state in {file.state for file in self.files}:
             alike: list[File] = []
             files = [file for file in self.files if file.state == state and not file.folded]
-            for file in sorted(files, key=lambda file: file.size):
-                if file.size > max(SMALL_BYTES, sum(one.size for one in alike)):
+            for file in sorted(files, key=lambda file: file.extent.last_revision, reverse=True):
+                since = min((one.extent.first_revision for one in alike), default=FAR)
+                # guard: small-fold-leaves-no-gap
+                between = file.extent.last_revision >= since
+                if file.size > max(SMALL_BYTES, sum(one.size for one in alike)) and not between:
                     break
                 alike.append(file)
             chosen += alike if len(alike) > 1 else []

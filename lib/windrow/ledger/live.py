@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import from_numpy, text, texts
-from windrow.ledger.versions import Growth
+from windrow.columnar.arrow import from_numpy, text, texts, where
+from windrow.ledger.versions import Fold, Growth
 from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.floors import Floors
@@ -84,6 +84,10 @@ class Live:
         progress = self.rows.filter(pc.equal(self.rows["id"], text(tables.PROGRESS)))
         return int(pc.max(progress["revision"]).as_py() or 0)
 
+    def due_fold(self, after_commits: int, after_rows: int) -> Fold | None:
+        """Return which fold is due, as `Growth.fold` decides."""
+        return self.growth.fold(after_commits, after_rows, self.totals.total[1])
+
     @cached_property
     def totals(self) -> OpenBatches:
         """Return the totals of the open batches by source; none in the ledger of a topology."""
@@ -91,7 +95,7 @@ class Live:
             return OpenBatches.none()
         state, id_ = self.rows["state"], self.rows["id"]
         is_source = pc.and_(pc.equal(state, text("progress")), pc.not_equal(id_, text(tables.PROGRESS)))
-        return OpenBatches.of(self.rows.filter(is_source))
+        return OpenBatches.of(where(self.rows, is_source))
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Read the open batches that match, with messages those that can change; all with messages for None.

@@ -25,9 +25,10 @@ from windrow.ledger.encoding import without_dictionary
 from windrow.ledger.live import Live
 from windrow.ledger.open_batches import UNCACHED
 from windrow.ledger.result import Rows
-from windrow.ledger.versions import TOMBSTONE, Fold, written
+from windrow.ledger.versions import RECORDED, TOMBSTONE, Fold, newest_frame, written
 from windrow.model import tables
-from windrow.model.tables import CHANGED, DELETED
+from windrow.model.open_batches import MESSAGES
+from windrow.model.tables import CHANGED, DELETED, WHOLE
 from windrow.rows.frame import frame_of
 from windrow.rows.session_settings import INTERPRETED, NOTE, ONE_TASK, SMALL_BYTES, WHOLE_TIMES, configured
 
@@ -85,7 +86,7 @@ class SparkCommit:
         # guard: fold-uncached
         frame = self.session.sql(f"SELECT * FROM {ledger} WHERE {tables.ARE_LIVE} AND {UNCACHED}")
         frame = frame if whole else frame.where("NOT folded")
-        rows = _folded(frame, whole)
+        rows = _folded(frame, fold, self.live.totals.total[1])
         scope = tables.ARE_LIVE if whole else f"{tables.ARE_LIVE} AND folded = false"
         with self._configured({}, without_dictionary(None)):
             self.stage(rows.repartitionByRange("state", "id").sortWithinPartitions("state", "id"))
@@ -115,12 +116,10 @@ def _written(rows: DataFrame, names: Sequence[str], revision: int) -> DataFrame:
     """Return the rows of a result as they are written, with a tombstone for each open batch that closed."""
     changed, kinds = rows.where(CHANGED), dict(rows.dtypes)
     stamped: dict[str, Column] = {"revision": F.lit(revision).cast("long"), "folded": F.lit(False)}
-    if "whole" in names:
-        stamped["whole"] = F.when(F.col("state") == tables.OPEN, True)
     new = changed.withColumns(stamped).select(*[F.col(f"`{name}`") for name in names])
-    if "messages" not in names:
+    if MESSAGES not in names:
         return new
-    gone = stamped | {"state": F.lit(tables.OPEN), DELETED: F.lit(True), "whole": F.lit(None)}
+    gone = stamped | {"state": F.lit(tables.OPEN), DELETED: F.lit(True), WHOLE: F.lit(None)}
     columns = [
         F.col(name) if name in TOMBSTONE else F.lit(gone.get(name)).cast(kinds[name]).alias(name) for name in names
     ]
@@ -128,23 +127,27 @@ def _written(rows: DataFrame, names: Sequence[str], revision: int) -> DataFrame:
     return new.unionByName(changed.where("state = 'closed' AND known").select(*columns))
 
 
-def _folded(versions: DataFrame, whole: bool) -> DataFrame:
+def _folded(versions: DataFrame, fold: Fold, open_messages: int) -> DataFrame:
     """Return the latest version of each id as a fold writes it; the progress row records what is left."""
-    latest = versions.groupBy("id").agg(F.max("revision").alias("revision"))
-    rows = versions.join(latest, ["id", "revision"], "left_semi")
+    columns, others = [f"`{name}`" for name in versions.columns], versions
+    if MESSAGES in versions.columns:
+        others = versions.where(F.col("state") != tables.OPEN)
+    latest = others.groupBy("id").agg(F.max("revision").alias("revision"))
+    rows = others.join(latest, ["id", "revision"], "left_semi")
+    if others is not versions:
+        rows = rows.select(*columns).unionByName(newest_frame(versions.where(F.col("state") == tables.OPEN)))
     is_progress = F.col("id") == tables.PROGRESS
     # No column of a Delta table has a space in its name.
-    sums = versions.where(is_progress).selectExpr(
-        "sum(versions_written) AS `all written`", "sum(versions_obsolete) AS `all obsolete`"
-    )
+    sums = versions.where(is_progress).selectExpr(*[f"sum({name}) AS `all {name}`" for name in RECORDED])
     rows = rows.crossJoin(F.broadcast(sums))
-    left = {"versions_written": F.col("`all written`"), "versions_obsolete": F.col("`all obsolete`")}
+    left = {name: F.col(f"`all {name}`") for name in RECORDED}
     # guard: small-fold-keeps-tombstones-on-spark
-    if whole:
+    if fold == "large":
         rows = rows.where(f"{DELETED} IS NOT TRUE")
-        left = {"versions_written": F.expr("`all written` - `all obsolete`"), "versions_obsolete": F.lit(0)}
+        live = F.expr("`all versions_written` - `all versions_obsolete`")
+        left = dict(zip(RECORDED, (live, F.lit(0), F.lit(open_messages)), strict=True))
     recorded = {name: F.when(is_progress, value).cast("long") for name, value in left.items()}
-    return rows.withColumns(recorded | {"folded": F.lit(whole)}).select(*[f"`{name}`" for name in versions.columns])
+    return rows.withColumns(recorded | {"folded": F.lit(fold == "large")}).select(*columns)
 
 
 def _merge_sql(ledger: str, columns: Sequence[str], token: str, revision: int) -> str:

@@ -21,13 +21,13 @@ from windrow.delta.table import unreadable
 from windrow.errors import BrokenPromise
 from windrow.ledger.live import ended_in
 from windrow.ledger.strategy import GOOD_PART
-from windrow.ledger.versions import latest, latest_frame
+from windrow.ledger.versions import latest, latest_frame, require_whole
 from windrow.model import clock, tables
 from windrow.model.floors import Floors
 from windrow.model.id_filter import MANY, IdFilter
 from windrow.model.messages import microseconds, times
 from windrow.model.open_batches import MESSAGES, SCHEMA, BatchFilter, OpenBatches, with_messages
-from windrow.model.tables import DELETED
+from windrow.model.tables import DELETED, WHOLE
 from windrow.rows.frame import frame_of
 from windrow.rows.session_settings import FEW_ROWS
 
@@ -57,6 +57,7 @@ class SparkOpen:
         """Bring the open batches that match to the driver, with messages those that can change; all of all for None."""
         if self.rows is None or (wanted is None and not self._complete):
             found = latest(self._here(self.frame(wanted)))
+            require_whole(found)
             if wanted is None:
                 self.rows = found
             return found
@@ -88,6 +89,7 @@ class SparkOpen:
         """Return batches with the messages of some of them, which are read."""
         versions = self._versions("id", MESSAGES)
         read = latest(brought(matching(versions, IdFilter(ids)), self.reference))
+        require_whole(read)
         at = pc.index_in(batches["id"], whole(read["id"]))
         type_ = batches.schema.field(MESSAGES).type
         return with_messages(batches, pc.coalesce(batches[MESSAGES], read[MESSAGES].take(at).cast(type_)))
@@ -154,7 +156,7 @@ class SparkOpen:
 
         With `columns`, return the batches themselves. `streams` are the `source, key` of the messages if the driver
         does not know them. Windows only shrink, and tombstones have stream and window, so with an earlier version the
-        latest one matches too.
+        latest one matches too; and with it all that a batch consists of, which has the same window.
         """
         batches = self._versions(*tables.BATCH) if columns is None else self._live(*{*columns, "source", "key"})
         if wanted is None:
@@ -176,7 +178,7 @@ class SparkOpen:
 
     def _versions(self, *columns: str) -> DataFrame:
         """Return columns of the versions of open batches, and what tells which of them count."""
-        named = [*columns, *VERSION_COLUMNS]
+        named = [*columns, *VERSION_COLUMNS, *([WHOLE] if MESSAGES in columns else [])]
         if self.rows is not None and (self._complete or MESSAGES not in columns):
             return frame_of(self.session, self.rows.select(named))
         return self.session.sql(

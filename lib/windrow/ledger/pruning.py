@@ -18,18 +18,26 @@ import pyarrow.compute as pc
 
 from windrow.model import clock
 from windrow.model.id_filter import IdFilter, Range
-from windrow.model.open_batches import BatchFilter
+from windrow.model.open_batches import FAR, BatchFilter
 
-STATISTICS = ("null_count.source", "min.id", "min.source", "min.window_end", "max.id", "max.source")
+STATISTICS = (
+    "null_count.source", "min.id", "min.source", "min.window_end", "min.revision", "max.id", "max.source",
+    "max.revision",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Statistics of a file: first and last id, first and last source, first window end; None if unknown."""
+    """Statistics of a file: first and last id, first and last source, first window end; None if unknown.
+
+    Its rows have revisions from the first to the last one; these are the least and the greatest if unknown.
+    """
 
     ids: tuple[str, str] | None
     sources: tuple[str, str] | None  # None also if a source is NULL
     window_end: int | None  # microseconds
+    first_revision: int
+    last_revision: int
 
     @classmethod
     def of(cls, stats: Mapping[str, Any]) -> Extent:
@@ -38,13 +46,15 @@ class Extent:
             _bounds(stats, "id"),
             _bounds(stats, "source") if stats.get("null_count.source") == 0 else None,
             stats.get("min.window_end"),
+            first if (first := stats.get("min.revision")) is not None else 0,
+            last if (last := stats.get("max.revision")) is not None else FAR,
         )
 
     @classmethod
     def held(cls, rows: pa.Table) -> Extent:
         """Return the extent of a file with these rows."""
         stats: dict[str, Any] = {}
-        for name in ("id", "source", "window_end"):
+        for name in ("id", "source", "window_end", "revision"):
             if name in rows.column_names:
                 column = rows[name].cast(pa.int64()) if name == "window_end" else rows[name]
                 bounds = pc.min_max(column)

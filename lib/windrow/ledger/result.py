@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import text, texts
+from windrow.columnar.arrow import text, texts, where
 from windrow.model import tables
 from windrow.model.floors import Floors
-from windrow.model.open_batches import OpenBatches
+from windrow.model.open_batches import MESSAGES, OpenBatches
 from windrow.model.tables import DELETED
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ class Counts:
     """Counts of the rows to write, by kind.
 
     `rows` are all that a commit writes, with the tombstones of open batches that close. Of these, `versions` are not
-    final, and `obsolete` is how many versions no longer count then: earlier ones, and tombstones.
+    final, and `obsolete` is how many versions no longer count then: earlier ones, and tombstones. Open batches are
+    written with `open_messages` messages.
     """
 
     rows: int
@@ -39,11 +40,17 @@ class Counts:
     closed: int
     rejected: int
     reasons: Mapping[str, int]
+    open_messages: int = 0
 
     @classmethod
     def of(cls, rows: pa.Table) -> Counts:
         """Count rows that a `Step` returned; a batch counts as opened if its row is new."""
-        return cls.combine(rows.group_by(["state", "known", DELETED, "reason"]).aggregate([([], "count_all")]))
+        groups = rows.group_by(["state", "known", DELETED, "reason"]).aggregate([([], "count_all")])
+        if MESSAGES not in rows.column_names:
+            return cls.combine(groups)
+        is_open = pc.equal(rows["state"], text(tables.OPEN))
+        sizes = pc.list_value_length(where(rows, is_open)[MESSAGES])
+        return cls.combine(groups, pc.sum(sizes).as_py() or 0)
 
     @classmethod
     def with_states(cls, rows: pa.Table, states: Iterable[pa.Table]) -> Counts:
@@ -53,7 +60,7 @@ class Counts:
         return cls.of(pa.concat_tables(parts, promote_options="default"))
 
     @classmethod
-    def combine(cls, groups: pa.Table) -> Counts:
+    def combine(cls, groups: pa.Table, open_messages: int = 0) -> Counts:
         """Count from a table of `state, known, deleted, reason, count_all`."""
         state, known, count = groups["state"], groups["known"], groups["count_all"]
         live, gone = tables.are_live(state), pc.fill_null(groups[DELETED], False)
@@ -73,6 +80,7 @@ class Counts:
             closed=total(closed),
             rejected=total(rejected),
             reasons=dict(zip(refused["reason"].to_pylist(), refused["count_all"].to_pylist(), strict=True)),
+            open_messages=open_messages,
         )
 
 

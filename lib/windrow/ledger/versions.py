@@ -3,16 +3,21 @@
 A commit never changes a row of the ledger. It writes the live rows that change once more, under its *revision*; a row
 that goes gets a *tombstone*. Of the versions of an id the latest counts.
 
+An open batch grows: a version that is not *whole* has the batch as it is now, but only the messages that came with it.
+The messages of a batch are those of its versions from the last whole one on, in their order. All these have the same
+stream and window, so a reader that selects by these finds all of them or none.
+
 What no longer counts is dropped by a *fold*, a commit of its own that replaces live rows by those that count. A small
-one replaces only what was written since the last large one, and keeps tombstones, because an older file may have their
-id. A large one replaces all live rows. So that a reader knows when, without counting, each commit says in its progress
-row how many versions it wrote, and how many versions are obsolete because of it.
+one replaces only what was written since some commit; it keeps tombstones, because an older file may have their id, and
+joins the messages of a batch that came since. A large one replaces all live rows, by whole ones. So that a reader knows
+when, without counting, each commit says in its progress row how many versions and messages it wrote, and how many
+versions are obsolete because of it.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -23,7 +28,9 @@ from windrow.columnar.arrow import flag, from_numpy, mask, places, text, to_nump
 from windrow.errors import TableRefused
 from windrow.ledger.result import Counts
 from windrow.model import tables
-from windrow.model.tables import DELETED
+from windrow.model.floors import Ints
+from windrow.model.open_batches import MESSAGES, with_messages
+from windrow.model.tables import DELETED, WHOLE
 from windrow.version import VERSION
 
 if TYPE_CHECKING:
@@ -32,6 +39,8 @@ if TYPE_CHECKING:
 Fold = Literal["small", "large"]
 # What a tombstone has of its batch: by these a reader decides whether it reads the versions of an id, all or none.
 TOMBSTONE = ("id", "source", "key", "part", "window_start", "window_end")
+RECORDED = ("versions_written", "versions_obsolete", "messages_written")  # columns of the progress row, of `Growth`
+MESSAGES_OF_A_ROW = 16  # so many messages take about the space of a row, measured on rows of a fleet (Parquet)
 
 
 def written(rows: pa.Table, revision: int) -> pa.Table:
@@ -53,14 +62,11 @@ def tombstones(rows: pa.Table) -> pa.Table:
 
 
 def _stamped(rows: pa.Table, revision: int) -> pa.Table:
-    """Return rows with the revision that writes them; an open batch has all of its messages."""
+    """Return rows with the revision that writes them."""
     values = {
         "revision": from_numpy(np.full(rows.num_rows, revision)),
         "folded": pa.repeat(flag(False), rows.num_rows),
     }
-    if "whole" in rows.column_names:
-        is_open = pc.equal(rows["state"], text(tables.OPEN))
-        values["whole"] = pc.if_else(is_open, flag(True), pa.nulls(rows.num_rows, pa.bool_()))
     for name, column in values.items():
         at = rows.schema.get_field_index(name)
         field = pa.field(name, column.type)
@@ -69,7 +75,7 @@ def _stamped(rows: pa.Table, revision: int) -> pa.Table:
 
 
 def latest(rows: pa.Table, keep_tombstones: bool = False, keep_doubles: bool = False) -> pa.Table:
-    """Return the latest version of each id, without tombstones.
+    """Return the latest version of each id, without tombstones; an open batch with the messages of its versions.
 
     Raises TableRefused for what only damage does: a row without a revision, and an id that two rows of one revision
     have, unless both are kept.
@@ -77,55 +83,143 @@ def latest(rows: pa.Table, keep_tombstones: bool = False, keep_doubles: bool = F
     tables.require_filled(rows, ["revision"])
     if rows.num_rows > 1:
         ids = whole(rows["id"]).dictionary_encode()
-        of, revision = to_numpy(ids.indices), to_numpy(rows["revision"])
-        if len(ids.dictionary) < rows.num_rows:
-            newest = np.full(len(ids.dictionary), np.iinfo(np.int64).min)
+        of, revision, versions = to_numpy(ids.indices), to_numpy(rows["revision"]), rows
+        newest = np.full(len(ids.dictionary), np.iinfo(np.int64).min)
+        if len(newest) < rows.num_rows:
             np.maximum.at(newest, of, revision)
             # guard: latest-version-counts
             rows = where(rows, mask(revision == newest[of]))
         # guard: live-ids-unique
-        if rows.num_rows > len(ids.dictionary) and not keep_doubles:
+        if rows.num_rows > len(newest) and not keep_doubles:
             raise TableRefused("an id stands twice among the open batches and clocks of the ledger", tables.DAMAGED)
+        if rows.num_rows < versions.num_rows and {MESSAGES, WHOLE} <= {*rows.column_names}:
+            rows = _grown(rows, versions, of, revision)
     if keep_tombstones:
         return rows
     # guard: tombstone-hides
     return where(rows, pc.invert(pc.fill_null(rows[DELETED], flag(False))))
 
 
-def followed(rows: pa.Table, versions: pa.Table) -> pa.Table:
-    """Return the latest version of each id after later commits, whose `versions` take the place of known `rows`.
+def _grown(rows: pa.Table, versions: pa.Table, of: Ints, revision: Ints) -> pa.Table:
+    """Return the latest versions of ids, those of open batches that grew with the messages of their `versions`.
 
-    It costs less than `latest` of both, where there are many rows and few new versions.
+    `of` numbers the ids of the versions. A batch is whole then if one of its versions is, and has no messages if one
+    comes without.
     """
-    replaced = np.zeros(rows.num_rows + 1, np.bool_)
-    replaced[places(whole(versions["id"]), whole(rows["id"]))] = True  # the last one is for ids that are new
-    return pa.concat_tables([where(rows, mask(~replaced[:-1])), latest(versions)]).combine_chunks()
+    part, begin = chains(of, revision, versions[WHOLE])
+    if not part.size:
+        return rows
+    joined = in_order(concatenated(versions[MESSAGES].take(from_numpy(part)), begin))
+    is_whole = np.logical_or.reduceat((to_numpy(versions[WHOLE], null=0) == 1)[part], begin[:-1])
+    at = places(whole(rows["id"]), whole(versions["id"].take(from_numpy(part[begin[1:] - 1]))))
+    grew, known = mask(at >= 0), from_numpy(np.maximum(at, 0))
+    rows = with_messages(rows, pc.if_else(grew, joined.take(known), rows[MESSAGES]))
+    wholes = pc.if_else(grew, mask(is_whole).take(known), rows[WHOLE])
+    return rows.set_column(rows.schema.get_field_index(WHOLE), rows.schema.field(WHOLE), wholes)
+
+
+def chains(of: Ints, revision: Ints, wholes: pa.ChunkedArray, grown_only: bool = True) -> tuple[Ints, Ints]:
+    """Return the versions that open batches consist of, and where those of each batch begin.
+
+    `of` numbers the batches of the versions. A chain is in the order of revisions; it begins with the last whole
+    version, or with the first one if there is none. With `grown_only` it is left out where the latest version is whole.
+    """
+    flags = to_numpy(wholes, null=-1)
+    is_whole, is_increment = flags == 1, flags == 0
+    count = int(of.max(initial=-1)) + 1
+    newest, since = np.full((2, count), np.iinfo(np.int64).min)
+    np.maximum.at(newest, of, revision)
+    # guard: last-whole-version-begins
+    np.maximum.at(since, of[is_whole], revision[is_whole])
+    grew = np.full(count, not grown_only)
+    grew[of[is_increment & (revision == newest[of])]] = True
+    part = np.flatnonzero(grew[of] & (revision >= since[of]))
+    part = part[np.lexsort((revision[part], of[part]))]
+    return part, np.append(np.flatnonzero(np.diff(of[part], prepend=-1)), part.size)
+
+
+def require_whole(rows: pa.Table) -> None:
+    """Raise TableRefused for open batches of which no version is whole: only damage takes away the first one."""
+    # guard: first-version-is-there
+    if pc.any(pc.equal(rows[WHOLE], flag(False))).as_py():
+        raise TableRefused("an open batch of the ledger has no version with all of its messages", tables.DAMAGED)
+
+
+def concatenated(lists: pa.ChunkedArray, begin: Ints) -> pa.Array:
+    """Return a list for each run of lists, from its begin to the next: all elements, or NULL if a list is NULL."""
+    each = whole(lists)
+    size = to_numpy(pc.list_value_length(each), null=0)
+    unread = np.logical_or.reduceat(to_numpy(each.is_null()) == 1, begin[:-1])
+    ends = np.append(0, np.cumsum(size))[begin].astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), each.flatten(), mask=mask(unread)).cast(lists.type)
+
+
+def in_order(batches: pa.Array) -> pa.Array:
+    """Return lists of messages in the order of a batch: by event time and type, and otherwise as they are."""
+    inside = pa.Table.from_arrays(batches.flatten().flatten()[:2], ["type", "event_time"])
+    inside = inside.append_column("batch", pc.list_parent_indices(batches))
+    keys = [(name, "ascending") for name in ("batch", "event_time", "type")]
+    values = batches.flatten().take(pc.sort_indices(inside, keys))
+    return pa.ListArray.from_arrays(batches.offsets, values, mask=batches.is_null()).cast(batches.type)
+
+
+def followed(rows: pa.Table, versions: pa.Table, keep_tombstones: bool = False) -> pa.Table:
+    """Return the latest version of each id after other commits, whose `versions` join the known `rows`.
+
+    It costs less than `latest` of both, where there are many rows and few other versions.
+    """
+    known = np.zeros(rows.num_rows + 1, np.bool_)
+    known[places(whole(versions["id"]), whole(rows["id"]))] = True  # the last one is for ids that are new
+    both = pa.concat_tables([where(rows, mask(known[:-1])), versions])
+    return pa.concat_tables([where(rows, mask(~known[:-1])), latest(both, keep_tombstones)]).combine_chunks()
 
 
 def latest_frame(versions: DataFrame) -> DataFrame:
     """Return the latest version of each id, without tombstones; the frame has `id`, `revision`, `deleted`, `folded`.
 
-    Folded rows are the only versions of their ids that a fold left, so only ids that were written since are looked up.
+    With `messages` and `whole`, open batches have the messages of their versions. Folded rows are the only versions of
+    their ids that a fold left, so only ids that were written since are looked up.
     """
     from pyspark.sql import functions as F
 
     new = versions.where("NOT folded")
-    row = F.struct(*[F.col(f"`{name}`") for name in versions.columns if name != "id"])
-    newest = new.groupBy("id").agg(F.max_by(row, "revision").alias("row")).select("id", "row.*")
     stays = versions.where("folded").join(new.select("id"), "id", "left_anti")
+    if {MESSAGES, WHOLE} <= {*versions.columns}:
+        base = versions.where("folded").join(new.select("id"), "id", "left_semi")
+        newest = newest_frame(new.unionByName(base))
+    else:
+        row = F.struct(*[F.col(f"`{name}`") for name in versions.columns if name != "id"])
+        newest = new.groupBy("id").agg(F.max_by(row, "revision").alias("row")).select("id", "row.*")
     both = newest.unionByName(stays)
     return both.where(f"{DELETED} IS NOT TRUE").drop("revision", DELETED, "folded")
 
 
+def newest_frame(versions: DataFrame) -> DataFrame:
+    """Return the latest version of each id, tombstones too; that of an open batch has the messages of its versions."""
+    from pyspark.sql import functions as F
+
+    row = F.struct(*[F.col(f"`{name}`") for name in versions.columns if name not in ("id", MESSAGES)])
+    part = F.struct("revision", WHOLE, MESSAGES)
+    each = versions.groupBy("id").agg(F.max_by(row, "revision").alias("row"), F.collect_list(part).alias("parts"))
+    joined = {
+        MESSAGES: F.expr(tables.IN_ORDER),
+        WHOLE: F.when(F.col(WHOLE), True).otherwise(F.when(~F.col(WHOLE), F.expr(tables.HAS_WHOLE))),
+    }
+    newest = each.select("id", "row.*", "parts").withColumns(joined)
+    return newest.select(*[F.col(f"`{name}`") for name in versions.columns])
+
+
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How many versions were written in all and are obsolete; how many since the last large fold, in so many commits.
+    """How many versions and messages were written, and how many versions are obsolete.
 
-    What a small fold leaves counts as one commit.
+    Of these `unfolded` rows, messages counted as parts of rows, were written since the last large fold, in so many
+    commits. What a small fold leaves counts as one commit.
     """
 
     versions: int = 0
     obsolete: int = 0
+    messages: int = 0
     unfolded: int = 0
     commits: int = 0
 
@@ -134,34 +228,42 @@ class Growth:
         """Return the growth that all versions of the progress row record."""
         own = where(control, pc.equal(control["id"], text(tables.PROGRESS)))
         new = where(own, pc.invert(own["folded"]))
-        versions, obsolete = (pc.sum(own[name]).as_py() or 0 for name in ("versions_written", "versions_obsolete"))
-        return cls(versions, obsolete, pc.sum(new["versions_written"]).as_py() or 0, new.num_rows)
+        versions, obsolete, messages = (pc.sum(own[name]).as_py() or 0 for name in RECORDED)
+        rows, of_these = (pc.sum(new[name]).as_py() or 0 for name in ("versions_written", "messages_written"))
+        return cls(versions, obsolete, messages, rows + of_these // MESSAGES_OF_A_ROW, new.num_rows)
 
     def __add__(self, new: Growth) -> Growth:
         """Return the growth after later commits."""
-        versions, obsolete = self.versions + new.versions, self.obsolete + new.obsolete
-        return Growth(versions, obsolete, self.unfolded + new.unfolded, self.commits + new.commits)
+        return Growth(*(one + other for one, other in zip(astuple(self), astuple(new), strict=True)))
 
     @classmethod
     def by(cls, counts: Counts, control: pa.Table, live: pa.Table) -> Growth:
         """Return what a commit adds: a result with these counts, and control rows in place of some of the live ones."""
         replaced = int((places(whole(control["id"]), whole(live["id"])) >= 0).sum())
-        return cls(counts.versions + control.num_rows, counts.obsolete + replaced)
+        return cls(counts.versions + control.num_rows, counts.obsolete + replaced, counts.open_messages)
 
-    def fold(self, after_commits: int, after_rows: int) -> Fold | None:
+    def fold(self, after_commits: int, after_rows: int, open_messages: int) -> Fold | None:
         """Return which fold is due: after so many commits, or as soon as more rows are obsolete than live.
 
-        Fewer obsolete rows than `after_rows` are never too many. A fold is large if it drops a quarter of the rows, or
-        if half as many were written since the last large one as that one left: so a ledger whose rows only come, and
-        never go, writes each of them again a few times, however many there are.
+        A number of messages counts as a row. Fewer obsolete rows than `after_rows` are never too many. A fold is large
+        if it drops a quarter of the rows, or if half as many were written since the last large one as that one left: so
+        a ledger whose rows only come, and never go, writes each of them again a few times, however many there are.
         """
-        live = self.versions - self.obsolete
-        if self.obsolete > max(live, after_rows):
+        rows = self.versions + self.messages // MESSAGES_OF_A_ROW
+        live = self.versions - self.obsolete + open_messages // MESSAGES_OF_A_ROW
+        obsolete = rows - live
+        if obsolete > max(live, after_rows):
             return "large"
         if self.commits < max(after_commits, 2):  # one is what a small fold leaves
             return None
-        much = self.obsolete * 4 > live or self.unfolded * 2 > self.versions - self.unfolded
-        return "large" if self.versions <= after_rows or much else "small"
+        much = obsolete * 4 > live or self.unfolded * 2 > rows - self.unfolded
+        return "large" if rows <= after_rows or much else "small"
+
+    def folded(self, fold: Fold, open_messages: int) -> Growth:
+        """Return the growth that a fold records: a large one leaves what counts."""
+        if fold == "small":
+            return self
+        return Growth(self.versions - self.obsolete, 0, open_messages)
 
 
 def fold_note(fold: Fold) -> str:
@@ -172,7 +274,7 @@ def fold_note(fold: Fold) -> str:
 def recorded(rows: pa.Table, growth: Growth) -> pa.Table:
     """Return control rows, of which the progress row records the growth."""
     is_progress = pc.equal(rows["id"], text(tables.PROGRESS))
-    for name, value in (("versions_written", growth.versions), ("versions_obsolete", growth.obsolete)):
+    for name, value in zip(RECORDED, (growth.versions, growth.obsolete, growth.messages), strict=True):
         column = pc.if_else(is_progress, pa.scalar(value, pa.int64()), pa.scalar(None, pa.int64()))
         rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), column)
     return rows

@@ -17,7 +17,7 @@ component written as `%N`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from windrow.model import messages as message_columns
 from windrow.model.commits import FEED
 from windrow.model.durations import microseconds
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 DAMAGED = "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger."
 FINAL = ("closed", "rejected", "microbatch")
 OPEN = "open"
@@ -39,6 +39,7 @@ PROGRESS = "progress"
 BATCH_ID = "batch"  # the prefix of batch ids
 CHANGED = "changed"  # column of a row on an executor: False for an open batch that stays as it is
 DELETED = "deleted"  # column of a version: True for a tombstone
+WHOLE = "whole"  # column of a version of an open batch: False if it has only the messages that came with it
 PARTITIONS = ("state", "folded")
 
 DEPOT_COMMENT = "Windrow depot: messages, appended and never changed"
@@ -51,7 +52,7 @@ LEDGER_PROPERTIES = PROPERTIES | {"delta.isolationLevel": "Serializable"}
 
 # Columns of every row: which commit of the ledger wrote it, whether it is a tombstone, whether a batch has all of its
 # messages in it, and whether a fold wrote it.
-ROW_FIELDS = [("revision", pa.int64()), (DELETED, pa.bool_()), ("whole", pa.bool_()), ("folded", pa.bool_())]
+ROW_FIELDS = [("revision", pa.int64()), (DELETED, pa.bool_()), (WHOLE, pa.bool_()), ("folded", pa.bool_())]
 
 
 def retention(keep: str) -> dict[str, str]:
@@ -123,7 +124,7 @@ PROGRESS_FIELDS = [
     ("token", pa.string()), ("paused", pa.bool_()), ("rules", pa.string()),
     ("source", pa.string()), ("clock", TIME), ("floor", TIME), ("seen_at", TIME),
     ("open_batches", pa.int64()), ("open_messages", pa.int64()), ("open_bytes", pa.int64()), ("next_window_end", TIME),
-    ("versions_written", pa.int64()), ("versions_obsolete", pa.int64()),
+    ("versions_written", pa.int64()), ("versions_obsolete", pa.int64()), ("messages_written", pa.int64()),
 ]  # fmt: skip
 
 APPENDED = pa.list_(pa.struct([("output", pa.string()), ("rows", pa.int64())]))
@@ -154,8 +155,9 @@ GROUP BY p.depot_id"""
 def ledger_schema(payload: pa.DataType | None = None, *, raw: bool = False) -> pa.Schema:
     """Return all columns of the ledger, `id` and `state` first; `raw` for one over a raw depot."""
     kind = payload or pa.string()
-    fields: dict[str, pa.DataType] = {"id": pa.string(), "state": pa.string()}
-    # Delta keeps statistics of the first 32 columns: readers skip files by them, and verify compares them with rows.
+    # Delta keeps statistics of the first 32 columns: readers skip files by them, verify compares them with rows, and a
+    # fold knows by them which files belong to the latest commits.
+    fields: dict[str, pa.DataType] = {"id": pa.string(), "state": pa.string(), "revision": pa.int64()}
     groups = (batch_fields(kind), rejected_fields(kind), HISTORY, PROGRESS_FIELDS, ROW_FIELDS)
     for group in (*groups, RAW_FIELDS if raw else []):
         fields |= dict(group)
@@ -199,8 +201,53 @@ def live_rows(ledger: str, where: str = ARE_LIVE) -> str:
 
 
 def rows_that_count(ledger: str) -> str:
-    """Return the query for the final rows of a table reference and the versions that count."""
+    """Return the query for the final rows of a table reference and the versions that count.
+
+    An open batch has only the messages that came with its latest version.
+    """
     return f"SELECT * FROM {ledger} WHERE NOT ({ARE_LIVE}) UNION ALL {live_rows(ledger)}"
+
+
+# In Spark's SQL, of the `parts` of an open batch (revision, whole, messages of each version) its messages, if a part
+# is whole, and then the messages in their order.
+JOINED = """flatten(transform(array_sort(
+  filter(parts, p -> p.revision >= coalesce(array_max(transform(filter(parts, w -> w.whole), w -> w.revision)), 0)),
+  (a, b) -> CASE WHEN a.revision < b.revision THEN -1 WHEN a.revision > b.revision THEN 1 ELSE 0 END
+), p -> p.messages))"""
+HAS_WHOLE = "exists(parts, p -> p.whole IS TRUE)"
+IN_ORDER = f"""array_sort({JOINED}, (a, b) -> CASE
+  WHEN a.event_time < b.event_time THEN -1 WHEN a.event_time > b.event_time THEN 1
+  WHEN a.type < b.type THEN -1 WHEN a.type > b.type THEN 1 ELSE 0 END)"""
+
+
+def open_batches(ledger: str, columns: Sequence[str] = BATCH) -> str:
+    """Return the query of Spark's SQL for columns of the open batches of a table reference.
+
+    A query over it that does not name `messages` reads none.
+    """
+    joined = {"messages": f"{IN_ORDER} AS messages", WHOLE: f"{HAS_WHOLE} AS {WHOLE}"}
+    others = ", ".join({f"`{name}`": None for name in (*columns, DELETED) if name not in ("id", *joined)})
+    chosen = ", ".join(joined.get(name, f"`{name}`") for name in columns)
+    return (
+        f"SELECT {chosen} FROM (SELECT id, newest.*, parts FROM (SELECT id, max_by(struct({others}), revision) AS "
+        f"newest, collect_list(struct(revision, {WHOLE}, messages)) AS parts "
+        f"FROM {ledger} WHERE state = '{OPEN}' GROUP BY id)) WHERE {DELETED} IS NOT TRUE"
+    )
+
+
+def spark_rows_that_count(ledger: str, columns: Sequence[str]) -> str:
+    """Return the query of Spark's SQL for the final rows of a table with these columns, and the versions that count.
+
+    Open batches have the messages of all their versions.
+    """
+    if "messages" not in columns:
+        return rows_that_count(ledger)
+    named = ", ".join(f"`{name}`" for name in columns)
+    live = live_rows(ledger, f"{ARE_LIVE} AND state <> '{OPEN}'")
+    return (
+        f"SELECT {named} FROM {ledger} WHERE NOT ({ARE_LIVE}) "
+        f"UNION ALL SELECT {named} FROM ({live}) UNION ALL {open_batches(ledger, columns)}"
+    )
 
 
 def are_live(states: pa.Array | pa.ChunkedArray) -> Any:
@@ -261,13 +308,12 @@ def views(ledger: str, *, raw: bool = False) -> dict[str, str]:
         "messages_read AS messages" if name == "messages_read" else name
         for name in [*(name for name, _ in HISTORY), *beside["microbatches"]]
     )
-    open_rows = live_rows(ledger, f"state = '{OPEN}'")
     exploded = (
         f"SELECT {', '.join(OF_BATCH)}, message.* "
         f"FROM {ledger} LATERAL VIEW explode(messages) AS message WHERE state = 'closed'"
     )
     return {
-        "open_batches": f"SELECT {batch} FROM ({open_rows})",
+        "open_batches": open_batches(ledger),
         "closed_batches": f"SELECT {batch} FROM {ledger} WHERE state = 'closed'",
         "closed_messages": exploded,
         "rejected_messages": f"SELECT {rejected} FROM {ledger} WHERE state = 'rejected'",

@@ -8,6 +8,7 @@ that count.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -25,6 +26,20 @@ from windrow.model import tables
 from windrow.model.payload import of_column
 
 DAMAGED = "Something else changed it. RESTORE it to an earlier version, or replay the depot into a new ledger."
+OF_MESSAGES = re.compile(r"\bmessages\b|SELECT \*")  # another statement asks for no messages of batches
+GROWN = """
+SELECT * FROM {ledger} WHERE NOT ({live})
+UNION ALL SELECT {columns} FROM ({rows}) v LEFT JOIN (
+    SELECT id, array_agg(message ORDER BY message['event_time'], message['type'], revision, place) AS messages FROM (
+        SELECT v.id, v.revision, unnest(v.messages) AS message,
+            unnest(range(1, CAST(cardinality(v.messages) AS BIGINT) + 1)) AS place
+        FROM {ledger} v JOIN (
+            SELECT id, max(revision) AS newest, max(CASE WHEN whole THEN revision END) AS since
+            FROM {ledger} WHERE {open} GROUP BY id
+        ) c ON v.id = c.id AND v.revision >= c.since AND c.newest > c.since
+        WHERE v.{open} AND cardinality(v.messages) > 0
+    ) GROUP BY id
+) j ON v.id = j.id"""
 LEDGER_COLUMNS = {"id", "state", "messages", "messages_read", "token"}
 
 
@@ -150,7 +165,11 @@ class Ledger:
 
     def _execute(self, statement: str) -> pa.RecordBatchReader:
         query = QueryBuilder().register("versions", self.table)
-        query.execute(f"CREATE VIEW ledger AS {tables.rows_that_count('versions')}").read_all()
+        names = [field.name for field in self.table.schema().fields]
+        view = tables.rows_that_count("versions")
+        if "messages" in names and OF_MESSAGES.search(statement):
+            view = grown_rows("versions", names)
+        query.execute(f"CREATE VIEW ledger AS {view}").read_all()
         return pa.RecordBatchReader.from_stream(query.execute(statement))
 
     @property
@@ -179,6 +198,23 @@ class Ledger:
                 "Use the Windrow that wrote it, or replay the depot into a new ledger.",
             )
         return progress
+
+
+def grown_rows(ledger: str, names: Sequence[str]) -> str:
+    """Return DataFusion's query for the rows that count, open batches with the messages of all their versions.
+
+    `names` are the columns of the table. Only batches that have grown since their last whole version are put together.
+    """
+    own = 'v."{}"'
+    joined = {"messages": "coalesce(j.messages, v.messages)", tables.WHOLE: "(v.whole OR j.id IS NOT NULL)"}
+    columns = ", ".join(f'{joined.get(name, own.format(name))} AS "{name}"' for name in names)
+    return GROWN.format(
+        ledger=ledger,
+        live=tables.ARE_LIVE,
+        rows=tables.live_rows(ledger),
+        columns=columns,
+        open=f"state = '{tables.OPEN}'",
+    )
 
 
 def open_ledger(location: str, version: int | None = None) -> Ledger:

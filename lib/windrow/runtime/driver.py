@@ -160,7 +160,7 @@ class Driver:
         """Prime a microbatch, and note what another driver, or a commit whose reply was lost, did meanwhile."""
         self._primed = None
         microbatch = self._microbatch()
-        fold = microbatch.primed.fence.growth.fold(self.settings.fold_commits, self.settings.fold_rows)
+        fold = microbatch.primed.fence.due_fold(self.settings.fold_commits, self.settings.fold_rows)
         if fold is not None and not microbatch.primed.paused:
             self._fold(microbatch.primed, fold)
             microbatch = self._microbatch()

@@ -21,7 +21,7 @@ from windrow.columnar.arrow import in_columns, plain
 from windrow.ledger.live import Live, no_messages
 from windrow.ledger.open_batches import SparkOpen
 from windrow.ledger.result import Counts, MicrobatchResult
-from windrow.ledger.versions import latest
+from windrow.ledger.versions import latest, require_whole
 from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.floors import Floors
@@ -79,15 +79,18 @@ def _stepped(step: Step, messages: DataFrame, batches: DataFrame, schema: pa.Sch
 
 def _counted(rows: DataFrame) -> tuple[Counts, OpenBatches]:
     """Count the rows to write and the batches that are open afterwards, in one aggregate."""
-    source = F.when(F.col("state") == tables.OPEN, F.col("source")).alias("source")
-    summed = [F.count("*"), F.sum("message_count"), F.sum("bytes"), F.min("window_end")]
+    is_open = F.col("state") == tables.OPEN
+    source = F.when(is_open, F.col("source")).alias("source")
+    new = F.when(is_open & F.col(CHANGED), F.size("messages"))
+    summed = [F.count("*"), F.sum("message_count"), F.sum("bytes"), F.min("window_end"), F.sum(new)]
     groups = plain(rows.groupBy("state", "known", CHANGED, DELETED, "reason", source).agg(*summed).toArrow())
     names = ["state", "known", CHANGED, DELETED, "reason", "source", "count_all", *SCHEMA.names[2:]]
-    groups = groups.rename_columns(names)
+    written = pc.sum(groups.column(len(names))).as_py() or 0
+    groups = groups.select(range(len(names))).rename_columns(names)
     left = groups.filter(pc.equal(groups["state"], tables.OPEN)).rename_columns([*names[:6], *SCHEMA.names[1:]])
     sums = [("open_batches", "sum"), ("open_messages", "sum"), ("open_bytes", "sum"), ("next_window_end", "min")]
     totals = left.group_by("source").aggregate(sums).rename_columns(SCHEMA.names).cast(SCHEMA)
-    return Counts.combine(groups.filter(groups[CHANGED])), OpenBatches.of(totals)
+    return Counts.combine(groups.filter(groups[CHANGED]), written), OpenBatches.of(totals)
 
 
 def kept(rows: DataFrame) -> DataFrame:
@@ -134,7 +137,9 @@ def _processing(step: Step, schema: pa.Schema) -> Batches:
 def _batches(both: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the open batches of `_together`, with all columns of the ledger."""
     batch, rows = plain(_unpacked(both, "batch")), plain(both.filter(pc.is_valid(both["batch"])))
-    return latest(in_columns(batch.append_column("messages", rows["messages"]), schema))
+    found = latest(in_columns(batch.append_column("messages", rows["messages"]), schema))
+    require_whole(found)
+    return found
 
 
 def _unpacked(table: pa.Table, name: str) -> pa.Table:

@@ -289,6 +289,7 @@ def first_rows(schema: pa.Schema, positions: Mapping[str | None, Reached], setti
         "schema_version": tables.SCHEMA_VERSION,
         "versions_written": len(positions) + (None not in positions),
         "versions_obsolete": 0,
+        "messages_written": 0,
         "microbatch": 0,
         "token": uuid4().hex,
         "paused": False,

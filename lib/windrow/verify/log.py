@@ -31,7 +31,11 @@ NOTED = {
     "messages_read": "messages", "rejected": "rejected", "closed": "closed",
 }  # fmt: skip
 RESTORED = "RESTORE"
-OF_FOLDS = ("versions_written", "versions_obsolete")  # columns of the progress row that a fold changes
+OF_FOLDS = (
+    "versions_written",
+    "versions_obsolete",
+    "messages_written",
+)  # columns of the progress row that a fold changes
 
 
 @dataclass(frozen=True, slots=True)

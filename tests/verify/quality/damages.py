@@ -7,11 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from deltalake import write_deltalake
 
 from tests.engine.world import World
 from tests.messages import Row
+from windrow.columnar.arrow import plain
 from windrow.model import tables
+from windrow.reading.tables import open_ledger
 
 Rows = list[Row]
 Damage = Callable[[Rows], Rows | None]
@@ -20,9 +22,7 @@ SECOND = timedelta(seconds=1)
 
 def damage(world: World, change: Damage) -> None:
     """Replace the rows of a ledger by what `change` makes of them; None: it changed them in place."""
-    ledger = QueryBuilder().register("ledger", DeltaTable(world.ledger))
-    query = f"SELECT * FROM ({tables.rows_that_count('ledger')}) ORDER BY id"
-    rows = pa.table(ledger.execute(query).read_all()).to_pylist()
+    rows = plain(open_ledger(world.ledger).ask("SELECT * FROM ledger ORDER BY id")).to_pylist()
     changed = change(rows) or rows
     write_deltalake(
         world.ledger,

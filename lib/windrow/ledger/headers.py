@@ -1,0 +1,99 @@
+"""Headers of open batches, which is all but the messages: of each batch the latest version, and where its messages are.
+
+They stay in memory between microbatches, as long as the files that they come from are live. So a commit adds the rows
+that it wrote, and nobody compares again the versions of all batches. A tombstone stays too, for an older file that is
+read later may have its batch. What a fold replaces goes with its files: the new ones have all that counts of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.columnar.arrow import flag, from_numpy, in_columns, no_rows, to_numpy, where
+from windrow.ledger.versions import chains, followed, require_whole
+from windrow.model import tables
+from windrow.model.floors import Ints
+from windrow.model.open_batches import MESSAGES
+from windrow.model.tables import DELETED, WHOLE
+
+VERSION = pa.schema(
+    [("id", pa.string()), ("revision", pa.int64()), (WHOLE, pa.bool_()), ("file", pa.int64()), ("row", pa.int64())]
+)
+MANY_CHUNKS = 64  # from here on the chunks of a column are copied into one: a guess between both costs
+
+
+@dataclass(slots=True)
+class Headers:
+    """The latest versions of the open batches in some `files` (path and number), with their tombstones.
+
+    `versions` has all versions, with the number of the file and the row of each.
+    """
+
+    rows: pa.Table
+    versions: pa.Table = field(default_factory=partial(no_rows, VERSION))
+    files: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def none(cls, schema: pa.Schema) -> Self:
+        """Return the headers of no file of a ledger."""
+        own = [*tables.BATCH, *(name for name, _ in tables.ROW_FIELDS)]
+        columns = [one for one in schema if one.name in own and one.name != MESSAGES]
+        return cls(no_rows(pa.schema([*columns, VERSION.field("file")])))
+
+    def in_columns_of(self, schema: pa.Schema) -> Headers:
+        """Return these headers if a ledger has their columns, else those of no file."""
+        none = Headers.none(schema)
+        return self if self.rows.schema == none.rows.schema else none
+
+    @property
+    def nbytes(self) -> int:
+        """Return how many bytes they take in memory."""
+        return int(self.rows.nbytes + self.versions.nbytes)
+
+    def add(self, files: Mapping[str, pa.Table]) -> None:
+        """Add the rows of files."""
+        if not files:
+            return
+        parts, new = [], []
+        for path, rows in files.items():
+            self.files[path] = number = max(self.files.values(), default=-1) + 1
+            place = [from_numpy(np.full(rows.num_rows, number)), from_numpy(np.arange(rows.num_rows))]
+            parts.append(pa.Table.from_arrays([*(rows[name] for name in VERSION.names[:3]), *place], schema=VERSION))
+            new.append(in_columns(rows.append_column("file", place[0]), self.rows.schema))
+        self.versions = pa.concat_tables([self.versions, *parts])
+        if self.versions["id"].num_chunks > MANY_CHUNKS:
+            self.versions = self.versions.combine_chunks()
+        self.rows = followed(self.rows, pa.concat_tables(new), keep_tombstones=True)
+
+    def remove(self, paths: Collection[str]) -> None:
+        """Remove the rows of files."""
+        if paths:
+            gone = from_numpy(np.array([self.files.pop(path) for path in paths]))
+            self.rows, self.versions = (
+                where(rows, pc.invert(pc.is_in(rows["file"], gone))) for rows in (self.rows, self.versions)
+            )
+
+    def live(self) -> pa.Table:
+        """Return the headers of the batches that are open."""
+        # guard: tombstone-hides-header
+        return where(self.rows, pc.invert(pc.fill_null(self.rows[DELETED], flag(False))))
+
+    def parts_of(self, ids: pa.Array) -> tuple[Ints, Ints, Ints]:
+        """Return the file and row of the versions that the batches of some ids consist of, and where each batch begins.
+
+        The batches are in the order of ids, each with its versions in their order. Raises TableRefused for a batch
+        of which no version is whole.
+        """
+        versions = where(self.versions, pc.is_in(self.versions["id"], ids))
+        of = to_numpy(pc.index_in(versions["id"], ids))
+        revision = to_numpy(versions["revision"])
+        part, begin = chains(of, revision, versions[WHOLE], grown_only=False)
+        require_whole(versions.take(from_numpy(part[begin[:-1]])))
+        return to_numpy(versions["file"])[part], to_numpy(versions["row"])[part], begin
