@@ -541,6 +541,19 @@ def test_grows_by_what_comes(world: World, embedded: EngineFactory) -> None:
     end(world)
 
 
+def test_split_is_written_whole(world: World, embedded: EngineFactory) -> None:
+    """
+    A batch whose window ends earlier, because a repeated type opened the next one, is written with all it has.
+    """
+    for second in range(3):
+        type_ = "again" if second != 1 else "b"
+        world.publish([message(type_, NOW + second * SECOND, NOW + second * SECOND)])
+        world.runner(embedded).once()
+    assert versions_of_open(world)[:2] == [(True, 1), (False, 1)]
+    assert sorted(versions_of_open(world)[2:]) == [(True, 1), (True, 2)]
+    end(world)
+
+
 @pytest.mark.ci
 @pytest.mark.spark
 @pytest.mark.parametrize("most", [0, 1_000_000])

@@ -136,7 +136,6 @@ class LedgerFiles:
             }
         )
         self._cache.headers.forget(file.path for file in files if file.size >= SMALL_BYTES)
-        # guard: pruned-files-hide-versions
         return wanted.among(headers.live())
 
     def _messages_of_batches(self, ids: pa.Array) -> pa.ChunkedArray:
