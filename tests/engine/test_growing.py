@@ -23,6 +23,7 @@ from tests.messages import HOUR, SECOND, log, message
 from tests.probes import Tables
 from windrow.engine import embedded as embedded_engine
 from windrow.errors import LedgerMoved, TableRefused
+from windrow.ledger import files
 from windrow.ledger.files import File, LedgerFiles
 from windrow.ledger.merge import _folded
 from windrow.ledger.open_batches import brought
@@ -287,6 +288,20 @@ class TestReaders:
             assert found(folded) == found(plain)
         versions = range(0, folded.version() + 1, 3)
         assert verify(folded.depot, folded.ledger, versions).differences == ()
+
+    def test_folds_in_parts(self, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        A fold that is larger than memory takes the rows of some ids at a time, and leaves the same.
+        """
+        steps = ["read", "large", "read", "small", "tick", "large", "read"]
+        folded, plain = (World(tmp_path_factory.mktemp(name), ManualClock()) for name in ("folded", "plain"))
+        monkeypatch.setattr(files, "FOLD_BYTES", 1)
+        monkeypatch.setattr(files, "OPEN_BYTES", 4_000)
+        for number, step in enumerate(steps):
+            for world in (folded, plain):
+                take(world, step, NOW + number * SECOND, number)
+        assert found(folded) == found(plain)
+        assert verify(folded.depot, folded.ledger).differences == ()
 
     @pytest.mark.ci
     @pytest.mark.spark
@@ -596,14 +611,14 @@ def test_small_fold_leaves_no_gap(started: World, embedded: EngineFactory) -> No
     """
     A small fold takes the files of the latest commits, and a large one too whose commits lie between those of others.
     """
-    files = object.__new__(LedgerFiles)
+    ledger = object.__new__(LedgerFiles)
     small, large, older = (
         File(path, tables.OPEN, False, size, Extent(None, None, None, *revisions))
         for path, size, revisions in (("a", 10, (5, 9)), ("b", 10**9, (6, 6)), ("c", 10**10, (1, 4)))
     )
     last = File("d", tables.OPEN, False, 10, Extent(None, None, None, 10, 10))
-    files.files = [older, large, small, last]
-    assert {file.path for file in files._unfolded()} == {"a", "b", "d"}
+    ledger.files = [older, large, small, last]
+    assert {file.path for file in ledger._unfolded()} == {"a", "b", "d"}
 
 
 def test_idle(world: World, embedded: EngineFactory) -> None:

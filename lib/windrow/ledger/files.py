@@ -13,8 +13,9 @@ Of an open batch a microbatch reads the *header*, which is all but the messages 
 of the batches that it can change: of a file that is not in memory, only their row groups. What was read or written
 stays in memory (`file_cache.py`).
 
-A fold writes live rows in files of about `OPEN_BYTES`, in the order of their ids and so of their streams. Final rows
-are added in files of at most `FINAL_BYTES`.
+A fold takes the rows of some ids at a time, so it needs memory for these, however many there are. It writes live rows
+in files of about `OPEN_BYTES`, in the order of their ids and so of their streams. Final rows are added in files of at
+most `FINAL_BYTES`.
 
 A file leaves out columns that are NULL in all of its rows: Delta's readers fill them in.
 """
@@ -25,6 +26,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from uuid import uuid4
 
 import numpy as np
@@ -34,7 +36,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from windrow.columnar.arrow import counted, flag, in_columns, no_rows, plain, where, whole
+from windrow.columnar.arrow import counted, flag, in_columns, no_rows, plain, text, where, whole
 from windrow.columnar.compiled import Ints
 from windrow.delta.statistics import statistics
 from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
@@ -46,15 +48,17 @@ from windrow.ledger.pruning import STATISTICS, Extent, FilePruner
 from windrow.ledger.versions import Fold, Growth, concatenated, followed, latest, recorded, require_whole
 from windrow.model import tables
 from windrow.model.floors import Floors
-from windrow.model.id_filter import IdFilter
+from windrow.model.id_filter import IdFilter, Range
 from windrow.model.open_batches import FAR, MESSAGES, BatchFilter, no_messages, with_messages
 
 BY = "state"
 STATE, FOLDED = (f"partition.{name}" for name in tables.PARTITIONS)  # in the add actions of delta-rs
 
 OPEN_BYTES = 4_000_000  # in memory
+FOLD_BYTES = 32_000_000  # on disk, of a part of a fold; ten times as much in memory, as the rows of a fleet have it
 SMALL_BYTES = 100_000  # on disk
 FINAL_BYTES = 256_000_000
+LAST_ID = "\U0010ffff"  # behind all ids
 PRUNED_IDS = 10_000  # more ids are likely in all files
 
 
@@ -212,17 +216,26 @@ class LedgerFiles:
         large, files = fold == "large", self.files if fold == "large" else self._unfolded()
         added: list[tuple[AddAction, File | None]] = []
         for state in dict.fromkeys(file.state for file in files):
-            versions = pa.concat_tables(
-                [self._part(file) for file in files if file.state == state], promote_options="default"
-            )
-            # guard: small-fold-keeps-tombstones
-            rows = latest(versions, keep_tombstones=not large)
-            if state == tables.PROGRESS:
-                rows = recorded(rows, Growth.of(versions).folded(fold, open_messages))
-            added += self._written(state, [rows], folded=large, changes=False)
+            for versions in self._by_id([file for file in files if file.state == state]):
+                # guard: small-fold-keeps-tombstones
+                rows = latest(versions, keep_tombstones=not large)
+                if state == tables.PROGRESS:
+                    rows = recorded(rows, Growth.of(versions).folded(fold, open_messages))
+                added += self._written(state, [rows], folded=large, changes=False)
+                self._cache.trim({*(file.path for file in self.files), *(action.path for action, _ in added)})
         self._commit([action for action, _ in added], files, note)
         stay = [file for file in self.files if file not in files]
         self._left = [*stay, *(file for _, file in added if file is not None)]
+
+    def _by_id(self, files: Sequence[File]) -> Iterator[pa.Table]:
+        """Yield the rows of files of a state, those of some ids at a time, so that they need not fit into memory.
+
+        Control rows are few, and come at once.
+        """
+        cuts = [] if files[0].state in tables.CONTROL else _cuts(files)
+        for ids in pairwise(["", *cuts, LAST_ID]):
+            parts = [_within(self._part(file), ids) for file in files if file.extent.may_hold([ids])]
+            yield pa.concat_tables(parts, promote_options="default")
 
     def _unfolded(self) -> list[File]:
         """Return the files for a small fold: of each state those of the latest commits, as long as they are alike.
@@ -386,6 +399,26 @@ def live_files(table: DeltaTable) -> Iterator[File]:
     wanted = [name for name in ("path", STATE, FOLDED, "size_bytes", *STATISTICS) if name in live.column_names]
     for said in counted(live.select(wanted)).to_pylist():
         yield File(said["path"], said[STATE], said[FOLDED], said["size_bytes"], Extent.of(said))
+
+
+def _cuts(files: Sequence[File]) -> list[str]:
+    """Return ids that cut the rows of files into parts of about `FOLD_BYTES`; none if a file has unknown ids."""
+    cuts, size, begin = list[str](), 0, ""
+    for ids, file_size in sorted((file.extent.ids or ("", ""), file.size) for file in files):
+        begin = begin or ids[0]
+        if size > FOLD_BYTES and ids[0] > begin:
+            cuts.append(begin := ids[0])
+            size = 0
+        size += file_size
+    return cuts if all(file.extent.ids for file in files) else []
+
+
+def _within(rows: pa.Table, ids: Range) -> pa.Table:
+    """Return the rows with an id in a range."""
+    if ids == ("", LAST_ID):
+        return rows
+    first, stop = map(text, ids)
+    return where(rows, pc.and_(pc.greater_equal(rows["id"], first), pc.less(rows["id"], stop)))
 
 
 def _cut(rows: pa.Table, byte_count: int) -> Iterator[pa.Table]:
