@@ -57,11 +57,18 @@ class FileCache:
     messages: Kept[pa.ChunkedArray] = field(default_factory=Kept)
     open: Headers = field(default_factory=lambda: Headers.none(pa.schema([])))
 
-    def trim(self, live: AbstractSet[str]) -> None:
-        """Forget files that are not live, and what is too much: messages first, and old files first."""
-        self.open.remove(self.open.files.keys() - live)
-        if self.open.nbytes > self.most:
+    def trim(self, live: AbstractSet[str], folded: bool = False) -> None:
+        """Forget files that are not live, and what is too much: messages first, and old files first.
+
+        Without `folded` the files that are gone were perhaps not replaced by a fold, but taken back by a RESTORE: then
+        earlier versions of batches count again, and all headers are read anew.
+        """
+        gone = self.open.files.keys() - live
+        # guard: restored-headers
+        if (gone and not folded) or self.open.nbytes > self.most:
             self.open = Headers.none(self.open.rows.schema)
+        else:
+            self.open.remove(gone)
         left = self.most - self.open.nbytes
         left -= self.headers.trim(live, left)
         self.messages.trim(live, left)

@@ -90,7 +90,7 @@ class LedgerFiles:
         self._store = table_files(self._location, snapshot.table)
         left = None if before is None else before.left_at(snapshot)
         self.files = list(live_files(snapshot.table) if left is None else left)
-        cache.trim({file.path for file in self.files})
+        cache.trim({file.path for file in self.files}, folded=left is not None)
         cache.open = cache.open.in_columns_of(schema)
         self._left: list[File] | None = None
         self._control_columns = {*tables.control_schema(schema).names}
