@@ -33,6 +33,7 @@ from windrow.model import tables
 from windrow.model.commits import note_of
 from windrow.reading.closed import read_closed
 from windrow.reading.status import status
+from windrow.rows.session_settings import configured
 from windrow.runtime.microbatch import Microbatch
 from windrow.verify import verify
 
@@ -319,6 +320,19 @@ class TestReaders:
 
     @pytest.mark.ci
     @pytest.mark.spark
+    @pytest.mark.parametrize(("columns", "reads"), [("id, message_count", False), ("size(messages)", True)])
+    def test_messages_are_not_read(self, started: World, spark: Any, columns: str, reads: bool) -> None:
+        """
+        A query over the view of open batches opens their messages only if it names them.
+        """
+        with configured(spark, {"spark.sql.maxMetadataStringLength": "100000"}):  # the plan names all columns
+            view = spark.sql(f"SELECT {columns} FROM ({tables.open_batches(f'delta.`{started.ledger}`')})")
+            plan = view._jdf.queryExecution().executedPlan().toString()
+        assert "message_count" in plan.split("ReadSchema")[-1]
+        assert ("messages:array" in plan.split("ReadSchema")[-1]) == reads
+
+    @pytest.mark.ci
+    @pytest.mark.spark
     def test_downstream(self, started: World, spark: Any, tmp_path: Path) -> None:
         """
         A plain stream of the ledger that passes over folds has each closed batch once.
@@ -551,7 +565,9 @@ def test_grows_by_what_comes(world: World, embedded: EngineFactory) -> None:
         world.publish([message(str(second), NOW + second * SECOND, NOW + second * SECOND)])
         world.runner(embedded).once()
     assert versions_of_open(world) == [(True, 1), (False, 1), (False, 1)]
+    assert messages_written(world) == [0, 1, 1, 1]
     fold(world.tables(embedded), "small")
+    assert messages_written(world) == [3]
     assert versions_of_open(world) == [(True, 3)]
     end(world)
 
@@ -581,9 +597,17 @@ def test_grows_by_what_comes_on_spark(world: World, spark: Any, most: int) -> No
         world.publish([message(str(second), NOW + second * SECOND, NOW + second * SECOND)])
         world.runner(factory, max_driver_messages=most).once()
     assert versions_of_open(world) == [(True, 1), (False, 1), (False, 1)]
+    assert messages_written(world) == [0, 1, 1, 1]
     fold(world.tables(factory), "small")
+    assert messages_written(world) == [3]
     assert versions_of_open(world) == [(True, 3)]
     end(world, factory)
+
+
+def messages_written(world: World) -> list[int]:
+    """Return what each version of the progress row counts as written into open batches."""
+    rows = DeltaTable(world.ledger).to_pyarrow_table(filters=[("state", "=", "progress")]).sort_by("revision")
+    return [row["messages_written"] for row in rows.to_pylist() if row["id"] == tables.PROGRESS]
 
 
 def versions_of_open(world: World) -> list[tuple[bool, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from windrow.columnar.arrow import places
 from windrow.errors import TableRefused
-from windrow.ledger.versions import followed, latest
+from windrow.ledger.versions import Growth, followed, latest
 
 SCHEMA = pa.schema([("id", pa.string()), ("revision", pa.int64()), ("deleted", pa.bool_()), ("value", pa.int64())])
 COMMITS = st.lists(st.dictionaries(st.sampled_from("abcdef"), st.booleans(), max_size=4), max_size=6)
@@ -87,6 +88,21 @@ def test_grown(commits: list[dict[str, str]], cut: int, order: Random) -> None:
     before = latest(table.filter(pc.invert(late)), keep_tombstones=True)
     known = followed(before, table.filter(late), keep_tombstones=True)
     assert latest(known).sort_by("id") == found.sort_by("id")
+
+
+def test_due() -> None:
+    """
+    A fold counts messages as parts of rows, so a long window that only grows is not written again for its headers.
+    """
+    rows = Growth(versions=33 * 100, obsolete=32 * 100, commits=32, unfolded=3_200)
+    assert rows.fold(32, 1_000, 0) == "large"
+    grown = replace(rows, messages=33 * 16_000, unfolded=3_200)
+    assert grown.fold(32, 1_000, 33 * 16_000) == "small"
+    assert replace(grown, unfolded=30_000).fold(32, 1_000, 33 * 16_000) == "large"
+    assert replace(grown, commits=31).fold(32, 1_000, 33 * 16_000) is None
+    assert replace(grown, commits=31).fold(32, 1_000, 0) == "large"
+    assert grown.folded("large", 7) == Growth(versions=100, messages=7)
+    assert grown.folded("small", 7) == grown
 
 
 def test_unread() -> None:

@@ -84,11 +84,11 @@ class Step:
             flush=self.flush,
             last=self.last,
         )
-        changed, known, whole_ones = changes(decision, self.microbatch)
+        changed, known, is_whole = changes(decision, self.microbatch)
         refusals = [unseen, refused(decision, row, processing_time)]
         rejections = rejected(arrived, to_numpy(arrived["version"]), refusals, self.microbatch)
         is_open = pc.equal(changed["state"], text(tables.OPEN))
-        changed = changed.append_column(WHOLE, pc.if_else(is_open, mask(whole_ones), pa.scalar(None, pa.bool_())))
+        changed = changed.append_column(WHOLE, pc.if_else(is_open, mask(is_whole), pa.scalar(None, pa.bool_())))
         written = _ledger_rows(changed, live.schema, known)
         # guard: changed-was-read
         require(_were_read(batches, written), "a batch changed whose messages were not read")

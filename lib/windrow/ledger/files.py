@@ -45,7 +45,7 @@ from windrow.ledger.encoding import group_rows, with_dictionary
 from windrow.ledger.file_cache import FileCache
 from windrow.ledger.live import ended_in
 from windrow.ledger.pruning import STATISTICS, Extent, FilePruner
-from windrow.ledger.versions import Fold, Growth, concatenated, followed, latest, recorded, require_whole
+from windrow.ledger.versions import Fold, Growth, concatenated, followed, latest, latest_whole, recorded
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.id_filter import IdFilter, Range
@@ -111,9 +111,7 @@ class LedgerFiles:
         """Return the open batches that are needed, with messages those that can change; all with messages for None."""
         files = self._of(tables.OPEN)
         if wanted is None:
-            rows = latest(self._rows(files))
-            require_whole(rows)
-            return rows
+            return latest_whole(self._rows(files))
         batches, can_change = wanted.needed(self._headers(files, wanted))
         changing = np.flatnonzero(can_change)
         at = np.full(batches.num_rows, -1)
@@ -209,9 +207,10 @@ class LedgerFiles:
         return sum(rows.num_rows for rows in new)
 
     def fold(self, fold: Fold, open_messages: int, note: Mapping[str, str]) -> None:
-        """Replace live rows by those that count: all of them, or what was written since the last large fold.
+        """Replace live rows by those that count: all of them, or what the latest commits wrote.
 
-        Raises CommitFailedError if others committed since prime, LedgerMoved if that cannot be checked.
+        A large one records that the open batches have `open_messages`. Raises CommitFailedError if others committed
+        since prime, LedgerMoved if that cannot be checked.
         """
         large, files = fold == "large", self.files if fold == "large" else self._unfolded()
         added: list[tuple[AddAction, File | None]] = []

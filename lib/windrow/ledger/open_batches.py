@@ -21,7 +21,7 @@ from windrow.delta.table import unreadable
 from windrow.errors import BrokenPromise
 from windrow.ledger.live import ended_in
 from windrow.ledger.strategy import GOOD_PART
-from windrow.ledger.versions import latest, latest_frame, require_whole
+from windrow.ledger.versions import latest, latest_frame, latest_whole
 from windrow.model import clock, tables
 from windrow.model.floors import Floors
 from windrow.model.id_filter import MANY, IdFilter
@@ -56,11 +56,10 @@ class SparkOpen:
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Bring the open batches that match to the driver, with messages those that can change; all of all for None."""
         if self.rows is None or (wanted is None and not self._complete):
-            found = latest(self._here(self.frame(wanted)))
-            require_whole(found)
+            batches = latest_whole(self._here(self.frame(wanted)))
             if wanted is None:
-                self.rows = found
-            return found
+                self.rows = batches
+            return batches
         if wanted is None:
             return self.rows
         batches, changing = wanted.needed(wanted.among(self.rows))
@@ -88,8 +87,7 @@ class SparkOpen:
     def _with_messages(self, batches: pa.Table, ids: pa.Array) -> pa.Table:
         """Return batches with the messages of some of them, which are read."""
         versions = self._versions("id", MESSAGES)
-        read = latest(brought(matching(versions, IdFilter(ids)), self.reference))
-        require_whole(read)
+        read = latest_whole(brought(matching(versions, IdFilter(ids)), self.reference))
         at = pc.index_in(batches["id"], whole(read["id"]))
         type_ = batches.schema.field(MESSAGES).type
         return with_messages(batches, pc.coalesce(batches[MESSAGES], read[MESSAGES].take(at).cast(type_)))

@@ -40,7 +40,9 @@ Fold = Literal["small", "large"]
 # What a tombstone has of its batch: by these a reader decides whether it reads the versions of an id, all or none.
 TOMBSTONE = ("id", "source", "key", "part", "window_start", "window_end")
 RECORDED = ("versions_written", "versions_obsolete", "messages_written")  # columns of the progress row, of `Growth`
-MESSAGES_OF_A_ROW = 16  # so many messages take about the space of a row, measured on rows of a fleet (Parquet)
+# So many messages count as a row when a fold is due. A guess: on disk a row took the space of five messages (a fleet)
+# to eight (a long window), but to merge a row costs more than its bytes.
+MESSAGES_OF_A_ROW = 16
 
 
 def written(rows: pa.Table, revision: int) -> pa.Table:
@@ -136,6 +138,16 @@ def chains(of: Ints, revision: Ints, wholes: pa.ChunkedArray, grown_only: bool =
     part = np.flatnonzero(grew[of] & (revision >= since[of]))
     part = part[np.lexsort((revision[part], of[part]))]
     return part, np.append(np.flatnonzero(np.diff(of[part], prepend=-1)), part.size)
+
+
+def latest_whole(rows: pa.Table) -> pa.Table:
+    """Return the open batches of which these rows are versions, with all of their messages, as `latest` does.
+
+    Raises TableRefused also for a batch of which no version is whole.
+    """
+    batches = latest(rows)
+    require_whole(batches)
+    return batches
 
 
 def require_whole(rows: pa.Table) -> None:

@@ -208,8 +208,8 @@ def rows_that_count(ledger: str) -> str:
     return f"SELECT * FROM {ledger} WHERE NOT ({ARE_LIVE}) UNION ALL {live_rows(ledger)}"
 
 
-# In Spark's SQL, of the `parts` of an open batch (revision, whole, messages of each version) its messages, if a part
-# is whole, and then the messages in their order.
+# Expressions of Spark's SQL over the `parts` of an open batch, which are revision, whole and messages of each version:
+# the messages from the last whole one on, whether a part is whole, and the messages in the order of a batch.
 JOINED = """flatten(transform(array_sort(
   filter(parts, p -> p.revision >= coalesce(array_max(transform(filter(parts, w -> w.whole), w -> w.revision)), 0)),
   (a, b) -> CASE WHEN a.revision < b.revision THEN -1 WHEN a.revision > b.revision THEN 1 ELSE 0 END

@@ -21,7 +21,7 @@ from windrow.columnar.arrow import in_columns, plain
 from windrow.ledger.live import Live, no_messages
 from windrow.ledger.open_batches import SparkOpen
 from windrow.ledger.result import Counts, MicrobatchResult
-from windrow.ledger.versions import latest, require_whole
+from windrow.ledger.versions import latest_whole
 from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.floors import Floors
@@ -137,9 +137,7 @@ def _processing(step: Step, schema: pa.Schema) -> Batches:
 def _batches(both: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return the open batches of `_together`, with all columns of the ledger."""
     batch, rows = plain(_unpacked(both, "batch")), plain(both.filter(pc.is_valid(both["batch"])))
-    found = latest(in_columns(batch.append_column("messages", rows["messages"]), schema))
-    require_whole(found)
-    return found
+    return latest_whole(in_columns(batch.append_column("messages", rows["messages"]), schema))
 
 
 def _unpacked(table: pa.Table, name: str) -> pa.Table:

@@ -31,11 +31,8 @@ NOTED = {
     "messages_read": "messages", "rejected": "rejected", "closed": "closed",
 }  # fmt: skip
 RESTORED = "RESTORE"
-OF_FOLDS = (
-    "versions_written",
-    "versions_obsolete",
-    "messages_written",
-)  # columns of the progress row that a fold changes
+# Columns of the progress row that a fold changes.
+OF_FOLDS = ("versions_written", "versions_obsolete", "messages_written")
 
 
 @dataclass(frozen=True, slots=True)
