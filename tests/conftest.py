@@ -47,6 +47,12 @@ FAST_JAVA = ("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 EXECUTORS = {"max_driver_messages": 0}
+KINDS: dict[str, dict[str, Any]] = {
+    "spark": {},
+    "spark-executors": EXECUTORS,
+    "spark-files": {"commit": "files"},
+    "spark-files-executors": EXECUTORS | {"commit": "files"},
+}
 ONE_JVM = "spark"
 LIBRARY = Path(__file__).parents[1] / "lib" / "windrow"
 
@@ -60,7 +66,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if named or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group(ONE_JVM))
-            on_executors = parameters.get("engine") == "spark-executors" and item.get_closest_marker(
+            on_executors = str(parameters.get("engine")).endswith("executors") and item.get_closest_marker(
                 "slow_on_executors"
             )
             if on_executors or item.get_closest_marker("slow_on_spark"):
@@ -152,10 +158,10 @@ def engine(request: pytest.FixtureRequest) -> EngineFactory:
 
 
 def factory_of(kind: str, request: pytest.FixtureRequest) -> EngineFactory:
-    """Return the factory of `embedded`, of `spark`, or of `spark-executors`, which process whatever there is."""
+    """Return the factory of `embedded`, or of Spark: its driver or its executors, which commit by MERGE or by files."""
     if kind == "embedded":
         return EMBEDDED
-    return EngineFactory("spark", request.getfixturevalue("spark"), EXECUTORS if kind == "spark-executors" else {})
+    return EngineFactory("spark", request.getfixturevalue("spark"), KINDS[kind])
 
 
 @pytest.fixture

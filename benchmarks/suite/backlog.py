@@ -2,7 +2,8 @@
 
 A million messages in four depot versions, each time into new tables. The append is the least that a stream can do, so
 it says what of the time is Spark's and Delta's; windows and state batch, as docs/comparison.md tells. Windrow on Spark
-runs twice: as it comes, where the driver processes a million messages, and with every message on the executors.
+runs four times: as it comes, where the driver processes a million messages, and with every message on the executors,
+each with `commit = "merge"` and with `commit = "files"`.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ def measure(conditions: Conditions) -> Iterator[Row]:
     """Measure both engines against three streams of Spark."""
     spark, depot, out = conditions.spark(), conditions.directory / "depot", conditions.directory / "out"
     inputs.write(depot, inputs.generated(conditions.size(ALL, 2_000)), 4)
+    files = partial(settings, spark=spark, commit="files")
     executors = partial(settings, spark=spark, max_driver_messages=0)
     runs = {
         "Spark": lambda into: windrow_itself.run(spark, depot, into, ALL),
         "Spark's executors": lambda into: ours(executors(depot, into / "ledger"), spark)(),
+        "Spark, by files": lambda into: ours(files(depot, into / "ledger"), spark)(),
+        "Spark's executors, by files": lambda into: ours(executors(depot, into / "ledger", commit="files"), spark)(),
         "embedded": lambda into: windrow_itself.run(None, depot, into, ALL),
         "plain append": lambda into: append.run(spark, depot, into),
         "transformWithStateInPandas": lambda into: stateful.run(spark, depot, into, ALL),
@@ -42,8 +46,12 @@ def measure(conditions: Conditions) -> Iterator[Row]:
     for own, other, aim in (
         ("Spark", "plain append", at_least(0.6)),
         ("Spark's executors", "plain append", at_least(0.5)),
+        ("Spark, by files", "plain append", at_least(0.8)),
+        ("Spark's executors, by files", "plain append", at_least(0.8)),
         ("embedded", "plain append", at_least(1)),
         ("Spark", "transformWithStateInPandas", at_least(3.5)),
         ("Spark", "window, collect_list", at_least(1.2)),
+        ("Spark's executors", "window, collect_list", at_least(0.75)),
+        ("Spark's executors, by files", "window, collect_list", at_least(1.8)),
     ):
         yield speeds(f"backlog, {own}", taken[own], other, taken[other], aim)

@@ -27,10 +27,12 @@ def measure(conditions: Conditions) -> Iterator[Row]:
         run = partial(staying, until)
         runs = {
             "Spark": run(settings(here / "depot", here / "spark", spark), spark),
+            "Spark, by files": run(settings(here / "depot", here / "files", spark, commit="files"), spark),
             "embedded": run(settings(here / "depot", here / "embedded")),
             "plain append": partial(timed, partial(append.run, spark, here / "depot", here / "append")),
         }
         taken = one_by_one(here / "depot", messages, size, runs, conditions.tell)
-    for engine, aim in (("Spark", at_most(1.8)), ("embedded", at_most(0.15))):
+    aims = {"Spark": at_most(1.8), "Spark, by files": at_most(1), "embedded": at_most(0.15)}
+    for engine, aim in aims.items():
         name = f"microbatch of {size:,}, {engine}"
         yield times(name, taken[engine], "plain append", taken["plain append"], aim)

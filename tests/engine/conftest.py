@@ -42,7 +42,7 @@ def histories() -> type[Histories]:
     return BatcherHistories
 
 
-@pytest.fixture(params=["embedded", "spark", "spark-executors"])
+@pytest.fixture(params=["embedded", "spark", "spark-executors", "spark-files", "spark-files-executors"])
 def engine(request: pytest.FixtureRequest) -> EngineFactory:
     """Each engine in turn, Spark with what its driver processes and with what its executors do."""
     return factory_of(request.param, request)

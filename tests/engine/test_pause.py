@@ -19,7 +19,7 @@ from tests.probes import Tables, Wrapped, once
 from windrow.columnar.arrow import plain
 from windrow.errors import EngineUnavailable, Paused
 from windrow.ledger.dry_run import DryRunLedger
-from windrow.ledger.embedded import EmbeddedLedger
+from windrow.ledger.files_ledger import FilesLedger
 from windrow.model import tables
 from windrow.source.arrivals import Arrivals
 from windrow.source.embedded import EmbeddedSource
@@ -54,7 +54,7 @@ class Elsewhere(EmbeddedSource):
         return True
 
 
-class Told(EmbeddedLedger):
+class Told(FilesLedger):
     """A ledger that says what was committed elsewhere."""
 
     def committed_since(self, depot_version: int) -> pa.Table:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -285,18 +285,30 @@ def scanned(table: DeltaTable) -> Iterator[pa.RecordBatchReader]:
 
 def table_files(location: str, table: DeltaTable, sizes: dict[str, int] | None = None) -> FileSystem:
     """Return the files of a table, by their paths in it. A store is not asked for `sizes` in bytes that are known."""
+    if local_path(location) is None:
+        return files_in(table.table_uri, sizes)
+    return files_at(location)
+
+
+def files_at(location: str, options: Mapping[str, str] | None = None) -> FileSystem:
+    """Return the files of a table at a location, by their paths in it.
+
+    `options` are those of its object store, by default those of this process.
+    """
     path = local_path(location)
     if path is None:
-        return files_in(table.table_uri, sizes)
+        return files_in(location, options=options)
     return SubTreeFileSystem(str(path.resolve()), LocalFileSystem())
 
 
-def files_in(location: str, sizes: dict[str, int] | None = None) -> FileSystem:
+def files_in(
+    location: str, sizes: dict[str, int] | None = None, options: Mapping[str, str] | None = None
+) -> FileSystem:
     """Return the files of a table as delta-rs reads and writes them, by their paths in it.
 
     A store is not asked for `sizes` in bytes that are known.
     """
-    return PyFileSystem(DeltaStorageHandler(location, known_sizes=sizes))
+    return PyFileSystem(DeltaStorageHandler(location, None if options is None else dict(options), known_sizes=sizes))
 
 
 def _entry(table: DeltaTable, version: int) -> bytes | None:

@@ -25,7 +25,9 @@ A commit is *whole* or *absent*, never partly there. It is absent if the ledger 
 whole even if its reply was lost: the next prime finds it by its token. A fold changes none of this for a reader of live
 rows. `files.py` and `merge.py` are the two ways to commit. Each proves the same: that the ledger is as it was primed.
 
-`spark.py` and `embedded.py` are the ledger of each engine, `dry_run.py` one in memory. `live.py` is what prime reads.
+`files_ledger.py` is the ledger that is read and written by its files: that of the embedded engine, and that of Spark
+with `commit = "files"`, where each task writes its rows (`task_files.py`). `spark.py` is the ledger that Spark reads
+and writes, `dry_run.py` one in memory. `live.py` is what prime reads.
 """
 
 from __future__ import annotations
@@ -39,10 +41,10 @@ __all__ = ["Ledger", "ledger_of"]
 
 def ledger_of(engine: Engine, settings: Settings, views: Views | None = None) -> Ledger:
     """Return the ledger of the settings, reached through an engine; `views` gives the views of a topology."""
-    if engine.name == "embedded":
-        from windrow.ledger.embedded import EmbeddedLedger
+    if engine.name == "embedded" or settings.commit == "files":
+        from windrow.ledger.files_ledger import FilesLedger
 
-        return EmbeddedLedger(engine, settings, views)
+        return FilesLedger(engine, settings, views)
     from windrow.ledger.spark import SparkLedger
 
     return SparkLedger(engine, settings, views)

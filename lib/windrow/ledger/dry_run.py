@@ -7,6 +7,7 @@ the tables unchanged.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
@@ -20,6 +21,11 @@ from windrow.ledger.versions import Fold, latest, written
 from windrow.model import tables
 from windrow.model.payload import of_column
 from windrow.model.tables import CHANGED
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from windrow.ledger.open_batches import SparkOpen
 
 
 class DryRunLedger(Ledger):
@@ -78,6 +84,13 @@ class DryRunLedger(Ledger):
         new = pa.concat_tables([written(one, live.revision + 1) for one in (rows, control)])
         both = pa.concat_tables([self._rows(), new.filter(tables.are_live(new["state"]))])
         self._live = latest(both).combine_chunks()
+
+    def open_on_executors(self, live: Live) -> SparkOpen:
+        """Return the open batches in memory as Spark reads them."""
+        from windrow.ledger.open_batches import SparkOpen
+
+        session = cast("SparkSession", self.engine.session_at_work)
+        return SparkOpen(session, "", 0, live.schema, live.open.wanted(None))
 
     def fold(self, live: Live, fold: Fold) -> None:
         """Drop nothing: memory has only what counts."""

@@ -14,10 +14,7 @@ of the batches that it can change: of a file that is not in memory, only their r
 stays in memory (`file_cache.py`).
 
 A fold takes the rows of some ids at a time, so it needs memory for these, however many there are. It writes live rows
-in files of about `OPEN_BYTES`, in the order of their ids and so of their streams. Final rows are added in files of at
-most `FINAL_BYTES`.
-
-A file leaves out columns that are NULL in all of its rows: Delta's readers fill them in.
+in the order of their ids and so of their streams. `file_writer.py` writes the files, here or in Spark's tasks.
 """
 
 from __future__ import annotations
@@ -27,7 +24,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -36,13 +32,12 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 
-from windrow.columnar.arrow import counted, flag, in_columns, no_rows, plain, text, where, whole
+from windrow.columnar.arrow import counted, flag, in_columns, mask, no_rows, plain, text, where, whole
 from windrow.columnar.compiled import Ints
-from windrow.delta.statistics import statistics
 from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
-from windrow.errors import LedgerMoved, first_line, require
-from windrow.ledger.encoding import group_rows, with_dictionary
+from windrow.errors import LedgerMoved, first_line
 from windrow.ledger.file_cache import FileCache
+from windrow.ledger.file_writer import FileWriter, WrittenFile, partition, pieces
 from windrow.ledger.live import ended_in
 from windrow.ledger.pruning import STATISTICS, Extent, FilePruner
 from windrow.ledger.versions import Fold, Growth, concatenated, followed, latest, latest_whole, recorded
@@ -54,10 +49,8 @@ from windrow.model.open_batches import FAR, MESSAGES, BatchFilter, no_messages, 
 BY = "state"
 STATE, FOLDED = (f"partition.{name}" for name in tables.PARTITIONS)  # in the add actions of delta-rs
 
-OPEN_BYTES = 4_000_000  # in memory
 FOLD_BYTES = 32_000_000  # on disk, of a part of a fold; ten times as much in memory, as the rows of a fleet have it
 SMALL_BYTES = 100_000  # on disk
-FINAL_BYTES = 256_000_000
 LAST_ID = "\U0010ffff"  # behind all ids
 PRUNED_IDS = 10_000  # more ids are likely in all files
 
@@ -93,7 +86,7 @@ class LedgerFiles:
         cache.trim({file.path for file in self.files}, folded=left is not None)
         cache.open = cache.open.in_columns_of(schema)
         self._left: list[File] | None = None
-        self._control_columns = {*tables.control_schema(schema).names}
+        self._writer = writer_of(self._location, schema)
         self.control = frozenset(file.path for file in self.files if file.state in tables.CONTROL)
         self.rows, self.growth = self._control_rows(None if left is None else before)
 
@@ -121,6 +114,11 @@ class LedgerFiles:
         batches = with_messages(batches, read.take(pa.array(at, mask=at < 0)))
         tables.require_filled(batches.take(pa.array(changing)), [MESSAGES])
         return batches
+
+    def needed_messages(self, wanted: BatchFilter) -> int:
+        """Count the messages of the open batches that can change."""
+        batches, changing = wanted.needed(self._headers(self._of(tables.OPEN), wanted))
+        return int(pc.sum(where(batches, mask(changing))["message_count"]).as_py() or 0)
 
     def _headers(self, files: Sequence[File], wanted: BatchFilter) -> pa.Table:
         """Return the headers of the open batches that match, and perhaps others.
@@ -194,17 +192,19 @@ class LedgerFiles:
         """Return, by source, the last end of an open window that the source's clock has passed."""
         return ended_in(self._headers(self._of(tables.OPEN), BatchFilter(no_messages, passed)), passed)
 
-    def commit(self, new: Sequence[pa.Table], note: Mapping[str, str]) -> int:
-        """Add the rows of one revision, and return how many these are.
+    def commit(self, new: Sequence[pa.Table], written: Sequence[WrittenFile], note: Mapping[str, str]) -> int:
+        """Add the rows of one revision, new ones and those that tasks have written; return how many these are.
 
         Raises CommitFailedError if others committed since prime, LedgerMoved if that cannot be checked.
         """
-        added: list[tuple[AddAction, File | None]] = []
+        added: list[tuple[WrittenFile, File | None]] = []
         for state in dict.fromkeys(state for rows in new for state in rows[BY].unique().to_pylist()):
             added += self._written(state, [rows.filter(pc.equal(rows[BY], state)) for rows in new])
-        self._commit([action for action, _ in added], [], note)
-        self._left = [*self.files, *(file for _, file in added if file is not None)]
-        return sum(rows.num_rows for rows in new)
+        files = [*(file for file, _ in added), *written]
+        self._commit([_action(file) for file in files], [], note)
+        # guard: files-of-tasks-are-listed
+        self._left = None if written else [*self.files, *(file for _, file in added if file is not None)]
+        return sum(file.row_count for file in files)
 
     def fold(self, fold: Fold, open_messages: int, note: Mapping[str, str]) -> None:
         """Replace live rows by those that count: all of them, or what the latest commits wrote.
@@ -213,16 +213,16 @@ class LedgerFiles:
         since prime, LedgerMoved if that cannot be checked.
         """
         large, files = fold == "large", self.files if fold == "large" else self._unfolded()
-        added: list[tuple[AddAction, File | None]] = []
+        added: list[tuple[WrittenFile, File | None]] = []
         for state in dict.fromkeys(file.state for file in files):
             for versions in self._by_id([file for file in files if file.state == state]):
                 # guard: small-fold-keeps-tombstones
                 rows = latest(versions, keep_tombstones=not large)
                 if state == tables.PROGRESS:
                     rows = recorded(rows, Growth.of(versions).folded(fold, open_messages))
-                added += self._written(state, [rows], folded=large, changes=False)
-                self._cache.trim({*(file.path for file in self.files), *(action.path for action, _ in added)})
-        self._commit([action for action, _ in added], files, note)
+                added += self._written(state, [rows], folded=large)
+                self._cache.trim({*(file.path for file in self.files), *(file.path for file, _ in added)})
+        self._commit([_action(file, changes=False) for file, _ in added], files, note)
         stay = [file for file in self.files if file not in files]
         self._left = [*stay, *(file for _, file in added if file is not None)]
 
@@ -264,9 +264,7 @@ class LedgerFiles:
                 "Nothing was written.",
             )
         table, at = self.snapshot.table, _now()
-        removed = [
-            RemoveAction(file.path, False, at, file.size, dict(_partition(file.state, file.folded))) for file in folded
-        ]
+        removed = [RemoveAction(file.path, False, at, file.size, partition(file.state, file.folded)) for file in folded]
         table.create_write_transaction(
             [*added, *removed],
             "append",
@@ -346,48 +344,30 @@ class LedgerFiles:
                 raise OSError(f"{path}: {first_line(error)}") from error
 
     def _written(
-        self, state: str, parts: Sequence[pa.Table], folded: bool = False, changes: bool = True
-    ) -> Iterator[tuple[AddAction, File | None]]:
-        """Write the rows of a state, live rows in the order of ids; yield each add action, and the File if live.
+        self, state: str, parts: Sequence[pa.Table], folded: bool = False
+    ) -> Iterator[tuple[WrittenFile, File | None]]:
+        """Write the rows of a state; yield each written file, and the File if it is live, whose rows stay in memory."""
+        for piece in pieces(state, parts):
+            file, held = self._writer.write(self._store, state, piece, folded)
+            yield file, None if state in tables.FINAL else self._cached(file, held, piece)
 
-        Filtering keeps the chunks, so the parts together may exceed the size of one Arrow string array. Sorting then
-        combines the live rows, as the next microbatch must: if they are too many, this fails before anything is
-        committed. The result is a copy, because live rows are cached and a slice would keep the closed batches in
-        memory too.
-        """
-        filled = [part for part in parts if part.num_rows]
-        if not filled:
-            return
-        rows = pa.concat_tables(filled, promote_options="default")
-        rows = rows if state in tables.FINAL else rows.take(pc.sort_indices(rows["id"]))
-        for piece in _cut(rows, FINAL_BYTES if state in tables.FINAL else OPEN_BYTES):
-            yield self._write(state, piece, folded, changes)
-
-    def _write(self, state: str, rows: pa.Table, folded: bool, changes: bool) -> tuple[AddAction, File | None]:
-        """Write a file. One that `changes` nothing has rows that were there before."""
-        partition = _partition(state, folded)
-        filled = [name for name in rows.column_names if rows[name].null_count < rows.num_rows and name not in partition]
-        require(state not in tables.CONTROL or set(filled) <= self._control_columns, "control rows have known columns")
-        held, directory = rows.select(filled), "/".join(f"{name}={value}" for name, value in partition.items())
-        path = f"{directory}/part-{uuid4()}.snappy.parquet"
-        self._store.create_dir(directory)
-        with self._store.open_output_stream(path) as opened:
-            groups = group_rows(held) if state == tables.OPEN else None
-            pq.write_table(held, opened, use_dictionary=with_dictionary(held), row_group_size=groups)
-            size = opened.tell()
-        live = None
-        if state not in tables.FINAL:
-            at = rows.schema.get_field_index("folded")
-            rows = rows.set_column(at, rows.schema.field(at), pa.repeat(flag(folded), rows.num_rows))
-            rows = self._headers_of(path, rows) if state == tables.OPEN else rows
-            self._cache.headers.rows[path] = rows = in_columns(rows, self._columns_of(state, held))
-            live = File(path, state, folded, size, Extent.held(rows))
-        return AddAction(path, size, partition, _now(), changes, statistics(held)), live
+    def _cached(self, file: WrittenFile, held: pa.Table, rows: pa.Table) -> File:
+        """Keep the rows of a written file in memory; `held` has the columns that are in it."""
+        at = rows.schema.get_field_index("folded")
+        rows = rows.set_column(at, rows.schema.field(at), pa.repeat(flag(file.folded), rows.num_rows))
+        rows = self._headers_of(file.path, rows) if file.state == tables.OPEN else rows
+        self._cache.headers.rows[file.path] = rows = in_columns(rows, self._columns_of(file.state, held))
+        return File(file.path, file.state, file.folded, file.size, Extent.held(rows))
 
 
-def _partition(state: str, folded: bool) -> dict[str, str]:
-    """Return the partition of a file, as the log has it."""
-    return dict(zip(tables.PARTITIONS, (state, str(folded).lower()), strict=True))
+def _action(file: WrittenFile, changes: bool = True) -> AddAction:
+    """Return what adds a file. One that `changes` nothing has rows that were there before."""
+    return AddAction(file.path, file.size, file.partition, _now(), changes, file.statistics)
+
+
+def writer_of(location: str, schema: pa.Schema, options: Mapping[str, str] | None = None) -> FileWriter:
+    """Return what writes files of the ledger at a location; `options` are those of its object store."""
+    return FileWriter(location, frozenset(tables.control_schema(schema).names), options)
 
 
 def live_files(table: DeltaTable) -> Iterator[File]:
@@ -418,13 +398,6 @@ def _within(rows: pa.Table, ids: Range) -> pa.Table:
         return rows
     first, stop = map(text, ids)
     return where(rows, pc.and_(pc.greater_equal(rows["id"], first), pc.less(rows["id"], stop)))
-
-
-def _cut(rows: pa.Table, byte_count: int) -> Iterator[pa.Table]:
-    """Cut rows into equal pieces of at most about `byte_count` bytes."""
-    size = -(-rows.num_rows // max(1, -(-rows.nbytes // byte_count)))
-    for begin in range(0, rows.num_rows, size):
-        yield rows.slice(begin, size)
 
 
 def _now() -> int:

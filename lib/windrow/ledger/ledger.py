@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -17,13 +17,18 @@ from windrow.ledger.result import MicrobatchResult
 from windrow.ledger.versions import Fold
 from windrow.settings.settings import Settings
 
+if TYPE_CHECKING:
+    from windrow.ledger.open_batches import SparkOpen
+    from windrow.ledger.task_files import TaskWriter
+
 Views: TypeAlias = Callable[[str], Mapping[str, str]]  # the query of each view by name, over a reference
 
 
 class Ledger(Protocol):
     """Reads the live rows of the ledger of the settings, and commits microbatches. It decides nothing."""
 
-    engine: Engine
+    engine: Engine  # which runs microbatches
+    tables: Engine  # which reaches the ledger
     settings: Settings
     place: str
     _views: Views | None
@@ -34,7 +39,8 @@ class Ledger(Protocol):
 
         `views` gives the views of a topology over a ledger in a catalog; by default they are those of a batcher.
         """
-        self.engine, self.settings, self._views = engine, settings, views
+        self.engine = self.tables = engine
+        self.settings, self._views = settings, views
         self.place = engine.place(settings.ledger)
 
     @property
@@ -44,21 +50,21 @@ class Ledger(Protocol):
 
     def table(self) -> Table | None:
         """Return the ledger's identity, None if there is no ledger. Raises TableRefused for another table."""
-        return self.engine.log(self.place).table()
+        return self.tables.log(self.place).table()
 
     @property
     def path(self) -> str | None:
         """Return the path of the ledger for commands without Spark, None if it does not exist."""
-        return self.engine.path(self.place)
+        return self.tables.path(self.place)
 
     @property
     def side_files(self) -> SideFiles:
         """Return the small texts beside the ledger. Raises TableMissing."""
-        return self.engine.side_files(self.place)
+        return self.tables.side_files(self.place)
 
     def maintenance(self, other: str | None = None) -> TableMaintenance:
         """Return the maintenance of the ledger, or of an `other` one by its location."""
-        return self.engine.maintenance(self.place if other is None else self.engine.place(other), "ledger")
+        return self.tables.maintenance(self.place if other is None else self.tables.place(other), "ledger")
 
     def mend(self, depots: Iterable[str]) -> None:
         """Set aside what a power cut left of the ledger and of depots, which are named by their places.
@@ -89,6 +95,14 @@ class Ledger(Protocol):
         `token` is the token that was read with them. `note` becomes the commit's user metadata, which DESCRIBE HISTORY
         shows. Returns how many rows were written, None in a dry run. Raises LedgerMoved.
         """
+
+    def open_on_executors(self, live: Live) -> SparkOpen:
+        """Return the open batches and the states of topologies as Spark reads them."""
+        raise BrokenPromise("without Spark there are no executors")
+
+    def task_writer(self, live: Live) -> TaskWriter | None:
+        """Return what lets Spark's tasks write the files that `commit` adds; None if Spark writes what they return."""
+        return None
 
     def fold(self, live: Live, fold: Fold) -> None:
         """Drop versions that do not count, in a commit that changes nothing else. Raises LedgerMoved."""

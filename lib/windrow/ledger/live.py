@@ -30,6 +30,9 @@ class OpenRows(Protocol):
         The result may contain others, and other messages too.
         """
 
+    def needed_messages(self, wanted: BatchFilter) -> int:
+        """Count the messages of the open batches that can change, or more if that takes less time."""
+
     def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
         """Return the rows of a topology's state: all, or those that match and perhaps others."""
 
@@ -46,6 +49,10 @@ class Held:
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Return all of them."""
         return self.rows
+
+    def needed_messages(self, wanted: BatchFilter) -> int:
+        """Count the messages of all of them."""
+        return int(pc.sum(self.rows["message_count"]).as_py() or 0)
 
     def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
         """Return the rows of a topology's state, all or those that match."""

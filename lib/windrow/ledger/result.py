@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, Union
 
@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import text, texts, where
+from windrow.ledger.file_writer import WrittenFile
 from windrow.model import tables
 from windrow.model.floors import Floors
-from windrow.model.open_batches import MESSAGES, OpenBatches
-from windrow.model.tables import DELETED
+from windrow.model.open_batches import MESSAGES, SCHEMA, OpenBatches
+from windrow.model.tables import CHANGED, DELETED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -84,9 +85,42 @@ class Counts:
         )
 
 
+# Counts of rows with `changed`, of one task or of all: of open batches by source, with the sums of `SCHEMA`.
+BY = ("state", "known", CHANGED, DELETED, "reason", "source")
+GROUPS = pa.schema(
+    [
+        ("state", pa.string()), ("known", pa.bool_()), (CHANGED, pa.bool_()), (DELETED, pa.bool_()),
+        ("reason", pa.string()), ("source", pa.string()), *list(SCHEMA)[1:], ("messages_written", pa.int64()),
+    ]
+)  # fmt: skip
+
+
+def grouped(rows: pa.Table) -> pa.Table:
+    """Count rows of a result that have `changed`, in the columns of `GROUPS`."""
+    is_open = pc.equal(rows["state"], text(tables.OPEN))
+    new = pc.if_else(pc.and_(is_open, rows[CHANGED]), pc.list_value_length(rows[MESSAGES]), None)
+    source = pc.if_else(is_open, rows["source"], None)
+    counted = rows.select([*BY[:-1], "message_count", "bytes", "window_end"])
+    counted = counted.append_column("source", source).append_column("new", new)
+    sums = [([], "count_all"), ("message_count", "sum"), ("bytes", "sum"), ("window_end", "min"), ("new", "sum")]
+    return counted.group_by(list(BY)).aggregate(sums).rename_columns(GROUPS.names).cast(GROUPS)
+
+
+def totals(groups: pa.Table) -> tuple[Counts, OpenBatches]:
+    """Return the counts of the rows to write, and the totals of the batches that are open afterwards."""
+    left = groups.filter(pc.equal(groups["state"], text(tables.OPEN)))
+    sums = [(name, "min" if name == "next_window_end" else "sum") for name in SCHEMA.names[1:]]
+    opened = left.group_by("source").aggregate(sums).rename_columns(SCHEMA.names).cast(SCHEMA)
+    written = pc.sum(groups["messages_written"]).as_py() or 0
+    changed = groups.filter(groups[CHANGED]).rename_columns({SCHEMA.names[1]: "count_all"})
+    return Counts.combine(changed, written), OpenBatches.of(opened)
+
+
 @dataclass(frozen=True, slots=True)
 class MicrobatchResult:
     """The ledger rows of a microbatch and their counts.
+
+    `files` are those that Spark's tasks have written, with rows that are in no other place; a commit adds them.
 
     `states` has further rows, by the state of a topology: `id`, `state`, `deleted`, `known`, and only the columns of
     the state. `open` has the totals of the sources whose open batches changed, `path` says where it was processed.
@@ -100,6 +134,7 @@ class MicrobatchResult:
     path: str = "driver"
     history: Mapping[str, object] = field(default_factory=dict)
     states: Mapping[str, pa.Table] = field(default_factory=dict)
+    files: Sequence[WrittenFile] = ()
 
     @classmethod
     def nothing(cls, schema: pa.Schema) -> MicrobatchResult:

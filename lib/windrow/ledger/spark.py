@@ -140,6 +140,10 @@ class SparkLedger(Ledger):
         self._known = (committed, live) if '"token"' in (committed[1] or "") else None
         return live
 
+    def open_on_executors(self, live: Live) -> SparkOpen:
+        """Return the open batches as Spark reads them."""
+        return cast("SparkOpen", live.open)
+
     def commit(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> int:
         """Commit the result in one Spark transaction, fenced by the token."""
         self._known, rows = None, processed.rows

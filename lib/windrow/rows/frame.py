@@ -97,6 +97,16 @@ class FrameRows:
         return self.held
 
 
+def in_one(function: Function) -> Batches:
+    """Return what a task does that passes all of its rows to a function at once; it does nothing without rows."""
+
+    def once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if rows := list(batches):
+            yield from function(plain(pa.Table.from_batches(rows))).combine_chunks().to_batches()
+
+    return once
+
+
 def _each(function: Function, conform: Function) -> Batches:
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

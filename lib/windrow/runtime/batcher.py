@@ -54,8 +54,7 @@ class Batcher(Algorithm):
 
     def process(self, plan: Plan) -> MicrobatchResult:
         """Batch the messages that arrived, together with the open batches that they can change."""
-        arrived, live, ledger = plan.only.arrived, plan.primed.fence, plan.ledger
-        return process(self.step(plan), arrived, live, ledger.engine.session_at_work, ledger.settings)
+        return process(self.step(plan), plan.only.arrived, plan.primed.fence, plan.ledger)
 
     def step(self, plan: Plan) -> Step:
         """Return the step that runs on the driver or on executors."""

@@ -6,29 +6,34 @@ the driver, over some of the streams. It also returns the unchanged open batches
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.batching.step import Step, timeouts
 from windrow.columnar.arrow import in_columns, plain
+from windrow.ledger.file_writer import WrittenFile
+from windrow.ledger.ledger import Ledger
 from windrow.ledger.live import Live, no_messages
-from windrow.ledger.open_batches import SparkOpen
-from windrow.ledger.result import Counts, MicrobatchResult
+from windrow.ledger.result import GROUPS, MicrobatchResult
+from windrow.ledger.result import totals as sums
+from windrow.ledger.task_files import TaskWriter
 from windrow.ledger.versions import latest_whole
 from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.floors import Floors
-from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatches
+from windrow.model.open_batches import BatchFilter
 from windrow.model.tables import CHANGED, DELETED, FILLED, require_filled
 from windrow.rows.arrow import ArrowRows
-from windrow.rows.frame import Batches
+from windrow.rows.frame import in_one
+from windrow.rows.rows import Function
 from windrow.source.slices import Slice
 
 ROWS_OF_A_PARTITION = 200_000
@@ -36,61 +41,72 @@ IN_ORDER = 2_000_000  # messages, new and open; from here on streams are sorted
 
 
 def process_on_executors(
-    step: Step, arrived: Slice | None, live: Live, wanted: BatchFilter | None, session: SparkSession
+    step: Step, arrived: Slice | None, live: Live, wanted: BatchFilter | None, ledger: Ledger
 ) -> MicrobatchResult:
     """Run a step over the messages that arrived (None: a tick) and the open batches that match (None: all)."""
-    opened = _on_executors(live, session)
+    opened, totals = ledger.open_on_executors(live), live.totals
     rows = ArrowRows(no_messages(live.schema)) if arrived is None else arrived.rows
-    messages = rows.frame(session)
+    messages = rows.frame(opened.session)
     streams = messages.select("source", "key")
-    totals = live.totals
     read = totals if wanted is None else opened.counted(wanted, streams)
     if step.flush:
         step = replace(step, last=opened.last_event_times(step.passed))
-    batches = opened.frame(wanted, streams)
     size = rows.count + read.total[1]
-    stepped = _stepped(step, messages, batches, live.schema, size)
-    for extra in [] if arrived is None else arrived.extra_rows(step.microbatch, live.schema):
-        stepped = stepped.unionByName(extra.frame(session).withColumn(CHANGED, F.lit(True)))
-    held = kept(stepped)
-    counts, left = _counted(held)
+    both = _by_stream(_together(messages, opened.frame(wanted, streams)), size)
+    others = [] if arrived is None else arrived.extra_rows(step.microbatch, live.schema)
+    extra = [one.frame(opened.session).withColumn(CHANGED, F.lit(True)) for one in others]
+    stepping, writer = partial(_stepped, step, live.schema), ledger.task_writer(live)
+    written = (
+        _kept(stepping, both, extra, live.schema, size) if writer is None else _filed(stepping, both, extra, writer)
+    )
+    counts, left = sums(written.groups)
     passed = Floors.empty() if wanted is None else wanted.passed
     last = step.last
     cuts = Floors.empty() if last is None else timeouts(step.rules, Floors(last.source, last.floor + 1))
-    return MicrobatchResult(held, counts, cuts, totals.after(read, left, passed), "executors")
+    opened_after = totals.after(read, left, passed)
+    return MicrobatchResult(written.rows, counts, cuts, opened_after, "executors", files=written.files)
 
 
-def _on_executors(live: Live, session: SparkSession) -> SparkOpen:
-    """Return the open batches for the executors; a dry run has them in memory."""
-    if isinstance(live.open, SparkOpen):
-        return live.open
-    return SparkOpen(session, "", 0, live.schema, live.open.wanted(None))
+def _by_stream(both: DataFrame, size: int) -> DataFrame:
+    """Return messages and open batches with those of a stream in one task, in the order of streams if they are many."""
+    parts = max(2, 1 + size // ROWS_OF_A_PARTITION)
+    return (both.repartition if size < IN_ORDER else both.repartitionByRange)(parts, "source", "key")
 
 
-def _stepped(step: Step, messages: DataFrame, batches: DataFrame, schema: pa.Schema, size: int) -> DataFrame:
-    """Return the rows that the step gives for each partition of the streams."""
-    both, parts = _together(messages, batches), max(2, 1 + size // ROWS_OF_A_PARTITION)
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a microbatch on the executors gave: its rows as a frame, or the files with them; and their counts."""
+
+    rows: DataFrame | pa.Table
+    groups: pa.Table
+    files: Sequence[WrittenFile] = ()
+
+
+def _filed(stepping: Function, both: DataFrame, extra: Sequence[DataFrame], writer: TaskWriter) -> Written:
+    """Run the step, and write its rows and the `extra` ones in the tasks that have them."""
+    parts = [writer.write(both, stepping), *map(writer.write, extra)]
+    files = [file for part in parts for file in part.files]
+    return Written(writer.no_rows, pa.concat_tables(part.groups for part in parts), files)
+
+
+def _kept(stepping: Function, both: DataFrame, extra: Sequence[DataFrame], schema: pa.Schema, size: int) -> Written:
+    """Run the step, and keep its rows and the `extra` ones on the executors until the commit."""
     columns = from_arrow_schema(schema.append(pa.field("known", pa.bool_())).append(pa.field(CHANGED, pa.bool_())))
-    if size < IN_ORDER:
-        return both.repartition(parts, "source", "key").mapInArrow(_processing(step, schema), columns)
-    rows = both.repartitionByRange(parts, "source", "key").mapInArrow(_processing(step, schema), columns)
-    return rows.sortWithinPartitions("state", "id")  # so each file holds a range of ids, by which Delta can skip it
+    stepped = both.mapInArrow(in_one(stepping), columns)
+    if size >= IN_ORDER:  # each file holds a range of ids, by which Delta can skip it
+        stepped = stepped.sortWithinPartitions("state", "id")
+    held = kept(reduce(DataFrame.unionByName, extra, stepped))
+    return Written(held, _grouped(held))
 
 
-def _counted(rows: DataFrame) -> tuple[Counts, OpenBatches]:
-    """Count the rows to write and the batches that are open afterwards, in one aggregate."""
+def _grouped(rows: DataFrame) -> pa.Table:
+    """Count rows as `result.grouped` does, on the executors."""
     is_open = F.col("state") == tables.OPEN
     source = F.when(is_open, F.col("source")).alias("source")
     new = F.when(is_open & F.col(CHANGED), F.size("messages"))
     summed = [F.count("*"), F.sum("message_count"), F.sum("bytes"), F.min("window_end"), F.sum(new)]
-    groups = plain(rows.groupBy("state", "known", CHANGED, DELETED, "reason", source).agg(*summed).toArrow())
-    names = ["state", "known", CHANGED, DELETED, "reason", "source", "count_all", *SCHEMA.names[2:]]
-    written = pc.sum(groups.column(len(names))).as_py() or 0
-    groups = groups.select(range(len(names))).rename_columns(names)
-    left = groups.filter(pc.equal(groups["state"], tables.OPEN)).rename_columns([*names[:6], *SCHEMA.names[1:]])
-    sums = [("open_batches", "sum"), ("open_messages", "sum"), ("open_bytes", "sum"), ("next_window_end", "min")]
-    totals = left.group_by("source").aggregate(sums).rename_columns(SCHEMA.names).cast(SCHEMA)
-    return Counts.combine(groups.filter(groups[CHANGED]), written), OpenBatches.of(totals)
+    groups = rows.groupBy("state", "known", CHANGED, DELETED, "reason", source).agg(*summed)
+    return plain(groups.toArrow()).rename_columns(GROUPS.names).cast(GROUPS)
 
 
 def kept(rows: DataFrame) -> DataFrame:
@@ -120,18 +136,12 @@ def _together(messages: DataFrame, batches: DataFrame) -> DataFrame:
     return both.withColumn("messages", F.coalesce("messages", F.array().cast(batches.schema["messages"].dataType)))
 
 
-def _processing(step: Step, schema: pa.Schema) -> Batches:
-    def process(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        given = list(parts)
-        if not given:
-            return
-        both = pa.Table.from_batches(given)
-        arrived = message_columns.conform(plain(_unpacked(both, "message")), schema.field("payload").type)
-        batches = _batches(both, schema)
-        require_filled(batches, FILLED)
-        yield from step.with_unchanged(arrived, batches).combine_chunks().to_batches()
-
-    return process
+def _stepped(step: Step, schema: pa.Schema, both: pa.Table) -> pa.Table:
+    """Return the rows that the step gives for the messages and open batches of a task."""
+    arrived = message_columns.conform(plain(_unpacked(both, "message")), schema.field("payload").type)
+    batches = _batches(both, schema)
+    require_filled(batches, FILLED)
+    return step.with_unchanged(arrived, batches)
 
 
 def _batches(both: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.batching.step import Step
 from windrow.columnar.arrow import text
+from windrow.ledger.ledger import Ledger
 from windrow.ledger.live import Live
 from windrow.ledger.live import no_messages as no_rows
 from windrow.ledger.result import Counts, MicrobatchResult
@@ -16,39 +15,34 @@ from windrow.ledger.strategy import fits_driver, keeps_headers, reads_all
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.open_batches import BatchFilter, OpenBatches, no_messages, summarise
-from windrow.settings.settings import Settings
 from windrow.source.slices import Slice
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
-
-def process(
-    step: Step, arrived: Slice | None, live: Live, session: SparkSession | None, settings: Settings
-) -> MicrobatchResult:
+def process(step: Step, arrived: Slice | None, live: Live, ledger: Ledger) -> MicrobatchResult:
     """Run a step over the messages that arrived (None: a tick) and the open batches that it needs.
 
-    Without a Spark `session` the driver runs it; with one, `ledger/strategy.py` says whether the driver or executors.
+    Without Spark the driver runs it; with Spark, `ledger/strategy.py` says whether the driver or executors.
     """
     times = no_messages if arrived is None else arrived.times
     wanted = None if step.flush else BatchFilter(times, live.totals.ended(step.passed))
-    if session is None:
+    if ledger.engine.session_at_work is None:
         return process_on_driver(step, arrived, live, wanted)
     from windrow.ledger.open_batches import SparkOpen
     from windrow.runtime.executors import process_on_executors
 
     here = arrived is None or arrived.path == "driver"
-    most, cached = settings.max_driver_messages, settings.max_cached_bytes
+    most, cached = ledger.settings.max_driver_messages, ledger.settings.max_cached_bytes
     messages, totals, opened = 0 if arrived is None else arrived.rows.count, live.totals, live.open
-    asked = None if wanted is None or reads_all(totals, messages, cached) else wanted
+    few = None if reads_all(totals, messages, cached) else wanted
+    asked = few if isinstance(opened, SparkOpen) else wanted
     fits = fits_driver(messages, totals.total[1], most)
-    if here and asked is not None and isinstance(opened, SparkOpen):
-        if keeps_headers(totals, cached):
-            opened.read_headers()
-        fits = fits or fits_driver(messages, opened.needed_messages(asked), most)
+    if here and asked is not None and isinstance(opened, SparkOpen) and keeps_headers(totals, cached):
+        opened.read_headers()
+    if here and asked is not None and not fits:
+        fits = fits_driver(messages, opened.needed_messages(asked), most)
     if here and fits:
         return process_on_driver(step, arrived, live, asked)
-    return process_on_executors(step, arrived, live, asked, session)
+    return process_on_executors(step, arrived, live, few, ledger)
 
 
 def process_on_driver(step: Step, arrived: Slice | None, live: Live, wanted: BatchFilter | None) -> MicrobatchResult:

@@ -26,7 +26,7 @@ from windrow.delta.lock import commit_lock
 from windrow.delta.table import FAULTS, filtered, missing, writing
 from windrow.engine.embedded import EmbeddedEngine
 from windrow.errors import DepotChanged, EngineUnavailable, OtherDepot
-from windrow.ledger.embedded import embedded_schema
+from windrow.ledger.files_ledger import embedded_schema
 from windrow.ledger.versions import latest
 from windrow.model import tables
 from windrow.model.commits import rows_in

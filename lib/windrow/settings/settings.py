@@ -175,6 +175,9 @@ class Settings(BaseSettings):
     single_writer: bool = Field(
         False, description="on S3: nobody else writes to the tables, so Spark's commits need not exclude others"
     )
+    commit: Literal["merge", "files"] = Field(
+        "merge", description="how Spark commits: merge, or files for a ledger with a path, which tasks write themselves"
+    )
     fold_commits: Count = Field(32, description="commits after which a ledger drops versions that do not count")
     fold_rows: Count = Field(
         10_000, description="fewer such versions than this are never too many, more are if most versions do not count"

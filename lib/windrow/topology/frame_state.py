@@ -16,8 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, DecimalType, IntegralType
 
 from windrow.columnar.arrow import plain
-from windrow.errors import BrokenPromise, TopologyRefused
-from windrow.ledger.open_batches import SparkOpen
+from windrow.errors import TopologyRefused
 from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.model import messages
 from windrow.model.floors import Floors
@@ -50,10 +49,8 @@ class FrameState:
 
     def __init__(self, declared: State, plan: Plan) -> None:
         """Wrap the rows that are stored before a microbatch: `id` and the columns."""
-        opened = plan.primed.fence.open
-        if not isinstance(opened, SparkOpen):
-            raise BrokenPromise("the states of a topology on Spark are read by Spark")
-        self._state, self._opened = declared, opened
+        self._state, self._opened = declared, plan.ledger.open_on_executors(plan.primed.fence)
+        opened = self._opened
         self._stored = opened.frame_of_state(declared.name, declared.columns)
         self._changed: DataFrame | None = None
         self.few = self._nothing()  # instead of a frame, what has changed as long as that is few rows

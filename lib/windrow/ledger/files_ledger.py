@@ -1,32 +1,58 @@
-"""The ledger of the embedded engine: live rows are read file by file, and commits add files by delta-rs."""
+"""The ledger by its files: live rows are read file by file, and commits add files by delta-rs.
+
+It is that of the embedded engine, and that of Spark with `commit = "files"`. There a microbatch on the driver reads and
+writes as the embedded engine does. On the executors each task writes the rows that it has, and the driver commits.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from windrow.delta.creation import add_columns, create_ledger
+from windrow.delta.locations import reference
 from windrow.delta.log import ledger_schema_of, require_ledger
 from windrow.delta.table import beyond_files, latest_snapshot, writing
+from windrow.engine.embedded import EmbeddedEngine
+from windrow.engine.engine import Engine
 from windrow.errors import BrokenPromise, LedgerMoved, TableRefused, first_line
 from windrow.ledger.file_cache import FileCache
-from windrow.ledger.files import LedgerFiles
-from windrow.ledger.ledger import Ledger
+from windrow.ledger.file_writer import store_options
+from windrow.ledger.files import LedgerFiles, writer_of
+from windrow.ledger.ledger import Ledger, Views
 from windrow.ledger.live import Live
 from windrow.ledger.result import MicrobatchResult
 from windrow.ledger.versions import Fold, fold_note, written
+from windrow.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from windrow.engine.spark.engine import SparkEngine
+    from windrow.ledger.open_batches import SparkOpen
+    from windrow.ledger.task_files import TaskWriter
 
 
-class EmbeddedLedger(Ledger):
+class FilesLedger(Ledger):
     """A ledger that delta-rs reads and writes."""
 
     commit_form = "files"
     _opened: LedgerFiles | None = None
     _cache: FileCache | None = None
+
+    def __init__(self, engine: Engine, settings: Settings, views: Views | None = None) -> None:
+        """Open nothing yet. Raises EngineUnavailable for a location that this engine, or its tasks, cannot write."""
+        super().__init__(engine, settings, views)
+        if engine.name != "embedded":
+            from windrow.ledger.task_files import place_of_tasks
+
+            self._spark_place, self.tables = self.place, EmbeddedEngine(settings)
+            self.place = place_of_tasks(cast("SparkEngine", engine), self.place)
 
     def __getstate__(self) -> dict[str, object]:
         """Drop the open table, which belongs to this process."""
@@ -38,7 +64,7 @@ class EmbeddedLedger(Ledger):
 
     def add_columns(self, columns: pa.Schema) -> None:
         """Add columns to the ledger."""
-        with self.engine.lock(self.place):
+        with self.tables.lock(self.place):
             add_columns(self.place, columns)
 
     def live(self) -> Live:
@@ -54,12 +80,27 @@ class EmbeddedLedger(Ledger):
 
     def commit(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> int:
         """Add files with the new rows; the fence is that no version follows the one that was primed."""
-        rows = processed.rows
-        if not isinstance(rows, pa.Table):
-            raise BrokenPromise("the embedded engine processes rows here")
-        new = [written(one, live.revision + 1) for one in (rows, control, *processed.states.values())]
-        with self._committing(live) as files:
-            return files.commit([pa.concat_tables(new[:2]), *new[2:]], {"userMetadata": note})
+        here, files = [control, *processed.states.values()], processed.files
+        if isinstance(processed.rows, pa.Table):
+            here = [processed.rows, *here]
+        elif (writer := self.task_writer(live)) is not None:
+            files = writer.write(processed.rows).files
+        new = [written(one, live.revision + 1) for one in here]
+        with self._committing(live) as opened:
+            return opened.commit(new, files, {"userMetadata": note})
+
+    def open_on_executors(self, live: Live) -> SparkOpen:
+        """Return the open batches as Spark reads them."""
+        from windrow.ledger.open_batches import SparkOpen
+
+        session = cast("SparkSession", self.engine.session_at_work)
+        return SparkOpen(session, reference(self._spark_place), live.table_version, live.schema)
+
+    def task_writer(self, live: Live) -> TaskWriter | None:
+        """Return what lets Spark's tasks write files."""
+        from windrow.ledger.task_files import TaskWriter
+
+        return TaskWriter(writer_of(self.place, live.schema, store_options()), live.schema, live.revision + 1)
 
     def fold(self, live: Live, fold: Fold) -> None:
         """Replace files of live rows; the fence is that of a microbatch."""
@@ -73,7 +114,7 @@ class EmbeddedLedger(Ledger):
         if not isinstance(files, LedgerFiles):
             raise BrokenPromise("the live rows were read by their files")
         # guard: embedded-commit-lock
-        with self.engine.lock(self.place, self.settings.durable), writing(self.place, "ledger"):
+        with self.tables.lock(self.place, self.settings.durable), writing(self.place, "ledger"):
             try:
                 yield files
             except CommitFailedError as error:
