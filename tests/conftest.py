@@ -161,6 +161,8 @@ def factory_of(kind: str, request: pytest.FixtureRequest) -> EngineFactory:
     """Return the factory of `embedded`, or of Spark: its driver or its executors, which commit by MERGE or by files."""
     if kind == "embedded":
         return EMBEDDED
+    if "TEST_SPARK_REMOTE" in os.environ and "commit" in KINDS[kind]:
+        pytest.skip("needs Spark in this process")
     return EngineFactory("spark", request.getfixturevalue("spark"), KINDS[kind])
 
 

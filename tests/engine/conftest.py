@@ -53,6 +53,8 @@ PAIRS = (
     "spark+spark",
     "embedded+spark",
     pytest.param("spark+embedded", marks=pytest.mark.slow),
+    "spark-files+spark",
+    pytest.param("spark+spark-files-executors", marks=pytest.mark.slow),
     pytest.param("spark-executors+spark", marks=pytest.mark.slow),
     pytest.param("spark+spark-executors", marks=pytest.mark.slow),
     pytest.param("embedded+spark-executors", marks=pytest.mark.slow),

@@ -22,7 +22,11 @@ pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc"),
 ]
 
-DRIVER_MESSAGES = {"executors": 0, "driver": 500_000}
+PATHS = {
+    "executors": {"max_driver_messages": 0},
+    "driver": {"max_driver_messages": 500_000},
+    "files": {"max_driver_messages": 0, "commit": "files"},
+}
 COMMITS = 5
 
 
@@ -39,7 +43,7 @@ class Applications:
             self._driver.hear("ready")
         settings = {"depot": world.depot, "ledger": world.ledger, "engine": "spark", "idle_timeout": "never"}
         order = {
-            "settings": settings | {"max_driver_messages": DRIVER_MESSAGES[path]},
+            "settings": settings | PATHS[path],
             "hold": hold and (hold[0], asdict(hold[1])),
             "wait": wait,
             "executors": len(self._cluster.workers),
@@ -118,14 +122,14 @@ def require_undisturbed(world, reference):
 def require_attempts(world, path, attempts):
     """Require that one microbatch followed the first, on this path, in one of these attempts."""
     [row] = world.history()[1:]
-    assert row["path"] == path
+    assert row["path"] == ("executors" if path == "files" else path)
     assert row["attempt"] in attempts
 
 
 class TestWorker:
     @pytest.mark.parametrize(
         ("path", "phase", "attempts"),
-        [("executors", "process", {1}), ("driver", "commit", {1})],
+        [("executors", "process", {1}), ("driver", "commit", {1}), ("files", "process", {1})],
     )
     def test_killed(self, begun, cluster, application, hold, reference, path, phase, attempts):
         """
@@ -206,6 +210,34 @@ def frozen_in_commit(world, cluster, application):
 def data_files(world):
     """Return the files of the ledger, those of commits that did not come to be too."""
     return set(Path(world.ledger).rglob("*.parquet"))
+
+
+class TestFilesOfTasks:
+    def test_worker_killed(self, begun, cluster, application, reference):
+        """
+        A worker that is killed when one of its tasks has begun to write files of the ledger leaves the result of an
+        undisturbed run: Spark does the tasks again.
+        """
+        before = data_files(begun)
+        application.run(begun, "files")
+        until(lambda: data_files(begun) - before, "a file of a task", pause=0)
+        cluster.kill_worker(cluster.workers[0])
+        application.hear("done")
+        require_undisturbed(begun, reference)
+        require_attempts(begun, "files", {1})
+
+    def test_driver_killed(self, begun, cluster, application, reference):
+        """
+        Files of a driver that is killed before it commits them are in no version; another driver reaches the result.
+        """
+        application.run(begun, "files", wait="after_process")
+        application.hear("waiting")
+        application.kill()
+        assert len(begun.history()) == 1
+        application.run(begun, "files")
+        application.hear("done")
+        require_undisturbed(begun, reference)
+        require_attempts(begun, "files", {1})
 
 
 class TestExecutor:

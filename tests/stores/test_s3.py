@@ -165,6 +165,22 @@ class TestBothEngines:
         assert bucket.canonical() == bucket.expected()
         assert verify(bucket.depot, bucket.ledger).ok
 
+    @pytest.mark.parametrize("max_driver_messages", [0, 1_000])
+    def test_by_files(self, bucket, embedded, spark_driver, max_driver_messages):
+        """
+        With `commit = "files"` the driver of Spark, or its tasks, write to the bucket; others take turns with it.
+        """
+        ways = ({"commit": "files", "max_driver_messages": max_driver_messages}, {}, None)
+        for way, version in zip((*ways, ways[0]), log(4), strict=True):
+            bucket.publish(version)
+            if way is None:
+                bucket.runner(embedded).once()
+            else:
+                assert spark_driver.do(bucket, "run", **way) == 1
+        assert [row["commit_form"] for row in bucket.history()] == ["files", "merge", "files", "files"]
+        assert bucket.canonical() == bucket.expected()
+        assert verify(bucket.depot, bucket.ledger).ok
+
     @pytest.mark.slow
     def test_conflict(self, bucket, spark_driver):
         """
@@ -173,17 +189,18 @@ class TestBothEngines:
         assert spark_driver.do(bucket, "conflict") == "theirs java.nio.file.FileAlreadyExistsException"
 
     @pytest.mark.slow
-    def test_requests(self, bucket, spark_driver, proxy):
+    @pytest.mark.parametrize(("commit", "most"), [("merge", 120), ("files", 60)])
+    def test_requests(self, bucket, spark_driver, proxy, commit, most):
         """
-        A round with one microbatch of a thousand messages makes 120 requests at most.
+        A round with one microbatch of a thousand messages makes 120 requests at most, and half of them by files.
         """
         for number in range(2):
             bucket.publish(*log(1, seed=number, size=1_000, begin=NOW + number * MINUTE))
             bucket.clock.set(NOW + (number + 1) * MINUTE)
             proxy.taken()
-            assert spark_driver.do(bucket, "round") == number + 1
+            assert spark_driver.do(bucket, "round", commit=commit) == number + 1
             requests = proxy.taken()
-        assert len(requests) <= 120, by_kind(requests)
+        assert len(requests) <= most, by_kind(requests)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("seconds", [6, 180])

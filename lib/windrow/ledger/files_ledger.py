@@ -85,6 +85,10 @@ class FilesLedger(Ledger):
             here = [processed.rows, *here]
         elif (writer := self.task_writer(live)) is not None:
             files = writer.write(processed.rows).files
+        if files:
+            from windrow.ledger.task_files import require_there
+
+            require_there(self.place, files)
         new = [written(one, live.revision + 1) for one in here]
         with self._committing(live) as opened:
             return opened.commit(new, files, {"userMetadata": note})

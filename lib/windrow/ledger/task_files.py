@@ -6,19 +6,22 @@ result of one attempt of each task. What another attempt has written, no commit 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.columnar.arrow import plain
 from windrow.delta.locations import is_catalog_name, local_path
 from windrow.engine.spark.errors import translated
-from windrow.errors import EngineUnavailable
+from windrow.errors import EngineUnavailable, TableUnwritable
 from windrow.ledger.file_writer import FileWriter, WrittenFile
 from windrow.ledger.result import GROUPS, grouped
 from windrow.ledger.versions import written
@@ -36,7 +39,7 @@ FILE = pa.struct(
     ]
 )  # fmt: skip
 RESULT = pa.schema([("files", pa.list_(FILE)), ("groups", pa.list_(pa.struct(list(GROUPS))))])
-ON_THIS_MACHINE = ("local", "local-cluster")  # masters of Spark
+INSTEAD = 'Or use commit = "merge".'
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +94,52 @@ def place_of_tasks(engine: SparkEngine, place: str) -> str:
     """Return the location of a ledger, as delta-rs and all tasks of Spark reach it. Raises EngineUnavailable."""
     if engine.remote or is_catalog_name(place):
         what = "Spark in this process, not Spark Connect" if engine.remote else f"a ledger with a path, not {place}"
-        raise EngineUnavailable(f'commit = "files" needs {what}', 'Use commit = "merge".')
-    path, local = engine.local_path(place), local_path(place)
-    if path is None and local is not None:
+        raise EngineUnavailable(f'commit = "files" needs {what}', INSTEAD)
+    path = engine.local_path(place)
+    if path is None and local_path(place) is not None:
         raise EngineUnavailable(
             f'{place} is not on the local disk for Spark, so commit = "files" cannot write there',
-            'Give the ledger as a full address (such as s3://, abfss:// or hdfs://), or use commit = "merge".',
+            f"Give the ledger as a full address (such as s3://, abfss:// or hdfs://). {INSTEAD}",
         )
-    master = engine.session.sparkContext.master or ""
-    # guard: tasks-reach-the-ledger
-    if path is not None and master.partition("[")[0] not in ON_THIS_MACHINE:
-        raise EngineUnavailable(
-            f"the ledger is on the local disk ({path}), where tasks of {master} on other machines cannot write",
-            'Put the ledger on an object store or HDFS, or use commit = "merge".',
-        )
+    if path is not None:
+        _require_shared(engine.session, path)
     return place if path is None else str(path)
+
+
+def _require_shared(session: SparkSession, path: Path) -> None:
+    """Raise EngineUnavailable if a task of Spark cannot see what this process has written beside a local path."""
+    context = session.sparkContext
+    if (context.master or "").partition("[")[0] == "local":
+        return
+    marker = path.absolute().parent / f".{path.name}.{uuid4()}"
+    marker.parent.mkdir(parents=True, exist_ok=True)
+    marker.touch()
+    try:
+        tasks = session.range(0, context.defaultParallelism, 1, context.defaultParallelism)
+        seen = tasks.mapInArrow(partial(_sees, str(marker)), "seen BOOLEAN").where("NOT seen").count() == 0
+    finally:
+        marker.unlink()
+    # guard: tasks-reach-the-ledger
+    if not seen:
+        raise EngineUnavailable(
+            f"tasks of {context.master} do not see {path}, which is on a disk of the driver alone",
+            f"Put the ledger on an object store, HDFS or a disk that all machines share. {INSTEAD}",
+        )
+
+
+def _sees(marker: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Tell in a task whether a file is there."""
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"seen": [Path(marker).exists()]})
+
+
+def require_there(location: str, files: Iterable[WrittenFile]) -> None:
+    """Raise TableUnwritable if a file that a task has written is not on the driver's disk."""
+    path = local_path(location)
+    # guard: files-of-tasks-are-there
+    for there, file in () if path is None else ((path / file.path, file) for file in files):
+        if not there.exists() or there.stat().st_size != file.size:
+            raise TableUnwritable(
+                f"a task of Spark has written {there}, but the driver does not see it",
+                f"Nothing was committed. Put the ledger where all machines reach it. {INSTEAD}",
+            )

@@ -22,6 +22,10 @@ from windrow.testing.points import At
 from windrow.verify import verify
 
 Message = tuple[Any, ...]
+# How Spark works in a try: on the driver or on executors, and by MERGE or by files.
+WAYS: list[dict[str, Any]] = [
+    {"commit": commit, **where} for commit in ("merge", "files") for where in ({}, {"max_driver_messages": 0})
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +61,14 @@ class Trial:
         self._published: list[Row] = []
         self.cut = self.random.choice([1, size, 3 * size])
         self.folds = {"fold_commits": self.random.randint(1, 3), "fold_rows": self.random.choice([1, 3, 10_000])}
+        self.way = Random(seed).choice(WAYS) if factory.name == "spark" else {}
         self.struck = self.restored = self.ticked = self.read_again = False
         self.result: Counted | None = None  # of a fault that has tables of its own
 
     @property
     def settings(self) -> dict[str, Any]:
         """Return what every driver is set to."""
-        return {"max_messages": self.cut, **self.folds}
+        return {"max_messages": self.cut, **self.folds, **self.way}
 
     def publish(self, versions: int = 100, times: int = 1) -> None:
         """Append versions of the log that are left, each so many times."""
