@@ -6,7 +6,7 @@ the driver, over some of the streams. It also returns the unchanged open batches
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 
@@ -37,7 +37,8 @@ from windrow.rows.rows import Function
 from windrow.source.slices import Slice
 
 ROWS_OF_A_PARTITION = 200_000
-IN_ORDER = 2_000_000  # messages, new and open; from here on streams are sorted
+BUCKETS_OF_A_PARTITION = 8  # hashing spreads them over the partitions, some of which get more than others
+BUCKET, PACKED = "windrow bucket", "windrow batches"
 
 
 def process_on_executors(
@@ -45,32 +46,26 @@ def process_on_executors(
 ) -> MicrobatchResult:
     """Run a step over the messages that arrived (None: a tick) and the open batches that match (None: all)."""
     opened, totals = ledger.open_on_executors(live), live.totals
+    if not totals.total[0]:
+        opened.rows = live.schema.empty_table()  # so Spark need not look for open batches
     rows = ArrowRows(no_messages(live.schema)) if arrived is None else arrived.rows
     messages = rows.frame(opened.session)
     streams = messages.select("source", "key")
     read = totals if wanted is None else opened.counted(wanted, streams)
     if step.flush:
         step = replace(step, last=opened.last_event_times(step.passed))
-    size = rows.count + read.total[1]
-    both = _by_stream(_together(messages, opened.frame(wanted, streams)), size)
+    parts = max(2, 1 + (rows.count + read.total[1]) // ROWS_OF_A_PARTITION)
+    both = _together(messages, opened.frame(wanted, streams), parts)
     others = [] if arrived is None else arrived.extra_rows(step.microbatch, live.schema)
     extra = [one.frame(opened.session).withColumn(CHANGED, F.lit(True)) for one in others]
     stepping, writer = partial(_stepped, step, live.schema), ledger.task_writer(live)
-    written = (
-        _kept(stepping, both, extra, live.schema, size) if writer is None else _filed(stepping, both, extra, writer)
-    )
+    written = _kept(stepping, both, extra, live.schema) if writer is None else _filed(stepping, both, extra, writer)
     counts, left = sums(written.groups)
     passed = Floors.empty() if wanted is None else wanted.passed
     last = step.last
     cuts = Floors.empty() if last is None else timeouts(step.rules, Floors(last.source, last.floor + 1))
     opened_after = totals.after(read, left, passed)
     return MicrobatchResult(written.rows, counts, cuts, opened_after, "executors", files=written.files)
-
-
-def _by_stream(both: DataFrame, size: int) -> DataFrame:
-    """Return messages and open batches with those of a stream in one task, in the order of streams if they are many."""
-    parts = max(2, 1 + size // ROWS_OF_A_PARTITION)
-    return (both.repartition if size < IN_ORDER else both.repartitionByRange)(parts, "source", "key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +84,10 @@ def _filed(stepping: Function, both: DataFrame, extra: Sequence[DataFrame], writ
     return Written(writer.no_rows, pa.concat_tables(part.groups for part in parts), files)
 
 
-def _kept(stepping: Function, both: DataFrame, extra: Sequence[DataFrame], schema: pa.Schema, size: int) -> Written:
+def _kept(stepping: Function, both: DataFrame, extra: Sequence[DataFrame], schema: pa.Schema) -> Written:
     """Run the step, and keep its rows and the `extra` ones on the executors until the commit."""
     columns = from_arrow_schema(schema.append(pa.field("known", pa.bool_())).append(pa.field(CHANGED, pa.bool_())))
     stepped = both.mapInArrow(in_one(stepping), columns)
-    if size >= IN_ORDER:  # each file holds a range of ids, by which Delta can skip it
-        stepped = stepped.sortWithinPartitions("state", "id")
     held = kept(reduce(DataFrame.unionByName, extra, stepped))
     return Written(held, _grouped(held))
 
@@ -122,36 +115,41 @@ def kept(rows: DataFrame) -> DataFrame:
         return rows
 
 
-def _together(messages: DataFrame, batches: DataFrame) -> DataFrame:
-    """Return one frame of messages and open batches with `source` and `key`; either struct is NULL in the other's rows.
+def _together(messages: DataFrame, batches: DataFrame, parts: int) -> DataFrame:
+    """Return the messages and the open batches with those of a stream in one of so many partitions.
 
-    The lists of messages are outside the struct and empty in rows of messages: Spark computes the size of an Arrow
-    batch after each row, and goes through all its NULL lists to do so.
+    Streams are in buckets, and the open batches of a bucket are packed into a few values of one column. In columns of
+    their own, which are NULL beside each message, they cost Spark more than the messages (`docs/performance.md`).
     """
-    message = F.struct(*[F.col(name) for name in messages.columns]).alias("message")
-    batch = F.struct(*[F.col(name) for name in batches.columns if name != "messages"]).alias("batch")
-    both = messages.select("source", "key", message).unionByName(
-        batches.select("source", "key", batch, "messages"), allowMissingColumns=True
-    )
-    return both.withColumn("messages", F.coalesce("messages", F.array().cast(batches.schema["messages"].dataType)))
+    bucket = F.pmod(F.hash("source", "key"), F.lit(parts * BUCKETS_OF_A_PARTITION))
+    packed = batches.withColumn(BUCKET, bucket).mapInArrow(_packing, f"`{BUCKET}` INT, `{PACKED}` BINARY")
+    both = messages.withColumn(BUCKET, bucket).unionByName(packed, allowMissingColumns=True)
+    return both.repartition(parts, BUCKET)
+
+
+def _packing(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Pack the open batches of each bucket."""
+    for part in parts:
+        batches = plain(pa.Table.from_batches([part]))
+        buckets, rows = batches[BUCKET].unique(), batches.drop_columns([BUCKET])
+        packed = [_packed(rows.filter(pc.equal(batches[BUCKET], bucket))) for bucket in buckets]
+        yield pa.RecordBatch.from_arrays([buckets, pa.array(packed, pa.binary())], [BUCKET, PACKED])
+
+
+def _packed(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    return sink.getvalue().to_pybytes()
 
 
 def _stepped(step: Step, schema: pa.Schema, both: pa.Table) -> pa.Table:
     """Return the rows that the step gives for the messages and open batches of a task."""
-    arrived = message_columns.conform(plain(_unpacked(both, "message")), schema.field("payload").type)
-    batches = _batches(both, schema)
+    is_message = pc.is_null(both[PACKED])
+    messages = both.filter(is_message).drop_columns([BUCKET, PACKED])
+    arrived = message_columns.conform(messages, schema.field("payload").type)
+    packed = both[PACKED].filter(pc.invert(is_message))
+    parts = [in_columns(pa.ipc.open_stream(part.as_buffer()).read_all(), schema) for part in packed]
+    batches = latest_whole(pa.concat_tables([schema.empty_table(), *parts]))
     require_filled(batches, FILLED)
     return step.with_unchanged(arrived, batches)
-
-
-def _batches(both: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return the open batches of `_together`, with all columns of the ledger."""
-    batch, rows = plain(_unpacked(both, "batch")), plain(both.filter(pc.is_valid(both["batch"])))
-    return latest_whole(in_columns(batch.append_column("messages", rows["messages"]), schema))
-
-
-def _unpacked(table: pa.Table, name: str) -> pa.Table:
-    """Return the rows that have a struct in the column, as a table of its fields."""
-    present = table.filter(pc.is_valid(table[name]))[name]
-    whole = pa.concat_arrays(present.chunks) if present.num_chunks else pa.array([], present.type)
-    return pa.Table.from_struct_array(whole)

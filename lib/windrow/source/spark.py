@@ -174,9 +174,19 @@ class SparkSource(Source):
                 counts, listed = added(commits, begin - 1, upto), ListedVersions.of(table.id, begin, commits)
                 conversion = Conversion.of(self.settings, table, self._as_rows)
                 byte_count = conversion.byte_count(self.log, counts)
-                mapped = conversion.mapped(self._changes(frame, begin, upto, table.version))
-                known, chosen = conversion.counts(counts), self.settings
-                yield SparkArrivals.of(mapped, listed, known, byte_count, chosen, conversion, kept, streamed)
+
+                def mapped(changes: DataFrame) -> DataFrame:
+                    return conversion.mapped(self._changes(changes, begin, upto, table.version))
+
+                def again() -> DataFrame:
+                    return mapped(feed_of(session, self.place, begin, upto)) if streamed else rows
+
+                rows, known, query = (
+                    mapped(frame),
+                    conversion.counts(counts),
+                    None if streamed and self._by_files else again,
+                )
+                yield SparkArrivals.of(rows, listed, known, byte_count, self.settings, conversion, kept, query)
         except PySparkException as error:
             raise translated(error) from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -43,13 +43,14 @@ class SparkArrivals(Arrivals):
         settings: Settings,
         conversion: Conversion,
         kept: ExitStack,
-        streamed: bool,
+        again: Callable[[], DataFrame] | None,
     ) -> SparkArrivals:
         """Collect the frame once if it is small enough for the driver, otherwise leave it to the executors.
 
         `counts` may reach beyond the frame, whose last version is `last` (None if it has no rows). `kept` releases the
-        persisted frames. A frame that is `streamed` is persisted: each slice would read all of it, because
-        `foreachBatch` passes it as an RDD. Of another one, Spark reads only the versions and columns that it needs.
+        persisted frames. `foreachBatch` passes a frame as an RDD, all of which each slice would read. So the executors
+        read a query of the same rows instead if there is one (`again`), of which Spark reads only the versions and
+        columns that it needs; else the frame is persisted.
         """
         known, most = [count for count in counts.values() if count is not None], settings.max_driver_messages
         total = sum(known) if len(known) == len(counts) else frame.count()
@@ -59,8 +60,8 @@ class SparkArrivals(Arrivals):
         read, parsed = PersistedFrame(), PersistedFrame()
         for one in (read, parsed):
             kept.callback(one.release)
-        if feed is None and streamed:
-            read.keep(frame)
+        if feed is None:
+            frame = read.keep(frame) if again is None else again()
         last = frame.agg(F.max(VERSION)).collect()[0][0] if feed is None else pc.max(feed[VERSION]).as_py()
         new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
         rows = None if feed is None else conversion.new_rows(feed, feed[CHANGE], settings.on_depot_delete)
