@@ -293,12 +293,13 @@ def test_doctor(counting: Command, tmp_path: Path) -> None:
         return {finding["code"]: f"{finding['level']} {finding['what']}" for finding in found}
 
     before = examined()
-    assert before["ledger"].startswith("warning there is no table of states")
+    assert before["ledger"].startswith("warning there is no ledger at")
     assert before["depot"].startswith("ok messages: data/depot")
     counting("run", "seen:topology")
     counting("pause", "seen:topology")
     after = examined()
     assert after["ledger"].startswith("ok data/seen")
+    assert after["storage-files"].startswith("ok messages: depot: all")
     assert after["ledger-paused"].startswith("warning")
     assert after["depot-reach"].startswith("ok messages: every version can be read")
     shutil.rmtree(tmp_path / "data" / "depot")

@@ -156,6 +156,18 @@ class TestWrong:
                 "the versions of the depot transfers are taken in order",
             ]  # fmt: skip
 
+    def test_statistics(self, harness: Harness) -> None:
+        """
+        A log that says another number of rows than a file of a state has is found.
+        """
+        log = sorted((Path(harness.topology.location) / "_delta_log").glob("*.json"))
+        rewrite(harness, "funds", lambda rows: rows)
+        [entry] = {*(Path(harness.topology.location) / "_delta_log").glob("*.json")} - {*log}
+        content = entry.read_text()
+        entry.write_text(content.replace('numRecords\\":', 'numRecords\\":1', 1))
+        assert entry.read_text() != content
+        assert checks(verified(harness)) == ["files"]
+
     @pytest.mark.parametrize("damage", ["another", "shorter", "other rows"])
     def test_depot(self, harness: Harness, damage: str) -> None:
         """

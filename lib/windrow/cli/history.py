@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from windrow.cli.shared_options import Call, Named, command, grid
 from windrow.cli.terminal import people
-
-if TYPE_CHECKING:
-    from windrow.settings.settings import Settings
-    from windrow.topology.topology import Topology
 
 HEADS = {
     "microbatch": "no",
@@ -38,25 +34,19 @@ def history(
     last: Annotated[int, typer.Option("--last", min=1, help="How many microbatches, the latest ones.")] = 20,
 ) -> None:
     """Show the last microbatches: kind, messages, time of each phase."""
+    import pyarrow.compute as pc
+
+    from windrow.reading.history import history as read
+
     if topology is None:
         with call.readable_settings(messages=False) as chosen:
-            from windrow.reading.history import history as of_ledger
-
-            found = of_ledger(chosen.ledger)
-            rows = found.slice(max(0, found.num_rows - last)).to_pylist()
+            found = read(chosen.ledger)
     else:
-        rows = _of_topology(*call.topology(topology), last)
+        from windrow.topology.status import book_of
+
+        found = read(book_of(*call.topology(topology)))
+    rows = found.filter(pc.greater(found["microbatch"], found["microbatch"][-1].as_py() - last)).to_pylist()
     call.answer({"microbatches": rows}, tell=lambda: _print(rows))
-
-
-def _of_topology(topology: Topology, chosen: Settings, last: int) -> list[dict[str, Any]]:
-    from windrow.topology.running import tables_of
-    from windrow.topology.status import microbatches
-
-    rows = microbatches(topology, tables_of(topology, chosen)[1], last)
-    return [
-        {"messages": row.pop("messages_read"), "depot_versions": len(row.pop("versions") or ()), **row} for row in rows
-    ]
 
 
 def _print(rows: Sequence[Mapping[str, Any]]) -> None:

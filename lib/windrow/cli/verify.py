@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,12 +11,12 @@ from windrow.cli.terminal import aside
 from windrow.errors import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
-    from windrow.settings.settings import Settings
-    from windrow.topology.topology import Topology
+    from rich.status import Status as Spinner
+
     from windrow.topology.verify import TopologyReport
-    from windrow.verify import Difference, Report
+    from windrow.verify.report import Conclusion, Report
 
 
 MOST = 5_000_000
@@ -56,88 +55,88 @@ def verify(
     if topology is not None:
         if at or all_ or most != MOST:
             raise SettingsError("--at, --most and --all do not apply to a topology", "--replay and --strict do.")
-        return _verify_topology(call, *call.topology(topology), replay, strict)
-    if replay:
+    elif replay:
         raise SettingsError("--replay needs a topology", "To replay the ledger of the batcher, use `windrow replay`.")
+    with aside.status("verifying") as spinner:
+        if topology is None:
+            report, books = _of_batcher(call, spinner, at, None if all_ else most)
+        else:
+            report, books = _of_topology(call, spinner, topology, replay)
+    call.answer(report.to_dict(), tell=lambda: _print(report, books))
+    return 0 if report.ok and (report.complete or not strict) else 1
+
+
+def _of_topology(call: Call, spinner: Spinner, topology: str, replay: bool) -> tuple[Conclusion, Iterator[str]]:
+    """Verify a topology; return also its books, in lines."""
+    from windrow.topology.verify import verify_topology
+
+    given = call.topology(topology)
+    report = verify_topology(*given, replay, progress=lambda what: spinner.update(f"verifying {what}"))
+    return report, _books_of_topology(report)
+
+
+def _books_of_topology(report: TopologyReport) -> Iterator[str]:
+    for depot in report.depots:
+        counted = "not counted" if depot.counted is None else f"{depot.counted:,} there"
+        versions = "nothing read" if depot.first is None else f"versions {depot.first} to {depot.last}"
+        yield f"depot {depot.name}, {versions}: {count(depot.taken, 'row')} taken, {counted}"
+    for state in report.states:
+        again = "" if state.replayed is None else f"; replayed {state.replayed[:16]}"
+        held = f"{count(state.rows, 'row')} in {count(state.files, 'file')}"
+        yield f"state {state.name}: {held}, digest {state.digest[:16]}{again}"
+
+
+def _of_batcher(
+    call: Call, spinner: Spinner, at: list[int] | None, most: int | None
+) -> tuple[Conclusion, Iterator[str]]:
+    """Verify the ledger of a batcher; return also its books, in lines."""
     from windrow.verify import verify as check
 
-    with call.readable_settings() as chosen, aside.status("verifying") as spinner:
+    with call.readable_settings() as chosen:
         report = check(
             chosen.depot,
             chosen.ledger,
             at or None,
             progress=lambda what, done, total: spinner.update(f"verified {what}, step {done} of {total}"),
             columns=chosen.depot_columns,
-            most=None if all_ else most,
+            most=most,
         )
-    call.answer(report.to_dict(), tell=lambda: _print_report(report))
-    return 0 if report.ok and (report.complete or not strict) else 1
+    return report, _books_of_batcher(report)
 
 
-def _verify_topology(call: Call, topology: Topology, chosen: Settings, replay: bool, strict: bool) -> int:
-    from windrow.topology.verify import verify_topology
-
-    with aside.status("verifying") as spinner:
-        report = verify_topology(topology, chosen, replay, progress=lambda what: spinner.update(f"verifying {what}"))
-    call.answer({"ok": report.ok, "complete": report.complete} | asdict(report), tell=lambda: _print_books(report))
-    return 0 if report.ok and (report.complete or not strict) else 1
-
-
-def _print_books(report: TopologyReport) -> None:
-    """Print the books of a topology."""
-    for depot in report.depots:
-        counted = "not counted" if depot.counted is None else f"{depot.counted:,} there"
-        versions = "nothing read" if depot.first is None else f"versions {depot.first} to {depot.last}"
-        say(f"depot {depot.name}, {versions}: {count(depot.taken, 'row')} taken, {counted}", markup=False)
-    for state in report.states:
-        again = "" if state.replayed is None else f"; replayed {state.replayed[:16]}"
-        held = f"{count(state.rows, 'row')} in {count(state.files, 'file')}"
-        say(f"state {state.name}: {held}, digest {state.digest[:16]}{again}", markup=False)
-    _print_found(report.findings, report.differences)
-    unchecked = "[yellow]not everything was checked; in the rest no difference[/yellow]"
-    good = "[green]no difference[/green]" if report.complete else unchecked
-    say(good if report.ok else f"[red]{count(len(report.differences), 'difference')}[/red]")
-
-
-def _print_report(report: Report) -> None:
-    """Print the books of each version, what could not be checked, and every difference with its first examples."""
+def _books_of_batcher(report: Report) -> Iterator[str]:
     for books in report.books:
         by_format = f" ({books.rejected_by_format:,} of them by the format)" if books.rejected_by_format else ""
-        say(
+        yield (
             f"ledger version {books.ledger_version} (depot version {books.depot_version}, "
             f"{count(books.microbatches, 'microbatch')}): {count(books.messages_read, 'message')} read = "
             f"{books.in_open_batches:,} in open batches + {books.in_closed_batches:,} in closed batches "
             f"+ {books.rejected:,} rejected{by_format}"
         )
-        say(
+        yield (
             f"  against the depot: {books.ok:,} ok, {books.lost:,} lost, {books.duplicated:,} duplicated, "
             f"{books.unexpected:,} unexpected"
         )
-        say(
+        if books.unchecked:
+            yield f"  not checked: {books.unchecked:,} of {count(books.messages_read, 'message')}"
+        yield (
             f"  derived again: {count(books.decided, 'decision')}, "
             f"the batches of {books.derived_streams:,} of {count(books.streams, 'stream')}"
         )
-    _print_found(report.findings, report.differences)
-    say(_verdict(report))
 
 
-def _print_found(findings: Sequence[str], differences: Sequence[Difference]) -> None:
-    """Print what could not be checked, and each difference with its first examples."""
-    for finding in findings:
+def _print(report: Conclusion, books: Iterator[str]) -> None:
+    """Print the books, what could not be checked, and each difference with its first examples."""
+    for line in books:
+        say(line, markup=False)
+    for finding in report.findings:
         say(f"not checked: {finding}", markup=False)
-    for difference in differences:
+    for difference in report.differences:
         where = "" if difference.ledger_version < 0 else f" in ledger version {difference.ledger_version}"
         say(f"[red]difference[/red]{where}: {difference.check}")
         say(f"  expected {difference.expected}, found {difference.found}", markup=False)
         for example in difference.examples[:3]:
             say(f"    {example}", markup=False)
-
-
-def _verdict(report: Report) -> str:
-    if not report.ok:
-        return f"[red]{count(len(report.differences), 'difference')}[/red]"
-    if report.complete:
-        return "[green]no difference[/green]"
-    last = report.books[-1]
-    what = f"{last.unchecked:,} of {count(last.messages_read, 'message')}" if last.unchecked else "what is named above"
-    return f"[yellow]not checked: {what}; in the rest no difference[/yellow]"
+    unchecked = "[yellow]not checked: what is named above; in the rest no difference[/yellow]"
+    good = "[green]no difference[/green]" if report.complete else unchecked
+    say(good if report.ok else f"[red]{count(len(report.differences), 'difference')}[/red]")

@@ -2,11 +2,12 @@
 
 A row is the sequence of its fields, each of them a *netstring*: the number of its bytes in decimal digits, a colon,
 the bytes, a comma. NULL is `~`. Whole numbers are decimal digits, times are microseconds since the epoch, booleans are
-`true` or `false`, text is UTF-8, and bytes are unchanged. A DOUBLE is the 16 hexadecimal digits of its bits, so that
--0.0 is not 0.0; but every NaN is `7ff8000000000000`, because Spark gives all NaNs these bits when it writes them. A
-struct is its fields as netstrings, one after the other. A batch has the fields of `BATCH` and one more: its messages,
-each the fields of `MESSAGE`, one message after the other in the order of the batch. A rejected message has the fields
-of `REJECTED`. Microbatch numbers are left out, because the same log gives the same rows in other microbatches.
+`true` or `false`, text is UTF-8, bytes are unchanged, and dates and decimals are text. A DOUBLE is the 16 hexadecimal
+digits of its bits, so that -0.0 is not 0.0; but every NaN is `7ff8000000000000`, because Spark gives all NaNs these
+bits when it writes them. A struct is its fields as netstrings, one after the other, a list its elements, a map its
+entries. A batch has the fields of `BATCH` and one more: its messages, each the fields of `MESSAGE`, one message after
+the other in the order of the batch. A rejected message has the fields of `REJECTED`. Microbatch numbers are left out,
+because the same log gives the same rows in other microbatches.
 
 The *digest* of a row is the SHA-256 of these bytes, that of several rows the SHA-256 of their ids and digests, as
 netstrings, in the order of the ids' bytes. Source of netstrings: D. J. Bernstein's definition of 1997.
@@ -46,10 +47,14 @@ def batches(rows: pa.RecordBatch) -> pa.Array:
 def contents(messages: pa.Array) -> pa.Array:
     """Return the messages inside each batch as bytes, one after the other; `messages` is a column of lists."""
     inside = pc.list_flatten(messages)
-    each = joined([netstrings(pc.struct_field(inside, name)) for name in MESSAGE])
-    ends = np.cumsum(pc.fill_null(pc.list_value_length(messages), 0).to_numpy(zero_copy_only=False))
+    return _in_lists(messages, joined([netstrings(pc.struct_field(inside, name)) for name in MESSAGE]))
+
+
+def _in_lists(lists: pa.Array, elements: pa.Array) -> pa.Array:
+    """Return for each list the bytes of its elements, one after the other; NULL has none."""
+    ends = np.cumsum(pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False))
     offsets = np.concatenate([[0], ends]).astype(np.int64)
-    return pc.binary_join(pa.LargeListArray.from_arrays(pa.array(offsets), each), NOTHING)
+    return pc.binary_join(pa.LargeListArray.from_arrays(pa.array(offsets), elements), NOTHING)
 
 
 def rejections(rows: pa.RecordBatch) -> pa.Array:
@@ -66,14 +71,18 @@ def netstrings(values: pa.Array) -> pa.Array:
 
 def encoded(values: pa.Array) -> pa.Array:
     """Return each value as bytes; NULL stays NULL."""
+    if pa.types.is_map(values.type):
+        values = values.cast(pa.list_(pa.struct([values.type.key_field, values.type.item_field])))
+    if pa.types.is_list(values.type):
+        return pc.if_else(values.is_valid(), _in_lists(values, netstrings(pc.list_flatten(values))), None)
     if pa.types.is_struct(values.type):
         fields = [netstrings(pc.struct_field(values, at)) for at in range(values.type.num_fields)]
         return pc.if_else(values.is_valid(), joined(fields), None)
     if pa.types.is_floating(values.type):
-        return _bits(values)
+        return _bits(values.cast(pa.float64()))
     if pa.types.is_timestamp(values.type):
         values = values.cast(pa.int64())
-    if pa.types.is_integer(values.type) or pa.types.is_boolean(values.type):
+    if pa.types.is_primitive(values.type) or pa.types.is_decimal(values.type):
         values = values.cast(pa.large_string())
     return values.cast(BYTES)
 

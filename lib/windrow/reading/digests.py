@@ -62,6 +62,18 @@ class Digests:
         ordered = rows.sort_by("id").combine_chunks()
         return cls(ordered, _digest(ordered))
 
+    @classmethod
+    def under(cls, ids: pa.Array, rows: pa.Table) -> Digests:
+        """Return the digests of rows with any columns, such as those of a state, as `id, digest`."""
+        fields = [canonical.netstrings(column.combine_chunks()) for column in (pa.chunked_array([ids]), *rows.columns)]
+        return cls.of(pa.table({"id": ids, "digest": canonical.digests(canonical.joined(fields))}))
+
+    def differing(self, others: Digests) -> pa.Table:
+        """Return the rows that the others do not have with the same digest."""
+        at = pc.index_in(self.rows["id"], others.rows["id"].combine_chunks())
+        same = pc.equal(others.rows["digest"].take(at), self.rows["digest"])
+        return self.rows.filter(pc.invert(pc.fill_null(same, False)))
+
     def microbatches(self) -> pa.Table:
         """Return `microbatch, rows, digest` of each microbatch that finished something, in their order."""
         finished = self.rows.filter(pc.is_valid(self.rows["microbatch"])).sort_by("microbatch").combine_chunks()

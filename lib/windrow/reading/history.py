@@ -11,11 +11,13 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
 from windrow.errors import NotFound
+from windrow.model.tables import is_of_topology
 from windrow.reading.tables import Ledger, open_ledger, within
 
 HISTORY = """
 SELECT h.microbatch, attempt, kind, messages_read AS messages, accepted, rejected, opened, closed, depot_version,
-    array_length(versions) AS depot_versions, engine, path, commit_form, started_at, prime_ms, plan_ms, process_ms,
+    coalesce(CAST(array_length(versions) AS BIGINT), 0) AS depot_versions, engine, path, commit_form, started_at,
+    prime_ms, plan_ms, process_ms,{of_topology}
     (CAST(started_at AS BIGINT) - newest) / CAST(1000 AS DOUBLE) AS newest_ms,
     (CAST(started_at AS BIGINT) - oldest) / CAST(1000 AS DOUBLE) AS oldest_ms
 FROM (SELECT * FROM ledger WHERE state = 'microbatch' AND {bounded}) AS h
@@ -26,22 +28,27 @@ LEFT JOIN (
         FROM ledger WHERE state = 'microbatch' AND kind = 'data' AND {bounded}
     ) AS each GROUP BY microbatch
 ) AS m ON m.microbatch = h.microbatch
-ORDER BY h.microbatch
+ORDER BY h.microbatch{in_order}
 """
+OF_TOPOLOGY = " rules, depot, planned_id, planned_at, events_fired, options_used, appended,"
 MOST_COMMITS = 2_000  # each is a file of the log to open
 
 
-def history(ledger: str, begin: int | None = None, end: int | None = None) -> pa.Table:
+def history(ledger: str | Ledger, begin: int | None = None, end: int | None = None) -> pa.Table:
     """Return the microbatches that started in [begin, end) (microseconds), in their order.
+
+    One of a topology has a row for each depot that it read, or one alone, with what a topology records besides.
 
     Three columns are added. `newest_ms` and `oldest_ms` are how long before the start the newest message of a source
     had arrived: of the source furthest ahead, and of the one furthest behind. `commit_ms` is the time from the end of
     the other phases to the commit in Delta's log. They are NULL where this is unknown. Raises NotFound when there is no
     microbatch, TableMissing, TableRefused.
     """
-    book = open_ledger(ledger)
+    book = ledger if isinstance(ledger, Ledger) else open_ledger(ledger)
     bounded = within("started_at", "started_at", begin, end)
-    rows = plain(book.ask(HISTORY.format(bounded=bounded)))
+    more = is_of_topology(field.name for field in book.table.schema().fields)
+    given = {"of_topology": OF_TOPOLOGY, "in_order": ", depot"} if more else {"of_topology": "", "in_order": ""}
+    rows = plain(book.ask(HISTORY.format(bounded=bounded, **given)))
     if not rows.num_rows:
         raise NotFound(
             "the ledger has no microbatch in this range", "Choose an earlier beginning, or run `windrow run`."

@@ -35,28 +35,20 @@ COMPARED = [name for name in dict.fromkeys((*canonical.BATCH, *canonical.REJECTE
 
 def compare(ledgers: tuple[Ledger, Ledger], found: tuple[Digests, Digests], part: Part, limit: int) -> Comparison:
     """Compare two ledgers with the given digests; list at most `limit` changes and moves."""
-    old_digests, new_digests = (side.rows for side in found)
-    old_differing, new_differing = _differing(old_digests, new_digests), _differing(new_digests, old_digests)
+    old_differing, new_differing = found[0].differing(found[1]), found[1].differing(found[0])
     old_rows, old_messages = _rows(ledgers[0], part, old_differing)
     new_rows, new_messages = _rows(ledgers[1], part, new_differing)
     pairs = _pairs(old_rows, new_rows)
     moved, listed = moves(old_messages, _with_old_ids(new_messages, old_rows, new_rows, pairs), limit)
     counts = Counter(pairs["what"].to_pylist())
     return Comparison(
-        same=old_digests.num_rows - old_differing.num_rows,
+        same=found[0].rows.num_rows - old_differing.num_rows,
         counts={what: counts[what] for what in get_args(What)},
         moved=moved,
         first_microbatch=pc.min(old_differing["microbatch"]).as_py(),
         changes=tuple(_changes(old_rows, new_rows, pairs, limit)),
         moves=listed,
     )
-
-
-def _differing(rows: pa.Table, others: pa.Table) -> pa.Table:
-    """Return the rows that the others do not have with the same digest."""
-    at = pc.index_in(rows["id"], others["id"].combine_chunks())
-    same = pc.equal(others["digest"].take(at), rows["digest"])
-    return rows.filter(pc.invert(pc.fill_null(same, False)))
 
 
 def _rows(ledger: Ledger, part: Part, differing: pa.Table) -> tuple[pa.Table, pa.Table]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from windrow.columnar.arrow import in_columns, plain
@@ -42,15 +43,19 @@ def rows_of(location: str, state: State, keys: Keys | None, at: int | None, spar
     if is_catalog_name(location):
         found = _with_spark(location, state, under, at, spark)
     else:
-        table = open_table(location, "ledger") if at is None else version_after(location, at)
-        names = [name for name in state.columns.names if name in pa.schema(table.schema().to_arrow()).names]
-        with reading(location, "ledger"):
-            found = plain(filtered(table, _conditions(state, under), [*OF_VERSION, *names]))
+        found = versions_of(open_table(location, "ledger") if at is None else version_after(location, at), state, under)
     versions = found if under is None else under.among(found)
     found = in_columns(latest(versions), state.columns)
     if not state.keys.names:
         return found
     return found.sort_by([(name, "ascending") for name in state.keys.names])
+
+
+def versions_of(table: DeltaTable, state: State, under: IdFilter | None = None) -> pa.Table:
+    """Return the versions of the rows of a state, all or those under some keys and perhaps others, in their columns."""
+    names = [name for name in state.columns.names if name in pa.schema(table.schema().to_arrow()).names]
+    with reading(table.table_uri, "ledger"):
+        return plain(filtered(table, _conditions(state, under), [*OF_VERSION, *names]))
 
 
 def filter_of(state: State, keys: Keys) -> IdFilter:
@@ -122,6 +127,20 @@ def history_of(ledger: Ledger) -> list[Row]:
     """Return the rows of the history in order."""
     rows: list[Row] = history_rows(str(ledger.path), HISTORY).to_pylist()
     return rows
+
+
+def first_read(ledger: Ledger) -> dict[str, int]:
+    """Return the first version of each depot that was ever read, from the history."""
+    rows = history_rows(str(ledger.path), ["microbatch", "depot", "versions"]).combine_chunks()
+    versions = rows["versions"].combine_chunks()
+    read = pa.table(
+        {
+            "depot": rows["depot"].take(pc.list_parent_indices(versions)),
+            "version": pc.list_flatten(versions).field("version"),
+        }
+    )
+    first = read.group_by("depot").aggregate([("version", "min")])
+    return dict(zip(first["depot"].to_pylist(), first["version_min"].to_pylist(), strict=True))
 
 
 def counting(rows: list[Row]) -> list[Row]:

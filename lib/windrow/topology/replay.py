@@ -21,15 +21,18 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.errors import DepotChanged, TableRefused
 from windrow.model.clock import Clock
 from windrow.model.timestamps import microseconds_of
+from windrow.reading.digests import Digests
 from windrow.reading.values import records
 from windrow.runtime.ledger_state import LedgerState, prime
 from windrow.runtime.saved_plan import SavedPlan
+from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
-from windrow.topology.reading import Row, counting, history_of
+from windrow.topology.reading import Row, counting, first_read, history_of
 from windrow.topology.running import runner_of, tables_of
 from windrow.topology.state import State
 from windrow.topology.status import require_run
@@ -51,7 +54,7 @@ class Difference:
 class Replayed:
     """What a replay did: how many microbatches it ran, how often events fired, and which states differ.
 
-    `live` microbatches followed on the wall clock.
+    `digests` are those of the replayed states. `live` microbatches followed on the wall clock.
     """
 
     topology: str
@@ -59,6 +62,7 @@ class Replayed:
     microbatches: int
     events: Mapping[str, int]
     rows: Mapping[str, int]
+    digests: Mapping[str, str]
     differences: list[Difference]
     live: int
 
@@ -68,24 +72,14 @@ class Replayed:
         return not self.differences or self.ticks != "reuse"
 
 
-class RecordedClock:
-    """A clock that stands at the time of the microbatch that is replayed."""
+class RecordedClock(WallClock):
+    """A clock that stands at the time of the microbatch that is replayed; how long phases take it measures."""
 
-    def __init__(self, at: int) -> None:
-        """Begin at a time, in microseconds."""
-        self.at = at
+    at = 0
 
     def now(self) -> int:
         """Return the recorded time."""
         return self.at
-
-    def elapsed(self) -> float:
-        """Return the recorded time in seconds."""
-        return self.at / 1_000_000
-
-    def wait(self, microseconds: int) -> bool:  # noqa: ARG002 - nothing waits here
-        """Return False: no stop is requested."""
-        return False
 
 
 def replay_topology(
@@ -111,8 +105,9 @@ def replay_topology(
     fired: Counter[str] = Counter()
     with ExitStack() as left:
         directory = into or left.enter_context(TemporaryDirectory(prefix="windrow-replay-"))
-        again = _placed(topology, directory, _starts(prime(ledger, list(topology.depots)), rows))
-        clock = RecordedClock(planned[0].now if planned else 0)
+        again = _placed(topology, directory, _starts(prime(ledger, list(topology.depots)), first_read(ledger)))
+        clock = RecordedClock()
+        clock.at = planned[0].now if planned else 0
         sources, new = tables_of(again, settings, spark)
         # guard: replay-into-new-table
         if new.table() is not None:
@@ -127,14 +122,14 @@ def replay_topology(
                 )
             fired.update(one.events or ())
             progress(done, len(planned))
-        held = {name: topology.read(name, spark=spark).num_rows for name in topology.states}
-        differences = [
-            found
-            for state in topology.states.values()
-            if (found := _difference(state, topology.read(state.name, spark=spark), again.read(state.name))) is not None
-        ]
+        held, digests, differences = dict[str, int](), dict[str, str](), list[Difference]()
+        for name, state in topology.states.items():
+            both = topology.read(name, spark=spark), again.read(name)
+            found = digests_of(state, both[0]), digests_of(state, both[1])
+            held[name], digests[name] = both[0].num_rows, found[1].total
+            differences += _differences(state, both, found)
         went_on = 0 if live is None else len(runner_of(again, sources, new, live).once().microbatches)
-    return Replayed(topology.name, ticks, len(planned), dict(fired), held, differences, went_on)
+    return Replayed(topology.name, ticks, len(planned), dict(fired), held, digests, differences, went_on)
 
 
 def _planned(topology: Topology, rows: list[Row], ticks: Ticks) -> list[SavedPlan]:
@@ -175,14 +170,10 @@ def _placed(topology: Topology, directory: str, starts: Mapping[str, str]) -> To
     return topology.placed(depots, str(Path(directory) / "states"), outputs)
 
 
-def _starts(primed: LedgerState, rows: list[Row]) -> dict[str, str]:
+def _starts(primed: LedgerState, first: Mapping[str, int]) -> dict[str, str]:
     """Return where each depot that the recorded topology knew is read from: if nothing was read, where it stands."""
-    begun: dict[str, int] = {}
-    for row in rows:
-        for part in row["versions"] or ():
-            begun[row["depot"]] = min(part["version"], begun.get(row["depot"], part["version"]))
     return {
-        str(name): f"version:{begun.get(str(name), depot.reached.depot_version + 1)}"
+        str(name): f"version:{first.get(str(name), depot.reached.depot_version + 1)}"
         for name, depot in primed.depots.items()
         if depot.reached.depot_id
     }
@@ -201,14 +192,27 @@ def _recorded(rows: list[Row]) -> list[SavedPlan]:
     return list(kept.values())
 
 
-def _difference(state: State, recorded: pa.Table, again: pa.Table) -> Difference | None:
-    """Return how two tables of a state differ, None if they are equal."""
-    if recorded.equals(again):
-        return None
-    mine = dict(zip(state.ids(recorded).to_pylist(), records(recorded), strict=True))
-    other = dict(zip(state.ids(again).to_pylist(), records(again), strict=True))
-    keys = [id_ for id_ in mine | other if repr(mine.get(id_)) != repr(other.get(id_))]  # as texts, NaN equals NaN
-    if not keys:
-        return None
-    examples = [{"recorded": mine.get(id_), "replayed": other.get(id_)} for id_ in keys[:3]]
-    return Difference(state.name, len(keys), examples)
+def digests_of(state: State, rows: pa.Table) -> Digests:
+    """Return the digests of rows of a state."""
+    return Digests.under(state.ids(rows), rows.select(state.columns.names))
+
+
+def _differences(
+    state: State, tables: tuple[pa.Table, pa.Table], found: tuple[Digests, Digests]
+) -> Iterator[Difference]:
+    """Yield how two tables of a state with these digests differ, if they do."""
+    if found[0].total == found[1].total:
+        return
+    differing = [found[0].differing(found[1])["id"], found[1].differing(found[0])["id"]]
+    keys = pa.chunked_array([chunk for ids in differing for chunk in ids.chunks], pa.string()).unique()
+    recorded, replayed = (_under(state, rows, keys[:3]) for rows in tables)
+    examples = [{"recorded": one, "replayed": other} for one, other in zip(recorded, replayed, strict=True)]
+    yield Difference(state.name, len(keys), examples)
+
+
+def _under(state: State, rows: pa.Table, ids: pa.Array) -> list[dict[str, Any] | None]:
+    """Return the row under each id, None if there is none."""
+    at = pc.index_in(ids, state.ids(rows))
+    return [
+        row if there else None for row, there in zip(records(rows.take(at)), at.is_valid().to_pylist(), strict=True)
+    ]

@@ -26,7 +26,7 @@ from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.runtime.ledger_state import POSITION, LedgerState, Reached
 from windrow.source import Source
-from windrow.topology.reading import history_rows, version_after
+from windrow.topology.reading import first_read, version_after
 from windrow.topology.state import State
 from windrow.topology.topology import Topology
 
@@ -43,7 +43,7 @@ def taken_back(
     control_then = _then(then, tables.CONTROL, schema)
     read_then = _positions(control_then) if to else {}  # before the first one a depot may begin elsewhere
     # also of depots that are read no more
-    positions = _begun(_positions(primed.fence.rows), _first_read(location)) | read_then
+    positions = _begun(_positions(primed.fence.rows), first_read(ledger)) | read_then
     for name, source in sources.items():
         _require_readable(str(name), source, positions[str(name)])
     control = _replaced(_restored(primed.fence.rows), _restored(control_then))
@@ -99,20 +99,6 @@ def _begun(positions: Mapping[str, Reached], first: Mapping[str, int]) -> dict[s
         name: replace(at, depot_version=first[name] - 1, commit_fingerprint=None) if name in first else at
         for name, at in positions.items()
     }
-
-
-def _first_read(location: str) -> dict[str, int]:
-    """Return the first version of each depot that was ever read, from the history."""
-    rows = history_rows(location, ["microbatch", "depot", "versions"]).combine_chunks()
-    versions = rows["versions"].combine_chunks()
-    read = pa.table(
-        {
-            "depot": rows["depot"].take(pc.list_parent_indices(versions)),
-            "version": pc.list_flatten(versions).field("version"),
-        }
-    )
-    first = read.group_by("depot").aggregate([("version", "min")])
-    return dict(zip(first["depot"].to_pylist(), first["version_min"].to_pylist(), strict=True))
 
 
 def _restored(rows: pa.Table) -> pa.Table:

@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from windrow.delta.table import open_table
 from windrow.errors import NotFound
 from windrow.ledger import Ledger
-from windrow.model import tables
 from windrow.model.timestamps import time_text
+from windrow.reading.tables import Ledger as Book
 from windrow.runtime.ledger_state import DepotState, prime
 from windrow.settings.settings import Settings
 from windrow.source import Source
 from windrow.topology.event import scheduled
 from windrow.topology.options import set_options
-from windrow.topology.reading import history_rows
 from windrow.topology.running import tables_of
 from windrow.topology.topology import Topology
 
@@ -82,17 +81,12 @@ def require_run(topology: Topology, ledger: Ledger) -> None:
         )
 
 
-def microbatches(topology: Topology, ledger: Ledger, last: int) -> list[dict[str, Any]]:
-    """Return the last microbatches of a topology in order. Raises NotFound if it never ran."""
+def book_of(topology: Topology, settings: Settings) -> Book:
+    """Return the table of states as `windrow.reading` reads it. Raises NotFound if the topology never ran."""
+    ledger = tables_of(topology, settings)[1]
     require_run(topology, ledger)
-    names = [name for name, _ in (*tables.HISTORY, *tables.TOPOLOGY_FIELDS) if name not in HIDDEN]
-    rows = history_rows(str(ledger.path), names)
-    numbers = sorted(set(rows["microbatch"].to_pylist()))[-last:]
-    kept: list[dict[str, Any]] = rows.filter(pc.is_in(rows["microbatch"], pa.array(numbers, pa.int64()))).to_pylist()
-    return kept
-
-
-HIDDEN = {"clocks", "columns", "opened", "closed", "due", "event", "option", "option_value", "state_token"}
+    table = open_table(str(ledger.path), "ledger")
+    return Book(table, str(ledger.path), table.version())
 
 
 def _offset(topology: Topology, name: str, source: Source, state: DepotState) -> DepotOffset:

@@ -7,40 +7,33 @@ the embedded engine finds keys, are true. `replay` runs the functions again and 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
-from windrow.columnar.arrow import counted, in_columns, no_rows, plain
-from windrow.delta.table import open_table, reading, table_files
+from windrow.columnar.arrow import in_columns
+from windrow.delta.table import open_table
 from windrow.errors import DepotChanged, OtherDepot, WindrowError
-from windrow.ledger import Ledger
 from windrow.ledger.versions import latest
-from windrow.model import canonical, tables
-from windrow.runtime.ledger_state import LedgerState, Reached, prime
+from windrow.model import tables
+from windrow.runtime.ledger_state import Reached, prime
 from windrow.runtime.opening import require_depot
 from windrow.settings.settings import Settings
 from windrow.source import Source
 from windrow.topology.functions import application
-from windrow.topology.reading import Row, counting, history_of, rows_of
-from windrow.topology.replay import replay_topology
+from windrow.topology.reading import Row, counting, history_of, versions_of
+from windrow.topology.replay import digests_of, replay_topology
 from windrow.topology.running import tables_of
 from windrow.topology.state import State
 from windrow.topology.status import require_run
 from windrow.topology.topology import Topology
-from windrow.verify.report import Conclusion, Difference, differing, unequal
-
-STATE, PATH, RECORDS = "partition.state", "path", "num_records"
+from windrow.verify.files import check_table
+from windrow.verify.report import Conclusion, Difference, Found, differing, parted, unequal
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,51 +84,51 @@ def verify_topology(
     sources, ledger = tables_of(topology, settings, spark)
     require_run(topology, ledger)
     primed, history = prime(ledger, list(sources)), history_of(ledger)
-    differences, findings = _check_numbers(history, primed.microbatch), list[str]()
+    found: list[Found] = [*_check_numbers(history, primed.microbatch)]
     depots, states = [], []
     for name, source in sources.items():
         progress(f"the depot {name}")
-        books, found, unchecked = _check_depot(name, source, counting(history), primed.depots[name].reached)
+        books, more = _check_depot(name, source, counting(history), primed.depots[name].reached)
         depots.append(books)
-        differences += found
-        findings += unchecked
+        found += more
     for name, place in topology.outputs.items():
         progress(f"the output {name}")
-        found, unchecked = _check_output(name, _notes(ledger, place), application(ledger, name, ()), history)
-        differences += found
-        findings += unchecked
-    location = str(ledger.path)
-    held = Files(location)
-    again = _replayed(topology, settings, spark, differences, findings) if replay else {}
+        notes = ledger.engine.log(ledger.engine.place(place)).notes()
+        found += _check_output(name, notes, application(ledger, name, ()), history)
+    progress("the table of states")
+    table = open_table(str(ledger.path), "ledger")
+    found += check_table(table, str(ledger.path), "ledger", (), "state=microbatch", primed.microbatch)[0]
+    files = Counter(pa.table(table.get_add_actions(flatten=True))["partition.state"].to_pylist())
+    again = _replayed(topology, settings, spark, found) if replay else {}
     for state in topology.states.values():
         progress(f"the state {state.name}")
-        rows, found = held.read(state)
-        differences += [*_check_keys(state, rows), *found]
-        files, digest = len(held.of(state.name)), digest_of(state, rows)
-        states.append(StateBooks(state.name, rows.num_rows, files, digest, again.get(state.name)))
-    findings += [f"the state {name}, which is not declared" for name in held.others(topology, primed)]
-    return TopologyReport(
-        topology.name, primed.microbatch, tuple(depots), tuple(states), tuple(differences), tuple(findings)
-    )
+        rows = latest(versions_of(table, state), keep_doubles=True)
+        rows = in_columns(rows, pa.schema([rows.schema.field("id"), *state.columns])).combine_chunks()
+        found += _check_keys(state, rows)
+        digest = digests_of(state, rows).total
+        states.append(StateBooks(state.name, rows.num_rows, files[state.name], digest, again.get(state.name)))
+    known = {*topology.states, *tables.FINAL, *tables.CONTROL}
+    found += [f"the state {name}, which is not declared" for name in sorted(files.keys() - known)]
+    return TopologyReport(topology.name, primed.microbatch, tuple(depots), tuple(states), *parted(found))
 
 
-def _check_numbers(history: list[Row], last: int) -> list[Difference]:
+def _check_numbers(history: list[Row], last: int) -> Iterator[Difference]:
     """Check that the history has each microbatch."""
     numbers = {row["microbatch"] for row in history}
-    found = unequal("the history has each microbatch", last, len(numbers & {*range(1, last + 1)}), "microbatches")
-    return found + unequal("the history ends with the last microbatch", last, max(numbers, default=0), "is the number")
+    yield from unequal("the history has each microbatch", last, len(numbers & {*range(1, last + 1)}), "microbatches")
+    yield from unequal("the history ends with the last microbatch", last, max(numbers, default=0), "is the number")
 
 
-def _check_depot(
-    name: str, source: Source, history: list[Row], reached: Reached
-) -> tuple[DepotBooks, list[Difference], list[str]]:
-    """Compare what was taken from a depot with its rows; return the books, differences and what is unchecked."""
+def _check_depot(name: str, source: Source, history: list[Row], reached: Reached) -> tuple[DepotBooks, list[Found]]:
+    """Compare what was taken from a depot with its rows; return also its books."""
     own = [row for row in history if row["depot"] == name]
     taken = [(part["version"], part["messages"]) for row in own for part in row["versions"] or ()]
     versions = [version for version, _ in taken]
     twice = [version for version, times in Counter(versions).items() if times > 1]
     rows = pa.table({"version": pa.array(twice, pa.int64())})
-    found = differing(f"each version of the depot {name} is taken once", "once", rows, "versions taken again")
+    found: list[Found] = [
+        *differing(f"each version of the depot {name} is taken once", "once", rows, "versions taken again")
+    ]
     if versions != sorted(versions):
         found.append(Difference(f"the versions of the depot {name} are taken in order", "in order", "another order"))
     if own and reached.depot_version < own[-1]["depot_version"]:  # later versions may have had no rows
@@ -159,29 +152,22 @@ def _check_depot(
         None if counted is None else sum(counted.values()),
     )
     if counted is None:
-        return books, found, [f"the rows of the depot {name}{unread}"]
+        return books, [*found, f"the rows of the depot {name}{unread}"]
     wrong = [
         {"version": version, "rows": counted.get(version, 0), "taken": sums.get(version, 0)}
         for version in sorted(counted | sums)
         if counted.get(version, 0) != sums.get(version, 0)
     ]
-    rows = pa.Table.from_pylist(wrong)
-    return (
-        books,
-        [*found, *differing(f"all rows of the depot {name} are taken", "as in the depot", rows, "versions")],
-        [],
+    found += differing(
+        f"all rows of the depot {name} are taken", "as in the depot", pa.Table.from_pylist(wrong), "versions"
     )
-
-
-def _notes(ledger: Ledger, location: str) -> list[tuple[dict[str, Any], int | None]]:
-    """Return the notes of the commits of an output, and how many rows each added."""
-    return ledger.engine.log(ledger.engine.place(location)).notes()
+    return books, found
 
 
 def _check_output(
     name: str, notes: list[tuple[dict[str, Any], int | None]], by: str, history: list[Row]
-) -> tuple[list[Difference], list[str]]:
-    """Compare the appends in the log of an output with those that the history has; return also what is unchecked."""
+) -> Iterator[Found]:
+    """Compare the appends in the log of an output with those that the history has."""
     own = [(note["output"], note["number"], rows) for note, rows in notes if _is_append(note, by)]
     recorded = {
         row["planned_id"]: part["rows"] for row in history for part in row["appended"] or () if part["output"] == name
@@ -196,19 +182,19 @@ def _check_output(
         for number, rows in recorded.items()
         if number >= first and not {rows, None} & {*there.get(number, ())} and not (rows is None and number in there)
     ]
-    found = differing(f"each append to the output {name} is there once", "once", pa.Table.from_pylist(twice), "appends")
-    found += differing(
+    yield from differing(
+        f"each append to the output {name} is there once", "once", pa.Table.from_pylist(twice), "appends"
+    )
+    yield from differing(
         f"the output {name} has what the history says", "these rows", pa.Table.from_pylist(wrong), "appends"
     )
-    findings = []
     if others := sum(rows or 0 for number in there.keys() - recorded.keys() for rows in there[number]):
-        findings.append(
+        yield (
             f"{others:,} rows of the output {name} that no microbatch of the history appended: a RESTORE of the states "
             "took it back, or an attempt is not finished"
         )
     if cleaned := [number for number in recorded if number < first]:
-        findings.append(f"{len(cleaned)} appends to the output {name}, which are no longer in its log")
-    return found, findings
+        yield f"{len(cleaned)} appends to the output {name}, which are no longer in its log"
 
 
 def _is_append(note: Mapping[str, Any], by: str) -> bool:
@@ -262,78 +248,14 @@ def _check_keys(state: State, rows: pa.Table) -> Iterator[Difference]:
     )
 
 
-class Files:
-    """The files of the table of states, by state, as the log lists them."""
-
-    def __init__(self, location: str) -> None:
-        """List them."""
-        self._location = location
-        table: DeltaTable = open_table(location, "ledger")
-        self._store = table_files(location, table)
-        added = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()
-        names = [name for name in (PATH, STATE, RECORDS, "min.id", "max.id") if name in added.column_names]
-        self._files: list[dict[str, Any]] = plain(added.select(names)).to_pylist()
-
-    def of(self, state: str) -> list[dict[str, Any]]:
-        """Return the files of a state."""
-        return [file for file in self._files if file[STATE] == state]
-
-    def others(self, topology: Topology, primed: LedgerState) -> list[str]:
-        """Return the states that have rows, but are not declared."""
-        known = {*topology.states, *tables.FINAL, *tables.CONTROL, primed.progress["state"][0].as_py()}
-        return sorted({file[STATE] for file in self._files} - known)
-
-    def read(self, state: State) -> tuple[pa.Table, list[Difference]]:
-        """Return the rows of a state, `id` and its columns, and the files whose statistics in the log are not true."""
-        columns, wrong = pa.schema([pa.field("id", pa.string()), *state.columns]), []
-        both = pa.schema([*columns, pa.field("revision", pa.int64()), pa.field(tables.DELETED, pa.bool_())])
-        parts = [no_rows(both)]
-        for file in self.of(state.name):
-            with reading(self._location, "ledger"), self._store.open_input_file(file[PATH]) as opened:
-                rows = plain(pq.ParquetFile(opened, coerce_int96_timestamp_unit="us").read())
-            parts.append(in_columns(rows, both))
-            bounds = pc.min_max(rows["id"])
-            least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
-            below = file.get("min.id") is not None and least < file["min.id"]
-            above = file.get("max.id") is not None and greatest > file["max.id"]
-            if below or above or file.get(RECORDS) not in (None, rows.num_rows):
-                wrong.append({"file": file[PATH], "rows": rows.num_rows, "first": least, "last": greatest})
-        check = f"the log tells which keys a file of {state.name} holds"
-        found = differing(check, "rows and ids", pa.Table.from_pylist(wrong), "files")
-        return latest(pa.concat_tables(parts), keep_doubles=True).select(columns.names).combine_chunks(), found
-
-
-def digest_of(state: State, rows: pa.Table) -> str:
-    """Return the digest of the rows of a state (`windrow.model.canonical`), in any order."""
-    ids = state.ids(rows)
-    fields = [canonical.netstrings(_encodable(rows[name].combine_chunks())) for name in state.columns.names]
-    return canonical.digest(ids, canonical.digests(canonical.joined([canonical.netstrings(ids), *fields])))
-
-
-def _encodable(column: pa.Array) -> pa.Array:
-    """Return a column as what can be encoded: numbers that are no integers, dates and nested values as texts."""
-    if pa.types.is_nested(column.type):
-        values = counted(pa.table({"": column}))[""].to_pylist()
-        texts = [None if value is None else json.dumps(value, default=str) for value in values]
-        return pa.array(texts, pa.string())
-    kept = pa.types.is_integer, pa.types.is_boolean, pa.types.is_timestamp, pa.types.is_string, pa.types.is_binary
-    return column if any(is_kept(column.type) for is_kept in kept) else column.cast(pa.string())
-
-
-def _replayed(
-    topology: Topology, settings: Settings, spark: Any, differences: list[Difference], findings: list[str]
-) -> Mapping[str, str]:
-    """Return the digests of the states that a replay gives, and add to the differences."""
-    with TemporaryDirectory(prefix="windrow-verify-") as directory:
-        try:
-            found = replay_topology(topology, settings, directory, spark=spark)
-        except WindrowError as error:
-            findings.append(f"the replay: {error.message}")
-            return {}
-        for one in found.differences:
-            check = f"a replay gives the rows of the state {one.state}"
-            differences.append(Difference(check, "the same", f"{one.keys} keys with others", examples=(*one.examples,)))
-        place = str(Path(directory) / "states")
-        return {
-            state.name: digest_of(state, rows_of(place, state, None, None, None)) for state in topology.states.values()
-        }
+def _replayed(topology: Topology, settings: Settings, spark: Any, found: list[Found]) -> Mapping[str, str]:
+    """Return the digests of the states that a replay gives, and add what differs to what was found."""
+    try:
+        replayed = replay_topology(topology, settings, spark=spark)
+    except WindrowError as error:
+        found.append(f"the replay: {error.message}")
+        return {}
+    for one in replayed.differences:
+        check = f"a replay gives the rows of the state {one.state}"
+        found.append(Difference(check, "the same", f"{one.keys} keys with others", examples=(*one.examples,)))
+    return replayed.digests

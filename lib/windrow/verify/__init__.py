@@ -19,12 +19,12 @@ from windrow.errors import ExpressionError
 from windrow.reading.tables import DepotTable, Ledger, accepted_versions, open_depot, open_ledger
 from windrow.verify.decisions import MOST, Decided, decide
 from windrow.verify.depot import Depot, read_depot
-from windrow.verify.files import check_end, check_files, unnamed
-from windrow.verify.log import Log, check_commits, check_finals, read_log
+from windrow.verify.files import check_states, check_table
+from windrow.verify.log import Log, check_commits, check_finals
 from windrow.verify.messages import Matched, check_messages, check_rejected_from, check_versions, match
 from windrow.verify.quality.embedded import check_invariants
 from windrow.verify.raw.checks import check_raw
-from windrow.verify.report import Books, Difference, Report, at_version
+from windrow.verify.report import Books, Difference, Found, Report, at_version, parted
 from windrow.verify.snapshot import Snapshot, first_version, read_progress, read_snapshot
 
 Progress = Callable[[str, int, int], None]
@@ -54,57 +54,44 @@ def verify(
     wanted = sorted(set(versions or [book.version]))
     reached = [read_progress(ledger, version) for version in wanted]
     log = open_depot(depot, book, reached[-1])
-    differences, findings, logs = _check_on_disk(book, wanted, log, depot)
+    found, logs = _check_on_disk(book, wanted, log, depot)
     first, began = first_version(ledger, reached[-1])
     last = max(one.depot_version for one in reached)
     read = _depot(log, first, last, columns or {}, open_ledger(ledger, wanted[-1]))
+    found = [*began, *read.findings(), *found]
     progress("depot", 1, len(wanted) + 1)
     books: list[Books] = []
     before = None
     for version in wanted:
         snapshot = read_snapshot(ledger, version)
         matched = match(snapshot, read)
-        found = _differences(snapshot, read, matched)
+        here: list[Found] = [*_differences(snapshot, read, matched)]
         if logs is not None:
-            changed, unknown = check_commits(ledger, snapshot, *logs)
-            found += changed
-            findings += unknown
-        found += check_invariants(open_ledger(ledger, version))
+            here += check_commits(ledger, snapshot, *logs)
+        here += check_invariants(open_ledger(ledger, version))
         if before is not None and logs is not None:
-            found += check_finals(logs[0], before, snapshot)
+            here += check_finals(logs[0], before, snapshot)
         decided = decide(snapshot, read, most, _message_progress(progress, version, len(books) + 1, len(wanted) + 1))
-        differences += at_version(version, [*found, *decided.differences])
-        findings += decided.findings
+        found += at_version(version, [*here, *decided.differences, *decided.findings])
         books.append(_books(snapshot, read, matched, decided))
         before = snapshot
         progress(f"ledger version {version}", len(books) + 1, len(wanted) + 1)
-    findings = [*began, *read.findings(), *findings]
-    return Report(depot, ledger, tuple(books), tuple(differences), tuple(findings))
+    return Report(depot, ledger, tuple(books), *parted(found))
 
 
 def _check_on_disk(
     book: Ledger, wanted: Sequence[int], log: DepotTable, depot: str
-) -> tuple[list[Difference], list[str], tuple[Log, Log] | None]:
+) -> tuple[list[Found], tuple[Log, Log] | None]:
     """Check the files of both tables and the end of each log; return the logs as well, None where Spark reads them."""
     if not isinstance(log, DeltaTable):
-        return [], [NOT_ON_DISK], None
-    ledger, read = book.location, set[str]()
-    logs = read_log(book.table, ledger, "ledger"), read_log(log, depot, "depot")
-    found = at_version(book.version, check_end(book.table, ledger, "ledger"))
-    found += at_version(log.version(), check_end(log, depot, "depot"))
-    for version in wanted:
-        table = open_ledger(ledger, version).table
-        found += at_version(version, check_files(table, ledger, "ledger", logs[0], read))
-    found += at_version(log.version(), check_files(log, depot, "depot", logs[1], set()))
-    last = read_progress(ledger, book.version).microbatch
-    lost = unnamed(book.table, ledger, logs[0], "state=microbatch", last), unnamed(log, depot, logs[1], "")
-    findings = [
-        f"whether the last commits of the {role} are there: no entry of its log names {files[0]}, nor {len(files) - 1} "
-        "other files; either they were not committed, or the entry is gone"
-        for role, files in zip(("ledger", "depot"), lost, strict=True)
-        if files
-    ]
-    return found, findings, logs
+        return [NOT_ON_DISK], None
+    handles = [open_ledger(book.location, version).table for version in wanted]
+    last = read_progress(book.location, book.version).microbatch
+    found, own = check_table(book.table, book.location, "ledger", handles, "state=microbatch", last)
+    for table in handles:
+        found += at_version(table.version(), check_states(table))
+    others, read = check_table(log, depot, "depot")
+    return [*found, *others], (own, read)
 
 
 def _depot(log: DepotTable, first: int, last: int, columns: Mapping[str, str], ledger: Ledger) -> Depot:

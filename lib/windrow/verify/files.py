@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -17,12 +17,45 @@ from windrow.columnar.arrow import counted, plain
 from windrow.delta.table import FAULTS, reading, table_files
 from windrow.errors import first_line
 from windrow.model import tables
-from windrow.verify.log import Log
-from windrow.verify.report import Difference, differing
+from windrow.verify.log import Log, read_log
+from windrow.verify.report import Difference, Found, at_version, differing
 
 OF_A_VERSION = re.compile(r"_delta_log/\.?(\d{20})\..*")
 STATES = (tables.OPEN, tables.PROGRESS, "partial", *tables.FINAL)
 MILLISECOND = 1_000  # Spark truncates the times in a file's statistics to milliseconds
+
+
+def check_table(
+    table: DeltaTable,
+    location: str,
+    role: str,
+    wanted: Sequence[DeltaTable] = (),
+    begin: str = "",
+    microbatch: int | None = None,
+) -> tuple[list[Found], Log]:
+    """Check the end of a table's log, and its live files at the `wanted` versions (default: the latest).
+
+    `begin` and `microbatch` say which files may be those of lost commits (`unnamed`). Returns also the log.
+    """
+    log, read = read_log(table, location, role), set[str]()
+    found = at_version(table.version(), check_end(table, location, role))
+    for handle in wanted or [table]:
+        found += at_version(handle.version(), check_files(handle, location, role, log, read))
+    lost = unnamed(table, location, log, begin, microbatch)
+    found += [
+        f"whether the last commits of the {role} are there: no entry of its log names {first}, nor {len(lost) - 1} "
+        "other files; either they were not committed, or the entry is gone"
+        for first in lost[:1]
+    ]
+    return found, log
+
+
+def check_states(table: DeltaTable) -> Iterator[Difference]:
+    """Check that the ledger of a batcher has only rows of its own states."""
+    files = plain(pa.table(table.get_add_actions(flatten=True))).select(["partition.state", "path"])
+    foreign = files.filter(pc.invert(pc.is_in(files["partition.state"], pa.array(STATES))))
+    rows = foreign.rename_columns(["state", "file"])
+    yield from differing("states", f"only rows of {', '.join(STATES)}", rows, "files of other states")
 
 
 def check_files(table: DeltaTable, location: str, role: str, log: Log, read: set[str]) -> Iterator[Difference]:
@@ -41,9 +74,6 @@ def check_files(table: DeltaTable, location: str, role: str, log: Log, read: set
             with reading(location, role):
                 why = _why_wrong(store, path, file, log.rows.get(path))
             wrong += [{"table": role, "file": path, "why": why}] if why else []
-    foreign = [file for file in entries if role == "ledger" and file["partition.state"] not in STATES]
-    rows = pa.Table.from_pylist([{"state": str(file["partition.state"]), "file": file["path"]} for file in foreign])
-    yield from differing("states", f"only rows of {', '.join(STATES)}", rows, "files of other states")
     expected = f"each file of the {role} can be read in full and holds what the log says of it"
     yield from differing("files", expected, pa.Table.from_pylist(wrong), "files")
 

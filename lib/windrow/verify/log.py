@@ -23,7 +23,7 @@ from windrow.model import tables
 from windrow.model.commits import WITHOUT_ROWS, fingerprint, note_of, rows_in
 from windrow.reading.tables import open_ledger
 from windrow.verify.columns import MESSAGE, surplus
-from windrow.verify.report import Difference, differing
+from windrow.verify.report import Difference, Found, differing
 from windrow.verify.snapshot import Snapshot
 
 NOTED = {
@@ -73,18 +73,15 @@ def read_log(table: DeltaTable, location: str, role: str) -> Log:
     return log
 
 
-def check_commits(location: str, snapshot: Snapshot, log: Log, depot: Log) -> tuple[list[Difference], list[str]]:
-    """Compare the history with the notes of its commits, and the progress with the history and the depot's log.
-
-    Returns the differences, and what could not be checked.
-    """
-    found, differences = [], [*_noted(snapshot, log), *_progress(snapshot, depot)]
+def check_commits(location: str, snapshot: Snapshot, log: Log, depot: Log) -> Iterator[Found]:
+    """Compare the history with the notes of its commits, and the progress with the history and the depot's log."""
+    yield from _noted(snapshot, log)
+    yield from _progress(snapshot, depot)
     for version in log.lasting(snapshot.version):
         try:
-            differences += _changed_by(location, version)
+            yield from _changed_by(location, version)
         except (NotFound, TableUnreadable):
-            found.append(f"ledger version {version}, which no microbatch committed: the one before cannot be read")
-    return differences, found
+            yield f"ledger version {version}, which no microbatch committed: the one before cannot be read"
 
 
 def check_finals(log: Log, before: Snapshot, after: Snapshot) -> Iterator[Difference]:

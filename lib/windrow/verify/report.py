@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -25,6 +25,9 @@ class Difference:
     found: str
     ledger_version: int = -1
     examples: tuple[dict[str, Any], ...] = ()
+
+
+Found: TypeAlias = Difference | str  # a text says what could not be checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,10 @@ class Conclusion:
         """Tell whether everything could be checked."""
         return not self.findings
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return {"ok": self.ok, "complete": self.complete, **asdict(self)}  # type: ignore[call-overload]
+
 
 @dataclass(frozen=True, slots=True)
 class Report(Conclusion):
@@ -84,14 +91,17 @@ class Report(Conclusion):
     differences: tuple[Difference, ...]
     findings: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON values."""
-        return {"ok": self.ok, "complete": self.complete, **asdict(self)}
 
-
-def at_version(version: int, differences: Iterable[Difference]) -> list[Difference]:
+def at_version(version: int, found: Iterable[Found]) -> list[Found]:
     """Return differences with the ledger version in which they were found."""
-    return [replace(difference, ledger_version=version) for difference in differences]
+    return [one if isinstance(one, str) else replace(one, ledger_version=version) for one in found]
+
+
+def parted(found: Iterable[Found]) -> tuple[tuple[Difference, ...], tuple[str, ...]]:
+    """Return the differences, and what could not be checked."""
+    every = list(found)
+    differences = tuple(one for one in every if isinstance(one, Difference))
+    return differences, tuple(one for one in every if isinstance(one, str))
 
 
 def differing(check: str, expected: str, rows: pa.Table, noun: str) -> list[Difference]:

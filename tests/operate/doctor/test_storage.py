@@ -2,7 +2,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.factory import EngineFactory
 from windrow.operate.doctor import storage
 from windrow.operate.doctor.finding import Finding
 from windrow.operate.doctor.storage import check_storage, mounted
@@ -18,9 +17,9 @@ bucket /mnt/bucket fuse.s3fs rw 0 0
 """
 
 
-def found(depot: str, ledger: str, factory: EngineFactory) -> list[Finding]:
+def found(depot: str, ledger: str) -> list[Finding]:
     """Return the findings about the storage of two tables."""
-    return list(check_storage(factory.settings(depot, ledger)))
+    return [*check_storage("depot", depot), *check_storage("ledger", ledger)]
 
 
 @pytest.mark.parametrize(
@@ -60,16 +59,14 @@ def test_nobody_says() -> None:
         ("tmpfs", "warning", "lost when the machine stops"),
     ],
 )
-def test_local(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, embedded: EngineFactory, mount: str, level: str, says: str
-) -> None:
+def test_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str, level: str, says: str) -> None:
     """
     The finding about a path depends on its file system.
     """
     mounts = tmp_path / "mounts"
     mounts.write_text(f"device {tmp_path} {mount} rw 0 0\n")
     monkeypatch.setattr(storage, "MOUNTS", mounts)
-    first = found(str(tmp_path / "depot"), str(tmp_path / "ledger"), embedded)[0]
+    first = found(str(tmp_path / "depot"), str(tmp_path / "ledger"))[0]
     assert (first.code, first.level) == ("storage", level)
     assert says in first.what
 
@@ -86,9 +83,9 @@ def test_local(
         ("main.plant.depot", "ok", "the catalog says"),
     ],
 )
-def test_elsewhere(embedded: EngineFactory, location: str, level: str, says: str) -> None:
+def test_elsewhere(location: str, level: str, says: str) -> None:
     """
     A remote store is reported with its guarantees.
     """
-    first = found(location, location + "_ledger", embedded)[0]
+    first = found(location, location + "_ledger")[0]
     assert (first.level, says in first.what) == (level, True)

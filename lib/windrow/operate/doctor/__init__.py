@@ -7,21 +7,25 @@ fails is a finding too, so that one defect does not hide the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from windrow.engine import choose
 from windrow.errors import WindrowError, first_line
 from windrow.operate.doctor import clocks, depot, ledger
 from windrow.operate.doctor.configured import check_settings, load
 from windrow.operate.doctor.features import check_features
-from windrow.operate.doctor.finding import ABOUT, CODES, Finding, error
+from windrow.operate.doctor.finding import ABOUT, CODES, Finding, error, ok
 from windrow.operate.doctor.machine import check_machine
-from windrow.operate.doctor.opened import open_tables
+from windrow.operate.doctor.opened import OpenDepot, OpenLedger, batcher_depot, batcher_ledger, not_opened
 from windrow.operate.doctor.storage import check_data_files, check_storage
 from windrow.settings.settings import Settings
 
-__all__ = ["CODES", "Finding", "examine", "in_order", "safely"]
+__all__ = ["CODES", "Examined", "Finding", "examine", "examine_tables", "safely"]
 
-OF_DEPOT = (
+Checks: TypeAlias = tuple[Callable[..., Iterable[Finding]], ...]
+
+OF_DEPOT: Checks = (
     depot.check_columns,
     depot.check_nulls,
     depot.check_feed,
@@ -29,7 +33,7 @@ OF_DEPOT = (
     depot.check_changes,
     clocks.check_stamps,
 )
-OF_LEDGER = (
+OF_LEDGER: Checks = (
     ledger.check_books,
     ledger.check_files,
     ledger.check_log,
@@ -42,6 +46,16 @@ OF_LEDGER = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A depot or a ledger (`role`), and what opens it and tells its checks; `name` is that of a depot of several."""
+
+    role: str
+    location: str
+    open: Callable[[], tuple[OpenDepot | OpenLedger, Checks]]
+    name: str = ""
+
+
 def examine(read: Callable[[], Settings], now: int, network: bool = False) -> list[Finding]:
     """Check the machine, the settings that `read` returns, and their tables, at wall time `now` (microseconds).
 
@@ -51,19 +65,38 @@ def examine(read: Callable[[], Settings], now: int, network: bool = False) -> li
     if settings is None:
         return in_order([*safely(check_machine, choose("auto"), network), *findings])
     engine = choose(settings.engine)
-    findings += [*safely(check_machine, engine, network), *safely(check_settings, settings, engine)]
-    findings += safely(check_storage, settings)
-    log, book, more = open_tables(settings, engine, now)
-    findings += more
-    for check in OF_DEPOT if log else ():
-        findings += safely(check, log)
-    for examined in OF_LEDGER if book else ():
-        findings += safely(examined, book)
-    for role, table in (("depot", log and log.table), ("ledger", book and book.book.table)):
-        if table:
-            findings += [*safely(check_features, role, table, engine), *safely(clocks.check_commits, role, table, now)]
-            findings += safely(check_data_files, role, table)
+    findings += safely(check_settings, settings, engine)
+    tables = [
+        Examined("depot", settings.depot, lambda: (batcher_depot(settings, engine, now), OF_DEPOT)),
+        Examined("ledger", settings.ledger, lambda: (batcher_ledger(settings), OF_LEDGER)),
+    ]
+    return examine_tables(engine, now, network, findings, tables)
+
+
+def examine_tables(
+    engine: str, now: int, network: bool, findings: Iterable[Finding], tables: Iterable[Examined]
+) -> list[Finding]:
+    """Check the machine and tables; `findings` are about the settings, or about what a topology declares."""
+    findings = [*safely(check_machine, engine, network), *findings]
+    for one in tables:
+        found = _of_table(one, engine, now)
+        findings += [replace(finding, what=f"{one.name}: {finding.what}") for finding in found] if one.name else found
     return in_order(findings)
+
+
+def _of_table(one: Examined, engine: str, now: int) -> list[Finding]:
+    """Check where a table is, and the table itself if it can be opened."""
+    role, findings = one.role, safely(check_storage, one.role, one.location)
+    try:
+        opened, checks = one.open()
+    except WindrowError as refused:
+        return [*findings, not_opened(role, one.location, refused)]
+    of_ledger = ", microbatch {0.microbatch}, schema version {0.schema_version}" if role == "ledger" else ""
+    findings.append(ok(role, f"{one.location}, version {opened.table.version()}{of_ledger.format(opened.progress)}"))
+    for check in checks:
+        findings += safely(check, opened)
+    findings += [*safely(check_features, role, opened.table, engine), *safely(check_data_files, role, opened.table)]
+    return [*findings, *safely(clocks.check_commits, role, opened.table, now)]
 
 
 def safely(check: Callable[..., Iterable[Finding]], *given: object) -> list[Finding]:

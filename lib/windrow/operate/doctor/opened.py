@@ -1,15 +1,16 @@
-"""Open the tables for the checks, once; a table that is missing or cannot be opened is a finding."""
+"""What the checks of a table get: the table, opened once, and what the ledger says of it."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from deltalake import DeltaTable
 
 from windrow.delta.locations import is_catalog_name
 from windrow.delta.table import open_table
-from windrow.errors import TableMissing, WindrowError
-from windrow.operate.doctor.finding import Finding, error, ok, warning
+from windrow.errors import OtherDepot, TableMissing, WindrowError
+from windrow.operate.doctor.finding import Finding, error, warning
 from windrow.reading.tables import Ledger, Progress, open_depot, open_ledger
 from windrow.settings.settings import Settings
 
@@ -33,27 +34,38 @@ class OpenLedger:
     book: Ledger
     progress: Progress
 
+    @property
+    def table(self) -> DeltaTable:
+        """Return the table."""
+        return self.book.table
 
-def open_tables(settings: Settings, engine: str, now: int) -> tuple[OpenDepot | None, OpenLedger | None, list[Finding]]:
-    """Open depot and ledger; return None for a table that cannot be opened, and the findings."""
-    table = ledger = None
+    def __str__(self) -> str:
+        """Say at which version it is."""
+        progress = self.progress
+        return (
+            f"version {self.book.version}, microbatch {progress.microbatch}, schema version {progress.schema_version}"
+        )
+
+
+def batcher_depot(settings: Settings, engine: str, now: int) -> OpenDepot:
+    """Open the depot of a batcher. Raises TableMissing."""
+    table, progress = open_table(settings.depot, "depot"), None
+    with suppress(WindrowError):
+        progress = batcher_ledger(settings).progress
+    return OpenDepot(settings, engine, now, table, progress)
+
+
+def batcher_ledger(settings: Settings) -> OpenLedger:
+    """Open the ledger of a batcher. Raises TableMissing, TableRefused, OtherDepot."""
+    book = open_ledger(settings.ledger)
+    progress = book.progress()
     try:
-        table = open_table(settings.depot, "depot")
-        findings = [ok("depot", f"{settings.depot}, version {table.version()}")]
-    except WindrowError as refused:
-        findings = [not_opened("depot", settings.depot, refused)]
-    try:
-        book = open_ledger(settings.ledger)
-        progress = book.progress()
-        if table is not None:
-            open_depot(settings.depot, book, progress)
-        ledger = OpenLedger(settings, book, progress)
-        state = f"version {book.version}, microbatch {progress.microbatch}, schema version {progress.schema_version}"
-        findings.append(ok("ledger", f"{settings.ledger}, {state}"))
-    except WindrowError as refused:
-        findings.append(not_opened("ledger", settings.ledger, refused))
-    depot = None if table is None else OpenDepot(settings, engine, now, table, ledger.progress if ledger else None)
-    return depot, ledger, findings
+        open_depot(settings.depot, book, progress)
+    except OtherDepot:
+        raise
+    except WindrowError:
+        pass  # a finding about the depot
+    return OpenLedger(settings, book, progress)
 
 
 def not_opened(role: str, location: str, refused: WindrowError) -> Finding:

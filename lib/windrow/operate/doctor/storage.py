@@ -13,7 +13,6 @@ from deltalake import DeltaTable
 
 from windrow.delta.locations import is_catalog_name, local_path
 from windrow.operate.doctor.finding import Finding, error, ok, warning
-from windrow.settings.settings import Settings
 
 MOUNTS = Path("/proc/mounts")
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "ceph", "glusterfs", "lustre", "beegfs", "afs"}
@@ -27,15 +26,14 @@ LOST = {
 }
 
 
-def check_storage(settings: Settings) -> Iterator[Finding]:
-    """Check the locations of depot and ledger."""
-    for role, location in (("depot", settings.depot), ("ledger", settings.ledger)):
-        path = local_path(location)
-        if path is None:
-            yield _elsewhere(role, location)
-            continue
-        yield _local(role, path.resolve(), mounted(path.resolve(), _mounts()))
-        yield from _room(role, path.resolve())
+def check_storage(role: str, location: str) -> Iterator[Finding]:
+    """Check the location of a depot or a ledger."""
+    path = local_path(location)
+    if path is None:
+        yield _elsewhere(role, location)
+        return
+    yield _local(role, path.resolve(), mounted(path.resolve(), _mounts()))
+    yield from _room(role, path.resolve())
 
 
 def check_data_files(role: str, table: DeltaTable) -> Iterator[Finding]:
