@@ -189,10 +189,10 @@ class TestBothEngines:
         assert spark_driver.do(bucket, "conflict") == "theirs java.nio.file.FileAlreadyExistsException"
 
     @pytest.mark.slow
-    @pytest.mark.parametrize(("commit", "most"), [("merge", 120), ("files", 60)])
+    @pytest.mark.parametrize(("commit", "most"), [("merge", 120), ("files", 105)])
     def test_requests(self, bucket, spark_driver, proxy, commit, most):
         """
-        A round with one microbatch of a thousand messages makes 120 requests at most, and half of them by files.
+        A round with one microbatch of a thousand messages makes 120 requests at most, and 105 by files.
         """
         for number in range(2):
             bucket.publish(*log(1, seed=number, size=1_000, begin=NOW + number * MINUTE))
