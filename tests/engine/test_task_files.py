@@ -55,6 +55,20 @@ def test_tasks_write(world: World, files: EngineFactory) -> None:
     world.assert_balanced()
 
 
+def test_then_the_driver_of_spark(world: World, spark: Any) -> None:
+    """
+    In a run that goes on, the driver finds the open batches that tasks have written a microbatch before.
+    """
+    world.publish(*log(versions=1, size=120))
+    runner = world.runner(EngineFactory("spark", spark, FILES), max_driver_messages=100)
+    runner.once()
+    world.publish(*log(versions=1, size=20, seed=2))
+    runner.once()
+    assert [row["path"] for row in world.history()] == ["executors", "driver"]
+    assert world.canonical() == world.expected()
+    world.assert_balanced()
+
+
 def test_a_task_that_runs_twice(world: World, files: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Files of a task that Spark runs once more than it takes the result of are not in the table; a vacuum deletes them.
