@@ -22,7 +22,9 @@ from windrow.ledger import task_files
 from windrow.ledger.file_writer import FileWriter, store_options
 from windrow.ledger.files_ledger import FilesLedger
 from windrow.ledger.live import Live
-from windrow.ledger.task_files import TaskFiles, TaskWriter
+from windrow.ledger.row_writer import RowWriter, WrittenRows
+from windrow.ledger.task_files import written_by_tasks
+from windrow.runtime import executors
 from windrow.testing.points import Point
 
 pytestmark = pytest.mark.ci
@@ -73,13 +75,12 @@ def test_a_task_that_runs_twice(world: World, files: EngineFactory, monkeypatch:
     """
     Files of a task that Spark runs once more than it takes the result of are not in the table; a vacuum deletes them.
     """
-    write = TaskWriter.write
 
-    def twice(writer: TaskWriter, *given: Any) -> TaskFiles:
-        write(writer, *given)
-        return write(writer, *given)
+    def twice(*given: Any) -> WrittenRows:
+        written_by_tasks(*given)
+        return written_by_tasks(*given)
 
-    monkeypatch.setattr(TaskWriter, "write", twice)
+    monkeypatch.setattr(executors, "written_by_tasks", twice)
     world.publish(*log(versions=2))
     world.runner(files).once()
     table = DeltaTable(world.ledger)
@@ -153,18 +154,17 @@ class TestRefused:
         """
         A file that a task has written where the driver does not see it is not committed.
         """
-        ours = FilesLedger.task_writer
+        ours = FilesLedger.row_writer
 
-        def elsewhere(ledger: FilesLedger, live: Live) -> TaskWriter:
+        def elsewhere(ledger: FilesLedger, live: Live) -> RowWriter:
             writer = ours(ledger, live)
-            assert writer is not None
-            return replace(writer, writer=replace(writer.writer, location=f"{world.ledger}-of-another-machine"))
+            return replace(writer, files=replace(writer.files, location=f"{world.ledger}-of-another-machine"))
 
         first, second = log(versions=2)
         world.publish(first)
         world.runner(files).once()
         with monkeypatch.context() as patched:
-            patched.setattr(FilesLedger, "task_writer", elsewhere)
+            patched.setattr(FilesLedger, "row_writer", elsewhere)
             world.publish(second)
             with pytest.raises(MicrobatchFailed, match="but the driver does not see it"):
                 world.runner(files, retries=0).once()
@@ -181,7 +181,7 @@ def test_secrets_stay_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     writer = FileWriter("s3://plant/ledger", frozenset(), store_options())
     assert writer.options is not None
     assert writer.options["AWS_SECRET_ACCESS_KEY"] == "kept-secret"
-    assert "kept-secret" not in repr(TaskWriter(writer, pa.schema([]), 1))
+    assert "kept-secret" not in repr(RowWriter(writer, pa.schema([]), 1))
 
 
 @pytest.mark.parametrize("overtaken", ["files", "merge"])

@@ -7,7 +7,7 @@ a file that no commit adds, and `maintain` deletes it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
+from windrow.delta.locations import local_path
 from windrow.delta.statistics import statistics
 from windrow.delta.table import files_at
-from windrow.errors import require
+from windrow.errors import TableUnwritable, require
 from windrow.ledger.encoding import group_rows, with_dictionary
 from windrow.model import tables
 
@@ -79,6 +80,18 @@ class FileWriter:
         store, states = files_at(self.location, self.options), rows["state"].unique().to_pylist()
         parts = {state: [rows.filter(pc.equal(rows["state"], state))] for state in states}
         return [self.write(store, state, piece)[0] for state, own in parts.items() for piece in pieces(state, own)]
+
+
+def require_there(location: str, files: Iterable[WrittenFile]) -> None:
+    """Raise TableUnwritable if a file that a task has written is not on the driver's disk."""
+    path = local_path(location)
+    # guard: files-of-tasks-are-there
+    for there, file in () if path is None else ((path / file.path, file) for file in files):
+        if not there.exists() or there.stat().st_size != file.size:
+            raise TableUnwritable(
+                f"a task of Spark has written {there}, but the driver does not see it",
+                "Nothing was committed. Put the ledger where all machines reach it. Or use commit = 'merge'.",
+            )
 
 
 def partition(state: str, folded: bool) -> dict[str, str | None]:

@@ -22,11 +22,12 @@ from windrow.engine.embedded import EmbeddedEngine
 from windrow.engine.engine import Engine
 from windrow.errors import BrokenPromise, LedgerMoved, TableRefused, first_line
 from windrow.ledger.file_cache import FileCache
-from windrow.ledger.file_writer import store_options
+from windrow.ledger.file_writer import require_there, store_options
 from windrow.ledger.files import LedgerFiles, writer_of
 from windrow.ledger.ledger import Ledger, Views
 from windrow.ledger.live import Live
 from windrow.ledger.result import MicrobatchResult
+from windrow.ledger.row_writer import RowWriter
 from windrow.ledger.versions import Fold, fold_note, written
 from windrow.settings.settings import Settings
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
     from windrow.engine.spark.engine import SparkEngine
     from windrow.ledger.open_batches import SparkOpen
-    from windrow.ledger.task_files import TaskWriter
 
 
 class FilesLedger(Ledger):
@@ -83,12 +83,11 @@ class FilesLedger(Ledger):
         here, files = [control, *processed.states.values()], processed.files
         if isinstance(processed.rows, pa.Table):
             here = [processed.rows, *here]
-        elif (writer := self.task_writer(live)) is not None:
-            files = writer.write(processed.rows).files
-        if files:
-            from windrow.ledger.task_files import require_there
+        else:
+            from windrow.ledger.task_files import written_by_tasks
 
-            require_there(self.place, files)
+            files = written_by_tasks(processed.rows, self.row_writer(live)).files
+        require_there(self.place, files)
         new = [written(one, live.revision + 1) for one in here]
         with self._committing(live) as opened:
             return opened.commit(new, files, {"userMetadata": note})
@@ -100,11 +99,9 @@ class FilesLedger(Ledger):
         session = cast("SparkSession", self.engine.session_at_work)
         return SparkOpen(session, reference(self._spark_place), live.table_version, live.schema)
 
-    def task_writer(self, live: Live) -> TaskWriter | None:
-        """Return what lets Spark's tasks write files."""
-        from windrow.ledger.task_files import TaskWriter
-
-        return TaskWriter(writer_of(self.place, live.schema, store_options()), live.schema, live.revision + 1)
+    def row_writer(self, live: Live) -> RowWriter:
+        """Return what writes rows part by part."""
+        return RowWriter(writer_of(self.place, live.schema, store_options()), live.schema, live.revision + 1)
 
     def fold(self, live: Live, fold: Fold) -> None:
         """Replace files of live rows; the fence is that of a microbatch."""

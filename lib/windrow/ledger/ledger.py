@@ -14,12 +14,12 @@ from windrow.engine.engine import Engine, SideFiles
 from windrow.errors import BrokenPromise
 from windrow.ledger.live import Live
 from windrow.ledger.result import MicrobatchResult
+from windrow.ledger.row_writer import RowWriter
 from windrow.ledger.versions import Fold
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
     from windrow.ledger.open_batches import SparkOpen
-    from windrow.ledger.task_files import TaskWriter
 
 Views: TypeAlias = Callable[[str], Mapping[str, str]]  # the query of each view by name, over a reference
 
@@ -100,8 +100,8 @@ class Ledger(Protocol):
         """Return the open batches and the states of topologies as Spark reads them."""
         raise BrokenPromise("without Spark there are no executors")
 
-    def task_writer(self, live: Live) -> TaskWriter | None:
-        """Return what lets Spark's tasks write the files that `commit` adds; None if Spark writes what they return."""
+    def row_writer(self, live: Live) -> RowWriter | None:
+        """Return what writes rows part by part, here or in Spark's tasks, in files that `commit` adds; None without."""
         return None
 
     def fold(self, live: Live, fold: Fold) -> None:

@@ -6,8 +6,8 @@ result of one attempt of each task. What another attempt has written, no commit 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,11 +21,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from windrow.columnar.arrow import plain
 from windrow.delta.locations import is_catalog_name, local_path
 from windrow.engine.spark.errors import translated
-from windrow.errors import EngineUnavailable, TableUnwritable
-from windrow.ledger.file_writer import FileWriter, WrittenFile
-from windrow.ledger.result import GROUPS, grouped
-from windrow.ledger.versions import written
-from windrow.model.tables import CHANGED
+from windrow.errors import EngineUnavailable
+from windrow.ledger.file_writer import WrittenFile
+from windrow.ledger.result import GROUPS
+from windrow.ledger.row_writer import RowWriter, WrittenRows
 from windrow.rows.frame import in_one, unchanged
 from windrow.rows.rows import Function
 
@@ -42,45 +41,24 @@ RESULT = pa.schema([("files", pa.list_(FILE)), ("groups", pa.list_(pa.struct(lis
 INSTEAD = 'Or use commit = "merge".'
 
 
-@dataclass(frozen=True, slots=True)
-class TaskFiles:
-    """The files that tasks have written, and the counts of their rows (`result.GROUPS`), those of each task apart."""
+def written_by_tasks(rows: DataFrame, writer: RowWriter, function: Function = unchanged) -> WrittenRows:
+    """Have each task write the changed ones of the rows that a function makes of all of its rows.
 
-    files: list[WrittenFile]
-    groups: pa.Table
-
-
-@dataclass(frozen=True, slots=True)
-class TaskWriter:
-    """Lets tasks write files of a ledger with the columns `schema`, as rows of a `revision`."""
-
-    writer: FileWriter
-    schema: pa.Schema
-    revision: int
-
-    @property
-    def no_rows(self) -> pa.Table:
-        """Return the rows of a result that are in no file: none."""
-        return self.schema.append(pa.field("known", pa.bool_())).empty_table()
-
-    def write(self, rows: DataFrame, function: Function = unchanged) -> TaskFiles:
-        """Write the changed ones of the rows that a function makes of all rows of each task. Raises Spark's errors."""
-        writing = in_one(partial(_write, function, self))
-        try:
-            found = plain(rows.mapInArrow(writing, from_arrow_schema(RESULT)).toArrow())
-        except PySparkException as error:
-            raise translated(error) from error
-        files = [WrittenFile(**file) for task in found["files"].to_pylist() for file in task]
-        return TaskFiles(files, _rows_in(found["groups"]))
+    Raises the errors of Spark.
+    """
+    writing = in_one(partial(_write, function, writer))
+    try:
+        found = plain(rows.mapInArrow(writing, from_arrow_schema(RESULT)).toArrow())
+    except PySparkException as error:
+        raise translated(error) from error
+    files = [WrittenFile(**file) for task in found["files"].to_pylist() for file in task]
+    return WrittenRows(files, _rows_in(found["groups"]))
 
 
-def _write(function: Function, writer: TaskWriter, rows: pa.Table) -> pa.Table:
-    """Run in a task: write the changed rows, and return one row with the files and the counts."""
-    rows = function(rows)
-    changed = rows.filter(rows[CHANGED]).select([*writer.schema.names, "known"])
-    changed = changed.cast(writer.schema.append(pa.field("known", pa.bool_())))
-    files = writer.writer.write_all(written(changed, writer.revision))
-    result = {"files": [asdict(file) for file in files], "groups": grouped(rows).to_pylist()}
+def _write(function: Function, writer: RowWriter, rows: pa.Table) -> pa.Table:
+    """Run in a task: return one row with the files and the counts."""
+    done = writer.write(function(rows))
+    result = {"files": [asdict(file) for file in done.files], "groups": done.groups.to_pylist()}
     return pa.Table.from_pylist([result], RESULT)
 
 
@@ -131,15 +109,3 @@ def _sees(marker: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
     """Tell in a task whether a file is there."""
     for _ in batches:
         yield pa.RecordBatch.from_pydict({"seen": [Path(marker).exists()]})
-
-
-def require_there(location: str, files: Iterable[WrittenFile]) -> None:
-    """Raise TableUnwritable if a file that a task has written is not on the driver's disk."""
-    path = local_path(location)
-    # guard: files-of-tasks-are-there
-    for there, file in () if path is None else ((path / file.path, file) for file in files):
-        if not there.exists() or there.stat().st_size != file.size:
-            raise TableUnwritable(
-                f"a task of Spark has written {there}, but the driver does not see it",
-                f"Nothing was committed. Put the ledger where all machines reach it. {INSTEAD}",
-            )

@@ -24,7 +24,8 @@ from windrow.ledger.ledger import Ledger
 from windrow.ledger.live import Live, no_messages
 from windrow.ledger.result import GROUPS, MicrobatchResult
 from windrow.ledger.result import totals as sums
-from windrow.ledger.task_files import TaskWriter
+from windrow.ledger.row_writer import RowWriter, WrittenRows
+from windrow.ledger.task_files import written_by_tasks
 from windrow.ledger.versions import latest_whole
 from windrow.model import messages as message_columns
 from windrow.model import tables
@@ -58,7 +59,7 @@ def process_on_executors(
     both = _together(messages, opened.frame(wanted, streams), parts)
     others = [] if arrived is None else arrived.extra_rows(step.microbatch, live.schema)
     extra = [one.frame(opened.session).withColumn(CHANGED, F.lit(True)) for one in others]
-    stepping, writer = partial(_stepped, step, live.schema), ledger.task_writer(live)
+    stepping, writer = partial(_stepped, step, live.schema), ledger.row_writer(live)
     written = _kept(stepping, both, extra, live.schema) if writer is None else _filed(stepping, both, extra, writer)
     counts, left = sums(written.groups)
     passed = Floors.empty() if wanted is None else wanted.passed
@@ -77,11 +78,11 @@ class Written:
     files: Sequence[WrittenFile] = ()
 
 
-def _filed(stepping: Function, both: DataFrame, extra: Sequence[DataFrame], writer: TaskWriter) -> Written:
+def _filed(stepping: Function, both: DataFrame, extra: Sequence[DataFrame], writer: RowWriter) -> Written:
     """Run the step, and write its rows and the `extra` ones in the tasks that have them."""
-    parts = [writer.write(both, stepping), *map(writer.write, extra)]
-    files = [file for part in parts for file in part.files]
-    return Written(writer.no_rows, pa.concat_tables(part.groups for part in parts), files)
+    parts = [written_by_tasks(both, writer, stepping), *(written_by_tasks(one, writer) for one in extra)]
+    done = WrittenRows.together(parts)
+    return Written(writer.no_rows, done.groups, done.files)
 
 
 def _kept(stepping: Function, both: DataFrame, extra: Sequence[DataFrame], schema: pa.Schema) -> Written:

@@ -15,6 +15,8 @@ from windrow.ledger.strategy import fits_driver, keeps_headers, reads_all
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.open_batches import BatchFilter, OpenBatches, no_messages, summarise
+from windrow.rows.spilled import SpilledRows
+from windrow.runtime.parts import process_in_parts
 from windrow.source.slices import Slice
 
 
@@ -25,6 +27,8 @@ def process(step: Step, arrived: Slice | None, live: Live, ledger: Ledger) -> Mi
     """
     times = no_messages if arrived is None else arrived.times
     wanted = None if step.flush else BatchFilter(times, live.totals.ended(step.passed))
+    if arrived is not None and isinstance(arrived.rows, SpilledRows):
+        return process_in_parts(step, arrived.rows, live, live.totals.ended(step.passed), ledger)
     if ledger.engine.session_at_work is None:
         return process_on_driver(step, arrived, live, wanted)
     from windrow.ledger.open_batches import SparkOpen

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from tempfile import TemporaryFile
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,10 +18,15 @@ from windrow.delta.row_changes import changes
 from windrow.delta.table import Snapshot, known_snapshot, reading
 from windrow.errors import DepotChanged, DepotUnreadable, first_line
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION, ListedVersions
+from windrow.rows.spilled import SpilledRows
 from windrow.source.arrivals import Arrivals
 from windrow.source.conversion import Conversion
-from windrow.source.slices import Slice
+from windrow.source.depot_rows import StateChanges
+from windrow.source.slices import Slice, slice_of
 from windrow.source.source import Source
+
+# In memory while it is processed: a million messages in one version took 0.3 GB.
+MESSAGE_BYTES = 300
 
 
 class EmbeddedSource(Source):
@@ -44,7 +51,20 @@ class EmbeddedSource(Source):
         new = {version: count for version, count in conversion.counts(counts).items() if count != 0}
         byte_count = conversion.byte_count(log, counts)
         listed = ListedVersions.of(depot.id, after + 1, commits)
-        yield EmbeddedArrivals(listed, new, byte_count, self.settings, conversion, upto, snapshot)
+        parts = _parts(conversion, self._as_rows)
+        with ExitStack() as spill:
+            yield EmbeddedArrivals(listed, new, byte_count, self.settings, conversion, upto, snapshot, parts, spill)
+
+
+def _parts(conversion: Conversion, as_rows: bool | StateChanges) -> bool:
+    """Tell whether what is read can be parted by stream: messages for the batcher, not for a topology."""
+    return as_rows is False and not conversion.verbatim and conversion.format is None
+
+
+def _close(file: IO[bytes]) -> None:
+    """Close a file that need not be kept: on a full disk that fails as well."""
+    with suppress(OSError):
+        file.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +72,27 @@ class EmbeddedArrivals(Arrivals):
     """New versions of the depot; each slice is a separate read of its versions."""
 
     snapshot: Snapshot
+    in_parts: bool  # whether a version that is larger than memory is read in parts
+    spill: ExitStack  # closes the file of what was read so
 
     def _slice(self, counts: Mapping[int, int | None]) -> Slice | None:
-        first, last = min(counts), max(counts)
-        feed = self._feed(first, last)
+        feed, most = self._feed(min(counts), max(counts)), self.settings.max_memory_bytes // MESSAGE_BYTES
+        if self.in_parts and sum(count or 0 for count in counts.values()) > most:
+            self.spill.close()  # what was there of the slice before
+            file = TemporaryFile()  # noqa: SIM115 - it is closed where the reading ends
+            self.spill.callback(_close, file)
+            spilled = SpilledRows.of(map(self._new_rows, feed), most, file)
+            self._require_listed()
+            return slice_of(self.conversion, spilled, counts, self.conversion.apply)
+        rows = self._new_rows(pa.concat_tables([*feed]))
         # guard: read-as-listed
         self._require_listed()
-        inserted = pc.equal(feed[CHANGE], text("insert"))
-        rows = self.conversion.new_rows(self._mapped(feed), inserted, self.settings.on_depot_delete)
         return self._filled(rows, counts, self.conversion.apply)
+
+    def _new_rows(self, feed: pa.Table) -> pa.Table:
+        """Return the new rows of a change feed."""
+        inserted = pc.equal(feed[CHANGE], text("insert"))
+        return self.conversion.new_rows(self._mapped(feed), inserted, self.settings.on_depot_delete)
 
     def _require_listed(self) -> None:
         """Raise DepotChanged if another table has replaced the depot since its log was listed."""
@@ -73,9 +105,13 @@ class EmbeddedArrivals(Arrivals):
                 "Nothing was written. Bring the depot back, or begin a new ledger (--ledger).",
             )
 
-    def _feed(self, first: int, last: int) -> pa.Table:
+    def _feed(self, first: int, last: int) -> Iterator[pa.Table]:
+        """Yield the change feed of versions, piece by piece; at least one piece."""
         try:
-            return plain(changes(self.snapshot.table, first, last, known=self.snapshot).read_all())
+            reader = changes(self.snapshot.table, first, last, known=self.snapshot)
+            yield plain(reader.schema.empty_table())
+            for batch in reader:
+                yield plain(pa.Table.from_batches([batch]))
         except (DeltaError, pa.ArrowException, OSError) as error:
             self._require_listed()  # the files of another table have other names
             raise DepotUnreadable(

@@ -92,9 +92,7 @@ class MessageSlice(Slice):
 
     def times(self) -> pa.Table | None:
         """Return source, key and event time of its messages; those that lack one are invalid."""
-        if self.path != "driver":
-            return None
-        return self.rows.table().select(["source", "key", "event_time"]).drop_null()
+        return times_of(self.rows.table()) if self.path == "driver" else None
 
     def extra_rows(self, microbatch: int, schema: pa.Schema) -> list[Rows]:
         """Return what a format rejected and left unfinished."""
@@ -118,6 +116,11 @@ class RawSlice(Slice):
         else:
             parsed = self.on_executors(partial)
         return MessageSlice(parsed.messages, dict.fromkeys(self.expected), parsed)
+
+
+def times_of(messages: pa.Table) -> pa.Table:
+    """Return source, key and event time of messages; those that lack one are invalid."""
+    return messages.select(["source", "key", "event_time"]).drop_null()
 
 
 def slice_of(

@@ -1,0 +1,134 @@
+"""Rows on the disk of this process, in parts that each have all rows of some keys: for a version larger than memory.
+
+The rows of each key go to one of many buckets. All are in one temporary file, which has no name: it is gone with the
+process, however that ends. A part is as many buckets as fit into memory together.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from tempfile import gettempdir
+from typing import IO, TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.columnar.arrow import from_numpy, to_numpy, whole
+from windrow.columnar.compiled import Ints
+from windrow.errors import BrokenPromise, TableRefused, TableUnwritable
+from windrow.rows.arrow import ArrowRows
+from windrow.rows.rows import Function
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BUCKETS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class SpilledRows:
+    """Rows in a `file`: `parts` has the numbers of the buckets of each part, `places` where those of a bucket are."""
+
+    file: IO[bytes]
+    places: Mapping[int, list[int]]
+    parts: tuple[tuple[int, ...], ...]
+    by_version: Counter[int]
+    path: str = "parts"
+
+    @classmethod
+    def of(cls, rows: Iterable[pa.Table], most: int, file: IO[bytes]) -> SpilledRows:
+        """Spill tables of rows with a `key` into a file, to be read in parts of at most `most` rows.
+
+        Raises TableRefused for keys that have more rows and cannot be parted, TableUnwritable for a full disk.
+        """
+        places, counts, by_version = defaultdict[int, list[int]](list), Counter[int](), Counter[int]()
+        try:
+            for table in rows:
+                by_version += ArrowRows(table).versions()
+                for number, part in _by_bucket(table):
+                    places[number].append(file.tell())
+                    counts[number] += part.num_rows
+                    with pa.ipc.new_stream(file, part.schema) as stream:
+                        stream.write_table(part)
+            file.flush()
+        except OSError as error:
+            raise TableUnwritable(
+                f"{gettempdir()} has no room for a depot version that is read in parts: {error}",
+                "Nothing was written. Set TMPDIR to a directory with room for the version, or raise max_memory_bytes.",
+            ) from error
+        return cls(file, places, tuple(map(tuple, _parted(counts, most))), by_version)
+
+    @property
+    def count(self) -> int:
+        """Return how many there are."""
+        return self.by_version.total()
+
+    def versions(self) -> dict[int, int]:
+        """Return how many rows each depot version has."""
+        return dict(self.by_version)
+
+    def tables(self) -> Iterator[tuple[pa.Table, frozenset[int]]]:
+        """Yield the rows part by part, each with the numbers of its buckets; the first has those without rows too."""
+        # guard: buckets-without-rows
+        others = frozenset(range(BUCKETS)) - self.places.keys()
+        for part in self.parts:
+            rows = [self._read(place) for number in part for place in self.places[number]]
+            yield pa.concat_tables(rows), others.union(part)
+            others = frozenset()
+
+    def _read(self, place: int) -> pa.Table:
+        self.file.seek(place)
+        with pa.ipc.open_stream(self.file) as stream:
+            return stream.read_all()
+
+    def map(self, function: Function, schema: pa.Schema) -> ArrowRows:
+        """Return what a function makes of each part of the rows."""
+        return ArrowRows(pa.concat_tables([schema.empty_table(), *(function(rows) for rows, _ in self.tables())]))
+
+    def table(self) -> pa.Table:
+        """Return the rows. Raises BrokenPromise: they do not fit into memory."""
+        raise BrokenPromise("a version that is read in parts is never in memory as a whole")
+
+    def frame(self, session: SparkSession) -> DataFrame:
+        """Return the rows as a frame. Raises BrokenPromise: only the embedded engine spills."""
+        raise BrokenPromise("the embedded engine has no frames")
+
+
+def buckets_of(keys: pa.ChunkedArray | pa.Array) -> Ints:
+    """Return the bucket of each key; NULL is in the first one."""
+    coded = whole(keys).dictionary_encode()
+    numbers = np.array([*(zlib.crc32(key.encode()) % BUCKETS for key in coded.dictionary.to_pylist()), 0])
+    found: Ints = numbers[to_numpy(coded.indices.fill_null(numbers.size - 1))]
+    return found
+
+
+def _by_bucket(rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the rows of a table bucket by bucket, in their order."""
+    bucket = buckets_of(rows["key"])
+    order = np.argsort(bucket, kind="stable")
+    numbers, begin = np.unique(bucket[order], return_index=True)
+    rows = rows.take(from_numpy(order))
+    for number, (first, stop) in zip(numbers.tolist(), pairwise([*begin, rows.num_rows]), strict=True):
+        yield number, rows.slice(first, stop - first)
+
+
+def _parted(counts: Mapping[int, int], most: int) -> list[list[int]]:
+    """Return the numbers of the buckets of each part. Raises TableRefused for one that is too large."""
+    parts, count = list[list[int]](), most
+    for number, rows in sorted(counts.items()):
+        if rows > most:
+            raise TableRefused(
+                f"a depot version has {rows:,} messages of one key, or of a few, which must be in memory together; "
+                f"max_memory_bytes has room for {most:,}",
+                "Nothing was written. Raise max_memory_bytes.",
+            )
+        if count + rows > most:
+            parts.append([])
+            count = 0
+        parts[-1].append(number)
+        count += rows
+    return parts
