@@ -10,7 +10,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import NOW, log, message, table
 from windrow.errors import TableRefused
-from windrow.ledger import files
+from windrow.ledger import file_writer, files
 from windrow.model import tables
 from windrow.model.floors import Floors
 from windrow.model.open_batches import BatchFilter
@@ -29,7 +29,7 @@ def many(world: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch)
     world.publish([message("other", key=key) for key in KEYS])
     world.runner(embedded).once()
     ledger = world.tables(embedded).ledger
-    monkeypatch.setattr(files, "OPEN_BYTES", ledger.live().wanted(None).nbytes // 4 + 1)
+    monkeypatch.setattr(file_writer, "OPEN_BYTES", ledger.live().wanted(None).nbytes // 4 + 1)
     ledger.fold(ledger.live(), "large")
     return world
 

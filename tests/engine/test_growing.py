@@ -23,7 +23,7 @@ from tests.messages import HOUR, SECOND, log, message
 from tests.probes import Tables
 from windrow.engine import embedded as embedded_engine
 from windrow.errors import LedgerMoved, TableRefused
-from windrow.ledger import files
+from windrow.ledger import file_writer, files
 from windrow.ledger.files import File, LedgerFiles
 from windrow.ledger.merge import _folded
 from windrow.ledger.open_batches import brought
@@ -297,7 +297,7 @@ class TestReaders:
         steps = ["read", "large", "read", "small", "tick", "large", "read"]
         folded, plain = (World(tmp_path_factory.mktemp(name), ManualClock()) for name in ("folded", "plain"))
         monkeypatch.setattr(files, "FOLD_BYTES", 1)
-        monkeypatch.setattr(files, "OPEN_BYTES", 4_000)
+        monkeypatch.setattr(file_writer, "OPEN_BYTES", 4_000)
         for number, step in enumerate(steps):
             for world in (folded, plain):
                 take(world, step, NOW + number * SECOND, number)

@@ -76,14 +76,18 @@ class SpilledRows:
         # guard: buckets-without-rows
         others = frozenset(range(BUCKETS)) - self.places.keys()
         for part in self.parts:
-            rows = [self._read(place) for number in part for place in self.places[number]]
-            yield pa.concat_tables(rows), others.union(part)
+            yield self._read(part), others.union(part)
             others = frozenset()
+            pa.system_memory_pool().release_unused()  # or the memory of each part adds to that of the one before
 
-    def _read(self, place: int) -> pa.Table:
-        self.file.seek(place)
-        with pa.ipc.open_stream(self.file) as stream:
-            return stream.read_all()
+    def _read(self, part: Iterable[int]) -> pa.Table:
+        """Return the rows of some buckets."""
+        found = []
+        for place in (place for number in part for place in self.places[number]):
+            self.file.seek(place)
+            with pa.ipc.open_stream(self.file) as stream:
+                found.append(stream.read_all())
+        return pa.concat_tables(found)
 
     def map(self, function: Function, schema: pa.Schema) -> ArrowRows:
         """Return what a function makes of each part of the rows."""

@@ -6,6 +6,7 @@ these. Its rows are written before the next part is read; only their counts stay
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
@@ -26,30 +27,42 @@ from windrow.source.slices import times_of
 
 def process_in_parts(step: Step, rows: SpilledRows, live: Live, passed: Floors, ledger: Ledger) -> MicrobatchResult:
     """Run a step over each part of the messages and the open batches of its streams."""
-    writer, parts, read, here = ledger.row_writer(live), [], [], []
-    for messages, buckets in rows.tables():
-        # guard: each-open-batch-in-one-part
-        batches = _of_buckets(live.wanted(BatchFilter(partial(times_of, messages), passed)), buckets)
-        changed = step.with_unchanged(messages, batches)
-        read.append(summarise(batches))
-        parts.append(_written(changed, writer))
-        here += [] if writer else [where(changed, changed[CHANGED]).drop_columns([CHANGED])]
-    done = WrittenRows.together(parts)
+    parts = list(map(partial(_processed, step, live, passed, ledger.row_writer(live)), rows.tables()))
+    done = WrittenRows.together(part.written for part in parts)
     counts, left = totals(done.groups)
-    opened = live.totals.after(OpenBatches.of(_summed(read)), left, passed)
+    opened = live.totals.after(OpenBatches.of(_summed([part.read for part in parts])), left, passed)
     nothing = MicrobatchResult.nothing(live.schema).rows
-    return MicrobatchResult(pa.concat_tables([nothing, *here]), counts, Floors.empty(), opened, files=done.files)
+    return MicrobatchResult(
+        pa.concat_tables([nothing, *(part.here for part in parts)]), counts, Floors.empty(), opened, files=done.files
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Processed:
+    """What is left of a part: what was written, the totals of the batches that were read, in a dry run the rows."""
+
+    written: WrittenRows
+    read: pa.Table
+    here: pa.Table
+
+
+def _processed(
+    step: Step, live: Live, passed: Floors, writer: RowWriter | None, part: tuple[pa.Table, frozenset[int]]
+) -> Processed:
+    """Process the messages of a part, those of some buckets."""
+    messages, buckets = part
+    # guard: each-open-batch-in-one-part
+    batches = _of_buckets(live.wanted(BatchFilter(partial(times_of, messages), passed)), buckets)
+    rows, read = step.with_unchanged(messages, batches), summarise(batches)
+    if writer is not None:
+        return Processed(writer.write(rows), read, rows.slice(0, 0).drop_columns([CHANGED]))
+    return Processed(WrittenRows([], grouped(rows)), read, where(rows, rows[CHANGED]).drop_columns([CHANGED]))
 
 
 def _of_buckets(batches: pa.Table, buckets: frozenset[int]) -> pa.Table:
     """Return the batches whose streams are in some buckets."""
     bucket = from_numpy(buckets_of(batches["key"]))
     return where(batches, pc.is_in(bucket, pa.array(sorted(buckets), bucket.type)))
-
-
-def _written(rows: pa.Table, writer: RowWriter | None) -> WrittenRows:
-    """Write rows; a dry run only counts them."""
-    return WrittenRows([], grouped(rows)) if writer is None else writer.write(rows)
 
 
 def _summed(parts: list[pa.Table]) -> pa.Table:
