@@ -195,9 +195,10 @@ def latest_frame(versions: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     new = versions.where("NOT folded")
-    stays = versions.where("folded").join(new.select("id"), "id", "left_anti")
+    ids = new.select("id").hint("shuffle_hash")  # by their compressed bytes Spark would send millions to the driver
+    stays = versions.where("folded").join(ids, "id", "left_anti")
     if {MESSAGES, WHOLE} <= {*versions.columns}:
-        base = versions.where("folded").join(new.select("id"), "id", "left_semi")
+        base = versions.where("folded").join(ids, "id", "left_semi")
         newest = newest_frame(new.unionByName(base))
     else:
         row = F.struct(*[F.col(f"`{name}`") for name in versions.columns if name != "id"])
