@@ -179,12 +179,12 @@ class SparkSource(Source):
                     return conversion.mapped(self._changes(changes, begin, upto, table.version))
 
                 def again() -> DataFrame:
-                    return mapped(feed_of(session, self.place, begin, upto)) if streamed else rows
+                    return rows
 
                 rows, known, query = (
                     mapped(frame),
                     conversion.counts(counts),
-                    None if streamed and self._by_files else again,
+                    None if streamed else again,
                 )
                 yield SparkArrivals.of(rows, listed, known, byte_count, self.settings, conversion, kept, query)
         except PySparkException as error:
