@@ -12,22 +12,25 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.clocks import NOW
+from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EngineFactory
+from tests.engine.test_raw import COLUMNS, Raw, cut, dirty
 from tests.engine.world import World
 from tests.messages import SECOND, log, message, table
 from windrow.errors import MicrobatchFailed, TableRefused
 from windrow.rows import spilled
-from windrow.rows.spilled import BUCKETS, SpilledRows, buckets_of
+from windrow.rows.spilled import BUCKETS, Room, SpilledRows, buckets_of
 from windrow.source import embedded as source
+from windrow.verify import verify
 
 LEAST = {"max_memory_bytes": 1_000_000}
 
 
 @pytest.fixture(autouse=True)
 def few_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The least memory has room for 100 messages, and there are ten buckets."""
+    """The least memory has room for 100 messages, and for 12,500 bytes of chunks; there are ten buckets."""
     monkeypatch.setattr(source, "MESSAGE_BYTES", 10_000)
+    monkeypatch.setattr(source, "CHUNK_BYTES", 80)
     monkeypatch.setattr(spilled, "BUCKETS", 10)
 
 
@@ -36,8 +39,8 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many parts each version that was read so had."""
     found, spill = [], SpilledRows.of
 
-    def counted(rows: Iterable[pa.Table], most: int, file: IO[bytes]) -> SpilledRows:
-        made = spill(rows, most, file)
+    def counted(rows: Iterable[pa.Table], room: Room, file: IO[bytes]) -> SpilledRows:
+        made = spill(rows, room, file)
         found.append(len(made.parts))
         return made
 
@@ -125,6 +128,52 @@ def test_one_key_too_large(world: World, embedded: EngineFactory) -> None:
     assert world.canonical() == world.expected()
 
 
+class TestRawDepot:
+    """A version of chunks, of which each part has some raw sources."""
+
+    SOURCES = 25
+
+    def versions(self) -> list[list[tuple[str | None, int, bytes, bool]]]:
+        """Return two versions: bad records, a cut record, repeated and early chunks, and rows that are no chunks."""
+        both: list[list[tuple[str | None, int, bytes, bool]]] = [[], []]
+        for number in range(self.SOURCES):
+            chunks = [(f"s{number}", at, part, last) for _, at, part, last in cut(dirty(), 150 + number)]
+            both[0] += [*chunks[: 6 + number % 3], chunks[9], chunks[2], (f"s{number % 4}", 0, b"too early", False)]
+            both[1] += [*chunks[6 + number % 3 :], (None, 1, b"of nobody %d" % number, False)]
+        return both
+
+    def test_as_a_whole(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory, parts: list[int]) -> None:
+        """
+        The same messages, rejections, partial records and byte counts as if all were in memory, in one commit.
+        """
+        whole, world = Raw(tmp_path / "whole", clock), Raw(tmp_path / "parts", clock)
+        for chunks in self.versions():
+            for one, memory in ((whole, {}), (world, {"max_memory_bytes": 2_000_000})):
+                one.append(*chunks)
+                one.run(embedded, depot_columns=COLUMNS | {"key": "raw_source || kind"}, **memory)
+            assert world.told() == whole.told()
+            assert world.byte_count() == whole.byte_count()
+            assert world.rows("partial") == whole.rows("partial")
+        counted = ["messages_read", "accepted", "rejected", "opened", "closed", "bytes_framed"]
+        ours, theirs = ([[row[name] for name in counted] for row in one.history()] for one in (world, whole))
+        assert ours == theirs
+        assert len(parts) == 4  # of the sources and of the keys, twice
+        assert min(parts) >= 2
+        assert DeltaTable(world.ledger).version() == DeltaTable(whole.ledger).version() == 2
+        verified = verify(world.depot, world.ledger)
+        assert verified.ok, verified
+
+    def test_one_source_too_large(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
+        """
+        Chunks of one source that do not fit are refused with the setting's name, before anything is written.
+        """
+        world = Raw(tmp_path, clock)
+        world.append(*[("s", number, dirty(), False) for number in range(1, 9)])
+        with pytest.raises(TableRefused, match=r"bytes of one raw source.* max_memory_bytes has room for 12,500"):
+            world.run(embedded, retries=0, **LEAST)
+        assert world.history() == []
+
+
 def test_full_disk(world: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A full temporary directory is an error that says what to set; nothing is written.
@@ -144,7 +193,7 @@ def test_every_row_is_in_one_part() -> None:
         "version", pa.array([1] * 400)
     )
     with TemporaryFile() as file:
-        found = list(SpilledRows.of([rows.slice(0, 250), rows.slice(250)], 60, file).tables())
+        found = list(SpilledRows.of([rows.slice(0, 250), rows.slice(250)], Room.of_messages(60), file).tables())
     keys = [set(part["key"].to_pylist()) for part, _ in found]
     assert sum(part.num_rows for part, _ in found) == 400
     assert sum(map(len, keys)) == 90

@@ -15,8 +15,9 @@ from tests.clocks import ManualClock
 from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.forms import FORMS, Form, have_spark
 from tests.engine.world import World
+from tests.faults.test_values import not_utf_8
 from tests.messages import log
-from windrow.errors import DepotChanged, TopologyRefused
+from windrow.errors import DepotChanged, DepotUnreadable, TopologyRefused
 from windrow.testing import Crashed, Harness, Point
 from windrow.topology import Depot, Microbatch, SparkMicrobatch, Topology, frame_state, run_topology
 
@@ -450,3 +451,55 @@ def test_feed_that_came_later(spark: Any, tmp_path: Path) -> None:
     harness = Harness(topology, tmp_path, engine="spark", session=spark)
     harness.run()
     assert harness.state("sums") == [{"total": 7}]
+
+
+def remarks(frames: bool = False) -> Topology:
+    """Return a topology that keeps the rows of a depot."""
+    topology = Topology("remarks", depots=["remarks"], states="seen")
+    topology.state("seen", key="n BIGINT", value="remark STRING")
+
+    def in_tables(microbatch: Microbatch) -> None:
+        rows = microbatch.rows("remarks")
+        microbatch.state("seen").put(pa.table({"n": rows["n"], "remark": pc.list_element(rows["remarks"], 0)}))
+
+    def in_frames(microbatch: SparkMicrobatch) -> None:
+        microbatch.state("seen").put(microbatch.rows("remarks").selectExpr("n", "remarks[0] AS remark"))
+
+    topology.function(in_frames if frames else in_tables)
+    return topology
+
+
+class TestTextThatIsNotUtf8:
+    """Delta's query of a change feed gives U+FFFD for such bytes, so different texts would be equal."""
+
+    @pytest.mark.spark
+    @pytest.mark.slow_unless({"on": "tables", "feed": True}, {"on": "frames", "feed": True})
+    @pytest.mark.parametrize("on", ["tables", "frames", "tables, few in memory"])
+    @pytest.mark.parametrize("feed", [True, False], ids=["feed", "files"])
+    def test_spark(self, spark: Any, tmp_path: Path, on: str, feed: bool) -> None:
+        """
+        A topology on Spark stops before a version with such text, in a list too; U+FFFD itself is passed on.
+        """
+        memory = {"max_driver_messages": 1} if on == "tables, few in memory" else {}
+        harness = Harness(remarks(on == "frames"), tmp_path, engine="spark", session=spark, **memory)
+        self.require_refused(harness, feed)
+
+    def test_embedded(self, tmp_path: Path) -> None:
+        """
+        So does the embedded engine.
+        """
+        self.require_refused(Harness(remarks(), tmp_path), feed=True)
+
+    def require_refused(self, harness: Harness, feed: bool) -> None:
+        """Append what is text, and then what is not."""
+        columns = pa.schema([("n", pa.int64()), ("remarks", pa.list_(pa.string()))])
+        configuration = {"delta.enableChangeDataFeed": str(feed).lower()}
+        DeltaTable.create(str(harness.directory / "remarks"), columns, configuration=configuration)
+        harness.append(pa.table({"n": [1, 2], "remarks": [["\ufffd"], ["b"]]}, columns))
+        harness.run()
+        offsets = pa.array([0, 1, 3], pa.int32())
+        broken = pa.ListArray.from_arrays(offsets, pa.concat_arrays([not_utf_8(), pa.array(["c"])]))
+        write_deltalake(harness.directory / "remarks", pa.table({"n": [3, 4], "remarks": broken}), mode="append")
+        with pytest.raises(DepotUnreadable, match="versions 2 to 2 have text that is not UTF-8"):
+            harness.run()
+        assert harness.state("seen") == [{"n": 1, "remark": "\ufffd"}, {"n": 2, "remark": "b"}]

@@ -1,14 +1,15 @@
 """Rows on the disk of this process, in parts that each have all rows of some keys: for a version larger than memory.
 
-The rows of each key go to one of many buckets. All are in one temporary file, which has no name: it is gone with the
-process, however that ends. A part is as many buckets as fit into memory together.
+The rows of each key go to one of many buckets; chunks of a raw depot go by their raw source. All are in one temporary
+file, which has no name: it is gone with the process, however that ends. A part is as many buckets as fit into memory
+together.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from tempfile import gettempdir
@@ -30,6 +31,29 @@ BUCKETS = 256
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """How much fits into memory: `most` of what `size` counts in a table; rows with one value of `by` stay together.
+
+    `unit` says what is counted, for people.
+    """
+
+    by: str
+    most: int
+    size: Callable[[pa.Table], int]
+    unit: str
+
+    @classmethod
+    def of_messages(cls, most: int) -> Room:
+        """Return the room for so many messages."""
+        return cls("key", most, lambda messages: int(messages.num_rows), "messages of one key, or of a few")
+
+    @classmethod
+    def of_chunks(cls, most: int) -> Room:
+        """Return the room for chunks of so many bytes."""
+        return cls("raw_source", most, lambda chunks: int(chunks.nbytes), "bytes of one raw source, or of a few")
+
+
+@dataclass(frozen=True, slots=True)
 class SpilledRows:
     """Rows in a `file`: `parts` has the numbers of the buckets of each part, `places` where those of a bucket are."""
 
@@ -40,8 +64,8 @@ class SpilledRows:
     path: str = "parts"
 
     @classmethod
-    def of(cls, rows: Iterable[pa.Table], most: int, file: IO[bytes]) -> SpilledRows:
-        """Spill tables of rows with a `key` into a file, to be read in parts of at most `most` rows.
+    def of(cls, rows: Iterable[pa.Table], room: Room, file: IO[bytes]) -> SpilledRows:
+        """Spill tables of rows into a file, to be read in parts for which there is room.
 
         Raises TableRefused for keys that have more rows and cannot be parted, TableUnwritable for a full disk.
         """
@@ -49,9 +73,9 @@ class SpilledRows:
         try:
             for table in rows:
                 by_version += ArrowRows(table).versions()
-                for number, part in _by_bucket(table):
+                for number, part in _by_bucket(table, room.by):
                     places[number].append(file.tell())
-                    counts[number] += part.num_rows
+                    counts[number] += room.size(part)
                     with pa.ipc.new_stream(file, part.schema) as stream:
                         stream.write_table(part)
             file.flush()
@@ -60,7 +84,7 @@ class SpilledRows:
                 f"{gettempdir()} has no room for a depot version that is read in parts: {error}",
                 "Nothing was written. Set TMPDIR to a directory with room for the version, or raise max_memory_bytes.",
             ) from error
-        return cls(file, places, tuple(map(tuple, _parted(counts, most))), by_version)
+        return cls(file, places, tuple(map(tuple, _parted(counts, room))), by_version)
 
     @property
     def count(self) -> int:
@@ -110,9 +134,9 @@ def buckets_of(keys: pa.ChunkedArray | pa.Array) -> Ints:
     return found
 
 
-def _by_bucket(rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+def _by_bucket(rows: pa.Table, by: str) -> Iterator[tuple[int, pa.Table]]:
     """Yield the rows of a table bucket by bucket, in their order."""
-    bucket = buckets_of(rows["key"])
+    bucket = buckets_of(rows[by])
     order = np.argsort(bucket, kind="stable")
     numbers, begin = np.unique(bucket[order], return_index=True)
     rows = rows.take(from_numpy(order))
@@ -120,19 +144,19 @@ def _by_bucket(rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         yield number, rows.slice(first, stop - first)
 
 
-def _parted(counts: Mapping[int, int], most: int) -> list[list[int]]:
+def _parted(counts: Mapping[int, int], room: Room) -> list[list[int]]:
     """Return the numbers of the buckets of each part. Raises TableRefused for one that is too large."""
-    parts, count = list[list[int]](), most
-    for number, rows in sorted(counts.items()):
-        if rows > most:
+    parts, count = list[list[int]](), room.most
+    for number, size in sorted(counts.items()):
+        if size > room.most:
             raise TableRefused(
-                f"a depot version has {rows:,} messages of one key, or of a few, which must be in memory together; "
-                f"max_memory_bytes has room for {most:,}",
+                f"a depot version has {size:,} {room.unit}, which must be in memory together; "
+                f"max_memory_bytes has room for {room.most:,}",
                 "Nothing was written. Raise max_memory_bytes.",
             )
-        if count + rows > most:
+        if count + size > room.most:
             parts.append([])
             count = 0
         parts[-1].append(number)
-        count += rows
+        count += size
     return parts

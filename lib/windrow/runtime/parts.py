@@ -6,6 +6,7 @@ these. Its rows are written before the next part is read; only their counts stay
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,26 +20,30 @@ from windrow.ledger.live import Live
 from windrow.ledger.result import MicrobatchResult, grouped, totals
 from windrow.ledger.row_writer import RowWriter, WrittenRows
 from windrow.model.floors import Floors
-from windrow.model.open_batches import BatchFilter, OpenBatches, summarise
+from windrow.model.open_batches import SCHEMA, BatchFilter, OpenBatches, summarise
 from windrow.model.tables import CHANGED
+from windrow.rows.rows import Rows
 from windrow.rows.spilled import SpilledRows, buckets_of
 from windrow.source.slices import times_of
 
 
-def process_in_parts(step: Step, rows: SpilledRows, live: Live, passed: Floors, ledger: Ledger) -> MicrobatchResult:
-    """Run a step over each part of the messages and the open batches of its streams."""
-    parts = list(map(partial(_processed, step, live, passed, ledger.row_writer(live)), rows.tables()))
+def process_in_parts(
+    step: Step, messages: SpilledRows, extra: Sequence[Rows], live: Live, ledger: Ledger
+) -> MicrobatchResult:
+    """Run a step over each part of the messages and the open batches of its streams, and write `extra` rows."""
+    passed, writer = live.totals.ended(step.passed), ledger.row_writer(live)
+    parts = [_written(writer, *_processed(step, live, passed, part)) for part in messages.tables()]
+    parts += [_written(writer, _all_changed(rows.table()), SCHEMA.empty_table()) for rows in extra]
     done = WrittenRows.together(part.written for part in parts)
     counts, left = totals(done.groups)
     opened = live.totals.after(OpenBatches.of(_summed([part.read for part in parts])), left, passed)
     nothing = MicrobatchResult.nothing(live.schema).rows
-    return MicrobatchResult(
-        pa.concat_tables([nothing, *(part.here for part in parts)]), counts, Floors.empty(), opened, files=done.files
-    )
+    rows = pa.concat_tables([nothing, *(part.here for part in parts)])
+    return MicrobatchResult(rows, counts, Floors.empty(), opened, files=done.files)
 
 
 @dataclass(frozen=True, slots=True)
-class Processed:
+class Part:
     """What is left of a part: what was written, the totals of the batches that were read, in a dry run the rows."""
 
     written: WrittenRows
@@ -47,16 +52,24 @@ class Processed:
 
 
 def _processed(
-    step: Step, live: Live, passed: Floors, writer: RowWriter | None, part: tuple[pa.Table, frozenset[int]]
-) -> Processed:
-    """Process the messages of a part, those of some buckets."""
+    step: Step, live: Live, passed: Floors, part: tuple[pa.Table, frozenset[int]]
+) -> tuple[pa.Table, pa.Table]:
+    """Process the messages of some buckets; return the rows and the totals of the batches that were read."""
     messages, buckets = part
     # guard: each-open-batch-in-one-part
     batches = _of_buckets(live.wanted(BatchFilter(partial(times_of, messages), passed)), buckets)
-    rows, read = step.with_unchanged(messages, batches), summarise(batches)
+    return step.with_unchanged(messages, batches), summarise(batches)
+
+
+def _written(writer: RowWriter | None, rows: pa.Table, read: pa.Table) -> Part:
+    """Write rows, or without a writer keep those that changed."""
     if writer is not None:
-        return Processed(writer.write(rows), read, rows.slice(0, 0).drop_columns([CHANGED]))
-    return Processed(WrittenRows([], grouped(rows)), read, where(rows, rows[CHANGED]).drop_columns([CHANGED]))
+        return Part(writer.write(rows), read, rows.slice(0, 0).drop_columns([CHANGED]))
+    return Part(WrittenRows([], grouped(rows)), read, where(rows, rows[CHANGED]).drop_columns([CHANGED]))
+
+
+def _all_changed(rows: pa.Table) -> pa.Table:
+    return rows.append_column(CHANGED, pa.repeat(pa.scalar(True), rows.num_rows))
 
 
 def _of_buckets(batches: pa.Table, buckets: frozenset[int]) -> pa.Table:

@@ -28,7 +28,7 @@ def process(step: Step, arrived: Slice | None, live: Live, ledger: Ledger) -> Mi
     times = no_messages if arrived is None else arrived.times
     wanted = None if step.flush else BatchFilter(times, live.totals.ended(step.passed))
     if arrived is not None and isinstance(arrived.rows, SpilledRows):
-        return process_in_parts(step, arrived.rows, live, live.totals.ended(step.passed), ledger)
+        return process_in_parts(step, arrived.rows, arrived.extra_rows(step.microbatch, live.schema), live, ledger)
     if ledger.engine.session_at_work is None:
         return process_on_driver(step, arrived, live, wanted)
     from windrow.ledger.open_batches import SparkOpen

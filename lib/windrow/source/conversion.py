@@ -13,12 +13,10 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import plain, plain_type, where
 from windrow.delta.log import Log, Table
 from windrow.errors import (
-    DepotUnreadable,
     ExpressionError,
     MessagesError,
     SettingsError,
     TableRefused,
-    first_line,
     require,
 )
 from windrow.expressions import Mapping as ColumnMapping
@@ -29,6 +27,7 @@ from windrow.rows.rows import Function
 from windrow.settings.settings import Settings
 from windrow.source.depot_changes import refuse_changes
 from windrow.source.depot_rows import StateChanges, has_states, is_ledger, no_rows_of, rows_of
+from windrow.source.text import require_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -292,19 +291,6 @@ def messages_in(payload: pa.DataType) -> Function:
         return arrived
 
     return conform
-
-
-def require_text(rows: pa.Table) -> None:
-    """Raise DepotUnreadable for text that is not UTF-8: Spark accepts it, but the ledger could not be read then."""
-    try:
-        # guard: text-is-text
-        rows.validate(full=True)
-    except pa.ArrowInvalid as error:
-        extremes = pc.min_max(rows["version"]).as_py()
-        raise DepotUnreadable(
-            f"depot versions {extremes['min']} to {extremes['max']} have text that is not UTF-8: {first_line(error)}",
-            'Begin a new ledger (--ledger) after them: start_from = "version:N".',
-        ) from error
 
 
 def mapping_of(columns: Mapping[str, str], schema: pa.Schema) -> ColumnMapping | None:

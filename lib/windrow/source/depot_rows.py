@@ -17,6 +17,7 @@ from windrow.columnar.arrow import no_rows, text, where
 from windrow.model import tables
 from windrow.model.commits import FEED_COLUMNS, VERSION
 from windrow.source.depot_changes import refuse_changes, refuse_set_back
+from windrow.source.text import require_text
 
 LEDGER_COLUMNS = {"id", "state", "token", "schema_version", "microbatch"}
 
@@ -44,15 +45,22 @@ def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str, sta
 
     If the table has a column `version`, the depot version keeps the feed's column name instead.
     Raises DepotChanged for deletions and updates in other tables, and for a ledger that was set back, unless
-    `on_depot_delete` is `ignore`; for a table of states after a RESTORE in any case.
+    `on_depot_delete` is `ignore`; for a table of states after a RESTORE in any case. Raises DepotUnreadable for text
+    that is not UTF-8.
     """
     ledger = state is not None or is_ledger(feed.schema)
     if ledger:
         refuse_set_back(_set_back(feed, inserted, state is not None, on_depot_delete), on_depot_delete == "error")
     elif on_depot_delete == "error":
         refuse_changes(feed.filter(pc.invert(inserted)))
-    if state is not None:
-        return _changes(where(feed, inserted), state)
+    rows = _of_depot(feed, inserted, ledger) if state is None else _changes(where(feed, inserted), state)
+    # guard: rows-are-text
+    require_text(rows, rows.column_names[-1])
+    return rows
+
+
+def _of_depot(feed: pa.Table, inserted: pa.ChunkedArray, ledger: bool) -> pa.Table:
+    """Return the new rows of a depot; of a ledger its closed batches."""
     kept = where(feed, pc.and_(inserted, pc.equal(feed["state"], text("closed"))) if ledger else inserted)
     version = kept[VERSION].cast(pa.int64())
     rows = kept.drop_columns([name for name in FEED_COLUMNS if name in kept.column_names])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from tempfile import TemporaryFile
 from typing import IO
 
@@ -18,14 +20,15 @@ from windrow.delta.row_changes import changes
 from windrow.delta.table import Snapshot, known_snapshot, reading
 from windrow.errors import DepotChanged, DepotUnreadable, first_line
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION, ListedVersions
-from windrow.rows.spilled import SpilledRows
+from windrow.rows.spilled import Room, SpilledRows
 from windrow.source.arrivals import Arrivals
 from windrow.source.conversion import Conversion
 from windrow.source.depot_rows import StateChanges
-from windrow.source.slices import Slice, slice_of
+from windrow.source.slices import ChunkParser, Slice, slice_of
 from windrow.source.source import Source
 
 MESSAGE_BYTES = 1_000  # in memory while it is processed, with what the process takes anyhow: 1.4 million took 1.35 GB
+CHUNK_BYTES = 3  # in memory for each byte of the chunks that are framed together; `windrow ingest` commits 256 MiB
 
 
 class EmbeddedSource(Source):
@@ -57,7 +60,13 @@ class EmbeddedSource(Source):
 
 def _parts(conversion: Conversion, as_rows: bool | StateChanges) -> bool:
     """Tell whether what is read can be parted by stream: messages for the batcher, not for a topology."""
-    return as_rows is False and not conversion.verbatim and conversion.format is None
+    return as_rows is False and not conversion.verbatim
+
+
+def _emptied(tables: list[pa.Table]) -> Iterator[pa.Table]:
+    """Yield tables, and forget each."""
+    while tables:
+        yield tables.pop(0)
 
 
 def _close(file: IO[bytes]) -> None:
@@ -72,21 +81,40 @@ class EmbeddedArrivals(Arrivals):
 
     snapshot: Snapshot
     in_parts: bool  # whether a version that is larger than memory is read in parts
-    spill: ExitStack  # closes the file of what was read so
+    spill: ExitStack  # closes the files of what was read so
 
     def _slice(self, counts: Mapping[int, int | None]) -> Slice | None:
-        feed, most = self._feed(min(counts), max(counts)), self.settings.max_memory_bytes // MESSAGE_BYTES
-        if self.in_parts and sum(count or 0 for count in counts.values()) > most:
-            self.spill.close()  # what was there of the slice before
-            file = TemporaryFile()  # noqa: SIM115 - it is closed where the reading ends
-            self.spill.callback(_close, file)
-            spilled = SpilledRows.of(map(self._new_rows, feed), most, file)
-            self._require_listed()
-            return slice_of(self.conversion, spilled, counts, self.conversion.apply)
-        rows = self._new_rows(pa.concat_tables([*feed]))
+        self.spill.close()  # what was there of the slice before
+        most, feed = self.settings.max_memory_bytes, self._feed(min(counts), max(counts))
+        raw = self.conversion.format is not None
+        room = Room.of_chunks(most // CHUNK_BYTES) if raw else Room.of_messages(most // MESSAGE_BYTES)
+        tables, size = list[pa.Table](), 0
+        for rows in map(self._new_rows, feed):
+            tables.append(rows)
+            size += room.size(rows)
+            if self.in_parts and size > room.most:
+                rest = map(self._new_rows, feed)
+                spilled = SpilledRows.of(chain(_emptied(tables), rest), room, self._file())
+                self._require_listed()
+                return slice_of(self.conversion, spilled, counts, self.conversion.apply, self._parser(spilled))
         # guard: read-as-listed
         self._require_listed()
-        return self._filled(rows, counts, self.conversion.apply)
+        return self._filled(pa.concat_tables(tables), counts, self.conversion.apply)
+
+    def _parser(self, chunks: SpilledRows) -> ChunkParser | None:
+        """Return what parses the chunks of a raw depot part by part."""
+        if self.conversion.format is None:
+            return None
+        from windrow.source.raw_parts import parse_in_parts
+
+        room = Room.of_messages(self.settings.max_memory_bytes // MESSAGE_BYTES)
+        return partial(parse_in_parts, chunks, self.conversion.format, self.conversion.apply, room, self._file)
+
+    def _file(self) -> IO[bytes]:
+        """Return a new file without a name, which is closed where the reading ends."""
+        file = TemporaryFile()  # noqa: SIM115 - the stack closes it
+        self.spill.callback(_close, file)
+        return file
 
     def _new_rows(self, feed: pa.Table) -> pa.Table:
         """Return the new rows of a change feed."""

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import in_columns
 from windrow.formats.format import Format
 from windrow.formats.raw.byte_counts import Volume
-from windrow.formats.raw.stage import stage
+from windrow.formats.raw.stage import Staged, stage
 from windrow.model import tables
 from windrow.model.commits import VERSION
 from windrow.rows.arrow import ArrowRows
@@ -47,9 +47,18 @@ class ParsedChunks:
 def parse_here(rows: pa.Table, partial: pa.Table, format_: Format, to_messages: Function) -> ParsedChunks:
     """Parse chunks in this process, given the partial rows of the ledger."""
     staged = stage(rows, partial, format_)
-    messages = to_messages(staged.fields).append_column("version", staged.fields[VERSION])
+    return parsed_chunks(ArrowRows(messages_of(staged, to_messages)), staged)
+
+
+def messages_of(staged: Staged, to_messages: Function) -> pa.Table:
+    """Return the messages of parsed chunks, with `version`."""
+    return to_messages(staged.fields).append_column("version", staged.fields[VERSION])
+
+
+def parsed_chunks(messages: Rows, staged: Staged) -> ParsedChunks:
+    """Return messages with what else the stage gave."""
     rejected = Counter(staged.rejects["version"].to_pylist())
-    return ParsedChunks(ArrowRows(messages), staged.volume, [ArrowRows(staged.rejects)], rejected, staged.partial)
+    return ParsedChunks(messages, staged.volume, [ArrowRows(staged.rejects)], rejected, staged.partial)
 
 
 def refused_rows(rejects: pa.Table, microbatch: int, schema: pa.Schema) -> pa.Table:

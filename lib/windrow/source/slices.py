@@ -21,8 +21,8 @@ from windrow.rows.rows import Function, Rows
 from windrow.source.conversion import Conversion
 from windrow.source.raw_records import ParsedChunks, parse_here
 
-# Parses chunks that are on the executors, after the partial rows of the ledger.
-ExecutorParser: TypeAlias = Callable[[pa.Table], ParsedChunks]
+# Parses chunks where they are, on the executors or on disk, after the partial rows of the ledger.
+ChunkParser: TypeAlias = Callable[[pa.Table], ParsedChunks]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +105,16 @@ class RawSlice(Slice):
 
     format: Format
     to_messages: Function
-    on_executors: ExecutorParser | None = None
+    parser: ChunkParser | None = None
 
     def parse(self, partial: pa.Table) -> MessageSlice:
         """Return the messages. Raises ShortRead."""
         # guard: executors-whole-read
         require_whole(self.rows.versions(), self.expected)
-        if self.on_executors is None:
+        if self.parser is None:
             parsed = parse_here(self.rows.table(), partial, self.format, self.to_messages)
         else:
-            parsed = self.on_executors(partial)
+            parsed = self.parser(partial)
         return MessageSlice(parsed.messages, dict.fromkeys(self.expected), parsed)
 
 
@@ -128,14 +128,14 @@ def slice_of(
     rows: Rows,
     expected: Mapping[int, int | None],
     to_messages: Function,
-    on_executors: ExecutorParser | None = None,
+    parser: ChunkParser | None = None,
 ) -> Slice:
     """Return the slice of rows as the depot stores them; `to_messages` maps the fields of records."""
     if conversion.verbatim:
         return PlainSlice(rows, expected)
     if conversion.format is None:
         return MessageSlice(rows, expected)
-    return RawSlice(rows, expected, conversion.format, to_messages, on_executors)
+    return RawSlice(rows, expected, conversion.format, to_messages, parser)
 
 
 def require_whole(counted: Mapping[int, int], expected: Mapping[int, int | None]) -> None:

@@ -36,6 +36,7 @@ from windrow.source.arrivals import Arrivals
 from windrow.source.conversion import Conversion
 from windrow.source.source import Source
 from windrow.source.spark_arrivals import SparkArrivals
+from windrow.source.spark_text import require_text_of_frame
 
 FEED_BEGAN_LATER = "DELTA_MISSING_CHANGE_DATA"
 # guard: commits-not-cut
@@ -63,11 +64,11 @@ class SparkSource(Source):
             opened = None
             if not self._by_files:
                 try:
-                    opened = stack.enter_context(self._opened(self._feed(begin, upto), begin, upto, streamed=False))
+                    opened = stack.enter_context(self._opened(self._feed(begin, upto), begin, upto, persist=False))
                 except DepotUnreadable as error:
                     self._require_began_later(error)
             if opened is None and (frame := self._streamed(begin)) is not None:
-                opened = stack.enter_context(self._opened(frame, begin, upto, streamed=False))
+                opened = stack.enter_context(self._opened(frame, begin, upto, persist=False))
             yield None if opened is None or opened.last is None else opened
 
     def stream(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> bool:
@@ -157,14 +158,14 @@ class SparkSource(Source):
 
     def _take(self, frame: DataFrame, begin: int, upto: int, handle: Callable[[Arrivals], None]) -> int:
         """Handle the versions up to `upto` in a frame of a stream; return the version at which the next one begins."""
-        with self._opened(frame, begin, upto, streamed=True) as arrivals:
+        with self._opened(frame, begin, upto, persist=True) as arrivals:
             if arrivals.last is None:
                 return begin
             handle(arrivals)
             return arrivals.last + 1
 
     @contextmanager
-    def _opened(self, frame: DataFrame, begin: int, upto: int, streamed: bool) -> Iterator[SparkArrivals]:
+    def _opened(self, frame: DataFrame, begin: int, upto: int, persist: bool) -> Iterator[SparkArrivals]:
         """Work on the session of a frame of a stream or of a query, and give the versions up to `upto` in it."""
         session = frame.sparkSession
         try:
@@ -175,20 +176,27 @@ class SparkSource(Source):
                 conversion = Conversion.of(self.settings, table, self._as_rows)
                 byte_count = conversion.byte_count(self.log, counts)
 
-                def mapped(changes: DataFrame) -> DataFrame:
-                    return conversion.mapped(self._changes(changes, begin, upto, table.version))
-
-                def again() -> DataFrame:
-                    return rows
-
-                rows, known, query = (
-                    mapped(frame),
-                    conversion.counts(counts),
-                    None if streamed else again,
-                )
-                yield SparkArrivals.of(rows, listed, known, byte_count, self.settings, conversion, kept, query)
+                known = conversion.counts(counts)
+                rows = conversion.mapped(self._changes(frame, begin, upto, table.version))
+                streamed = persist or self._by_files
+                read = SparkArrivals.of(rows, listed, known, byte_count, self.settings, conversion, kept, persist)
+                # guard: replaced-text
+                if read.has_replacement and not streamed:
+                    self._require_text(begin, upto)
+                if streamed and conversion.verbatim and read.collected is None:
+                    require_text_of_frame(read.frame)
+                yield read
         except PySparkException as error:
             raise translated(error) from error
+
+    def _require_text(self, begin: int, upto: int) -> None:
+        """Stream versions of the change feed; raise DepotUnreadable if they have text that is not UTF-8."""
+
+        def check(frame: DataFrame, at: int) -> int:
+            require_text_of_frame(frame.where(F.col(VERSION) <= upto))
+            return at
+
+        self._run(Take(check, begin))
 
     def _changes(self, frame: DataFrame, first: int, last: int, latest: int) -> DataFrame:
         """Return the versions from `first` to `last` in a frame of the stream, as the change feed gives them.

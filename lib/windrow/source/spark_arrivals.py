@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,9 @@ from windrow.source.arrivals import Arrivals
 from windrow.source.conversion import Conversion
 from windrow.source.depot_changes import refuse_changes, refuse_set_back
 from windrow.source.depot_rows import StateChanges, version_name
-from windrow.source.slices import ExecutorParser, Slice, slice_of
+from windrow.source.slices import ChunkParser, Slice, slice_of
+from windrow.source.spark_text import has_replacement as replacement_in
+from windrow.source.text import has_replacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class SparkArrivals(Arrivals):
     frame: DataFrame
     collected: pa.Table | None
     parsed: PersistedFrame
+    has_replacement: bool  # whether a text of a query has U+FFFD
 
     @classmethod
     def of(
@@ -43,14 +46,13 @@ class SparkArrivals(Arrivals):
         settings: Settings,
         conversion: Conversion,
         kept: ExitStack,
-        again: Callable[[], DataFrame] | None,
+        persist: bool,
     ) -> SparkArrivals:
         """Collect the frame once if it is small enough for the driver, otherwise leave it to the executors.
 
         `counts` may reach beyond the frame, whose last version is `last` (None if it has no rows). `kept` releases the
-        persisted frames. `foreachBatch` passes a frame as an RDD, all of which each slice would read. So the executors
-        read a query of the same rows instead if there is one (`again`), of which Spark reads only the versions and
-        columns that it needs; else the frame is persisted.
+        persisted frames. `foreachBatch` passes a frame as an RDD, all of which each slice would read: it is persisted
+        for the executors (`persist`). Of a query Spark reads only the versions and columns that it needs.
         """
         known, most = [count for count in counts.values() if count is not None], settings.max_driver_messages
         total = sum(known) if len(known) == len(counts) else frame.count()
@@ -61,11 +63,13 @@ class SparkArrivals(Arrivals):
         for one in (read, parsed):
             kept.callback(one.release)
         if feed is None:
-            frame = read.keep(frame) if again is None else again()
-        last = frame.agg(F.max(VERSION)).collect()[0][0] if feed is None else pc.max(feed[VERSION]).as_py()
+            frame = read.keep(frame) if persist else frame
+            last, replaced = frame.agg(F.max(VERSION), F.lit(False) if persist else replacement_in(frame)).collect()[0]
+        else:
+            last, replaced = pc.max(feed[VERSION]).as_py(), not persist and has_replacement(feed)
         new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
         rows = None if feed is None else conversion.new_rows(feed, feed[CHANGE], settings.on_depot_delete)
-        return cls(listed, new, byte_count, settings, conversion, last, frame, rows, parsed)
+        return cls(listed, new, byte_count, settings, conversion, last, frame, rows, parsed, bool(replaced))
 
     def _slice(self, counts: Mapping[int, int | None]) -> Slice | None:
         to_messages = self.conversion.apply_on(self.frame.sparkSession)
@@ -89,7 +93,7 @@ class SparkArrivals(Arrivals):
             return None
         return slice_of(self.conversion, new_rows, counts, to_messages, self._parser(new_rows.held))
 
-    def _parser(self, chunks: DataFrame) -> ExecutorParser | None:
+    def _parser(self, chunks: DataFrame) -> ChunkParser | None:
         """Return what parses the chunks of a raw depot on the executors."""
         if self.conversion.format is None:
             return None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -11,7 +14,7 @@ from hypothesis import strategies as st
 from tests.formats.raw.test_stage import TEXT, csv, with_header
 from windrow.errors import BrokenPromise
 from windrow.formats.raw.source import SCHEMA
-from windrow.formats.raw.stage import stage
+from windrow.formats.raw.stage import framed, stage, staged_in_pieces
 from windrow.formats.raw.two_passes import Plan, cut_chunks, summarise
 from windrow.testing.formats import RawLedger, chunks, comparable, cut, in_two_passes, parsed_by
 
@@ -22,12 +25,13 @@ from windrow.testing.formats import RawLedger, chunks, comparable, cut, in_two_p
     places=st.lists(st.integers(0, 300), max_size=8),
     mark=st.booleans(),
     first=st.integers(0, 8),
+    few=st.integers(1, 20),
     shape=st.randoms(use_true_random=False),
 )
-def test_same(data, other, places, mark, first, shape):
+def test_same(data, other, places, mark, first, few, shape):
     """
     Two microbatches in two passes each have the fields, rejections, partial rows and bytes of the stage, whether a
-    source is plain or not.
+    source is plain or not. So has a stage that parses a few records at a time.
     """
     for format_, text in ((csv(), data), (csv(header=with_header), b"a,b\n" + data), (csv(most=1_000), data)):
         parts = cut(b"\xef\xbb\xbf" * mark + text, places)
@@ -42,7 +46,10 @@ def test_same(data, other, places, mark, first, shape):
         ledger, partial = RawLedger(format_), SCHEMA.empty_table()
         for version in (1, 2):
             here = arrived.filter(pc.equal(arrived["version"], version))
-            assert comparable(in_two_passes(here, partial, format_)) == comparable(stage(here, partial, format_))
+            staged = stage(here, partial, format_)
+            assert comparable(in_two_passes(here, partial, format_)) == comparable(staged)
+            pieces = staged_in_pieces(framed(here, partial, format_), partial, format_, few)
+            assert comparable(reduce(add, pieces)) == comparable(staged)
             ledger.read(here)
             partial = ledger.partial
 

@@ -82,7 +82,7 @@ class Arrived:
 
 def arrived_of(rows: pa.Table, decode: Decode) -> dict[str, Arrived]:
     """Return the chunks in rows (`RAW` and `version`) by source; `decode` decompresses the contents."""
-    good = np.flatnonzero(pc.is_null(_faults(rows)).to_numpy())
+    good = np.flatnonzero(pc.is_null(faults_of(rows)).to_numpy())
     if not good.size:
         return {}
     sources = whole(rows["raw_source"]).dictionary_encode()
@@ -143,7 +143,7 @@ def invalid_of(rows: pa.Table) -> list[dict[str, Any]]:
     They are numbered within their version, independent of the order of reading.
     """
     by = [(name, "ascending") for name in ("version", "raw_source", "sequence", "received_at")]
-    faults = rows.append_column("fault", _faults(rows))
+    faults = rows.append_column("fault", faults_of(rows))
     bad = faults.filter(pc.is_valid(faults["fault"])).sort_by(by)
     found: list[dict[str, Any]] = []
     for row in counted(bad).to_pylist():
@@ -166,7 +166,7 @@ def invalid_of(rows: pa.Table) -> list[dict[str, Any]]:
     return found
 
 
-def _faults(rows: pa.Table) -> pa.ChunkedArray:
+def faults_of(rows: pa.Table) -> pa.ChunkedArray:
     """Return for each row why it is not a chunk, NULL for a good one."""
     fault = pa.chunked_array([pa.nulls(rows.num_rows, pa.string())])
     for name in REQUIRED:

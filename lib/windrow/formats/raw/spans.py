@@ -74,6 +74,12 @@ class Spans:
         held[self.headers] = False
         return np.flatnonzero(held)
 
+    def between(self, begin: int, end: int) -> Spans:
+        """Return the spans with these numbers, which are counted from 0 again."""
+        own, headers = slice(begin, end), self.headers[(begin <= self.headers) & (self.headers < end)]
+        columns = {name: getattr(self, name)[own] for name in ("begin", "end", "kind", "version", "segment")}
+        return replace(self, headers=headers - begin, **columns)
+
     def split(self, shortened: Ints, ends: Ints, parents: Ints, begin: Ints, end: Ints) -> Spans:
         """Move the ends of some spans forward, and append records, each with version and segment of its parent span."""
         former = self.end.copy()

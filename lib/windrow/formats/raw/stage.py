@@ -7,7 +7,7 @@ chunks nor on microbatches.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,54 +59,77 @@ class Staged:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class FramedChunks:
+    """The segments of chunks that arrived, and the `rejects` among the chunks.
+
+    `touched` are the sources after that. `read` counts the bytes of the chunks, `kept_before` those that were kept.
+    """
+
+    segments: Sequence[Segment]
+    rejects: Sequence[Mapping[str, Any]]
+    touched: Collection[Source]
+    read: int
+    kept_before: int
+
+
 def stage(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
     """Turn rows of a raw depot (`chunks.RAW` and `version`) into records, given the partial rows of the ledger."""
+    return staged(framed(rows, partial, format_), partial, format_)
+
+
+def framed(rows: pa.Table, partial: pa.Table, format_: Format) -> FramedChunks:
+    """Frame the chunks in rows, each source after what the ledger has kept of it."""
     arrived = arrived_of(rows, format_.decode)
     sources = sources_of(partial, arrived.keys())
     touched = {name: sources.get(name) or Source(name) for name in arrived}
     kept = sum(source.byte_count for source in touched.values())
     rejects = invalid_of(rows)
     read = sum(one["bytes"] for one in rejects) + sum(chunks.byte_count for chunks in arrived.values())
-    framed: list[Segment] = []
+    found: list[Segment] = []
     for name, chunks in arrived.items():
         source = touched[name]
         if chunks.taken_by(source.queue, format_.limits.remembered_chunks):
-            framed.append(segment(source, chunks.run(), format_))
+            found.append(segment(source, chunks.run(), format_))
             continue
         limits = format_.limits
         steps = list(source.queue.take(chunks, limits.max_held_bytes, limits.remembered_chunks))
         rejects += [_refused(name, step) for step in steps if isinstance(step, Refused)]
-        framed += segments(source, [step for step in steps if not isinstance(step, Refused)], format_)
-    return staged(framed, rejects, touched.values(), partial, format_, read, kept)
+        found += segments(source, [step for step in steps if not isinstance(step, Refused)], format_)
+    return FramedChunks(found, rejects, touched.values(), read, kept)
 
 
-def staged(
-    framed: list[Segment],
-    rejects: list[dict[str, Any]],
-    touched: Collection[Source],
-    partial: pa.Table,
-    format_: Format,
-    read: int,
-    kept_before: int,
-) -> Staged:
-    """Parse segments, and combine the records with the refused chunks and the sources' new state."""
-    values = parse(Spans.of(framed), format_)
-    refused = pa.concat_tables([rejects_of(values), pa.Table.from_pylist(rejects, REJECTS)])
+def staged(chunks: FramedChunks, partial: pa.Table, format_: Format) -> Staged:
+    """Parse the records of chunks, and combine them with the refused chunks and the sources' new state."""
+    return _staged(chunks, Spans.of(chunks.segments), partial, format_)
+
+
+def staged_in_pieces(chunks: FramedChunks, partial: pa.Table, format_: Format, most: int) -> Iterator[Staged]:
+    """Yield what `staged` returns for so many records at a time; the sum is the same."""
+    spans, rest = Spans.of(chunks.segments), FramedChunks([], [], [], 0, 0)
+    yield _staged(chunks, spans.between(0, most), partial, format_)
+    for begin in range(most, spans.begin.size, most):
+        yield _staged(rest, spans.between(begin, begin + most), partial, format_)
+
+
+def _staged(chunks: FramedChunks, spans: Spans, partial: pa.Table, format_: Format) -> Staged:
+    values = parse(spans, format_)
+    refused = pa.concat_tables([rejects_of(values), pa.Table.from_pylist(list(chunks.rejects), REJECTS)])
     volume = Volume(
-        read=read,
-        framed=_framed(values, framed),
+        read=chunks.read,
+        framed=_framed(values, chunks.segments),
         rejected=_bytes(refused, repeated=False),
         repeated=_bytes(refused, repeated=True),
-        kept=sum(source.byte_count for source in touched) - kept_before,
+        kept=sum(source.byte_count for source in chunks.touched) - chunks.kept_before,
     )
-    return Staged(fields_of(values), refused, changes(partial, touched), volume)
+    return Staged(fields_of(values), refused, changes(partial, chunks.touched), volume)
 
 
-def _framed(values: Values, framed: list[Segment]) -> int:
+def _framed(values: Values, segments: Iterable[Segment]) -> int:
     """Count the bytes of good records, headers and byte-order marks."""
     size = values.spans.end - values.spans.begin
     bad = values.bad["record"].to_numpy()
-    return int(size.sum() - size[bad].sum()) + sum(segment.mark for segment in framed)
+    return int(size.sum() - size[bad].sum()) + sum(one.mark for one in segments)
 
 
 def _bytes(rejects: pa.Table, *, repeated: bool) -> int:

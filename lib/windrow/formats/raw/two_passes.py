@@ -30,7 +30,7 @@ from windrow.formats.raw.queue import Chunk, Taken
 from windrow.formats.raw.segment import BYTE_ORDER_MARK, Segment, mark_size, segments
 from windrow.formats.raw.source import Source, sources_of
 from windrow.formats.raw.spans import Spans
-from windrow.formats.raw.stage import REJECTS, Staged, fields_of, rejects_of, staged
+from windrow.formats.raw.stage import REJECTS, FramedChunks, Staged, fields_of, rejects_of, staged
 from windrow.model.commits import VERSION
 
 PLAIN = pa.list_(pa.int64())
@@ -285,4 +285,4 @@ class Plan:
             read += sum(len(step.chunk.content) for step in taken)
             framed += segments(found.source, taken, format_)
         touched = [found.source for found in self.sources.values()]
-        return staged(framed, [], touched, partial, format_, read, self.kept)
+        return staged(FramedChunks(framed, [], touched, read, self.kept), partial, format_)
