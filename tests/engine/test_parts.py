@@ -31,6 +31,7 @@ def few_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The least memory has room for 100 messages, and for 12,500 bytes of chunks; there are ten buckets."""
     monkeypatch.setattr(source, "MESSAGE_BYTES", 10_000)
     monkeypatch.setattr(source, "CHUNK_BYTES", 80)
+    monkeypatch.setattr(source, "RECORD_BYTES", 80)
     monkeypatch.setattr(spilled, "BUCKETS", 10)
 
 

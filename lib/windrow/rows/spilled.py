@@ -10,7 +10,9 @@ from __future__ import annotations
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from io import SEEK_END
 from itertools import pairwise
 from tempfile import gettempdir
 from typing import IO, TYPE_CHECKING
@@ -70,20 +72,11 @@ class SpilledRows:
         Raises TableRefused for keys that have more rows and cannot be parted, TableUnwritable for a full disk.
         """
         places, counts, by_version = defaultdict[int, list[int]](list), Counter[int](), Counter[int]()
-        try:
-            for table in rows:
-                by_version += ArrowRows(table).versions()
-                for number, part in _by_bucket(table, room.by):
-                    places[number].append(file.tell())
-                    counts[number] += room.size(part)
-                    with pa.ipc.new_stream(file, part.schema) as stream:
-                        stream.write_table(part)
-            file.flush()
-        except OSError as error:
-            raise TableUnwritable(
-                f"{gettempdir()} has no room for a depot version that is read in parts: {error}",
-                "Nothing was written. Set TMPDIR to a directory with room for the version, or raise max_memory_bytes.",
-            ) from error
+        for table in rows:
+            by_version += ArrowRows(table).versions()
+            for number, part in _by_bucket(table, room.by):
+                places[number].append(_append(part, file))
+                counts[number] += room.size(part)
         return cls(file, places, tuple(map(tuple, _parted(counts, room))), by_version)
 
     @property
@@ -106,12 +99,7 @@ class SpilledRows:
 
     def _read(self, part: Iterable[int]) -> pa.Table:
         """Return the rows of some buckets."""
-        found = []
-        for place in (place for number in part for place in self.places[number]):
-            self.file.seek(place)
-            with pa.ipc.open_stream(self.file) as stream:
-                found.append(stream.read_all())
-        return pa.concat_tables(found)
+        return pa.concat_tables([_read(self.file, place) for number in part for place in self.places[number]])
 
     def map(self, function: Function, schema: pa.Schema) -> ArrowRows:
         """Return what a function makes of each part of the rows."""
@@ -124,6 +112,65 @@ class SpilledRows:
     def frame(self, session: SparkSession) -> DataFrame:
         """Return the rows as a frame. Raises BrokenPromise: only the embedded engine spills."""
         raise BrokenPromise("the embedded engine has no frames")
+
+
+@dataclass(frozen=True, slots=True)
+class SpilledTable:
+    """A table in a `file`, and a function of it, computed where it is read."""
+
+    file: IO[bytes]
+    place: int
+    by_version: Mapping[int, int]
+    functions: tuple[Function, ...] = ()
+    path: str = "parts"
+
+    @classmethod
+    def of(cls, rows: pa.Table, file: IO[bytes]) -> SpilledTable:
+        """Spill a table into a file. Raises TableUnwritable for a full disk."""
+        return cls(file, _append(rows, file), ArrowRows(rows).versions())
+
+    @property
+    def count(self) -> int:
+        """Return how many rows there are."""
+        return sum(self.by_version.values())
+
+    def versions(self) -> dict[int, int]:
+        """Return how many rows each depot version has."""
+        return dict(self.by_version)
+
+    def map(self, function: Function, schema: pa.Schema) -> SpilledTable:
+        """Return what a function makes of the rows."""
+        return replace(self, functions=(*self.functions, function))
+
+    def table(self) -> pa.Table:
+        """Read the rows."""
+        return reduce(lambda rows, function: function(rows), self.functions, _read(self.file, self.place))
+
+    def frame(self, session: SparkSession) -> DataFrame:
+        """Return the rows as a frame. Raises BrokenPromise: only the embedded engine spills."""
+        raise BrokenPromise("the embedded engine has no frames")
+
+
+def _append(rows: pa.Table, file: IO[bytes]) -> int:
+    """Write a table at the end of a file; return where it begins. Raises TableUnwritable for a full disk."""
+    try:
+        place = file.seek(0, SEEK_END)
+        with pa.ipc.new_stream(file, rows.schema) as stream:
+            stream.write_table(rows)
+        file.flush()
+    except OSError as error:
+        raise TableUnwritable(
+            f"{gettempdir()} has no room for a depot version that is read in parts: {error}",
+            "Nothing was written. Set TMPDIR to a directory with room for the version, or raise max_memory_bytes.",
+        ) from error
+    return place
+
+
+def _read(file: IO[bytes], place: int) -> pa.Table:
+    """Read the table that begins at a place of a file."""
+    file.seek(place)
+    with pa.ipc.open_stream(file) as stream:
+        return stream.read_all()
 
 
 def buckets_of(keys: pa.ChunkedArray | pa.Array) -> Ints:

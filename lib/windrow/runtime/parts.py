@@ -64,7 +64,7 @@ def _processed(
 def _written(writer: RowWriter | None, rows: pa.Table, read: pa.Table) -> Part:
     """Write rows, or without a writer keep those that changed."""
     if writer is not None:
-        return Part(writer.write(rows), read, rows.slice(0, 0).drop_columns([CHANGED]))
+        return Part(writer.write(rows), read, rows.schema.empty_table().drop_columns([CHANGED]))
     return Part(WrittenRows([], grouped(rows)), read, where(rows, rows[CHANGED]).drop_columns([CHANGED]))
 
 

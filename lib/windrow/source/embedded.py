@@ -28,6 +28,7 @@ from windrow.source.slices import ChunkParser, Slice, slice_of
 from windrow.source.source import Source
 
 MESSAGE_BYTES = 1_000  # in memory while it is processed, with what the process takes anyhow: 1.4 million took 1.35 GB
+RECORD_BYTES = 25  # of messages in memory for each byte of a chunk: measured with records of 40 bytes
 CHUNK_BYTES = 3  # in memory for each byte of the chunks that are framed together; `windrow ingest` commits 256 MiB
 
 
@@ -88,11 +89,12 @@ class EmbeddedArrivals(Arrivals):
         most, feed = self.settings.max_memory_bytes, self._feed(min(counts), max(counts))
         raw = self.conversion.format is not None
         room = Room.of_chunks(most // CHUNK_BYTES) if raw else Room.of_messages(most // MESSAGE_BYTES)
+        fits = most // RECORD_BYTES if raw else room.most
         tables, size = list[pa.Table](), 0
         for rows in map(self._new_rows, feed):
             tables.append(rows)
             size += room.size(rows)
-            if self.in_parts and size > room.most:
+            if self.in_parts and size > fits:
                 rest = map(self._new_rows, feed)
                 spilled = SpilledRows.of(chain(_emptied(tables), rest), room, self._file())
                 self._require_listed()

@@ -1,11 +1,12 @@
 """Parse the chunks of a depot version that is larger than memory: some raw sources at a time.
 
 The records of a raw source depend on nothing but its own bytes. So each part is parsed for itself, and the messages go
-to the disk again, where each part has all messages of some keys.
+to the disk again, where each part has all messages of some keys. So do the rejects, for all may be bad.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import reduce
@@ -20,8 +21,8 @@ from windrow.formats.format import Format
 from windrow.formats.raw.arrived import faults_of
 from windrow.formats.raw.stage import Staged, framed, staged_in_pieces
 from windrow.rows.rows import Function
-from windrow.rows.spilled import Room, SpilledRows
-from windrow.source.raw_records import ParsedChunks, messages_of, parsed_chunks
+from windrow.rows.spilled import Room, SpilledRows, SpilledTable
+from windrow.source.raw_records import ParsedChunks, messages_of
 
 PIECES = 8  # so many records are parsed at a time, as a share of the messages that fit into memory
 
@@ -35,16 +36,23 @@ def parse_in_parts(
     partial: pa.Table,
 ) -> ParsedChunks:
     """Parse chunks part by part, given the partial rows of the ledger; there is `room` for messages in memory."""
-    left: list[Staged] = []
+    spill, left, rejects = file(), list[Staged](), list[SpilledTable]()
 
     def parsed() -> Iterator[pa.Table]:
         for part in _valid_first(chunks):
             for staged in staged_in_pieces(framed(part, partial, format_), partial, format_, room.most // PIECES):
-                left.append(replace(staged, fields=staged.fields.slice(0, 0)))
+                rejects.append(SpilledTable.of(staged.rejects, spill))
+                left.append(_without_rows(staged))
                 yield messages_of(staged, to_messages)
 
-    spilled = SpilledRows.of(parsed(), room, file())
-    return parsed_chunks(spilled, reduce(add, left))
+    messages, others = SpilledRows.of(parsed(), room, spill), reduce(add, left)
+    rejected = reduce(add, (Counter(one.by_version) for one in rejects))
+    return ParsedChunks(messages, others.volume, rejects, rejected, others.partial)
+
+
+def _without_rows(staged: Staged) -> Staged:
+    """Return what a stage gave without records and rejects; a slice of them would keep their memory."""
+    return replace(staged, fields=staged.fields.schema.empty_table(), rejects=staged.rejects.schema.empty_table())
 
 
 def _valid_first(chunks: SpilledRows) -> Iterator[pa.Table]:

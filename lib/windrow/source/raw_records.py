@@ -47,18 +47,14 @@ class ParsedChunks:
 def parse_here(rows: pa.Table, partial: pa.Table, format_: Format, to_messages: Function) -> ParsedChunks:
     """Parse chunks in this process, given the partial rows of the ledger."""
     staged = stage(rows, partial, format_)
-    return parsed_chunks(ArrowRows(messages_of(staged, to_messages)), staged)
+    rejected = Counter(staged.rejects["version"].to_pylist())
+    messages = ArrowRows(messages_of(staged, to_messages))
+    return ParsedChunks(messages, staged.volume, [ArrowRows(staged.rejects)], rejected, staged.partial)
 
 
 def messages_of(staged: Staged, to_messages: Function) -> pa.Table:
     """Return the messages of parsed chunks, with `version`."""
     return to_messages(staged.fields).append_column("version", staged.fields[VERSION])
-
-
-def parsed_chunks(messages: Rows, staged: Staged) -> ParsedChunks:
-    """Return messages with what else the stage gave."""
-    rejected = Counter(staged.rejects["version"].to_pylist())
-    return ParsedChunks(messages, staged.volume, [ArrowRows(staged.rejects)], rejected, staged.partial)
 
 
 def refused_rows(rejects: pa.Table, microbatch: int, schema: pa.Schema) -> pa.Table:
