@@ -33,7 +33,7 @@ def process_in_parts(step: Step, rows: SpilledRows, live: Live, passed: Floors, 
     opened = live.totals.after(OpenBatches.of(_summed([part.read for part in parts])), left, passed)
     nothing = MicrobatchResult.nothing(live.schema).rows
     return MicrobatchResult(
-        pa.concat_tables([nothing, *(part.here for part in parts)]), counts, Floors.empty(), opened, files=done.files
+        pa.concat_tables([nothing, *(part.here for part in parts)]), counts, opened, files=done.files
     )
 
 
