@@ -23,6 +23,7 @@ class OracleRules:
     window_start: str = "arrival"
     repeats: str = "split"
     split_at: str = "message"
+    window_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class Oracle:
     def __init__(self, rules: OracleRules) -> None:
         self.rules = rules
         self.floors: dict[str, int] = {}
+        self.cuts: dict[str, int] = {}
         self.processing_times: dict[int, int] = {}
         self.closed: list[Batch] = []
         self.rejected: list[Rejected] = []
@@ -131,8 +133,14 @@ class Oracle:
             windows.clear()
 
     def change(self, rules: OracleRules) -> None:
-        """Go on under other rules; a larger `max_delay` raises every floor: nothing closed opens again."""
-        for source in self.floors:
+        """Go on under other rules; a larger `max_delay` raises every floor: nothing closed opens again.
+
+        No window so far ends later than one that the latest acceptable message would open.
+        """
+        if rules == self.rules:
+            return
+        for source, floor in self.floors.items():
+            self._cut(source, floor + self.rules.max_leap + self.rules.window)
             self.floors[source] += max(0, rules.max_delay - self.rules.max_delay)
         self.rules = rules
         self._sweep()
@@ -172,7 +180,7 @@ class Oracle:
         """Put an acceptable message into the window that holds it, which is opened or split where needed."""
         windows, time = self._active.setdefault((message.source, message.key), []), message.event_time
         if not any(window.start <= time < window.end for window in windows):
-            self._open_window(windows, time, now)
+            self._open_window(windows, time, now, message.source)
         window = _holding(windows, time)
         twins = [other.event_time for other in window.messages if other.type == message.type]
         if time in twins:
@@ -185,15 +193,20 @@ class Oracle:
         if self._too_large(window):
             self._split_by_size(windows, window, time)
 
-    def _open_window(self, windows: list[_Window], time: int, now: int) -> None:
-        start = time
+    def _open_window(self, windows: list[_Window], time: int, now: int, source: str) -> None:
+        oldest, length, start = now - self.rules.max_delay, self.rules.window, time
+        ends = [window.end for window in windows if window.end <= time]
         if self.rules.window_start == "arrival":
-            ends = [window.end for window in windows if window.end <= time]
-            start = max([now - self.rules.max_delay, *ends])
-        if time >= start + self.rules.window:
+            start = max([oldest, *ends])
+        if time >= start + length:
             start = time
-        end = min([start + self.rules.window, *(window.start for window in windows if window.start > time)])
-        _insert(windows, _Window(start, end, "message"))
+        end = start + length
+        if self.rules.window_start == "aligned":
+            cell = time - (time - self.rules.window_offset) % length
+            start, end = max([cell, *ends]), cell + length
+            if source in self.cuts:
+                start = max(start, min(oldest, self.cuts[source]))
+        _insert(windows, _Window(start, min([end, *(each.start for each in windows if each.start > time)]), "message"))
 
     def _conflict(self, time: int, twins: list[int], now: int) -> int:
         """Tell where a window splits that already has messages of the type; it has several if they were kept before."""
@@ -207,7 +220,8 @@ class Oracle:
     def _split(self, windows: list[_Window], window: _Window, time: int, opened_by: str) -> _Window:
         """Divide a window at a time and return the fresh one, which begins there."""
         following = [other.start for other in windows if other.start > window.start]
-        end = min([max(time + self.rules.window, window.end), *following])
+        longest = window.end if self.rules.window_start == "aligned" else time + self.rules.window
+        end = min([max(longest, window.end), *following])
         later = [message for message in window.messages if message.event_time >= time]
         window.messages = [message for message in window.messages if message.event_time < time]
         window.end = time
@@ -256,6 +270,11 @@ class Oracle:
                 self._emit(stream, window, now, "flush")
             self._active[stream].clear()
         self.floors[source] = max(now, cut + self.rules.max_delay)
+        self._cut(source, cut)
+
+    def _cut(self, source: str, time: int) -> None:
+        """Note that all windows that may not lie on the calendar end by a time."""
+        self.cuts[source] = max(time, self.cuts.get(source, time))
 
     def _emit(self, stream: Stream, window: _Window, closed_at: int, reason: str) -> None:
         for number, messages in enumerate(self._parts(window)):

@@ -107,15 +107,19 @@ def _only_windows(name: str, program: str, run: Run) -> Peer:
     return Peer(name, program, run, _appended, _nothing, run)
 
 
-PEERS = (
-    Peer(
-        "Windrow on Spark",
+def _windrow(name: str, **rules: str) -> Peer:
+    return Peer(
+        name,
         "windrow_itself.py",
-        windrow_itself.run,
+        partial(windrow_itself.run, **rules),
         lambda spark, into: _ledger(spark, into, "closed"),
         lambda spark, into: _ledger(spark, into, "rejected").count(),
-        partial(windrow_itself.run, clock=Later()),
-    ),
+        partial(windrow_itself.run, clock=Later(), **rules),
+    )
+
+
+PEERS = (
+    _windrow("Windrow on Spark"),
     Peer(
         "`transformWithStateInPandas`",
         "stateful.py",
@@ -126,6 +130,7 @@ PEERS = (
     ),
     _only_windows("`window`, 10 s", "tumbling_windows.py", tumbling_windows.run),
     _only_windows("`session_window`, gap 10 s", "session_windows.py", session_windows.run),
+    _windrow("Windrow on the calendar", window_start="aligned", repeats="keep"),
 )
 
 

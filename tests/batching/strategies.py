@@ -25,7 +25,6 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LONG_AFTER = 9_214_646_000_000_000
 BASES = (0, -40, 1_700_000_000_000_000, 9_214_000_000_000_000)  # the last are too many for a float
 STREAMS = (("", "k"), ("", "l"), ("a", "b/c"), ("a/b", "c"), ("a%2Fb", "c"), ("a", ""), ("s", "k"))
-ONE_SOURCE = tuple(stream for stream in STREAMS if stream[0] == "")
 TYPES = ("a", "b", "c", "ß", "")
 UNIQUE = "unique"
 PAYLOADS = (UNIQUE, UNIQUE, None, "", "x", "ß", "xxxxx")
@@ -118,8 +117,9 @@ class Move(NamedTuple):
 def any_rules() -> st.SearchStrategy[OracleRules]:
     """Rules of every proportion, also windows shorter than `max_delay` + `max_leap`."""
 
-    def build(unit: int, window: int, delay: int, leap: int, *others: Any) -> OracleRules:
-        return OracleRules(unit * window, unit * delay, unit * leap, *others)
+    def build(unit: int, window: int, delay: int, leap: int, offset: int, *others: Any) -> OracleRules:
+        rules = OracleRules(unit * window, unit * delay, unit * leap, *others)
+        return replace(rules, window_offset=offset % rules.window if rules.window_start == "aligned" else 0)
 
     return st.builds(
         build,
@@ -127,8 +127,9 @@ def any_rules() -> st.SearchStrategy[OracleRules]:
         st.integers(1, 8),
         st.integers(0, 10),
         st.integers(0, 6),
+        st.sampled_from((0, 0, 1, 17_003)),
         st.sampled_from(BYTE_LIMITS),
-        st.sampled_from(("arrival", "event_time")),
+        st.sampled_from(("arrival", "event_time", "aligned")),
         st.sampled_from(("split", "split", "keep")),
         st.sampled_from(("message", "midpoint")),
     )
@@ -139,9 +140,19 @@ def chained_rules() -> st.SearchStrategy[OracleRules]:
 
     def lengthened(rules: OracleRules, extra: int) -> OracleRules:
         window = rules.max_delay + rules.max_leap + extra
-        return replace(rules, window=window, window_start="arrival")
+        return replace(rules, window=window, window_start="arrival", window_offset=0)
 
     return st.builds(lengthened, any_rules(), st.integers(1, 8))
+
+
+def aligned_rules() -> st.SearchStrategy[OracleRules]:
+    """Rules whose windows lie on the calendar and are not split."""
+
+    def aligned(rules: OracleRules, offset: int) -> OracleRules:
+        kept = {"repeats": "keep", "max_batch_bytes": None}
+        return replace(rules, window_start="aligned", window_offset=offset % rules.window, **kept)
+
+    return st.builds(aligned, any_rules(), st.integers(0, 8_000))
 
 
 def late_rules() -> st.SearchStrategy[OracleRules]:
@@ -188,7 +199,7 @@ def programs(streams: tuple[tuple[str, str], ...] = STREAMS) -> st.SearchStrateg
 def long_log(random: Random, size: int) -> Log:
     """Return a log too long to be drawn step by step, mostly in order, of few streams and many types."""
     window, delay, leap = random.choice(((50, 20, 10), (30, 40, 10), (400, 300, 50)))
-    limit, start = random.choice((None, 40)), random.choice(("arrival", "event_time"))
+    limit, start = random.choice((None, 40)), random.choice(("arrival", "event_time", "aligned"))
     conflicts = random.choice(("split", "split", "keep")), random.choice(("message", "midpoint"))
     rules = OracleRules(window, delay, leap, limit, start, *conflicts)
     clock, version, messages = 0, 0, []
@@ -294,6 +305,7 @@ def windrow_rules(rules: OracleRules) -> windrow.Rules:
             window_start=rules.window_start,
             repeats=rules.repeats,
             split_at=rules.split_at,
+            window_offset=rules.window_offset,
         )
 
 

@@ -18,13 +18,13 @@ import windrow
 from tests.batching.strategies import (
     EPOCH,
     LONG_AFTER,
-    ONE_SOURCE,
     Books,
     Call,
     Flush,
     Log,
     Row,
     Tick,
+    aligned_rules,
     any_rules,
     chained_rules,
     cuts,
@@ -271,6 +271,71 @@ class TestWindows:
         if batch["opened_by"] == "message":
             return all(other["window_end"] <= start for other in before)
         return any(other["window_start"] < start < other["window_end"] for other in before)
+
+
+class TestAligned:
+    @given(logs(aligned_rules(), kinds=("message",) * 6 + ("tick",)), cuts())
+    def test_cells_of_the_calendar(self, log, cuts):
+        """
+        Without splits a batch is exactly the accepted messages of one stream and one cell of the calendar.
+        """
+        length, offset = log.rules.window, log.rules.window_offset
+        books = Books().play(log, cuts)
+        cells: dict[tuple[Any, ...], Counter[tuple[Any, ...]]] = {}
+        for message in (counted(log.messages) - counted(books.rejected)).elements():
+            at = dict(zip(FULL_CONTENT, message, strict=True))
+            number = (at["event_time"] - offset) // length
+            cells.setdefault((at["source"], at["key"], number), Counter())[message] += 1
+        for batch in books.batches:
+            number, beside = divmod(batch["window_start"] - offset, length)
+            assert (beside, batch["window_end"] - batch["window_start"]) == (0, length)
+            assert cells.pop((batch["source"], batch["key"], number)) == counted(emitted([batch]))
+        assert cells == {}
+
+    def test_offset(self):
+        """
+        An offset moves the cells, also before 1970: they begin at a multiple of the window plus the offset.
+        """
+        rules = OracleRules(window=10, max_delay=100, max_leap=1, window_start="aligned", window_offset=3)
+        times = (-18, -17, -8, -7, 2, 3, 12)
+        messages = tuple(Message(at, "", "k", f"t{at}", time, 20, None, None, at) for at, time in enumerate(times))
+        batches = Books().play(Log(rules, (messages,), versioned=True)).batches
+        windows = [(batch["window_start"], batch["window_end"], batch["message_count"]) for batch in batches]
+        assert windows == [(-27, -17, 1), (-17, -7, 2), (-7, 3, 2), (3, 13, 2)]
+
+    def test_split_inside_a_cell(self):
+        """
+        A split cuts a cell in two, and the second half ends where the cell does.
+        """
+        rules = OracleRules(window=10, max_delay=100, max_leap=1, window_start="aligned")
+        messages = tuple(Message(at, "", "k", "a", time, 20, None, None, at) for at, time in enumerate((3, 6, 11)))
+        batches = Books().play(Log(rules, (messages,), versioned=True)).batches
+        assert [(batch["window_start"], batch["window_end"]) for batch in batches] == [(0, 6), (6, 10), (10, 20)]
+
+    def test_flush_inside_a_cell(self):
+        """
+        After a flush the rest of the cell is a window of its own, and the next cell is whole.
+        """
+        rules = OracleRules(window=10, max_delay=20, max_leap=20, window_start="aligned", repeats="keep")
+        first, *later = (Message(at, "", "k", "a", at, 3, None, None, at) for at in (3, 7, 12))
+        log = Log(rules, ((first,), Flush(None), tuple(later)), versioned=True)
+        windows = [(batch["window_start"], batch["window_end"]) for batch in Books().play(log).batches]
+        assert windows == [(0, 4), (4, 10), (10, 20)]
+
+    def test_from_windows_that_do_not_lie_on_the_calendar(self):
+        """
+        A window that other rules opened and that has closed since is not overlapped: the cell begins after it.
+        """
+        arrival = OracleRules(window=10, max_delay=20, max_leap=0)
+        aligned = replace(arrival, window_start="aligned")
+        first, second, third = (
+            Message(at, "", "k", kind, time, now, None, None, at)
+            for at, (kind, time, now) in enumerate([("a", 92, 103), ("b", 95, 114), ("c", 118, 125)])
+        )
+        books = Books().play(Log(arrival, ((first,),), versioned=True))
+        books.play(Log(aligned, ((second,), (third,)), versioned=True))
+        windows = [(batch["window_start"], batch["window_end"], batch["state"]) for batch in books.batches]
+        assert windows == [(83, 93, "closed"), (94, 100, "closed"), (110, 120, "open")]
 
 
 class TestRepeats:
@@ -671,16 +736,19 @@ class TestWishes:
         assert [picked(row, names) for row in hasty] == [picked(row, names) for row in patient]
 
     @FEWER
-    @given(programs(ONE_SOURCE), any_rules(), st.integers(0, 30), cuts())
+    @given(programs(), any_rules(), st.integers(0, 30), cuts())
     def test_rules_can_be_changed(self, log, rules, position, cuts):
         """
-        Under other rules open batches keep their windows, and once the clock is raised nothing opens again.
+        Under other rules open batches keep their windows, nothing opens again, and windows still do not overlap.
         """
         before, after = log.steps[:position], replace(log, rules=rules, steps=log.steps[position:])
         oracle, books = judged(replace(log, steps=before)), Books().play(replace(log, steps=before), cuts)
         oracle.change(rules)
-        books.enter(Call((), now=max(oracle.floors.values(), default=None)), after)
+        books.enter(Call(()), after)
         oracle, books = judged(after, oracle), books.play(after, cuts)
+        for batches in by_stream(books.batches).values():
+            windows = sorted({(batch["window_start"], batch["window_end"]) for batch in batches})
+            assert all(end <= start for (_, end), (start, _) in pairwise(windows))
         assert without_names(books.batches) == expected_batches([*oracle.open, *oracle.closed], log.messages)
         expected = expected_rejections(oracle, log.messages)
         assert in_any_order(without_names(books.rejected)) == in_any_order(expected)

@@ -54,7 +54,7 @@ class Ledger:
         self.rules, self.parts, self.latest, self.kind = windrow_rules(log.rules), parts, latest, Step
         self.payload = pa.binary() if log.binary else pa.string()
         self.live = tables.ledger_schema(self.payload).empty_table()
-        self.floors, self.number, self.final = Floors.empty(), 0, Books()
+        self.floors, self.cuts, self.number, self.final = Floors.empty(), Floors.empty(), 0, Books()
         self.opened: dict[tuple[Any, ...], int] = {}
 
     def play(self, log: Log, cuts: int = 0) -> Ledger:
@@ -81,12 +81,13 @@ class Ledger:
         """Run a microbatch, the streams in several parts."""
         self.number += 1
         self.floors, live = plan.after, self.live
-        step = self.kind(self.rules, plan, self.latest, self.number, flush)
+        step = self.kind(self.rules, plan, self.latest, self.number, flush, cuts=self.cuts)
         if flush and self.parts > 1:
             step = replace(step, last=last_event_times(live, step.passed))
         for part in range(self.parts):
             written, cuts = step(self.share(arrived, part), self.read_of(self.share(live, part), arrived, step))
             self.floors = self.floors.raised(cuts.source, cuts.floor)
+            self.cuts = self.cuts.raised(cuts.source, cuts.cut)
             self.merge(written)
 
     def read_of(self, live: pa.Table, arrived: pa.Table, step: Step) -> pa.Table:

@@ -6,7 +6,7 @@ import pytest
 from benchmarks.peers import __main__, code, inputs, speed
 from benchmarks.peers.counts import PEERS, three_cuts
 
-WINDROW, STATEFUL, *WINDOWS = PEERS
+WINDROW, STATEFUL, *WINDOWS, CALENDAR = PEERS
 
 
 @pytest.mark.slow
@@ -35,6 +35,18 @@ class TestPeers:
         assert found.end.mixed > 0
         assert found.waiting > 0
         assert found.again == found.end.rows
+
+    def test_windows_of_the_calendar(self, spark: Any, tmp_path: Path) -> None:
+        """
+        Windrow's windows on the calendar are as many however the log is cut, lose nothing, and begin where Spark's do.
+        """
+        messages = inputs.sample(4_000)
+        both = {"ours": CALENDAR, "theirs": WINDOWS[0]}
+        ours, theirs = (three_cuts(spark, peer, messages, 2, tmp_path / name) for name, peer in both.items())
+        assert {cut.gone for name, cut in ours.items() if name != "other order"} == {0}
+        starts = [{batch[:2] for batch in cuts["all at once"].end.batches} for cuts in (ours, theirs)]
+        assert starts[0] >= starts[1] > set()
+        assert ours["one by one"].end.batches == ours["all at once"].end.batches
 
     def test_speed(self, spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         """

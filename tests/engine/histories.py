@@ -13,8 +13,8 @@ After each step the books of the versions that are new balance. In the end what 
 it would be if nothing had happened.
 
 What is published, how a driver is opened, which rules drivers have, what balances and what the result must be, says the
-world. The machine of a world is a subclass that names it and adds steps which only this one knows: ticks and flushes of
-the batcher below, options, rollbacks and a second depot of the bank in `tests/topology/histories.py`.
+world. The machine of a kind of world is a subclass that names its worlds and adds steps which only these know: ticks
+and flushes of the batcher below, options, rollbacks and a second depot of the bank in `tests/topology/histories.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.clocks import NOW, ManualClock
 from tests.engine.attic import DAYS, Attic, age, clean_up
 from tests.engine.factory import EMBEDDED, EngineFactory
-from tests.engine.world import World
+from tests.engine.world import AlignedWorld, World
 from tests.messages import HOUR, SECOND, Row, message
 from tests.probes import failing, once
 from windrow.errors import DepotChanged, LedgerMoved, Paused
@@ -76,7 +76,7 @@ def die() -> None:
 class Histories(RuleBasedStateMachine):
     """A depot that is written, drivers that come and go, and a ledger whose books must balance all the time."""
 
-    world_of: ClassVar[type[World]]
+    worlds: ClassVar[Sequence[type[World]]]
     BESIDE: ClassVar[Sequence[str]] = (
         "resend", "other_driver", "two_other_drivers", "driver_of_other_rules", "pause", "restore_ledger",
         "compact_ledger", "compact_depot", "maintain", "fold",
@@ -91,11 +91,11 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self.factory = factory
 
-    @initialize(rows=ROWS)
-    def begin(self, rows: list[tuple[Any, ...]]) -> None:
-        """Create depot and ledger, and publish."""
+    @initialize(rows=ROWS, share=SHARES)
+    def begin(self, rows: list[tuple[Any, ...]], share: int) -> None:
+        """Create depot and ledger of one of the worlds, and publish."""
         self.folder = Path(tempfile.mkdtemp(prefix="windrow-"))
-        self.world = self.world_of(self.folder, ManualClock())
+        self.world = self.worlds[share % len(self.worlds)](self.folder, ManualClock())
         self.last: list[Row] = []
         self.rules = self.world.rules[0]
         self.share = 0
@@ -332,7 +332,7 @@ class Histories(RuleBasedStateMachine):
 class BatcherHistories(Histories):
     """Histories of the batcher: what is open closes by ticks and flushes as well."""
 
-    world_of = World
+    worlds = (World, AlignedWorld)
     BESIDE = (*Histories.BESIDE, "tick", "flush")
     BY_HAND = (*Histories.BY_HAND, "tick", "flush")
 

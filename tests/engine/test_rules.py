@@ -27,7 +27,7 @@ RULES = st.fixed_dictionaries(
         "max_delay": st.sampled_from(["0s", "1s", "5s", "12s"]),
         "max_leap": st.sampled_from(["0s", "1s", "3s"]),
         "max_batch_bytes": st.sampled_from([0, 12, 40]),
-        "window_start": st.sampled_from(["arrival", "event_time"]),
+        "window_start": st.sampled_from(["arrival", "event_time", "aligned"]),
     }
 )
 

@@ -59,6 +59,7 @@ class World:
         {"rules": {"max_delay": "8s"}},
         {"rules": {"max_delay": "0s"}},
         {"rules": {"window": "20s", "max_leap": "3s"}},
+        {"rules": {"window": "6s", "window_start": "aligned"}},
     )
 
     def __init__(
@@ -165,7 +166,8 @@ class World:
         arrived = self.arrived()
         arrived = arrived.filter(pc.greater_equal(arrived["version"], after))
         ahead = is_ahead(arrived)
-        batched = windrow.batch(arrived.filter(pc.invert(ahead)), windrow.Rules(), now=now, flush=flush)
+        rules = windrow.Rules(**self.rules[0].get("rules", {}))
+        batched = windrow.batch(arrived.filter(pc.invert(ahead)), rules, now=now, flush=flush)
         refused = batched.rejected.to_pylist() + clock_ahead(arrived.filter(ahead))
         return canonical(batched.batches.to_pylist(), refused)
 
@@ -240,6 +242,18 @@ class World:
             assert ours == self.expected(after)
         else:
             assert verify(self.depot, self.ledger).differences == ()
+
+
+class AlignedWorld(World):
+    """Tables whose windows lie on the calendar as a rule."""
+
+    rules: ClassVar[Sequence[Mapping[str, Any]]] = (
+        {"rules": {"window_start": "aligned", "window_offset": "3s", "repeats": "keep"}},
+        {"rules": {"window_start": "aligned", "max_delay": "8s"}},
+        {"rules": {"window_start": "aligned", "window": "4s", "max_delay": "0s", "repeats": "keep"}},
+        {"rules": {}},
+        {"rules": {"window_start": "event_time"}},
+    )
 
 
 def that_count(rows: Iterable[Row]) -> list[Row]:

@@ -20,7 +20,7 @@ oversize first_event_time last_event_time messages opened_in closed_in reason de
 event_time
 received_at sequence payload processing_time microbatch attempt kind versions messages_read accepted rejected opened
 closed depot_version clocks rules columns engine path commit_form started_at prime_ms plan_ms process_ms
-depot_id start_from commit_fingerprint schema_version token paused clock floor seen_at
+depot_id start_from commit_fingerprint schema_version token paused clock floor cut seen_at
 open_batches open_messages open_bytes next_window_end versions_written versions_obsolete messages_written
 deleted whole folded
 """

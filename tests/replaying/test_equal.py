@@ -32,6 +32,7 @@ RULES: list[dict[str, Any]] = [
     {"rules": {"window_start": "event_time"}},
     {"rules": {"split_at": "midpoint"}},
     {"rules": {"repeats": "keep"}},
+    {"rules": {"window_start": "aligned", "window_offset": "1s", "repeats": "keep"}},
     {"rules": {"max_batch_bytes": 12}},
 ]
 DEEDS = st.lists(

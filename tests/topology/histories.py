@@ -21,7 +21,7 @@ MOST_MESSAGES = ["1", "4", "default"]
 class BankHistories(Histories):
     """Transfers in two depots, and a table of states in which money is neither lost nor made."""
 
-    world_of = BankWorld
+    worlds = (BankWorld,)
     BESIDE = (*Histories.BESIDE, "set_option", "roll_back")
     BY_HAND = (*Histories.BY_HAND, "set_option", "roll_back")
 

@@ -197,6 +197,16 @@ def shift_floor(kind: str) -> Damage:
     return change
 
 
+def shift_cut(rows: Rows) -> None:
+    """Say that a flush cut a microsecond later than it did, in the history and in what follows from it."""
+    flush = max((row for row in rows if row["kind"] == "flush"), key=lambda row: row["microbatch"])
+    source = flush["clocks"][0]["source"]
+    later = [row for row in rows if (row["microbatch"] or 0) >= flush["microbatch"] and row["clocks"]]
+    clocks = [one for row in later for one in row["clocks"] if one["source"] == source]
+    for one in [*clocks, first(rows, "progress", lambda row: row["source"] == source and not control(row))]:
+        one["cut"] += TICK
+
+
 def close_later(rows: Rows) -> None:
     """Say of a batch that a later microbatch closed it."""
     batch = first(rows, "closed", lambda row: row["close_reason"] == "timeout" and row["closed_in"] < 4)
@@ -251,5 +261,6 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
     "floor": (shift_floor("data"), {"clocks by the log"}),
     "tick": (shift_floor("tick"), {"ticks"}),
     "flush": (shift_floor("flush"), {"clocks by the log"}),
+    "cut": (shift_cut, {"clocks by the log"}),
     "rules": (change_rules, {"rules"}),
 }

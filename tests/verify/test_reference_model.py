@@ -70,6 +70,8 @@ def in_force(rules: dict[str, Any]) -> Rules:
         at_arrival=rules.get("window_start", "arrival") == "arrival",
         keeps=rules.get("repeats") == "keep",
         at_midpoint=rules.get("split_at") == "midpoint",
+        on_calendar=rules.get("window_start") == "aligned",
+        window_offset=rules.get("window_offset", 0),
     )
 
 
@@ -98,10 +100,12 @@ def test_oracle(seed: int) -> None:
         "max_delay": random.choice([0, 3, 10, 30]),
         "max_leap": random.choice([0, 2, 8]),
         "max_batch_bytes": random.choice([None, 3, 6, 20]),
-        "window_start": random.choice(["arrival", "event_time"]),
+        "window_start": random.choice(["arrival", "event_time", "aligned"]),
         "repeats": random.choice(["split", "split", "keep"]),
         "split_at": random.choice(["message", "midpoint"]),
     }
+    if rules["window_start"] == "aligned":
+        rules["window_offset"] = random.randrange(rules["window"])
     oracle, sent = Oracle(OracleRules(**rules)), {}
     now = 0
     for index in range(random.randint(1, 40)):

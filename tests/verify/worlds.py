@@ -18,7 +18,7 @@ RULES: dict[str, list[Any]] = {
     "max_delay": ["0s", "1s", "5s", "12s"],
     "max_leap": ["0s", "1s", "3s"],
     "max_batch_bytes": [0, 12, 40, 16_777_216],
-    "window_start": ["arrival", "event_time"],
+    "window_start": ["arrival", "event_time", "aligned", "aligned"],
     "repeats": ["split", "split", "keep"],
     "split_at": ["message", "midpoint"],
 }
@@ -43,7 +43,10 @@ def random_world(seed: int, root: Path) -> World:
 
 def any_rules(random: Random) -> dict[str, Any]:
     """Return rules of any kind."""
-    return {name: random.choice(values) for name, values in RULES.items()}
+    rules = {name: random.choice(values) for name, values in RULES.items()}
+    if rules["window_start"] == "aligned":
+        rules["window_offset"] = random.choice(["0s", "1s", "1500ms"])
+    return rules
 
 
 def pause(world: World, rules: dict[str, Any], to: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.batching.rules import Rules
-from windrow.batching.streams import decide, listed, refused
+from windrow.batching.step import follow
+from windrow.batching.streams import Clocks, decide, listed, refused
 from windrow.columnar.arrow import at_once, plain_type, to_numpy, without
 from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.admission import refused_before_rules
-from windrow.model.floors import Floors, processing_times
+from windrow.model.floors import Cuts, Floors, processing_times
 from windrow.model.payload import parse
 from windrow.model.rejected_rows import rejected
 from windrow.model.timestamps import microseconds_of
@@ -24,10 +25,17 @@ from windrow.model.timestamps import microseconds_of
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state between two calls: the open batches and the clock of each source."""
+    """The state between two calls: the open batches, the clock and the cut of each source, and the rules in force."""
 
     open: pa.Table
     floors: Floors
+    cuts: Floors
+    rules: Rules
+
+    def after(self, cuts: Cuts) -> State:
+        """Return the state after a flush or a change of the rules."""
+        floors, cut = self.floors.raised(cuts.source, cuts.floor), self.cuts.raised(cuts.source, cuts.cut)
+        return replace(self, floors=floors, cuts=cut)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +60,9 @@ def batch(
     `messages` has the columns `key, type, event_time, received_at` and may have `source, sequence, payload` and
     `version` (rows that arrived together must be in one call; by default each row has a separate version).
     `now` is a tick after the messages, a time or microseconds: the floor of every source becomes at least `now`.
-    `flush` closes all open batches. `payload_type` is the setting: without it bytes stay bytes, and all else becomes
-    text. Cutting a log into several calls gives the same batches as one.
+    `flush` closes all open batches. Other `rules` than in the call before are a change of the rules. `payload_type` is
+    the setting: without it bytes stay bytes, and all else becomes text. Cutting a log into several calls gives the same
+    batches as one.
 
     Raises MessagesError if a column is missing or has another type, SettingsError for an unknown `payload_type`.
     """
@@ -61,23 +70,24 @@ def batch(
     conforming = message_columns.with_room(message_columns.conform(messages, payload))
     given = message_columns.with_dictionaries(by_version(conforming))
     fields = tables.batch_fields(plain_type(given.schema.field("payload").type))
-    before = state or State(pa.schema(fields).empty_table(), Floors.empty())
+    before = state or State(pa.schema(fields).empty_table(), Floors.empty(), Floors.empty(), rules)
+    if before.rules != rules:
+        before = before.after(follow(before.rules, rules, before.floors))
     unseen = refused_before_rules(given, message_columns.LATEST)
     valid, good = without(given, to_numpy(unseen["row"]))
     version_of_valid = to_numpy(valid["version"])
     processing_time, floors = processing_times(valid, before.floors)
     if now is not None:
         floors = floors.at_least(now if isinstance(now, int) else microseconds_of(now))
-    decision = decide(valid, processing_time, version_of_valid, before.open, rules, floors.of, flush=flush)
+    decision = decide(valid, processing_time, version_of_valid, before.open, rules, Clocks(floors, before.cuts), flush)
     refusals = [unseen, refused(decision, good, processing_time)]
     rejecting = partial(rejected, given, to_numpy(given["version"]), refusals, None)
     batches, refused_messages = at_once([partial(listed, decision), rejecting], given.num_rows)
     return Batched(
         batches=batches,
         rejected=refused_messages,
-        state=State(
-            open=batches.filter(pc.equal(batches["state"], "open")),
-            floors=floors.raised(decision.cuts.source, decision.cuts.floor),
+        state=State(batches.filter(pc.equal(batches["state"], "open")), floors, before.cuts, rules).after(
+            decision.cuts
         ),
     )
 

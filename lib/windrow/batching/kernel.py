@@ -45,6 +45,8 @@ class Limits(NamedTuple):
     max_leap: int
     max_bytes: int
     start_at_arrival: bool
+    aligned: bool
+    window_offset: int
     keep_repeats: bool
     split_at_midpoint: bool
 
@@ -121,10 +123,11 @@ class Emitted(NamedTuple):
 
 
 @compiled_in_place
-def decide(columns, sizes, limits, sweep, sets, windows, fate):  # type: ignore[no-untyped-def]
+def decide(columns, sizes, limits, sweep, cut, sets, windows, fate):  # type: ignore[no-untyped-def]
     """Decide every new message, and return how many windows there are.
 
-    `sizes` has the number of messages of each open batch, `sweep` the clock of each stream after all messages.
+    `sizes` has the number of messages of each open batch, `sweep` the clock of each stream after all messages, `cut`
+    the time up to which it may have windows that do not lie on the calendar.
     `windows` and `fate` (per slot) are filled. Before the call `windows` has start, end and cause of the open batches,
     `sets` are empty, and every fate is ACCEPTED.
     """
@@ -157,7 +160,7 @@ def decide(columns, sizes, limits, sweep, sets, windows, fate):  # type: ignore[
             if b == NONE:
                 b = count
                 count += 1
-                _open(windows, sets, limits, b, now, t, p, left, right)
+                _open(windows, sets, limits, b, now, t, p, left, right, cut[stream])
                 if head == NONE or p < windows.first[head]:
                     head = b
                 due = windows.end[head] + limits.max_delay
@@ -251,14 +254,21 @@ def _around(windows, sets, t, p, low, high):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always")
-def _open(windows, sets, limits, b, now, t, p, left, right):  # type: ignore[no-untyped-def]
+def _open(windows, sets, limits, b, now, t, p, left, right, cut):  # type: ignore[no-untyped-def]
     """Open window b for a message at t, between the windows `left` and `right` (or NONE)."""
-    start = now - limits.max_delay if limits.start_at_arrival else t
-    if left != NONE:
-        start = max(start, windows.end[left])
-    if t >= start + limits.window:
-        start = t
-    end = start + limits.window
+    if limits.aligned:
+        start = t - (t - limits.window_offset) % limits.window
+        end = start + limits.window
+        start = max(start, min(cut, now - limits.max_delay))
+        if left != NONE:
+            start = max(start, windows.end[left])
+    else:
+        start = now - limits.max_delay if limits.start_at_arrival else t
+        if left != NONE:
+            start = max(start, windows.end[left])
+        if t >= start + limits.window:
+            start = t
+        end = start + limits.window
     if right != NONE:
         end = min(end, windows.start[right])
     windows.start[b], windows.end[b] = start, end
@@ -364,7 +374,7 @@ def _split(windows, sets, time_at, limits, b, count, p, split_at, lead, weigh, h
 def _halve(windows, sets, limits, b, half, split_at, start, cause, high):  # type: ignore[no-untyped-def]
     """Move the end of window b, from a position on, to a new window. Both keep the weight of the whole as a bound."""
     after = successor(sets.windows, sets.levels, windows.first[b] + 1, high)
-    end = max(start + limits.window, windows.end[b])
+    end = windows.end[b] if limits.aligned else max(start + limits.window, windows.end[b])
     if after >= 0:
         end = min(end, windows.start[windows.at[after]])
     windows.start[half], windows.end[half] = start, end

@@ -11,10 +11,12 @@ from typing import Literal, get_args
 from windrow.errors import RulesError
 from windrow.model.durations import microseconds, text
 
-WindowStart = Literal["arrival", "event_time"]
+WindowStart = Literal["arrival", "event_time", "aligned"]
 Repeats = Literal["split", "keep"]
 SplitAt = Literal["message", "midpoint"]
 CHOICES = {"window_start": get_args(WindowStart), "repeats": get_args(Repeats), "split_at": get_args(SplitAt)}
+
+CALENDAR = 'window_start = "aligned" with repeats = "keep"'  # what suits a long delay
 
 
 class ShortWindowWarning(UserWarning):
@@ -28,7 +30,8 @@ class Rules:
     `window` is the longest span of a batch, `max_delay` how old a message may be when it arrives, `max_leap` how
     far in the future it may claim to be, `max_batch_bytes` the most bytes of types and payloads in a batch
     (0: no limit), and `window_start` where a new window begins: `arrival` at processing time - `max_delay`,
-    `event_time` at the message's own time. `repeats` says what a second message of a type does: `split` the window, or
+    `event_time` at the message's own time, `aligned` at a multiple of `window`, counted from 1970-01-01 in UTC plus
+    `window_offset`. `repeats` says what a second message of a type does: `split` the window, or
     `keep` both. `split_at` says where it splits: at the later `message`, or at the `midpoint` between the two.
     """
 
@@ -39,6 +42,7 @@ class Rules:
     window_start: WindowStart
     repeats: Repeats
     split_at: SplitAt
+    window_offset: int
 
     def __init__(
         self,
@@ -49,6 +53,7 @@ class Rules:
         window_start: WindowStart = "arrival",
         repeats: Repeats = "split",
         split_at: SplitAt = "message",
+        window_offset: str | int | timedelta = 0,
     ) -> None:
         """Take durations as text (`10s`), `timedelta` or whole microseconds. Raises RulesError or SettingsError."""
         put = object.__setattr__
@@ -59,6 +64,7 @@ class Rules:
         put(self, "window_start", window_start)
         put(self, "repeats", repeats)
         put(self, "split_at", split_at)
+        put(self, "window_offset", microseconds(window_offset, "window_offset"))
         self._check()
 
     def _check(self) -> None:
@@ -70,7 +76,16 @@ class Rules:
             raise RulesError("max_batch_bytes is negative", "Give bytes, or 0 for no limit.")
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
-                raise RulesError(f"{name} is {getattr(self, name)!r}", f"Choose {' or '.join(choices)}.")
+                raise RulesError(
+                    f"{name} is {getattr(self, name)!r}", f"Choose {', '.join(choices[:-1])} or {choices[-1]}."
+                )
+        if self.window_offset and self.window_start != "aligned":
+            hint = 'Set window_start = "aligned", or leave window_offset out.'
+            raise RulesError(f"window_offset moves no window with window_start = {self.window_start!r}", hint)
+        if self.window_offset >= self.window:
+            offset, window = text(self.window_offset), text(self.window)
+            hint = f"The windows are the same with {text(self.window_offset % self.window)}."
+            raise RulesError(f"window_offset ({offset}) is not shorter than window ({window})", hint)
         if self.window_start == "arrival" and self.window <= self.max_delay + self.max_leap:
             warnings.warn(
                 f"window ({text(self.window)}) is not longer than max_delay + max_leap "

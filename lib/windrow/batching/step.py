@@ -17,7 +17,7 @@ from windrow.columnar.arrow import in_columns, mask, text, to_numpy, where, whol
 from windrow.errors import require
 from windrow.model import clock, tables
 from windrow.model.admission import refused_before_rules
-from windrow.model.floors import Floors, FloorsByVersion
+from windrow.model.floors import Cuts, Floors, FloorsByVersion
 from windrow.model.messages import with_dictionaries, with_room
 from windrow.model.open_batches import BatchFilter
 from windrow.model.rejected_rows import rejected
@@ -30,7 +30,8 @@ class Step:
 
     A message stamped after `latest` (microseconds) is ahead of the clock. With `flush`, all open batches close at the
     clock of their source; `last` then has the last event time of each source, for executors that see only a part of it.
-    Messages that lack the values in `only` (by column) move the clocks and are otherwise ignored.
+    Messages that lack the values in `only` (by column) move the clocks and are otherwise ignored. Before the `cuts` of
+    a source there may be windows that do not lie on the calendar.
     """
 
     rules: Rules
@@ -40,9 +41,10 @@ class Step:
     flush: bool = False
     last: Floors | None = None
     only: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    cuts: Floors = field(default_factory=Floors.empty)
 
-    def __call__(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Floors]:
-        """Return the ledger rows that change, and the floors that a flush raises.
+    def __call__(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Cuts]:
+        """Return the ledger rows that change, and what a flush cuts.
 
         `arrived` has the message columns and `version`, `live` has the columns of the ledger; an open batch that no
         message changes may come without its messages. The rows have a column `known`: True if the ledger has an earlier
@@ -59,9 +61,9 @@ class Step:
         require(pc.all(pc.equal(rows["known"], is_known)).as_py() is not False, "a row is not known as it should be")
         return rows, cuts
 
-    def decided(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Floors]:
+    def decided(self, arrived: pa.Table, live: pa.Table) -> tuple[pa.Table, Cuts]:
         """Return what a call returns, before the check of the ids."""
-        from windrow.batching.streams import changes, decide, refused
+        from windrow.batching.streams import Clocks, changes, decide, refused
 
         arrived = with_room(with_dictionaries(arrived))
         unseen = refused_before_rules(arrived, self.latest)
@@ -80,7 +82,7 @@ class Step:
             to_numpy(messages["version"]),
             batches,
             self.rules,
-            self.floors.after.of,
+            Clocks(self.floors.after, self.cuts),
             flush=self.flush,
             last=self.last,
         )
@@ -124,6 +126,18 @@ def passed(rules: Rules, clocks: Floors) -> Floors:
 def timeouts(rules: Rules, ended: Floors) -> Floors:
     """Return the floors that a tick needs to close the batches whose windows end by `ended`."""
     return Floors(ended.source, ended.floor + rules.max_delay)
+
+
+def follow(before: Rules, rules: Rules, floors: Floors) -> Cuts:
+    """Return what a change of the rules does to the sources with these floors.
+
+    A message that was too old stays so. No window that was opened under the rules `before` ends after the cut.
+    """
+    # guard: cut-after-other-rules
+    cut = floors.floor + before.max_leap + before.window
+    # guard: floors-rise
+    floor = floors.floor + max(0, rules.max_delay - before.max_delay)
+    return Cuts(floors.source, cut, floor)
 
 
 def _were_read(batches: pa.Table, written: pa.Table) -> bool:

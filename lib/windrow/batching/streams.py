@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -19,7 +19,7 @@ from windrow.columnar.arrow import at_once, pieces, plain_type, take, texts, who
 from windrow.columnar.compiled import Flags, Ints, Numbers
 from windrow.model import tables
 from windrow.model.admission import REFUSED
-from windrow.model.floors import Floors
+from windrow.model.floors import Cuts, Floors
 from windrow.model.messages import microseconds, times
 
 REASONS = texts(["accepted", "too_old", "too_futuristic", "duplicate"])
@@ -28,7 +28,6 @@ STATES = texts(["closed", "open"])
 CLOSED_BY = texts(["timeout", "flush"])
 
 Fates = npt.NDArray[np.int8]
-Now = Callable[[pa.Array], Ints]
 Several = TypeVar("Several", bound=NamedTuple)
 
 
@@ -49,6 +48,16 @@ class Batches(NamedTuple):
     byte_count: Ints
     oversize: Flags
     known_as: Ints  # which of the open batches it was, or NONE
+
+
+class Clocks(NamedTuple):
+    """By source, the clock after all messages, at which overdue batches close, and the cut.
+
+    Before the cut there may be windows that do not lie on the calendar.
+    """
+
+    now: Floors
+    cut: Floors
 
 
 class Refused(NamedTuple):
@@ -72,7 +81,7 @@ class Share:
 class Decision:
     """What was decided, in `shares` of the streams, and the batches of all of them. `listed` makes ledger rows of it.
 
-    `cuts` are the floors to which a flush raises its sources.
+    `cuts` says where a flush cuts.
     """
 
     rows: Rows
@@ -80,7 +89,7 @@ class Decision:
     shares: Sequence[Share]
     batches: Batches
     refused: Refused
-    cuts: Floors
+    cuts: Cuts
 
 
 def decide(
@@ -89,26 +98,27 @@ def decide(
     version: Ints,
     batches: pa.Table,
     rules: Rules,
-    now: Now,
+    clocks: Clocks,
     flush: bool,
     last: Floors | None = None,
 ) -> Decision:
     """Apply the rules of batching to `messages` (conforming and valid) and the open `batches`.
 
-    `processing_time` and `version` are per message. `now` returns the clocks of sources after all messages, at which
-    overdue batches close (microseconds). With `flush`, batches that are open after that are cut and closed at `now`. A
-    caller with only some streams of a source passes the `last` event time in all its batches that are still open.
+    `processing_time` and `version` are per message. With `flush`, batches that are open after all messages are cut and
+    closed at the clock of their source. A caller with only some streams of a source passes the `last` event time in
+    all its batches that are still open.
     """
     rows = by_stream(messages, processing_time, version, batches)
-    sweep = now(rows.source)
+    sweep, cut = (of_source.of(rows.source) for of_source in clocks)
 
     def share(first: int, last: int) -> Share:
-        return decided(rows, first, columns(rows, first, last), rules, sweep[first:last], flush)
+        streams = slice(first, last)
+        return decided(rows, first, columns(rows, first, last), rules, sweep[streams], flush, cut[streams])
 
     shares = at_once([partial(share, *streams) for streams in rows.shares(SHARE)], rows.count)
     found = joined(share.batches for share in shares)
-    cuts = _cut(found, rows.source, rules, last) if flush else Floors.empty()
-    return Decision(rows, rules, shares, found, joined(share.refused for share in shares), cuts)
+    flushed = _cut(found, rows.source, rules, last) if flush else Cuts.none()
+    return Decision(rows, rules, shares, found, joined(share.refused for share in shares), flushed)
 
 
 def refused(decision: Decision, row: Ints, processing_time: Ints) -> pa.Table:
@@ -125,7 +135,15 @@ def joined(parts: Iterable[Several]) -> Several:
     return each[0]._make(map(np.concatenate, zip(*each, strict=True)))
 
 
-def decided(rows: Rows, first: int, columns: Columns, rules: Rules, sweep: Ints, flush: bool = False) -> Share:
+def decided(
+    rows: Rows,
+    first: int,
+    columns: Columns,
+    rules: Rules,
+    sweep: Ints,
+    flush: bool = False,
+    cut: Ints | None = None,
+) -> Share:
     """Decide for the streams of `columns`, the first of which is `first`; `sweep` has their clocks after all messages.
 
     `columns` do not depend on the rules, so they can be used with any number of rules.
@@ -145,12 +163,15 @@ def decided(rows: Rows, first: int, columns: Columns, rules: Rules, sweep: Ints,
         rules.max_leap,
         rules.max_batch_bytes,
         start_at_arrival=rules.window_start == "arrival",
+        aligned=rules.window_start == "aligned",
+        window_offset=rules.window_offset,
         keep_repeats=rules.repeats == "keep",
         split_at_midpoint=rules.split_at == "midpoint",
     )
+    cut = np.full(sweep.size, kernel.NEVER) if cut is None else cut
     sets = kernel.Sets.empty(columns.numbers, weighed)
     sizes = rows.open_sizes[opened[0] : opened[-1]]
-    count = kernel.decide(columns, sizes, limits, sweep, sets, windows, fate)
+    count = kernel.decide(columns, sizes, limits, sweep, cut, sets, windows, fate)
     stream = np.searchsorted(columns.numbers.position_begin, windows.first[:count], side="right") - 1
     flushed = (windows.closed_at[:count] == kernel.NEVER) & flush
     windows.closed_at[:count][flushed] = sweep[stream[flushed]]
@@ -186,11 +207,8 @@ def _refused(rows: Rows, columns: Columns, rules: Rules, fate: Fates) -> Refused
     return Refused(columns.row_of[slots] - rows.open_rows, why, missed_by)
 
 
-def _cut(batches: Batches, source_of_stream: pa.Array, rules: Rules, last: Floors | None) -> Floors:
-    """Cut the windows of flushed batches after the last message of their source.
-
-    Returns the floor that each flushed source needs, so that only what lies before the cut is too old.
-    """
+def _cut(batches: Batches, source_of_stream: pa.Array, rules: Rules, last: Floors | None) -> Cuts:
+    """Cut the windows of flushed batches after the last message of their source."""
     encoded = source_of_stream.dictionary_encode()
     sources, flushed = encoded.dictionary, np.flatnonzero(batches.flushed)
     source = encoded.indices.to_numpy()[batches.stream[flushed]]
@@ -200,7 +218,7 @@ def _cut(batches: Batches, source_of_stream: pa.Array, rules: Rules, last: Floor
         cut = np.where(cut == kernel.NEVER, cut, last.of(sources) + 1)
     batches.end[flushed] = np.minimum(batches.end[flushed], cut[source])
     had_open = np.flatnonzero(cut != kernel.NEVER)
-    return Floors(sources.take(pa.array(had_open)), cut[had_open] + rules.max_delay)
+    return Cuts.flushed(Floors(sources.take(pa.array(had_open)), cut[had_open]), rules.max_delay)
 
 
 def listed(decision: Decision, microbatch: int | None = None) -> pa.Table:

@@ -46,8 +46,8 @@ def tune(
     """Try other windows and delays on the messages of the depot.
 
     For each pair it shows the batches, the rejections, how long messages wait, and the share of rounds of measurements
-    that stay whole under each choice of `split_at` and `repeats`. Sources with wrong clocks are left out. It writes to
-    no table. The other rules come from the settings.
+    that stay whole under each choice of `split_at` and `repeats`, and with windows on the calendar. Sources with wrong
+    clocks are left out. It writes to no table. The other rules come from the settings.
     """
     from windrow.reading import plot, tuning
     from windrow.reading.recent import recent
@@ -102,7 +102,7 @@ def _tell(found: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Ad
     say(f"{count(trial.messages, 'message')} of depot versions {found.first} to {found.last}.{more}")
     for reason, number in trial.refused.items():
         say(f"  {number:,} are {reason} under any rules")
-    heads = ("window", "max_delay", "rejected", "batches", "in one", "wait", "95 %", "whole %")
+    heads = ("window", "max_delay", "rejected", "batches", "slivers", "in one", "wait", "95 %", "whole %")
     table = grid((*heads, ""), (), padding=0)
     for column in table.columns[:-1]:
         column.justify = "right"
@@ -118,7 +118,9 @@ def _tell(found: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Ad
     say(f"now: the rules in force; enough: the shortest max_delay here that keeps {advice.keep_percent:g} %;")
     say("*: a window no longer than max_delay + max_leap; in one: messages in a batch, on average;", markup=False)
     say("wait: how long messages wait at least until their batch closes, half of them and 95 %;")
-    say('whole: rounds of measurements in one batch, with split_at = "message", "midpoint", and repeats = "keep".')
+    say("slivers: batches with less than a quarter of the messages of the middle one of their stream;")
+    say('whole: rounds of measurements in one batch, with split_at = "message", "midpoint", and repeats = "keep",')
+    say('without and with window_start = "aligned".')
     for line in (*advice.why, *_of_rounds(tuned, rules, best), *([] if out is None else [f"Wrote {out}."])):
         say(line, markup=False)
 
@@ -134,12 +136,13 @@ def _of_rounds(tuned: pa.Table, rules: Rules, best: int | None) -> tuple[str, ..
 
 def _cells(row: dict[str, Any]) -> list[str]:
     mean = row["batch_messages_mean"]
-    whole = [row[f"whole_percent_{name}"] for name in ("message", "midpoint", "keep")]
+    whole = [row[f"whole_percent_{name}"] for name in ("message", "midpoint", "keep", "aligned")]
     return [
         row["window"] + ("*" if row["warning"] else ""),
         row["max_delay"],
         f"{row['rejected_percent']:.2f} %",
         f"{row['batches']:,}",
+        f"{row['slivers']:,}",
         "" if mean is None else f"{mean:,.1f}",
         *(_seconds(row[f"wait_seconds_{name}"]) for name in ("median", "p95")),
         "" if None in whole else "/".join(f"{percent:.0f}" for percent in whole),

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import text, texts, where
 from windrow.ledger.file_writer import WrittenFile
 from windrow.model import tables
-from windrow.model.floors import Floors
+from windrow.model.floors import Cuts
 from windrow.model.open_batches import MESSAGES, SCHEMA, OpenBatches
 from windrow.model.tables import CHANGED, DELETED
 
@@ -123,14 +123,14 @@ class MicrobatchResult:
     `files` are those that Spark's tasks have written, with rows that are in no other place; a commit adds them.
 
     `states` has further rows, by the state of a topology: `id`, `state`, `deleted`, `known`, and only the columns of
-    the state. `open` has the totals of the sources whose open batches changed, `path` says where it was processed.
-    `history` has columns that the algorithm adds to the history row.
+    the state. `cuts` says where a flush cuts. `open` has the totals of the sources whose open batches changed, `path`
+    says where it was processed. `history` has columns that the algorithm adds to the history row.
     """
 
     rows: Rows
     counts: Counts
-    cuts: Floors
     open: OpenBatches = field(default_factory=OpenBatches.none)
+    cuts: Cuts = field(default_factory=Cuts.none)
     path: str = "driver"
     history: Mapping[str, object] = field(default_factory=dict)
     states: Mapping[str, pa.Table] = field(default_factory=dict)
@@ -140,4 +140,4 @@ class MicrobatchResult:
     def nothing(cls, schema: pa.Schema) -> MicrobatchResult:
         """Return a result without rows, in the columns of a ledger."""
         rows = schema.append(pa.field("known", pa.bool_())).empty_table()
-        return cls(rows, Counts.of(rows), Floors.empty())
+        return cls(rows, Counts.of(rows))

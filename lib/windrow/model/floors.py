@@ -56,6 +56,29 @@ class Floors:
         return Floors(pa.concat_arrays([self.source, added.dictionary]) if len(unknown) else self.source, floors)
 
 
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """What a flush or a change of the rules does to sources, in microseconds.
+
+    All windows of a source that may not lie on the calendar end at its `cut` or earlier. Its floor becomes at least
+    `floor`.
+    """
+
+    source: pa.Array
+    cut: Ints
+    floor: Ints
+
+    @classmethod
+    def none(cls) -> Cuts:
+        """Return the cuts of no source."""
+        return cls.flushed(Floors.empty(), 0)
+
+    @classmethod
+    def flushed(cls, cut: Floors, max_delay: int) -> Cuts:
+        """Return what a flush does that closes all before `cut`: only that is too old afterwards."""
+        return cls(cut.source, cut.floor, cut.floor + max_delay)
+
+
 def processing_times(messages: pa.Table, before: Floors) -> tuple[Ints, Floors]:
     """Return the processing time of each message and the floors after all of them.
 

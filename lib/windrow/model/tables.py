@@ -30,7 +30,7 @@ from windrow.model import messages as message_columns
 from windrow.model.commits import FEED
 from windrow.model.durations import microseconds
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 DAMAGED = "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger."
 FINAL = ("closed", "rejected", "microbatch")
 OPEN = "open"
@@ -95,7 +95,9 @@ BATCH = [name for name, _ in batch_fields(pa.string())]
 OF_BATCH = ("id", "source", "key", "part", "window_start", "window_end")  # the columns that name a batch
 REJECTED = [name for name, _ in rejected_fields(pa.string())]
 VERSIONS = pa.list_(pa.struct([("version", pa.int64()), ("messages", pa.int64())]))
-CLOCKS = pa.list_(pa.struct([("source", pa.string()), ("clock", TIME), ("floor", TIME), ("flushed_at", TIME)]))
+CLOCKS = pa.list_(
+    pa.struct([("source", pa.string()), ("clock", TIME), ("floor", TIME), ("cut", TIME), ("flushed_at", TIME)])
+)
 
 HISTORY = [
     ("microbatch", pa.int64()), ("attempt", pa.int32()), ("kind", pa.string()), ("versions", VERSIONS),
@@ -122,7 +124,7 @@ PROGRESS_FIELDS = [
     ("depot_id", pa.string()), ("start_from", pa.string()), ("depot_version", pa.int64()),
     ("commit_fingerprint", pa.string()), ("schema_version", pa.int32()), ("microbatch", pa.int64()),
     ("token", pa.string()), ("paused", pa.bool_()), ("rules", pa.string()),
-    ("source", pa.string()), ("clock", TIME), ("floor", TIME), ("seen_at", TIME),
+    ("source", pa.string()), ("clock", TIME), ("floor", TIME), ("cut", TIME), ("seen_at", TIME),
     ("open_batches", pa.int64()), ("open_messages", pa.int64()), ("open_bytes", pa.int64()), ("next_window_end", TIME),
     ("versions_written", pa.int64()), ("versions_obsolete", pa.int64()), ("messages_written", pa.int64()),
 ]  # fmt: skip

@@ -117,8 +117,9 @@ def _splits(book: Ledger, limits: WarnPart) -> Iterator[LedgerWarning]:
             "ledger-splits",
             f"{found['split']:,} of {found['batches']:,} windows were split before their end ({window}) because a type "
             "came again",
-            'Set repeats = "keep" to have all measurements of a window in one batch, or split_at = "midpoint" to split '
-            "between two rounds of measurements; `windrow tune` says which share of rounds stays whole.",
+            'Set repeats = "keep" to have all measurements of a window in one batch, and window_start = "aligned" for '
+            'windows on the calendar, or split_at = "midpoint" to split between two rounds of measurements; '
+            "`windrow tune` says which share of rounds stays whole.",
         )
 
 

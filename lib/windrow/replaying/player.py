@@ -166,7 +166,7 @@ class Player:
         if microbatch.primed.rules != rules:
             self._tick(microbatch.primed.rules)
             microbatch = self._microbatch(rules)
-            microbatch.run_tick(self._batcher(rules).follow(microbatch.primed), "rules")
+            microbatch.run_change(self._batcher(rules).follow(microbatch.primed))
             self._committed(0)
         self._rules = rules
 

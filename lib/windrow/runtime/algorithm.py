@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.model.clock import UNKNOWN
-from windrow.model.floors import Floors, FloorsByVersion
+from windrow.model.floors import Cuts, Floors, FloorsByVersion
 from windrow.model.results import Kind
 from windrow.model.summary import SUMMARY
 
@@ -134,6 +134,6 @@ class Algorithm(Protocol):
     def due(self, primed: LedgerState, now: int) -> Floors | None:
         """Return the floors for a tick that is due at wall time `now` (microseconds); None if no tick is due."""
 
-    def follow(self, primed: LedgerState) -> Floors:  # noqa: ARG002 - some have none
-        """Return the floors to set when the settings change from the recorded ones to these; a topology has none."""
-        return Floors.empty()
+    def follow(self, primed: LedgerState) -> Cuts:  # noqa: ARG002 - some have none
+        """Return what a change from the recorded settings to these does to the sources; a topology has none."""
+        return Cuts.none()

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from windrow.batching.rules import Rules
-from windrow.batching.step import Step, passed, timeouts
+from windrow.batching.step import Step, follow, passed, timeouts
 from windrow.delta.log import Table
 from windrow.errors import MessagesError, TableRefused, UsageError
 from windrow.ledger.result import MicrobatchResult
 from windrow.model import tables
-from windrow.model.floors import Floors
+from windrow.model.floors import Cuts, Floors
 from windrow.model.payload import name
 from windrow.model.tables import DAMAGED
 from windrow.runtime.algorithm import Algorithm, Plan
@@ -58,12 +58,14 @@ class Batcher(Algorithm):
 
     def step(self, plan: Plan) -> Step:
         """Return the step that runs on the driver or on executors."""
-        floors = plan.only.floors
+        floors, cuts = plan.only.floors, Floors.empty()
         if not plan.flush:
             ended = plan.primed.open.ended(passed(self.rules, floors.after))
             # guard: ended-sources-known
             floors = floors.on(ended.source)
-        return Step(self.rules, floors, plan.latest, plan.microbatch, plan.flush, only=self.only)
+        if self.rules.window_start == "aligned":
+            cuts = plan.primed.sources.cuts.on(floors.source.unique())
+        return Step(self.rules, floors, plan.latest, plan.microbatch, plan.flush, only=self.only, cuts=cuts)
 
     def due(self, primed: LedgerState, now: int) -> Floors | None:
         """Return for each source the greatest timeout of an open batch that its idle clock has passed, or None."""
@@ -75,12 +77,9 @@ class Batcher(Algorithm):
         ended = primed.fence.open.ended(reached)
         return timeouts(self.rules, ended) if len(ended.source) else None
 
-    def follow(self, primed: LedgerState) -> Floors:
-        """Return the floors at which a message that was too old under the old rules is still too old under the new."""
-        before, now = recorded_rules(primed.rules).max_delay, self.rules.max_delay
-        floors = primed.sources.floors
-        # guard: floors-rise
-        return Floors(floors.source, floors.floor + max(0, now - before))
+    def follow(self, primed: LedgerState) -> Cuts:
+        """Return what a change from the recorded rules to these does to the sources."""
+        return follow(recorded_rules(primed.rules), self.rules, primed.sources.floors)
 
 
 def recorded_rules(recorded: str) -> Rules:

@@ -153,7 +153,7 @@ class Driver:
         primed = microbatch.primed
         if primed.rules == self.algorithm.settings:
             return False
-        self.record(microbatch.run_tick(self.algorithm.follow(primed), "rules"))
+        self.record(microbatch.run_change(self.algorithm.follow(primed)))
         return True
 
     def prime(self) -> Microbatch:

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from windrow.batching.step import Step, timeouts
+from windrow.batching.step import Step
 from windrow.columnar.arrow import in_columns, plain
 from windrow.ledger.file_writer import WrittenFile
 from windrow.ledger.ledger import Ledger
@@ -29,7 +29,7 @@ from windrow.ledger.task_files import written_by_tasks
 from windrow.ledger.versions import latest_whole
 from windrow.model import messages as message_columns
 from windrow.model import tables
-from windrow.model.floors import Floors
+from windrow.model.floors import Cuts, Floors
 from windrow.model.open_batches import BatchFilter
 from windrow.model.tables import CHANGED, DELETED, FILLED, require_filled
 from windrow.rows.arrow import ArrowRows
@@ -64,9 +64,9 @@ def process_on_executors(
     counts, left = sums(written.groups)
     passed = Floors.empty() if wanted is None else wanted.passed
     last = step.last
-    cuts = Floors.empty() if last is None else timeouts(step.rules, Floors(last.source, last.floor + 1))
+    cuts = Cuts.none() if last is None else Cuts.flushed(Floors(last.source, last.floor + 1), step.rules.max_delay)
     opened_after = totals.after(read, left, passed)
-    return MicrobatchResult(written.rows, counts, cuts, opened_after, "executors", files=written.files)
+    return MicrobatchResult(written.rows, counts, opened_after, cuts, "executors", files=written.files)
 
 
 @dataclass(frozen=True, slots=True)

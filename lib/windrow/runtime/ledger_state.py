@@ -36,23 +36,32 @@ BY_SOURCE = ("source", "clock", "floor", "seen_at")
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The clock of each source: `clock` (greatest T of its data), `floor` (ticks included), `seen_at` (wall time)."""
+    """The clock of each source: `clock` (greatest T of its data), `floor` (ticks included), `seen_at` (wall time).
+
+    At `cut` (UNKNOWN: there is none) or earlier end all windows that may not lie on the calendar.
+    """
 
     source: pa.Array
     clock: Ints
     floor: Ints
+    cut: Ints
     seen_at: Ints
 
     @classmethod
     def none(cls) -> Sources:
         """Return no source."""
         nothing = np.empty(0, np.int64)
-        return cls(pa.array([], pa.string()), nothing, nothing, nothing)
+        return cls(pa.array([], pa.string()), nothing, nothing, nothing, nothing)
 
     @property
     def floors(self) -> Floors:
         """Return the floors."""
         return Floors(self.source, self.floor)
+
+    @property
+    def cuts(self) -> Floors:
+        """Return the cuts."""
+        return Floors(self.source, self.cut)
 
     def idle(self, now: int) -> Floors:
         """Return the idle clocks at wall time `now`."""
@@ -60,20 +69,22 @@ class Sources:
 
     def seen(self, moved: Floors, now: int) -> Sources:
         """Return the sources whose clocks new messages moved, as committed at wall time `now`."""
-        return Sources(moved.source, moved.floor, moved.floor, np.full(moved.floor.size, now))
+        cut = self.cuts.of(moved.source)
+        return Sources(moved.source, moved.floor, moved.floor, cut, np.full(moved.floor.size, now))
 
-    def ticked(self, after: Floors) -> Sources:
-        """Return the known sources whose floor a tick raised."""
-        floor = after.of(self.source)
-        rows = np.flatnonzero(floor > self.floor)
-        return Sources(self.source.take(from_numpy(rows)), self.clock[rows], floor[rows], self.seen_at[rows])
+    def ticked(self, after: Floors, cuts: Floors) -> Sources:
+        """Return the known sources whose floor or cut a tick, a flush or a change of the rules raised."""
+        floor, cut = after.of(self.source), np.maximum(self.cut, cuts.of(self.source))
+        rows = np.flatnonzero((floor > self.floor) | (cut > self.cut))
+        source = self.source.take(from_numpy(rows))
+        return Sources(source, self.clock[rows], floor[rows], cut[rows], self.seen_at[rows])
 
     def changed(self, moved: Sources, others: pa.Array) -> Sources:
         """Return the sources that `moved`, with their new clocks, and the `others`, unchanged."""
         source = others.take(from_numpy(np.flatnonzero(arrow.places(others, moved.source) < 0)))
         at = arrow.places(source, self.source)
-        rows = ((moved.clock, self.clock), (moved.floor, self.floor), (moved.seen_at, self.seen_at))
-        joined = (np.concatenate([new, known[at]]) for new, known in rows)
+        columns = ("clock", "floor", "cut", "seen_at")
+        joined = (np.concatenate([getattr(moved, name), getattr(self, name)[at]]) for name in columns)
         return Sources(pa.concat_arrays([moved.source, source]), *joined)
 
 
@@ -192,6 +203,7 @@ def _depot_state(control: pa.Table, partial: pa.Table, whole: pa.Table, depot: s
         arrow.whole(by_source["source"]),
         microseconds(by_source["clock"]),
         microseconds(by_source["floor"]),
+        to_numpy(by_source["cut"], null=clock.UNKNOWN),
         microseconds(by_source["seen_at"]),
     )
     return DepotState(reached, sources, partial if depot is None else _without_prefix(partial, depot))
@@ -229,7 +241,9 @@ def _placed(control: pa.Table, whole: pa.Table, depot: str | None) -> tuple[pa.T
             "Use another ledger (--ledger); `windrow run MODULE:NAME` runs a topology.",
         )
     if depot is None:
-        return whole, control.select(["id", *BY_SOURCE]).filter(pc.not_equal(control["id"], text(tables.PROGRESS)))
+        return whole, control.select(["id", *BY_SOURCE, "cut"]).filter(
+            pc.not_equal(control["id"], text(tables.PROGRESS))
+        )
     own = control.filter(pc.equal(control["depot"], text(depot)))
     is_position = pc.is_null(own["source"])
     return own.filter(is_position), own.filter(pc.invert(is_position))
@@ -270,6 +284,7 @@ def _source_rows(schema: pa.Schema, depot: str | None, sources: Sources, totals:
         "source": sources.source,
         "clock": times(sources.clock),
         "floor": times(sources.floor),
+        "cut": times(sources.cut, sources.cut != clock.UNKNOWN),
         "seen_at": times(sources.seen_at),
     }
     return tables.rows(schema, columns | dict(totals), len(sources.source))

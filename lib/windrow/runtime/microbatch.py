@@ -33,7 +33,7 @@ from windrow.ledger.versions import Growth, recorded
 from windrow.model import tables
 from windrow.model.clock import UNKNOWN, Clock
 from windrow.model.commits import Commit
-from windrow.model.floors import Floors, FloorsByVersion
+from windrow.model.floors import Cuts, Floors, FloorsByVersion
 from windrow.model.messages import times
 from windrow.model.results import Committed, Kind
 from windrow.runtime.algorithm import Algorithm, DepotPlan, Plan
@@ -126,10 +126,21 @@ class Microbatch:
         reached = replace(known.reached, depot_version=version, commit_fingerprint=read.fingerprints.get(version))
         return DepotPlan(reached, FloorsByVersion.plan(summary, known.sources.floors), arrived, summary)
 
-    def run_tick(self, floors: Floors, kind: Kind = "tick", planned: SavedPlan | None = None) -> Committed:
+    def run_change(self, cuts: Cuts) -> Committed:
+        """Put the settings of the algorithm in force, with what the change does to the sources."""
+        return self.run_tick(Floors(cuts.source, cuts.floor), "rules", cuts=Floors(cuts.source, cuts.cut))
+
+    def run_tick(
+        self,
+        floors: Floors,
+        kind: Kind = "tick",
+        planned: SavedPlan | None = None,
+        cuts: Floors | None = None,
+    ) -> Committed:
         """Raise floors without messages, which closes overdue batches; a `flush` closes all open batches.
 
-        In a topology, which has no floors to raise, a tick fires events.
+        In a topology, which has no floors to raise, a tick fires events. `cuts` are those that a change of the rules
+        brings.
         """
         self._phase_began = self._clock.elapsed()
         depots = self._raised(floors)
@@ -137,8 +148,10 @@ class Microbatch:
         processed = self._process(plan)
         moved = {}
         for name, depot in depots.items():
-            after = depot.floors.after.raised(processed.cuts.source, processed.cuts.floor)
-            moved[name] = self.primed.depots[name].sources.ticked(after)
+            known, flushed = self.primed.depots[name].sources, processed.cuts
+            after = depot.floors.after.raised(flushed.source, flushed.floor)
+            # guard: cut-recorded
+            moved[name] = known.ticked(after, (cuts or Floors.empty()).raised(flushed.source, flushed.cut))
         return self._commit(plan, processed, moved)
 
     def _raised(self, floors: Floors) -> dict[str | None, DepotPlan]:
@@ -357,6 +370,7 @@ def _clocks(moved: Sources, flushed_at: Floors | None) -> pa.Table:
             "source": moved.source,
             "clock": times(moved.clock),
             "floor": times(moved.floor),
+            "cut": times(moved.cut, moved.cut != UNKNOWN),
             "flushed_at": pa.nulls(len(moved.source), times(moved.clock).type) if flushed is None else times(flushed),
         }
     )

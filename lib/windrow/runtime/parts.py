@@ -39,7 +39,7 @@ def process_in_parts(
     opened = live.totals.after(OpenBatches.of(_summed([part.read for part in parts])), left, passed)
     nothing = MicrobatchResult.nothing(live.schema).rows
     rows = pa.concat_tables([nothing, *(part.here for part in parts)])
-    return MicrobatchResult(rows, counts, Floors.empty(), opened, files=done.files)
+    return MicrobatchResult(rows, counts, opened, files=done.files)
 
 
 @dataclass(frozen=True, slots=True)

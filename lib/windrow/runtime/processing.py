@@ -58,7 +58,7 @@ def process_on_driver(step: Step, arrived: Slice | None, live: Live, wanted: Bat
     read, left = OpenBatches.of(summarise(batches)), OpenBatches.of(summarise(_left(batches, rows)))
     opened = totals.after(read, left, Floors.empty() if wanted is None else wanted.passed)
     rows = pa.concat_tables([rows, *extra])
-    return MicrobatchResult(rows, Counts.of(rows), cuts, opened)
+    return MicrobatchResult(rows, Counts.of(rows), opened, cuts)
 
 
 def _left(live: pa.Table, rows: pa.Table) -> pa.Table:

@@ -51,9 +51,10 @@ class RulesPart(Part):
     max_delay: Duration = Field("5s", description="how old a message may be when it arrives")  # type: ignore[assignment]
     max_leap: Duration = Field("1s", description="how far in the future it may claim to be")  # type: ignore[assignment]
     max_batch_bytes: ByteSize = Field(16_777_216, description="bytes of types and payloads in a batch; 0: no limit")
-    window_start: WindowStart = Field("arrival", description="where a window begins: arrival or event_time")
+    window_start: WindowStart = Field("arrival", description="where a window begins: arrival, event_time or aligned")
     repeats: Repeats = Field("split", description="what a second message of a type does to its window: split or keep")
     split_at: SplitAt = Field("message", description="where it splits: at the later message, or at the midpoint")
+    window_offset: Duration = Field("0s", description="aligned: windows begin at multiples of window, moved by this")  # type: ignore[assignment]
 
     def build(self) -> Rules:
         """Return the rules. Raises RulesError."""

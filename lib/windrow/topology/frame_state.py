@@ -19,7 +19,6 @@ from windrow.columnar.arrow import plain
 from windrow.errors import TopologyRefused
 from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.model import messages
-from windrow.model.floors import Floors
 from windrow.model.tables import CHANGED, DELETED
 from windrow.rows.frame import frame_of, schema_of
 from windrow.rows.rows import Rows
@@ -265,7 +264,7 @@ def joined(
     filled = [one.frame(engine.session_at_work) for one in others if one.path == "executors" or one.count]
     every = [*frames, *(_in_columns(one, schema) for one in filled)]
     rows, counts = _counted(reduce(lambda one, other: one.unionByName(other), every))
-    return MicrobatchResult(rows, counts, Floors.empty(), path="executors", history=history)
+    return MicrobatchResult(rows, counts, path="executors", history=history)
 
 
 def _in_columns(rows: DataFrame, schema: pa.Schema) -> DataFrame:

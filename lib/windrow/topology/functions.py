@@ -227,7 +227,7 @@ class Work:
             return joined(self.plan, frames, [*extra, *map(ArrowRows, [here, *changed.values()])], history)
         rows, path = pa.concat_tables([here, *(one.table() for one in extra)]), "executors" if spread else "driver"
         counts = Counts.with_states(rows, changed.values())
-        return MicrobatchResult(rows, counts, Floors.empty(), path=path, history=history, states=changed)
+        return MicrobatchResult(rows, counts, path=path, history=history, states=changed)
 
     def _extra(self) -> list[Rows]:
         """Return what formats rejected or left unfinished, named after its depot."""

@@ -14,7 +14,6 @@ from windrow.errors import SettingsError
 from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.model import tables
 from windrow.model.durations import microseconds
-from windrow.model.floors import Floors
 from windrow.runtime.algorithm import Options
 from windrow.runtime.ledger_state import LedgerState
 
@@ -69,4 +68,4 @@ def changed(primed: LedgerState, name: str, value: str) -> MicrobatchResult:
     }
     row = tables.rows(primed.progress.schema, columns, 1).append_column("known", pa.array([known]))
     rows = row if known or value != UNSET else row.slice(0, 0)
-    return MicrobatchResult(rows, Counts.of(rows), Floors.empty(), history={"options_used": json.dumps({name: value})})
+    return MicrobatchResult(rows, Counts.of(rows), history={"options_used": json.dumps({name: value})})

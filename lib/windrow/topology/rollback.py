@@ -23,7 +23,6 @@ from windrow.ledger import Ledger
 from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.ledger.versions import latest
 from windrow.model import tables
-from windrow.model.floors import Floors
 from windrow.runtime.ledger_state import POSITION, LedgerState, Reached
 from windrow.source import Source
 from windrow.topology.reading import first_read, version_after
@@ -55,7 +54,7 @@ def taken_back(
     }
     counts = Counts.with_states(control, states.values())
     history = {"options_used": json.dumps({"to_microbatch": to})}
-    result = MicrobatchResult(control, counts, Floors.empty(), history=history, states=states)
+    result = MicrobatchResult(control, counts, history=history, states=states)
     return result, positions
 
 

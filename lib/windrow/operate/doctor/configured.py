@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 
+from windrow.batching.rules import CALENDAR
 from windrow.errors import WindrowError
 from windrow.model import durations
 from windrow.operate.doctor.finding import Finding, error, ok, warning
@@ -39,13 +40,21 @@ def check_settings(settings: Settings, engine: str) -> Iterator[Finding]:
 
 
 def check_window(rules: RulesPart) -> Finding:
-    """Explain the effect of a window that is not longer than max_delay + max_leap.
+    """Explain the effect of a window that is too short for max_delay and window_start.
 
-    Such a window begins at T - max_delay and ends before T + max_leap; a later message begins another window.
+    With `arrival`, a window that is not longer than max_delay + max_leap begins at T - max_delay and ends before
+    T + max_leap; a later message begins another window.
     """
     window, delay, leap = (durations.text(value) for value in (rules.window, rules.max_delay, rules.max_leap))
     reach = rules.max_delay + rules.max_leap
-    if rules.window_start == "event_time" or rules.window > reach:
+    if rules.window_start == "event_time" and rules.max_delay > rules.window:
+        return warning(
+            "window",
+            f'max_delay {delay} is longer than window {window}: with window_start = "event_time" a late message falls '
+            "before an open window and opens a small one of its own",
+            f"Set {CALENDAR}.",
+        )
+    if rules.window_start != "arrival" or rules.window > reach:
         return ok("window", f"window {window}, max_delay {delay}, max_leap {leap}, window_start {rules.window_start}")
     left = rules.window - rules.max_delay
     if left > 0:
@@ -58,5 +67,5 @@ def check_window(rules: RulesPart) -> Finding:
         "window",
         f"window {window} is not longer than max_delay {delay} + max_leap {leap}: {which} lies behind the window that "
         "would begin max_delay before its arrival, and begins one at its own time; windows then have gaps",
-        f'Set window above {durations.text(reach)}, or window_start = "event_time".',
+        f"Set window above {durations.text(reach)}, or {CALENDAR}.",
     )

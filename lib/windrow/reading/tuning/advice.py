@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from windrow.batching.rules import Rules
+from windrow.batching.rules import CALENDAR, Rules
 from windrow.model.durations import span, text
 from windrow.reading.tuning.grid import OLDEST, settable
 from windrow.reading.tuning.trial import Trial
@@ -16,7 +16,13 @@ MOST_OF = 0.5
 CENTISECOND = 10_000
 NAMED_SOURCES = 5
 NEARLY_ALL = "of sources that are nearly all too old or too futuristic"
-SETTINGS = {"message": 'split_at = "message"', "midpoint": 'split_at = "midpoint"', "keep": 'repeats = "keep"'}
+SETTINGS = {
+    "message": 'split_at = "message"',
+    "midpoint": 'split_at = "midpoint"',
+    "keep": 'repeats = "keep"',
+    "aligned": CALENDAR,
+}
+MANY = 0.1  # of all batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +91,27 @@ def _named(counts: dict[str, int]) -> str:
 
 
 def advise_repeats(row: dict[str, Any]) -> tuple[str, ...]:
-    """Say what share of the rounds stays whole under the pair of a row of `sweep`, and which choice keeps more."""
-    whole = row["whole_percent"]
+    """Say what share of the rounds stays whole under the pair of a row of `sweep`, and which choice keeps more.
+
+    If many batches are slivers, say how many would be with windows on the calendar.
+    """
+    whole, few = row["whole_percent"], _slivers(row)
     if whole is None:
-        return ()
+        return few
     said = f"with window = {row['window']} and max_delay = {row['max_delay']}, {whole:.0f} % of the rounds stay whole"
     better = [
         f"{setting} would keep {row[f'whole_percent_{name}']:.0f} %, in {row[f'batches_{name}']:,} batches"
         for name, setting in SETTINGS.items()
         if row[f"whole_percent_{name}"] >= whole + 1
     ]
-    return ("; ".join([said, *better]),)
+    return ("; ".join([said, *better]), *few)
+
+
+def _slivers(row: dict[str, Any]) -> tuple[str, ...]:
+    if row["slivers"] <= max(MANY * row["batches"], row["slivers_aligned"]):
+        return ()
+    said = f"{row['slivers']:,} of {row['batches']:,} batches are slivers; {CALENDAR} would make "
+    return (f"{said}{row['batches_aligned']:,} batches, {row['slivers_aligned']:,} of them slivers",)
 
 
 def _clock_moved_by_others(trial: Trial, max_delay: int, too_old: int) -> list[str]:
@@ -115,4 +131,4 @@ def _window_too_short(rules: Rules, max_delay: int) -> list[str]:
     if rules.window_start != "arrival" or rules.window > max_delay + rules.max_leap:
         return []
     least = span(max_delay + rules.max_leap)
-    return [f'then let the window be longer than {least} (max_delay + max_leap), or set window_start = "event_time"']
+    return [f"then let the window be longer than {least} (max_delay + max_leap), or set {CALENDAR}"]

@@ -22,7 +22,9 @@ CHOICES: dict[str, dict[str, Any]] = {
     "message": {"repeats": "split", "split_at": "message"},
     "midpoint": {"repeats": "split", "split_at": "midpoint"},
     "keep": {"repeats": "keep"},
+    "aligned": {"repeats": "keep", "window_start": "aligned"},
 }
+COMPARED = ("whole_percent", "batches", "slivers")
 _COUNTS = (
     "messages", "accepted", "rejected", "too_old", "too_futuristic", "duplicate", "invalid", "clock_ahead",
 )  # fmt: skip
@@ -40,10 +42,11 @@ SCHEMA = pa.schema(
         ("rejected_percent", pa.float64()),
         ("batches", pa.int64()),
         ("open_batches", pa.int64()),
+        ("slivers", pa.int64()),
         *((name, pa.float64()) for name in _FIGURES),
         ("whole_percent", pa.float64()),
         *((f"whole_percent_{name}", pa.float64()) for name in CHOICES),
-        *((f"batches_{name}", pa.int64()) for name in CHOICES),
+        *((f"{figure}_{name}", pa.int64()) for figure in COMPARED[1:] for name in CHOICES),
         ("warning", pa.string()),
     ]
 )
@@ -74,11 +77,13 @@ def sweep(
 ) -> pa.Table:
     """Batch the messages of a trial under each pair of window and max_delay; a row each, ordered by both.
 
-    `batches` counts all, `open_batches` those that the clock did not reach. `batch_messages_...` is how many messages
-    a batch has, `wait_seconds_...` how long a message waits from `received_at` until its batch can close, in batches
-    that the clock closed. `whole_percent` is how many `Rounds` stay whole, and `whole_percent_...` and `batches_...`
-    what it would be with `split_at = "message"`, `split_at = "midpoint"` or `repeats = "keep"`. `warning` is the
-    warning that Windrow gives for such rules; of pairs that nobody asked for, those in force alone may have one.
+    `batches` counts all, `open_batches` those that the clock did not reach, `slivers` those with less than a quarter of
+    the messages of the middle one of their stream. `batch_messages_...` is how many messages a batch has,
+    `wait_seconds_...` how long a message waits from `received_at` until its batch can close, in batches that the clock
+    closed. `whole_percent` is how many `Rounds` stay whole. `whole_percent_...`, `batches_...` and `slivers_...` are
+    what it would be with `split_at = "message"`, `split_at = "midpoint"`, `repeats = "keep"`, or `keep` with
+    `window_start = "aligned"`. `warning` is the warning that Windrow gives for such rules; of pairs that nobody asked
+    for, those in force alone may have one.
     `progress` is called with the number of pairs done and of all pairs.
     """
     fixed = rules or Rules()
@@ -102,9 +107,7 @@ def _outcomes(trial: Trial, rules: Rules) -> Row:
         warnings.simplefilter("ignore", ShortWindowWarning)
         chosen = {name: replace(rules, **choice) for name, choice in CHOICES.items()}
     found = {name: trial.outcome(one) for name, one in chosen.items()}
-    compared = {
-        f"{figure}_{name}": row[figure] for figure in ("whole_percent", "batches") for name, row in found.items()
-    }
+    compared = {f"{figure}_{name}": row[figure] for figure in COMPARED for name, row in found.items()}
     return found["keep" if rules.repeats == "keep" else rules.split_at] | compared
 
 
@@ -112,7 +115,8 @@ def paired(rules: Rules, window: int, max_delay: int) -> tuple[Rules, str | None
     """Return the rules with another window and max_delay, and the warning that they give, if any."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ShortWindowWarning)
-        changed = replace(rules, window=window, max_delay=max_delay)
+        offset = rules.window_offset % window if window else 0
+        changed = replace(rules, window=window, max_delay=max_delay, window_offset=offset)
     return changed, str(caught[0].message) if caught else None
 
 

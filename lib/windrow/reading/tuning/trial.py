@@ -31,6 +31,7 @@ Row = dict[str, int | float | None]
 
 SECOND = 1_000_000
 PERCENT = 100
+SLIVER = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +185,7 @@ class Trial:
             "rejected_percent": PERCENT * rejected / self.messages,
             "batches": sizes.size,
             "open_batches": int((closed_at == kernel.NEVER).sum()),
+            "slivers": _slivers(share.batches.stream, sizes),
             "whole_percent": self.rounds.whole_percent(share.members, sizes),
             **_described("batch_messages", sizes, {"mean": np.mean, "median": np.median, "largest": np.max}),
             **_described("wait_seconds", waited / SECOND, {"median": np.median, "p95": p95, "longest": np.max}),
@@ -209,6 +211,14 @@ def _wrong_clocks(
     rejected = np.bincount(number[(age > rules.max_delay) | (age < -rules.max_leap)], minlength=len(sources))
     wrong = np.flatnonzero((counts >= limits.least) & (rejected > limits.rejected_share * counts))
     return {} if 2 * wrong.size > len(sources) else {sources[one]: int(counts[one]) for one in wrong.tolist()}
+
+
+def _slivers(stream: Ints, sizes: Ints) -> int:
+    """Count the batches with less than a quarter of the messages of the middle one of their stream."""
+    order = np.lexsort((sizes, stream))
+    sizes, first = sizes[order], np.flatnonzero(np.diff(stream[order], prepend=-1))
+    counts = np.diff(np.append(first, sizes.size))
+    return int((SLIVER * sizes < np.repeat(sizes[first + (counts - 1) // 2], counts)).sum())
 
 
 def _described(name: str, values: npt.NDArray[np.generic], how: dict[str, object]) -> Row:

@@ -24,6 +24,8 @@ class Rules:
     at_arrival: bool
     keeps: bool
     at_midpoint: bool
+    on_calendar: bool = False
+    window_offset: int = 0
 
     @classmethod
     def recorded(cls, text: str) -> Rules:
@@ -37,6 +39,8 @@ class Rules:
             at_arrival=found.get("window_start") == "arrival",
             keeps=found.get("repeats") == "keep",
             at_midpoint=found.get("split_at") == "midpoint",
+            on_calendar=found.get("window_start") == "aligned",
+            window_offset=int(found.get("window_offset") or 0),
         )
 
 
@@ -46,7 +50,7 @@ class MicrobatchHistory:
 
     `raised` is the sum by which changes of `max_delay` have raised every floor so far. `version` lists the depot
     versions that were read, in order, `read_in` the microbatch of each. `clocks` has `microbatch, source, clock, floor,
-    flushed_at` as recorded. `gone` is the last microbatch with a version that can no longer be read.
+    cut, flushed_at` as recorded. `gone` is the last microbatch with a version that can no longer be read.
     """
 
     kinds: list[str]
@@ -59,8 +63,12 @@ class MicrobatchHistory:
 
     @property
     def table(self) -> pa.Table:
-        """Return a row for each microbatch with kind and rules; `readable` is false for those up to `gone`."""
+        """Return a row for each microbatch with kind and rules; `readable` is false for those up to `gone`.
+
+        `reach` is how far behind the clock a window may end.
+        """
         rules = {name: [getattr(one, name) for one in self.rules] for name in ("max_delay", "max_leap")}
+        rules["reach"] = [one.max_leap + one.window for one in self.rules]
         number = np.arange(len(self.kinds))
         columns = {"microbatch": number, "kind": self.kinds, "raised": self.raised, "readable": number > self.gone}
         return pa.table(columns | rules)
@@ -70,7 +78,7 @@ class MicrobatchHistory:
         return [
             number
             for number in range(1, len(self.kinds))
-            if self.kinds[number] == "flush" or (number > 1 and self.rules[number] != self.rules[number - 1])
+            if self.kinds[number] in ("flush", "rules") or (number > 1 and self.rules[number] != self.rules[number - 1])
         ]
 
 

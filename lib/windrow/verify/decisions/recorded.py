@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from windrow.verify.columns import kept, numbers
 from windrow.verify.decisions.microbatch_history import MicrobatchHistory
 from windrow.verify.decisions.relations import apart, asked
-from windrow.verify.decisions.windows import CUTS, FLUSHED
+from windrow.verify.decisions.windows import FLUSH_CUTS, FLUSHED
 from windrow.verify.report import Difference, differing
 from windrow.verify.snapshot import Snapshot
 
@@ -25,8 +25,8 @@ FROM clocks AS c JOIN microbatches AS m ON m.microbatch = c.microbatch WHERE m.r
 """
 # The clocks that microbatches must record. Messages move clock and floor to the greatest processing time. A larger
 # `max_delay` raises the floor of every known source. A tick raises lower floors of known sources, as it recorded. A
-# flush raises the floor to its time, or to cut + max_delay if that is later.
-EXPECTED = f"""
+# flush raises the floor to its time, or to cut + max_delay if that is later. Each has the cut of its source.
+MOVED = f"""
 SELECT microbatch, source, max(height + raised) AS clock, max(height + raised) AS floor
 FROM moves WHERE sent GROUP BY microbatch, source
 UNION ALL
@@ -48,14 +48,25 @@ FROM (
         SELECT microbatch, source, flushed_at AS ends FROM ({FLUSHED})
         UNION ALL
         SELECT c.microbatch, c.source, c.cut + m.max_delay
-        FROM ({CUTS}) AS c JOIN microbatches AS m ON m.microbatch = c.microbatch
+        FROM ({FLUSH_CUTS}) AS c JOIN microbatches AS m ON m.microbatch = c.microbatch
     ) AS e JOIN microbatches AS m ON m.microbatch = e.microbatch
     WHERE m.readable AND m.kind = 'flush' GROUP BY e.microbatch, e.source, m.raised
 ) AS f ASOF JOIN states AS s ON s.source = f.source AND s.microbatch < f.microbatch
 WHERE f.ends > s.height + f.raised
+UNION ALL
+SELECT c.microbatch, c.source, s.clock, s.height + c.raised
+FROM (
+    SELECT c.microbatch, c.source, m.raised FROM cuts AS c JOIN microbatches AS m ON m.microbatch = c.microbatch
+    WHERE m.readable
+) AS c ASOF JOIN states AS s ON s.source = c.source AND s.microbatch < c.microbatch
+"""
+EXPECTED = f"""
+SELECT m.microbatch, m.source, m.clock, m.floor, c.cut
+FROM (SELECT microbatch, source, max(clock) AS clock, max(floor) AS floor FROM ({MOVED}) GROUP BY ALL) AS m
+ASOF LEFT JOIN cuts AS c ON c.source = m.source AND c.microbatch <= m.microbatch
 """
 RECORDED = """
-SELECT c.microbatch, c.source, c.clock, c.floor
+SELECT c.microbatch, c.source, c.clock, c.floor, c.cut
 FROM clocks AS c JOIN microbatches AS m ON m.microbatch = c.microbatch WHERE m.readable
 """
 # Ticks that did not raise each floor to the greatest timeout that its source closed, with the floors that they raised.
@@ -90,7 +101,7 @@ ORDER BY r.id
 
 
 def check_clocks(connection: DuckDBPyConnection, history: MicrobatchHistory) -> Iterator[Difference]:
-    """Check that each microbatch recorded the clocks and floors that follow from the log, the ticks and the rules."""
+    """Check that each microbatch recorded the clocks, floors and cuts that follow from log, ticks and rules."""
     by_log, found = apart(connection, EXPECTED, RECORDED, ["microbatch", "source"])
     microbatch, source = (pc.coalesce(by_log[name], found[name]) for name in ("microbatch", "source"))
     rows = pa.table(
@@ -100,11 +111,13 @@ def check_clocks(connection: DuckDBPyConnection, history: MicrobatchHistory) -> 
             "source": source,
             "clock by the log": by_log["clock"],
             "floor by the log": by_log["floor"],
+            "cut by the log": by_log["cut"],
             "recorded clock": found["clock"],
             "recorded floor": found["floor"],
+            "recorded cut": found["cut"],
         }
     )
-    expects = "clock and floor of each source that a microbatch moves, as the log and the rules move them"
+    expects = "clock, floor and cut of each source, as the log and the rules move them"
     yield from differing("clocks by the log", expects, rows, "clocks recorded otherwise")
 
 

@@ -59,7 +59,8 @@ class Change:
 class SourceHistory:
     """The history of a source: the `heights` of its floor, the microbatches that reached them, and the changes.
 
-    `rules` and `raised` are indexed by microbatch; a floor is height + raised. `floor` is the last one.
+    `rules` and `raised` are indexed by microbatch; a floor is height + raised. `floor` is the last one. From the
+    microbatches `cut_in` on, windows may lie off the calendar up to the `cuts`.
     """
 
     rules: Sequence[Rules]
@@ -68,6 +69,8 @@ class SourceHistory:
     reached_in: list[int]
     changes: list[Change]
     floor: int
+    cut_in: Sequence[int] = ()
+    cuts: Sequence[int] = ()
 
 
 @dataclass(slots=True)
@@ -147,11 +150,25 @@ class Stream:
         if time >= start + rules.window:
             start = time
         end = start + rules.window
+        if rules.on_calendar:
+            start, end = self._cell(time, now, microbatch)
+            if at >= 0:
+                start = max(start, active[at].end)
         if at + 1 < len(active):
             end = min(end, active[at + 1].start)
         window = Window(start, end, "message", microbatch, microbatch)
         active.insert(at + 1, window)
         return window
+
+    def _cell(self, time: int, now: int, microbatch: int) -> tuple[int, int]:
+        """Return the cell of the calendar with a time, without what a window off the calendar may have had of it."""
+        length, history = self._rules.window, self._source_history
+        number = (time - self._rules.window_offset) // length
+        start = self._rules.window_offset + number * length
+        cuts = bisect_right(history.cut_in, microbatch)
+        if not cuts:
+            return start, start + length
+        return max(start, min(history.cuts[cuts - 1], now - self._rules.max_delay)), start + length
 
     def _conflict(self, time: int, now: int, twins: list[int]) -> int:
         """Return where a window splits: between a time and the one of its type before it, or else the one after it."""
@@ -165,7 +182,7 @@ class Stream:
         """Split a window at a time and return the right part, a new window."""
         active, times, byte_count = self._active, self._messages.event_time, self._messages.byte_count
         at = self._place(window.start)
-        end = max(time + self._rules.window, window.end)
+        end = window.end if self._rules.on_calendar else max(time + self._rules.window, window.end)
         if at + 1 < len(active):
             end = min(end, active[at + 1].start)
         right = Window(time, end, cause, microbatch, microbatch)

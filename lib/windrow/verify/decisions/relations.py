@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 TIMES = {
     "event_time", "received_at", "processing_time", "window_start", "window_end", "timeout", "closed_at",
-    "clock", "floor",
+    "clock", "floor", "cut",
 }  # fmt: skip
 
 # The latest stamp that was not ahead of the machine's clock, as the rejections of a microbatch record it.
@@ -92,6 +92,41 @@ WINDOW moved AS (PARTITION BY source ORDER BY microbatch, version ROWS UNBOUNDED
 STATES = """
 CREATE TABLE states AS
 SELECT source, microbatch, max(height) AS height, max(clock) AS clock FROM moves GROUP BY source, microbatch
+"""
+
+# The cut of a flush is just after the last message of the source that it closed. It depends on all streams of the
+# source, so it is read from the ledger. It is right if every stream is.
+FLUSH_CUTS = """
+CREATE VIEW flush_cuts AS
+SELECT closed_in AS microbatch, source, max(last_event_time) + 1 AS cut
+FROM batches WHERE close_reason = 'flush' GROUP BY closed_in, source
+"""
+
+# By source, the event time at which all windows end that may not lie on the calendar, after each event that raised it:
+# a flush, or a change of the rules, before which no window ended later than that of the latest acceptable message.
+# Where versions can no longer be read, it begins with what was recorded last.
+CUTS = """
+CREATE TABLE cuts AS
+WITH events AS (
+    SELECT f.microbatch, f.source, f.cut FROM flush_cuts AS f JOIN microbatches AS m ON m.microbatch = f.microbatch
+    WHERE m.readable
+    UNION ALL
+    SELECT r.microbatch, r.source, s.height + r.farthest
+    FROM (
+        SELECT m.*, k.source
+        FROM (SELECT *, lag(raised + reach) OVER (ORDER BY microbatch) AS farthest FROM microbatches) AS m
+        CROSS JOIN (SELECT DISTINCT source FROM moves) AS k WHERE m.kind = 'rules' AND m.readable
+    ) AS r ASOF JOIN states AS s ON s.source = r.source AND s.microbatch < r.microbatch
+    UNION ALL
+    SELECT c.microbatch, c.source, c.cut
+    FROM clocks AS c JOIN microbatches AS m ON m.microbatch = c.microbatch WHERE NOT m.readable AND c.cut IS NOT NULL
+    QUALIFY row_number() OVER (PARTITION BY c.source ORDER BY c.microbatch DESC) = 1
+), highest AS (
+    SELECT microbatch, source, max(cut) OVER (PARTITION BY source ORDER BY microbatch ROWS UNBOUNDED PRECEDING) AS cut
+    FROM events
+)
+SELECT * FROM highest
+QUALIFY cut IS DISTINCT FROM lag(cut) OVER (PARTITION BY source ORDER BY microbatch)
 """
 
 # The verdict on each message needs no window, only its processing time (`now`) and the messages before: `reason` is
@@ -158,7 +193,7 @@ def relations(
     with database() as connection:
         for name, rows in given.items():
             connection.register(name, counted(rows))
-        for statement in (AHEAD, ARRIVED, MOVES, STATES, JUDGED, "DROP TABLE arrived"):
+        for statement in (AHEAD, ARRIVED, MOVES, STATES, FLUSH_CUTS, CUTS, JUDGED, "DROP TABLE arrived"):
             connection.execute(statement)
         connection.execute(STREAMS, {"gone": history.gone, "most": most})
         yield connection

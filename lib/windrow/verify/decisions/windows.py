@@ -18,12 +18,8 @@ if TYPE_CHECKING:
 
 CHUNK = 200_000  # messages between two reports of progress
 NOBODY = 1 << 62
-# The cut of a flush is just after the last message of the source that it closed. It depends on all streams of the
-# source, so it is read from the ledger. It is right if every stream is.
-CUTS = """
-SELECT closed_in AS microbatch, source, max(last_event_time) + 1 AS cut
-FROM batches WHERE close_reason = 'flush' GROUP BY closed_in, source
-"""
+FLUSH_CUTS = "SELECT microbatch, source, cut FROM flush_cuts"
+CUTS = "SELECT source, list(microbatch ORDER BY microbatch), list(cut ORDER BY microbatch) FROM cuts GROUP BY source"
 FLUSHED = "SELECT microbatch, source, flushed_at FROM clocks WHERE flushed_at IS NOT NULL"
 HEIGHTS = """
 SELECT source, list(microbatch ORDER BY microbatch, version), list(height ORDER BY microbatch, version)
@@ -74,8 +70,9 @@ def _source_histories(connection: DuckDBPyConnection, history: MicrobatchHistory
     """Return the history of each source as its streams see it: its floor, changes of the rules, and flushes."""
     cuts, flushed = (
         {(microbatch, source): at for microbatch, source, at in connection.sql(query).fetchall()}
-        for query in (CUTS, FLUSHED)
+        for query in (FLUSH_CUTS, FLUSHED)
     )
+    calendar: dict[str, list[list[int]]] = {source: lists for source, *lists in connection.sql(CUTS).fetchall()}
     changed = [change for change in history.changes() if change > history.gone]
     raised = history.raised.tolist()
     found = {}
@@ -87,7 +84,8 @@ def _source_histories(connection: DuckDBPyConnection, history: MicrobatchHistory
             floor, flush = before[place], history.kinds[microbatch] == "flush"
             now = max(floor, flushed.get((microbatch, source), NONE)) if flush else after[place]
             changes.append(Change(microbatch, floor, now, flush, cuts.get((microbatch, source), NOBODY)))
-        found[source] = SourceHistory(history.rules, raised, heights, reached_in, changes, heights[-1] + raised[-1])
+        floor, off_calendar = heights[-1] + raised[-1], calendar.get(source, [[], []])
+        found[source] = SourceHistory(history.rules, raised, heights, reached_in, changes, floor, *off_calendar)
     return found
 
 

@@ -103,9 +103,9 @@ BOOKS = (
     ),
     SOURCE.invariant(
         "source_clock",
-        "The progress has the clock and the floor of each source as the history recorded them last.",
-        "source, id, clock, recorded_clock, floor, recorded_floor, microbatch",
+        "The progress has the clock, the floor and the cut of each source as the history recorded them last.",
+        "source, id, clock, recorded_clock, floor, recorded_floor, cut, recorded_cut, microbatch",
         f"clock IS NOT DISTINCT FROM recorded_clock AND floor IS NOT DISTINCT FROM recorded_floor AND "
-        f"{identity('source', 'source')}",
+        f"cut IS NOT DISTINCT FROM recorded_cut AND {identity('source', 'source')}",
     ),
 )

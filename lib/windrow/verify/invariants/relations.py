@@ -147,8 +147,8 @@ VERSION = Relation(
 SOURCE = Relation(
     "source",
     """
-    SELECT coalesce(s.source, c.source) AS source, s.id, s.clock, s.floor,
-        c.clock AS recorded_clock, c.floor AS recorded_floor, c.microbatch,
+    SELECT coalesce(s.source, c.source) AS source, s.id, s.clock, s.floor, s.cut,
+        c.clock AS recorded_clock, c.floor AS recorded_floor, c.cut AS recorded_cut, c.microbatch,
         s.open_batches, s.open_messages, s.open_bytes, s.next_window_end, o.first_window_end,
         coalesce(o.found_batches, 0) AS found_batches, coalesce(o.found_messages, 0) AS found_messages,
         coalesce(o.found_bytes, 0) AS found_bytes
@@ -159,7 +159,7 @@ SOURCE = Relation(
         FROM {batches} WHERE state = 'open' GROUP BY source
     ) AS o ON o.source = s.source
     FULL OUTER JOIN (
-        SELECT source, clock, floor, microbatch,
+        SELECT source, clock, floor, cut, microbatch,
             row_number() OVER (PARTITION BY source ORDER BY microbatch DESC) AS latest
         FROM {clocks}
     ) AS c ON c.source = s.source
