@@ -1,9 +1,10 @@
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from tests.cli.conftest import Command
+from tests.messages import SECOND, TIME, message
 from windrow.model import chunks
 from windrow.model.payload import of_column, parse
 
@@ -69,3 +70,33 @@ class TestInit:
         assert windrow("init", "--depot", "messages").status == 0
         assert "does not hold raw chunks" in windrow("init", "--raw", "--depot", "messages").err
         assert windrow("init", "--raw", "--payload", "binary").status == 2
+
+
+class TestFromTable:
+    def test_a_file_that_runs(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        Init looks at a table and writes a file with which the next command batches it, by device and window.
+        """
+        at = [message()["event_time"] + number // 2 * SECOND for number in range(400)]
+        columns = {"device": ["a", "b"] * 200, "ts": pa.array(at).cast(TIME), "value": [1.5] * 400}
+        write_deltalake(tmp_path / "bronze", pa.table(columns))
+        told = windrow("init", "--from", "bronze", "--engine", "embedded").out
+        content = (tmp_path / "windrow.toml").read_text()
+        assert content in told
+        assert 'key = "device"' in content
+        assert 'window_start = "aligned"' in content
+        assert "# its name; 2 values" in content
+        assert windrow("run").status == 0
+        assert windrow("verify", "--strict").status == 0
+        batches = windrow("show", "--json", "--limit", "100").json()
+        assert {(row["key"], row["message_count"]) for row in batches} >= {("a", 10), ("b", 10)}
+
+    def test_refused(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        A file that is there is not replaced; flags that contradict are refused, and so is a table that is missing.
+        """
+        assert "goes with neither" in windrow("init", "--from", "bronze", "--raw").err
+        assert "bronze" in windrow("init", "--from", "bronze", "--engine", "embedded").err
+        assert not (tmp_path / "windrow.toml").exists()
+        (tmp_path / "windrow.toml").write_text("")
+        assert "windrow.toml exists already" in windrow("init", "--from", "bronze").err

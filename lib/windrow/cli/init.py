@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from windrow.cli import shared_options
-from windrow.cli.shared_options import Call, command
+from windrow.cli.shared_options import Call, command, count
 from windrow.errors import SettingsError
 from windrow.runtime.wall_clock import WallClock
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from windrow.ledger import Ledger
+    from windrow.settings.settings import Settings
+    from windrow.source import Source
+
+ROWS = 100_000  # of a table are looked at: enough to see how late they come, and no more than a second of work
 
 
 @command("config depot ledger engine", example="windrow init --depot data/depot --ledger data/ledger")
@@ -24,18 +33,29 @@ def init(
         ),
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Make a raw depot, for chunks of raw files.")] = False,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="A Delta table of yours as the depot: propose its columns and rules, with reasons."
+        ),
+    ] = None,
 ) -> None:
     """Create the depot, the ledger and a commented windrow.toml.
 
     What exists already stays as it is. --raw makes a raw depot and no ledger, whose columns depend on the records in
-    the raw files.
+    the raw files. --from looks at a table, and writes a file that runs: which column is what, and rules that suit its
+    rows.
     """
     from windrow.ingest import writer_of
     from windrow.model.payload import name, parse, text_or_bytes
-    from windrow.runtime.opening import DepotReader, open_ledger, tables_of
-    from windrow.runtime.run import batcher_of
+    from windrow.runtime.opening import tables_of
     from windrow.settings.template import settings_file
 
+    if from_ is not None:
+        if raw or payload is not None or call.flags.get("depot"):
+            raise SettingsError("--from goes with neither --raw nor --payload nor --depot", "Leave them out.")
+        _from_table(replace(call, flags=call.flags | {"depot": from_}))
+        return
     type_ = parse(payload or "string")
     if raw and payload is not None:
         raise SettingsError("a raw depot has no payloads", "Leave --payload out.")
@@ -50,12 +70,8 @@ def init(
     if written:
         file.write_text(settings_file(chosen), encoding="utf-8")
     source, ledger = tables_of(chosen)
-    views: list[str] = []
     writer_of(source.engine, chosen).create(None if raw else type_, chosen.keep)
-    if not raw:
-        open_ledger([DepotReader(None, source)], ledger, batcher_of(chosen), WallClock().now())
-        views = ledger.create_views()
-    shared_options.note_paths(call.config, chosen, source.engine)
+    views = [] if raw else _created(call, chosen, source, ledger)
     document = {"settings": file, "written": written, "depot": chosen.depot, "raw": raw, "ledger": chosen.ledger}
     lines = [f"Depot {chosen.depot} and ledger {chosen.ledger} are there."]
     lines += [f"Views: {', '.join(view.replace('`', '') for view in views)}."] if views else []
@@ -64,3 +80,56 @@ def init(
         lines = [f"Raw depot {chosen.depot} is there.", "Next: windrow ingest FILE... --format csv."]
     first, *others = lines
     call.answer(document | {"views": views}, f"{'Wrote' if written else 'Kept'} {file}. {first}", *others)
+
+
+def _created(call: Call, chosen: Settings, source: Source, ledger: Ledger) -> list[str]:
+    """Create the ledger of a depot, and return its views."""
+    from windrow.runtime.opening import DepotReader, open_ledger
+    from windrow.runtime.run import batcher_of
+
+    open_ledger([DepotReader(None, source)], ledger, batcher_of(chosen), WallClock().now())
+    views = ledger.create_views()
+    shared_options.note_paths(call.config, chosen, source.engine)
+    return views
+
+
+def _from_table(call: Call) -> None:
+    """Propose settings for a table, write them, and create the ledger."""
+    from windrow.reading.proposal import propose
+    from windrow.runtime.opening import tables_of
+    from windrow.settings.settings import Settings
+    from windrow.settings.template import proposed_file
+
+    file = Path(call.config or "windrow.toml")
+    if file.exists():
+        raise SettingsError(f"{file} exists already", "Name another file with --config.")
+    given = replace(call, config=None).settings()
+    proposal = propose(_rows(given), WallClock().now() + given.max_clock_skew)
+    of_ledger = [("ledger", given.ledger, ""), *([("engine", given.engine, "")] if call.flags.get("engine") else [])]
+    payload_type = [] if proposal.payload_type is None else [astuple(proposal.payload_type)]
+    sections: dict[str, list[tuple[str, str, str]]] = {
+        "": [*of_ledger, *payload_type],
+        "depot": [("table", given.depot, "")],
+        "depot.columns": [astuple(choice) for choice in proposal.columns],
+        "rules": [astuple(choice) for choice in proposal.rules],
+    }
+    written = proposed_file(sections, f"{count(proposal.rows, 'row')} of {given.depot}")
+    file.write_text(written, encoding="utf-8")
+    chosen = Settings.load(file, **{name: value for name, value in call.flags.items() if name != "depot"})
+    source, ledger = tables_of(chosen)
+    views = _created(call, chosen, source, ledger)
+    document = {"settings": file, "written": True, "ledger": chosen.ledger, "views": views, **asdict(proposal)}
+    call.answer(document, written, *proposal.notes, f"Wrote {file}. Next: windrow run, windrow tune, windrow show.")
+
+
+def _rows(given: Settings) -> pa.Table:
+    """Return some rows of a table, by Spark if the settings say so or a catalog has it."""
+    from windrow.delta.locations import is_catalog_name, reference
+    from windrow.reading.recent import recent_rows
+
+    if given.engine != "spark" and not is_catalog_name(given.depot):
+        return recent_rows(given.depot, ROWS)
+    from windrow.columnar.arrow import plain
+    from windrow.engine.spark.engine import SparkEngine
+
+    return plain(SparkEngine(given).session.read.table(reference(given.depot)).limit(ROWS).toArrow())

@@ -36,6 +36,12 @@ def messages(log: DepotTable, first: int, columns: dict[str, str], payload: pa.D
     return (apply(mapping, added, kind) for added in _added(log, first, None))
 
 
+def rows(log: DepotTable, first: int) -> Iterator[pa.Table]:
+    """Yield the rows that versions from `first` on added, with their own columns only."""
+    for added in _added(log, first, None):
+        yield added.drop_columns([name for name in FEED_COLUMNS if name in added.column_names])
+
+
 def apply(mapping: Mapping, added: pa.Table, payload: pa.DataType) -> pa.Table:
     """Return rows of the feed as the mapping makes messages of them, with `version` and payloads of a type."""
     rows = added.drop_columns([name for name in FEED_COLUMNS if name in added.column_names])

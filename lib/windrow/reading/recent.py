@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from windrow.columnar.arrow import plain
 from windrow.delta.table import history, reading
 from windrow.errors import NotFound
 from windrow.model.commits import rows_added
@@ -63,6 +64,30 @@ def recent(
     versions = pc.min_max(kept["version"])
     cut = kept.num_rows < found.num_rows or (first > wanted and not bounded)
     return Recent(kept, versions["min"].as_py(), versions["max"].as_py(), cut)
+
+
+def recent_rows(depot: str, most: int) -> pa.Table:
+    """Read at most so many rows of the last versions of any Delta table, with its own columns.
+
+    Raises TableMissing, TableUnreadable.
+    """
+    log = depot_table(depot)
+    wanted = _first_needed(log, most) if isinstance(log, DeltaTable) else 0
+    with reading(depot, "depot"):
+        try:
+            return _at_most(most, log, wanted)
+        except UNREADABLE:
+            return _at_most(most, log, max(wanted, earliest_readable(log, depot=True)))
+
+
+def _at_most(most: int, log: DepotTable, first: int) -> pa.Table:
+    kept, count = [pa.schema(log.schema().to_arrow()).empty_table()], 0
+    for piece in feed.rows(log, first):
+        kept.append(piece)
+        count += piece.num_rows
+        if count >= most:
+            break
+    return pa.concat_tables(map(plain, kept[1:] or kept)).slice(0, most)
 
 
 def _first_needed(log: DeltaTable, most: int) -> int:

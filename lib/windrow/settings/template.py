@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
@@ -85,6 +85,17 @@ def settings_file(settings: Settings) -> str:
     return "\n".join(["# Windrow's settings. Environment: WINDROW_RULES__WINDOW=10s. Flags win.", *top, ""]) + (
         "\n" + "\n".join(tables)
     )
+
+
+def proposed_file(sections: Mapping[str, Sequence[tuple[str, str, str]]], looked_at: str) -> str:
+    """Return a settings file of proposals: by section the name, value and reason of each, from what was `looked_at`."""
+    lines = [f"# Proposed by `windrow init --from` from {looked_at}. `windrow settings` shows every setting."]
+    for section, choices in sections.items():
+        lines += ["", f"[{section}]"] if section else []
+        for name, value, reason in choices:
+            assignment = f"{name} = {literal(value)}"
+            lines += [f"{assignment:<48}  # {reason}" if reason else assignment]
+    return "\n".join(lines) + "\n"
 
 
 def _format(part: FormatPart) -> str:

@@ -31,7 +31,7 @@ def suggested(trial: Trial, rules: Rules) -> tuple[list[int], list[int]]:
     processed; the longest keeps every message that is at most 30 days old, unless a few stragglers need far more than
     the others.
     """
-    gaps, age = _gaps(trial), np.maximum(trial.age, 0)
+    gaps, age = gaps_of(trial), np.maximum(trial.age, 0)
     age = age[age <= OLDEST]
     usual = np.quantile(gaps, [0.5, 0.9]).tolist() if gaps.size else [rules.window / 2]
     windows = {rounded(factor * gap) for gap in usual for factor in (0.5, 1, 2, 4)}
@@ -60,7 +60,7 @@ def settable(duration: int) -> int:
     return microseconds(enough(duration))
 
 
-def _gaps(trial: Trial) -> Ints:
+def gaps_of(trial: Trial) -> Ints:
     """Return the times between consecutive messages of one type in a stream."""
     columns, event_time = trial.columns, trial.event_time
     order = np.lexsort((event_time, columns.numbers.list_of))

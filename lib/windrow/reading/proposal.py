@@ -1,0 +1,313 @@
+"""Propose settings for a table of one's own: what its columns are, and rules that suit its rows, each with a reason.
+
+Names decide first, then types and values. Every proposal is tried on the sample: an expression for a time that gives
+none for most rows is not proposed. What cannot be known is said in the reason, so that a reader can correct it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.batching.rules import Rules
+from windrow.errors import MessagesError, NotFound
+from windrow.expressions import DEPOT
+from windrow.expressions import Mapping as ColumnMapping
+from windrow.model.durations import UNITS, span, text
+from windrow.model.payload import parse
+from windrow.reading.tuning import Trial, advise
+from windrow.reading.tuning.grid import gaps_of
+
+# Usual names, the surest first; of `receivedAt`, `_received_at` and `RECEIVED_AT` the form is the same.
+NAMES = {
+    "received_at": (
+        "received_at", "ingested_at", "ingestion_time", "ingest_time", "inserted_at", "loaded_at", "arrived_at",
+        "arrival_time", "enqueued_time", "kafka_timestamp", "processed_at", "ingested", "stored_at",
+    ),
+    "event_time": (
+        "event_time", "event_timestamp", "event_ts", "measured_at", "observed_at", "occurred_at", "recorded_at",
+        "sent_at", "device_time", "timestamp", "ts", "time", "datetime", "date_time", "created_at",
+    ),
+    "key": (
+        "key", "device_id", "device", "sensor_id", "machine_id", "machine", "asset_id", "asset", "thing_id", "meter_id",
+        "vehicle_id", "station_id", "station", "equipment_id", "unit_id", "user_id", "customer_id", "entity_id", "id",
+    ),
+    "source": (
+        "source", "source_id", "gateway_id", "gateway", "producer_id", "producer", "client_id", "client", "host",
+    ),
+    "type": (
+        "type", "metric", "metric_name", "measurement", "kind", "event_type", "signal", "channel", "parameter",
+        "quantity", "variable", "sensor", "name",
+    ),
+    "sequence": ("sequence", "sequence_number", "seq", "seq_no", "offset", "counter"),
+    "payload": ("payload", "value", "reading", "val", "body", "content", "data", "message"),
+}  # fmt: skip
+YEARS = (631_152_000_000_000, 4_102_444_800_000_000)  # 1990 and 2100: a number that is a time lies between them
+NUMBERS = {"timestamp_seconds": 1_000_000, "timestamp_millis": 1_000, "timestamp_micros": 1}  # microseconds of a unit
+MOST = 0.9  # of the rows must have a time, else the column holds none
+WINDOWS = [
+    *(count * UNITS["s"] for count in (1, 5, 10, 15, 30)),
+    *(count * UNITS["m"] for count in (1, 5, 10, 15, 30)),
+    *(count * UNITS["h"] for count in (1, 6, 12, 24)),
+]
+IN_A_WINDOW = 8  # messages of one type, at least: a guess at what one looks at together
+NAMED = 5  # sources with wrong clocks
+KEPT = 99.9  # percent of the messages that the proposed max_delay does not reject
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A setting with the value that is proposed, and why."""
+
+    name: str
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """The proposed `payload_type` (None: text), `[depot.columns]` and `[rules]`, and `notes` on what else was seen.
+
+    `rows` is how many rows were looked at.
+    """
+
+    rows: int
+    payload_type: Choice | None
+    columns: tuple[Choice, ...]
+    rules: tuple[Choice, ...]
+    notes: tuple[str, ...]
+
+
+def propose(rows: pa.Table, latest: int) -> Proposal:
+    """Propose settings for a table of which these are some rows; times after `latest` (microseconds) are wrong.
+
+    Raises NotFound for a table without rows, MessagesError for one without times.
+    """
+    if not rows.num_rows:
+        raise NotFound("the table has no rows to look at", "Write some first, or write [depot.columns] by hand.")
+    search = Search(rows)
+    columns = [*search.times(), *search.identity(), *search.sequence()]
+    payload, payload_type = search.payload()
+    chosen = [*columns, *payload]
+    rules, notes = _rules(_messages(rows, {one.name: one.value for one in chosen}, payload_type), latest)
+    if search.left:
+        notes.append(f"Columns that are not used: {', '.join(search.left)}.")
+    order = ["source", "key", "type", "event_time", "received_at", "sequence", "payload"]
+    chosen.sort(key=lambda one: order.index(one.name))
+    return Proposal(rows.num_rows, payload_type, tuple(chosen), tuple(rules), tuple(notes))
+
+
+class Search:
+    """A search for the columns of a message among those of a table; each column is taken at most once."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        """Search the columns of `rows`; `left` are the names that no message column has taken yet."""
+        self.rows = rows
+        self.left = list(rows.column_names)
+
+    def times(self) -> Iterator[Choice]:
+        """Yield where the event time comes from, and when a row arrived. Raises MessagesError if nothing is a time."""
+        times = {name: found for name in self.left if (found := self._time(name)) is not None}
+        if not times:
+            columns = ", ".join(f"{field.name} ({field.type})" for field in self.rows.schema)
+            raise MessagesError(
+                f"no column holds times; the table has {columns}",
+                "Write [depot.columns] by hand: event_time and received_at are expressions over these columns.",
+            )
+        event = self._named("event_time", times) or min(times, key=lambda name: _middle(times[name][1]))
+        others = {name: _middle(found[1]) for name, found in times.items() if name != event}
+        received = self._named("received_at", others) or max(others, key=others.__getitem__, default=None)
+        named = plain_name(event) in NAMES["event_time"]
+        yield Choice("event_time", times[event][0], "its name" if named else "the earliest times")
+        if received is None:
+            yield Choice("received_at", times[event][0], "the event time, for no column says when a row arrived")
+        else:
+            named = plain_name(received) in NAMES["received_at"]
+            yield Choice("received_at", times[received][0], "its name" if named else "the latest times")
+        self.left = [name for name in self.left if name not in (event, received)]
+
+    def identity(self) -> Iterator[Choice]:
+        """Yield the key, the source and the type."""
+        known, why = self._take("key", _is_plain), "its name"
+        repeated = {name: count for name, count in self._texts().items() if 1 < count <= self.rows.num_rows // 2}
+        if known is None and repeated:
+            known, why = max(repeated, key=repeated.__getitem__), "the text with most values of those that come again"
+            self.left.remove(known)
+        key = "'all'" if known is None else self._text(known)
+        values = "" if known is None else f"{why}; {self._distinct(known):,} values"
+        yield Choice("key", key, values or "no column names a device: all is one stream")
+        source = self._take("source", _is_plain)
+        clock = "each key has its own clock" if source is None else "its name: whose clock it is"
+        yield Choice("source", key if source is None else self._text(source), clock)
+        kind = self._take("type", _is_plain)
+        if kind is not None:
+            yield Choice("type", self._text(kind), f"its name; {self._distinct(kind):,} values")
+        else:
+            yield Choice("type", "'row'", "no column says what was measured: a row is one message")
+
+    def sequence(self) -> Iterator[Choice]:
+        """Yield what orders messages of the same time, if the table has it."""
+        found = self._take("sequence", pa.types.is_integer)
+        if found is not None:
+            yield Choice("sequence", f"CAST({quoted(found)} AS BIGINT)", "its name; orders messages of the same time")
+
+    def payload(self) -> tuple[list[Choice], Choice | None]:
+        """Return the payload and its type; none if no column is left for it."""
+        named = self._take("payload", lambda type_: _payload_type(type_) is not None)
+        values = [name for name in self.left if _payload_type(self._type(name)) is not None]
+        numbers = [name for name in values if _payload_type(self._type(name)) != "STRING"]
+        if named is None and len(numbers) == 1:
+            named = numbers[0]
+            self.left.remove(named)
+        if named is not None:
+            return self._single(named)
+        fields = {re.sub(r"\W", "_", name): name for name in values}
+        if not fields:
+            return [], None
+        self.left = [name for name in self.left if name not in fields.values()]
+        kinds = {field: _payload_type(self._type(name)) for field, name in fields.items()}
+        inner = ", ".join(f"'{field}', CAST({quoted(name)} AS {kinds[field]})" for field, name in fields.items())
+        declared = "STRUCT<" + ", ".join(f"{field}: {kind}" for field, kind in kinds.items()) + ">"
+        why = f"{len(fields)} columns are left: a message has them all"
+        type_ = Choice("payload_type", declared, "the types of the columns")
+        return [Choice("payload", f"named_struct({inner})", why)], type_
+
+    def _single(self, name: str) -> tuple[list[Choice], Choice | None]:
+        kind = _payload_type(self._type(name))
+        reason = "its name" if name in self._candidates("payload", [name]) else "the only number that is left"
+        if kind == "STRING":
+            return [Choice("payload", self._text(name), reason)], None
+        typed = Choice("payload_type", str(kind), f"{name} is {self._type(name)}; without it, payloads are text")
+        return [Choice("payload", f"CAST({quoted(name)} AS {kind})", reason)], typed
+
+    def _take(self, column: str, allowed: Callable[[pa.DataType], bool]) -> str | None:
+        """Return the column with the surest name for a message column, and take it."""
+        found = self._named(column, [name for name in self.left if allowed(self._type(name))])
+        if found is not None:
+            self.left.remove(found)
+        return found
+
+    def _named(self, column: str, among: Iterable[str]) -> str | None:
+        return next(iter(self._candidates(column, among)), None)
+
+    def _candidates(self, column: str, among: Iterable[str]) -> list[str]:
+        """Return the names that are usual for a message column, the surest first."""
+        usual = NAMES[column]
+        found = [name for name in among if plain_name(name) in usual]
+        return sorted(found, key=lambda name: usual.index(plain_name(name)))
+
+    def _type(self, name: str) -> pa.DataType:
+        return self.rows.schema.field(name).type
+
+    def _text(self, name: str) -> str:
+        return quoted(name) if pa.types.is_string(self._type(name)) else f"CAST({quoted(name)} AS STRING)"
+
+    def _texts(self) -> dict[str, int]:
+        """Return how many values each column of text has that is left."""
+        return {name: self._distinct(name) for name in self.left if pa.types.is_string(self._type(name))}
+
+    def _distinct(self, name: str) -> int:
+        return int(pc.count_distinct(self.rows[name]).as_py())
+
+    def _time(self, name: str) -> tuple[str, pa.ChunkedArray] | None:
+        """Return the expression that makes a time of a column, and its values; None if it holds no times."""
+        kind, named = self._type(name), plain_name(name) in chain(NAMES["event_time"], NAMES["received_at"])
+        if pa.types.is_timestamp(kind):
+            expression = quoted(name)
+        elif pa.types.is_integer(kind) and named:
+            expression = f"{_function_of(self.rows[name])}({quoted(name)})"
+        elif pa.types.is_string(kind) and named:
+            expression = f"try_cast({quoted(name)} AS TIMESTAMP)"
+        else:
+            return None
+        times = self._tried(expression)
+        return None if times is None else (expression, times)
+
+    def _tried(self, expression: str) -> pa.ChunkedArray | None:
+        """Return the times that an expression gives; None if they are no times for most rows."""
+        found = _messages(self.rows, {"event_time": expression, "received_at": expression, "key": "''", "type": "''"})
+        since, until = YEARS
+        times = found["event_time"].cast(pa.int64())
+        good = pc.fill_null(pc.and_(pc.greater(times, since), pc.less(times, until)), False)
+        return times if pc.mean(good.cast(pa.int8())).as_py() >= MOST else None
+
+
+def plain_name(name: str) -> str:
+    """Return a column's name in lower case, with underscores between its words and none around them."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", "_", name).strip("_").lower()
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as it is written in Spark SQL; words of the language are quoted."""
+    from sqlglot.dialects.spark import Spark
+
+    is_word = re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) and name.upper() not in Spark.Tokenizer.KEYWORDS
+    return name if is_word else f"`{name.replace('`', '``')}`"
+
+
+def _function_of(numbers: pa.ChunkedArray) -> str:
+    """Return the function that makes times of numbers, by their size; the last one if they are none."""
+    middle = _middle(numbers)
+    return next((name for name, unit in NUMBERS.items() if YEARS[0] < middle * unit < YEARS[1]), "timestamp_micros")
+
+
+def _is_plain(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_integer(type_))
+
+
+def _payload_type(type_: pa.DataType) -> str | None:
+    """Return the type that payloads of a column have, None if there is none."""
+    if pa.types.is_floating(type_) or pa.types.is_decimal(type_):
+        return "DOUBLE"
+    if pa.types.is_integer(type_):
+        return "BIGINT"
+    if pa.types.is_boolean(type_):
+        return "BOOLEAN"
+    return "STRING" if pa.types.is_string(type_) else None
+
+
+def _middle(numbers: pa.ChunkedArray) -> float:
+    given = numbers.drop_null()
+    return float(np.median(given.to_numpy())) if len(given) else 0.0
+
+
+def _messages(rows: pa.Table, columns: Mapping[str, str], payload_type: Choice | None = None) -> pa.Table:
+    """Return rows as messages."""
+    given = {"source": "''", "sequence": "NULL", "payload": "NULL"} | dict(columns)
+    mapping = ColumnMapping.of(given, rows.column_names, section=DEPOT)
+    return mapping.apply(rows, parse("string" if payload_type is None else payload_type.value)).read_all()
+
+
+def _rules(messages: pa.Table, latest: int) -> tuple[list[Choice], list[str]]:
+    """Return rules for messages: a batch for each key and window on the calendar; and what to know of the clocks."""
+    version = pa.repeat(pa.scalar(0, pa.int64()), messages.num_rows)
+    trial, usual = Trial.of(messages.append_column("version", version), latest=latest), Rules()
+    gaps = gaps_of(trial)
+    gap = int(np.median(gaps)) if gaps.size else 0
+    window = next((one for one in WINDOWS if one >= IN_A_WINDOW * gap), WINDOWS[-1]) if gap else usual.window
+    rate = f"a type comes again after about {_about(gap)}" if gap else "the default: no type comes again"
+    same = messages["event_time"].equals(messages["received_at"])
+    delay = usual.max_delay if same else advise(trial, usual, KEPT).max_delay_us
+    late = "the default: no column says how late rows come" if same else f"keeps {KEPT:g} % of the rows"
+    rules = [
+        Choice("window", text(window), f"{rate}; what belongs together downstream?"),
+        Choice("window_start", "aligned", "windows on the calendar, as those of Spark and SQL"),
+        Choice("repeats", "keep", "all measurements of a window stay in one batch"),
+        Choice("max_delay", text(delay), late),
+    ]
+    wrong = ", ".join(sorted(trial.left_out)[:NAMED])
+    more = f" and {len(trial.left_out) - NAMED:,} more" if len(trial.left_out) > NAMED else ""
+    hint = "after a run, `windrow status` gives the line that corrects them"
+    return rules, [f"Clocks that are nearly always wrong: {wrong}{more}; {hint}."] if wrong else []
+
+
+def _about(gap: int) -> str:
+    """Return a length of time with two digits."""
+    digit = 10 ** max(0, len(str(gap)) - 2)
+    return span(round(gap / digit) * digit)

@@ -1,0 +1,177 @@
+"""Settings that are proposed for a table of one's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.clocks import NOW
+from windrow.batching.rules import Rules
+from windrow.errors import MessagesError, NotFound
+from windrow.reading.proposal import Proposal, plain_name, propose, quoted
+
+SECOND = 1_000_000
+STAMP = pa.timestamp("us", "UTC")
+COUNT = 400
+AT = NOW + np.arange(COUNT) // 4 * SECOND  # two devices with two metrics, each every second
+DEVICE = [f"pump-{number % 2}" for number in range(COUNT)]
+METRIC = [("temp", "rpm")[number // 2 % 2] for number in range(COUNT)]
+VALUE = np.arange(COUNT) / 7
+
+
+def times(at: np.ndarray) -> pa.Array:
+    """Return times in UTC."""
+    return pa.array(at).cast(STAMP)
+
+
+def proposed(**columns: Any) -> Proposal:
+    """Return what is proposed for a table with these columns."""
+    return propose(pa.table(columns), NOW + 3_600 * SECOND)
+
+
+def mapping(proposal: Proposal) -> dict[str, str]:
+    """Return the proposed `[depot.columns]`."""
+    return {choice.name: choice.value for choice in proposal.columns}
+
+
+def rules(proposal: Proposal) -> dict[str, Any]:
+    """Return the proposed `[rules]`."""
+    return {choice.name: choice.value for choice in proposal.rules}
+
+
+class TestColumns:
+    def test_of_a_fleet(self) -> None:
+        """
+        Names say what the columns of a long table are, in whatever style they are written; each has a reason.
+        """
+        found = proposed(
+            deviceId=DEVICE,
+            Metric=METRIC,
+            value=VALUE,
+            measuredAt=times(AT),
+            _ingested_at=times(AT + SECOND),
+            site=DEVICE,
+        )
+        assert mapping(found) == {
+            "source": "deviceId", "key": "deviceId", "type": "Metric", "event_time": "measuredAt",
+            "received_at": "_ingested_at", "payload": "CAST(value AS DOUBLE)",
+        }  # fmt: skip
+        assert found.payload_type is not None
+        assert found.payload_type.value == "DOUBLE"
+        assert all(choice.reason for choice in (*found.columns, *found.rules))
+        assert found.notes == ("Columns that are not used: site.",)
+
+    def test_of_a_wide_table(self) -> None:
+        """
+        The columns that are left are the fields of one payload.
+        """
+        on, rpm = [True] * COUNT, list(range(COUNT))
+        found = proposed(**{"machine": DEVICE, "ts": times(AT), "temp C": VALUE, "rpm": rpm, "on": on})
+        assert mapping(found)["payload"] == (
+            "named_struct('temp_C', CAST(`temp C` AS DOUBLE), 'rpm', CAST(rpm AS BIGINT), 'on', CAST(`on` AS BOOLEAN))"
+        )
+        assert mapping(found)["type"] == "'row'"
+        assert found.payload_type is not None
+        assert found.payload_type.value == "STRUCT<temp_C: DOUBLE, rpm: BIGINT, on: BOOLEAN>"
+
+    @pytest.mark.parametrize(
+        ("column", "expression"),
+        [
+            (pa.array(AT // SECOND), "timestamp_seconds(ts)"),
+            (pa.array(AT // 1_000), "timestamp_millis(ts)"),
+            (pa.array(AT), "timestamp_micros(ts)"),
+            (times(AT).cast(pa.timestamp("us")).cast(pa.string()), "try_cast(ts AS TIMESTAMP)"),
+        ],
+        ids=["seconds", "milliseconds", "microseconds", "text"],
+    )
+    def test_times_of_other_types(self, column: pa.Array, expression: str) -> None:
+        """
+        Numbers and texts that are times are recognised by their values; without a time of arrival, one stands for both.
+        """
+        found = mapping(proposed(device=DEVICE, ts=column, value=VALUE))
+        assert (found["event_time"], found["received_at"]) == (expression, expression)
+
+    def test_times_without_usual_names(self) -> None:
+        """
+        The earliest times are those of the events, the latest those of arrival.
+        """
+        late = AT + 5 * SECOND
+        found = mapping(proposed(device=DEVICE, b=times(late), a=times(AT), c=times(AT + SECOND), value=VALUE))
+        assert (found["event_time"], found["received_at"]) == ("a", "b")
+
+    def test_keys_without_usual_names(self) -> None:
+        """
+        The key is the text with most values, but not one with a value for each row; numbers can be keys by name.
+        """
+        own, three = [f"row-{number}" for number in range(COUNT)], [str(number % 3) for number in range(COUNT)]
+        assert mapping(proposed(uuid=own, what=METRIC, which=three, ts=times(AT), value=VALUE))["key"] == "which"
+        meter, number = [7] * COUNT, list(range(COUNT))
+        found = mapping(proposed(meter_id=meter, gateway=DEVICE, ts=times(AT), value=VALUE, seq=number))
+        assert (found["key"], found["source"], found["sequence"]) == (
+            "CAST(meter_id AS STRING)", "gateway", "CAST(seq AS BIGINT)",
+        )  # fmt: skip
+        assert mapping(proposed(ts=times(AT), value=VALUE))["key"] == "'all'"
+
+    def test_numbers_that_are_no_times(self) -> None:
+        """
+        A number whose name says time, but whose values are none, is not taken for one.
+        """
+        with pytest.raises(MessagesError, match=r"no column holds times; the table has device \(string\), time "):
+            proposed(device=DEVICE, time=list(range(COUNT)))
+
+    def test_no_rows(self) -> None:
+        """
+        Of a table without rows nothing can be said.
+        """
+        with pytest.raises(NotFound, match="no rows"):
+            proposed(ts=pa.array([], STAMP))
+
+    @pytest.mark.parametrize(
+        ("name", "plain"), [("seenAt", "seen_at"), ("_SEEN-AT", "seen_at"), ("Seen At", "seen_at"), ("ts", "ts")]
+    )
+    def test_plain_names(self, name: str, plain: str) -> None:
+        """
+        Styles of names do not matter.
+        """
+        assert plain_name(name) == plain
+
+    def test_quoted(self) -> None:
+        """
+        Names that are no words are quoted as in Spark SQL.
+        """
+        assert [quoted(name) for name in ("a_1", "a b", "a`b", "1a")] == ["a_1", "`a b`", "`a``b`", "`1a`"]
+
+
+class TestRules:
+    def test_regular_rows(self) -> None:
+        """
+        Windows on the calendar that hold some ten messages of a type; a delay that nearly all rows keep.
+        """
+        late = np.where(np.arange(COUNT) % 10 == 0, 40 * SECOND, 100_000)
+        found = rules(proposed(device=DEVICE, metric=METRIC, ts=times(AT), ingested_at=times(AT + late), value=VALUE))
+        assert {name: found[name] for name in ("window", "window_start", "repeats")} == {
+            "window": "10s", "window_start": "aligned", "repeats": "keep",
+        }  # fmt: skip
+        assert Rules(**found).max_delay >= 30 * SECOND
+
+    def test_nothing_to_see(self) -> None:
+        """
+        Where the rows say nothing, the default stands, and the reason says so.
+        """
+        own = [f"pump-{number}" for number in range(COUNT)]
+        found = proposed(device=own, ts=times(AT), value=VALUE)
+        assert rules(found)["window"] == "10s"
+        assert [choice.name for choice in found.rules if "the default" in choice.reason] == ["window", "max_delay"]
+
+    def test_wrong_clocks(self) -> None:
+        """
+        A source whose clock is wrong is named, and does not decide the delay.
+        """
+        wrong = np.where(np.array(DEVICE) == "pump-1", -86_400 * SECOND, 0)
+        arrived = times(AT + 100_000)
+        found = proposed(device=DEVICE, metric=METRIC, ts=times(AT + wrong), ingested_at=arrived, value=VALUE)
+        assert [note.split(";")[0] for note in found.notes] == ["Clocks that are nearly always wrong: pump-1"]
+        assert Rules(**rules(found)).max_delay < 60 * SECOND
