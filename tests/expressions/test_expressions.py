@@ -678,6 +678,11 @@ class TestOf:
         assert f"[ingest.columns] {name}: nothing says where it comes from" in error.message
         assert f'{name} = "..." under [ingest.columns] in windrow.toml' in error.hint
 
+    def test_all_that_are_missing(self):
+        """All columns that are missing are named at once."""
+        error = refusal({}, ["key", "value"])
+        assert "[ingest.columns] type, event_time: nothing says where they come from" in error.message
+
     def test_unknown_message_column(self):
         """A column that no message has is refused with the nearest name."""
         error = refusal({"event_tme": "event_time"})

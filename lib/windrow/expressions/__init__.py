@@ -66,11 +66,8 @@ class Mapping:
         if stamped_by_event_time:
             found["received_at"] = found["event_time"]
         complete = {name: text.strip() for name, text in found.items() if text is not None}
-        for name in [name for name in found if name not in complete]:
-            raise ExpressionError(
-                f"[{section}] {name}: nothing says where it comes from; the input has {', '.join(columns)}",
-                f'Write {name} = "..." under [{section}] in windrow.toml, an expression over these columns.',
-            )
+        needed = [name for name in found if not (name == "received_at" and stamped_by_event_time)]
+        _require_all([name for name in needed if name not in complete], section, columns)
         mapping = cls(tuple(complete.items()), stamped_by_event_time, section)
         for name in [name for name in complete if name in expressions]:
             with mapping._blaming(name, complete[name]):
@@ -183,6 +180,18 @@ class Mapping:
 def recorded_text(columns: dict[str, str]) -> str | None:
     """Return `[depot.columns]` as canonical JSON for the history, None if it is empty."""
     return json.dumps(columns, sort_keys=True, ensure_ascii=False) if columns else None
+
+
+def _require_all(lacking: Sequence[str], section: str, columns: Sequence[str]) -> None:
+    """Raise ExpressionError if columns of a message are lacking, with all of them."""
+    if not lacking:
+        return
+    where = "it comes" if len(lacking) == 1 else "they come"
+    raise ExpressionError(
+        f"[{section}] {', '.join(lacking)}: nothing says where {where} from; the input has {', '.join(columns)}",
+        f'Write {lacking[0]} = "..." under [{section}] in windrow.toml, an expression over these columns.'
+        + (" `windrow init --from TABLE` proposes them." if section == DEPOT else ""),
+    )
 
 
 def _default(name: str, columns: Sequence[str]) -> str | None:
