@@ -24,7 +24,7 @@ def test_numbers(windrow: Command, sample: Path, monkeypatch: pytest.MonkeyPatch
     assert pairs[10, 56]["rejected"] == pairs[10, 56]["duplicate"]
     assert [round(pairs[10, delay]["wait_seconds_median"]) for delay in (1, 5, 25, 56)] == [2, 6, 26, 57]
     whole = [[pairs[10, delay][f"whole_percent_{name}"] for name in CHOICES] for delay in (5, 56)]
-    assert [round(percent) for percent in whole[0]] == [91, 92, 85]
+    assert [round(percent) for percent in whole[0]] == [91, 92, 85, 92]
     assert [round(percent) for percent in whole[1]][:2] == [98, 100]
     sizes = [(pairs[window, 5]["batches"], round(pairs[window, 5]["batch_messages_mean"])) for window in (1, 2)]
     assert sizes == [(552, 87), (455, 105)]
@@ -33,6 +33,7 @@ def test_numbers(windrow: Command, sample: Path, monkeypatch: pytest.MonkeyPatch
         document = windrow("tune", "--config", "demo/windrow.toml", "--key", key, *rules, "--json").json()
         assert document["advice"]["max_delay_us"] == needed * 10**6
     assert round(next(row for row in document["pairs"] if row["max_delay_us"] == 5 * 10**6)["rejected_percent"]) == 42
-    monkeypatch.setenv("WINDROW_RULES__WINDOW_START", "event_time")
+    monkeypatch.setenv("WINDROW_RULES__WINDOW_START", "aligned")
+    monkeypatch.setenv("WINDROW_RULES__REPEATS", "keep")
     row = windrow("tune", "--config", "demo/windrow.toml", "--windows", "10s", "--delays", "25s", "--json").json()
-    assert [(pair["batches"], pair["warning"]) for pair in row["pairs"]] == [(474, None)]
+    assert [(pair["batches"], pair["slivers"], pair["warning"]) for pair in row["pairs"]] == [(85, 1, None)]
