@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from pyarrow.fs import FileSelector, FileSystem
 
 from windrow.columnar.arrow import counted, plain
+from windrow.delta.row_changes import parquet_file, row_groups
 from windrow.delta.table import FAULTS, reading, table_files
 from windrow.errors import first_line
 from windrow.model import tables
@@ -129,11 +130,10 @@ def _why_wrong(store: FileSystem, path: str, entry: Mapping[str, Any], rows: int
     row_count = 0
     try:
         with store.open_input_file(path) as opened:
-            file = pq.ParquetFile(opened)
+            file = parquet_file(opened, opened.size())
             if opened.size() != entry["size_bytes"]:
                 return f"it has {opened.size()} bytes, the log says {entry['size_bytes']}"
-            for group in range(file.num_row_groups):
-                part = file.read_row_group(group)
+            for part in row_groups(file):
                 part.validate(full=True)
                 row_count += part.num_rows
                 for name in part.column_names:
