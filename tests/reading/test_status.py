@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,8 +22,12 @@ from windrow.batching.batched import batch as batch_messages
 from windrow.batching.rules import Rules
 from windrow.errors import DepotChanged, DepotUnreadable, NotFound, OtherDepot, TableMissing, TableRefused
 from windrow.model import tables
-from windrow.reading import Status, batch, batches, rejection, rejections, status, waiting
+from windrow.reading import Status, batch, batches, history, rejection, rejections, status, time_range, waiting
+from windrow.reading.closed import read_closed
+from windrow.reading.digests import digests
+from windrow.reading.export import export
 from windrow.runtime.maintenance import fold
+from windrow.verify import quality, verify
 
 MINUTE = 60 * SECOND
 DAY = 24 * HOUR
@@ -526,6 +531,22 @@ class TestTables:
         for location in (world.depot, foreign):
             with pytest.raises(TableRefused, match="not a ledger"):
                 status(world.depot, location, NOW)
+
+    def test_schema_version(self, world, embedded, tmp_path):
+        """
+        Whoever reads a ledger of another schema version refuses it, before its rows are read as what they are not.
+        """
+        world.publish([message("a", NOW, NOW)])
+        world.runner(embedded).once()
+        DeltaTable(world.ledger).update(updates={"schema_version": "4"}, predicate="id = 'progress'")
+        readers = (batches, rejections, history, read_closed, digests, time_range)
+        calls = [partial(reader, world.ledger) for reader in readers]
+        calls[0] = partial(batches, world.ledger, "open")
+        calls += [partial(export, world.ledger, str(tmp_path / "a.csv")), partial(quality.check, None, world.ledger)]
+        calls += [partial(status, world.depot, world.ledger, NOW), partial(verify, world.depot, world.ledger)]
+        for call in calls:
+            with pytest.raises(TableRefused, match="schema version 4"):
+                call()
 
     def test_other_depot(self, world, embedded, tmp_path, clock):
         """

@@ -66,6 +66,19 @@ def changes(
     return pa.RecordBatchReader.from_batches(schema, found)
 
 
+def parquet_file(opened: pa.NativeFile, size: int) -> pq.ParquetFile:
+    """Return a Parquet file of `size` bytes, a small one read in one request; times of Spark are in microseconds."""
+    source = pa.BufferReader(opened.read()) if size <= SMALL_BYTES else opened
+    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
+
+
+def row_groups(file: pq.ParquetFile, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """Yield the rows of a Parquet file, row group by row group, in the named columns (None: in all)."""
+    threads = file.metadata.num_rows > FEW_ROWS
+    for group in range(file.num_row_groups):
+        yield file.read_row_group(group, names, use_threads=threads)
+
+
 def without_feed(version: int) -> DepotUnreadable:
     """Return the error for a version whose changes the change feed did not record."""
     return DepotUnreadable(
@@ -130,13 +143,9 @@ def _added(table: DeltaTable, commits: Iterable[dict[str, Any]], schema: pa.Sche
 def _read(store: FileSystem, file: dict[str, Any], names: Sequence[str]) -> Iterator[pa.Table]:
     """Yield the rows of a file, row group by row group, in those of the named columns that it has."""
     with store.open_input_file(unquote(file["path"])) as opened:
-        source = pa.BufferReader(opened.read()) if file["size"] <= SMALL_BYTES else opened
-        parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
+        parquet = parquet_file(opened, file["size"])
         kept = set(parquet.schema_arrow.names) - file["partitionValues"].keys()
-        wanted = [name for name in names if name in kept]
-        threads = parquet.metadata.num_rows > FEW_ROWS
-        for group in range(parquet.num_row_groups):
-            yield parquet.read_row_group(group, wanted, use_threads=threads)
+        yield from row_groups(parquet, [name for name in names if name in kept])
 
 
 def _converted(

@@ -40,7 +40,8 @@ UNION ALL SELECT {columns} FROM ({rows}) v LEFT JOIN (
         WHERE v.{open} AND cardinality(v.messages) > 0
     ) GROUP BY id
 ) j ON v.id = j.id"""
-LEDGER_COLUMNS = {"id", "state", "messages", "messages_read", "token"}
+LEDGER_COLUMNS = {"id", "state", "messages", "messages_read", "token", "schema_version"}
+SCHEMA_VERSIONS = "SELECT DISTINCT schema_version FROM {ledger} WHERE state = 'progress' AND id = 'progress'"
 
 
 class SparkTable(Protocol):
@@ -183,7 +184,7 @@ class Ledger:
         return of_column(pa.schema(self.table.schema().to_arrow()))
 
     def progress(self) -> Progress:
-        """Return the progress row. Raises TableRefused unless there is exactly one, of this schema version."""
+        """Return the progress row. Raises TableRefused unless there is exactly one."""
         columns = ", ".join(Progress.__dataclass_fields__)
         found = self.rows("progress", columns, f"id = {quoted(tables.PROGRESS)}").to_pylist()
         if len(found) != 1:
@@ -191,13 +192,24 @@ class Ledger:
         if None in found[0].values():
             empty = ", ".join(name for name, value in found[0].items() if value is None)
             raise TableRefused(f"the progress row of the ledger has no {empty}", DAMAGED)
-        progress = Progress(**found[0])
-        if progress.schema_version != tables.SCHEMA_VERSION:
+        return Progress(**found[0])
+
+    def of_known_schema(self) -> Self:
+        """Return this ledger. Raises TableRefused for one of another schema version, whatever its other columns are."""
+        with reading(self.location, "ledger"):
+            query = QueryBuilder().register("ledger", self.table).execute(SCHEMA_VERSIONS.format(ledger="ledger"))
+            require_known_schema(pa.RecordBatchReader.from_stream(query).read_all())
+        return self
+
+
+def require_known_schema(found: pa.Table) -> None:
+    """Raise TableRefused if the answer to `SCHEMA_VERSIONS` has another schema version than this one."""
+    for version in found["schema_version"].to_pylist():
+        if version not in (None, tables.SCHEMA_VERSION):
             raise TableRefused(
-                f"the ledger has schema version {progress.schema_version}, this Windrow knows {tables.SCHEMA_VERSION}",
+                f"the ledger has schema version {version}, this Windrow knows {tables.SCHEMA_VERSION}",
                 "Use the Windrow that wrote it, or replay the depot into a new ledger.",
             )
-        return progress
 
 
 def grown_rows(ledger: str, names: Sequence[str]) -> str:
@@ -218,16 +230,19 @@ def grown_rows(ledger: str, names: Sequence[str]) -> str:
 
 
 def open_ledger(location: str, version: int | None = None) -> Ledger:
-    """Open a ledger at a version (default: the latest). Raises TableMissing, TableRefused or NotFound."""
+    """Open a ledger at a version (default: the latest). Raises TableMissing, TableRefused or NotFound.
+
+    The latest version must be of this schema version; an earlier one may lack the files that say so.
+    """
     reader = _READER.get()
     table, copied = (open_table(location, "ledger"), None) if reader is None else reader.ledger(location, version)
     names = {field.name for field in table.schema().fields}
     if "state" not in table.metadata().partition_columns or not names >= LEDGER_COLUMNS:
         raise TableRefused(f"{location} is a Delta table, but not a ledger", "Give the path of a ledger.")
     if copied is not None:
-        return Ledger(table, location, copied)
+        return Ledger(table, location, copied).of_known_schema()
     if version is None:
-        return Ledger(table, location, table.version())
+        return Ledger(table, location, table.version()).of_known_schema()
     latest = table.version()
     unreadable = NotFound(
         f"ledger version {version} cannot be read", f"The latest is {latest}; `windrow status` shows the earliest."

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
-from operator import or_
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,7 +16,7 @@ from deltalake import DeltaTable
 from pyarrow.fs import FileSelector, FileSystem
 
 from windrow.columnar.arrow import counted, plain
-from windrow.delta.row_changes import SMALL_BYTES
+from windrow.delta.row_changes import parquet_file, row_groups
 from windrow.delta.table import FAULTS, reading, table_files
 from windrow.errors import first_line
 from windrow.model import tables
@@ -28,7 +26,7 @@ from windrow.verify.report import Difference, Found, at_version, differing
 OF_A_VERSION = re.compile(r"_delta_log/\.?(\d{20})\..*")
 STATES = (tables.OPEN, tables.PROGRESS, "partial", *tables.FINAL)
 MILLISECOND = 1_000  # Spark truncates the times in a file's statistics to milliseconds
-TOGETHER = 500  # row groups of small files: they take little memory
+TOGETHER = 16_000_000  # bytes of rows that are compared together, so that memory stays flat
 
 
 def check_table(
@@ -132,45 +130,36 @@ def _reaches(store: FileSystem, path: str, microbatch: int) -> bool:
 def _why_wrong(store: FileSystem, entries: Mapping[str, Mapping[str, Any]], log: Log) -> dict[str, str]:
     """Return by its path what is wrong with each file that is not as its entry says.
 
-    What is read of small files is compared with the log many files at a time, which takes a tenth of the time.
+    What is read is compared with the log for many small files at a time.
     """
-    why, counts, small = dict[str, str](), dict[str, int](), list[tuple[str, pa.Table]]()
+    why, counts, unchecked = dict[str, str](), dict[str, int](), list[tuple[str, pa.Table]]()
+    size = 0
     for path, entry in entries.items():
         try:
             with store.open_input_file(path) as opened:
                 if opened.size() != entry["size_bytes"]:
                     why[path] = f"it has {opened.size()} bytes, the log says {entry['size_bytes']}"
                     continue
-                is_small = opened.size() <= SMALL_BYTES
-                file = pq.ParquetFile(pa.BufferReader(opened.read()) if is_small else opened)
-                counts[path] = file.metadata.num_rows
-                groups = (
-                    _valid(file.read_row_group(group, use_threads=not is_small)) for group in range(file.num_row_groups)
-                )
-                if is_small:
-                    small += [(path, rows) for rows in groups]
-                else:
-                    why |= reduce(or_, (_outside([(path, rows)], entries) for rows in groups), {})
+                counts[path] = 0
+                for rows in row_groups(parquet_file(opened, opened.size())):
+                    rows.validate(full=True)
+                    counts[path] += rows.num_rows
+                    unchecked.append((path, rows))
+                    size += rows.nbytes
+                    if size > TOGETHER:
+                        why |= _outside(unchecked, entries)
+                        unchecked, size = [], 0
         except FileNotFoundError:
             continue  # reading the rows reports it
         except FAULTS as error:
             raise OSError(f"{path}: {first_line(error)}") from error
-        if len(small) >= TOGETHER:
-            why |= _outside(small, entries)
-            small = []
-    why |= _outside(small, entries)
+    why |= _outside(unchecked, entries)
     for path, count in counts.items():
         said = (entries[path]["num_records"], log.rows.get(path))
         other = next((number for number in said if number not in (None, count)), None)
         if other is not None and path not in why:
             why[path] = f"it has {count} rows, the log says {other}"
     return why
-
-
-def _valid(rows: pa.Table) -> pa.Table:
-    """Return rows whose values are those of their types. Raises ArrowInvalid."""
-    rows.validate(full=True)
-    return rows
 
 
 def _outside(files: Sequence[tuple[str, pa.Table]], entries: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from windrow.delta.locations import local_path, reference
 from windrow.errors import TableMissing, TableRefused
 from windrow.model.payload import of_column
 from windrow.model.tables import spark_rows_that_count
-from windrow.reading.tables import LEDGER_COLUMNS
+from windrow.reading.tables import LEDGER_COLUMNS, SCHEMA_VERSIONS, require_known_schema
 from windrow.verify.invariants import views
 from windrow.verify.quality.great_expectations import SITE
 
@@ -78,4 +78,5 @@ def _pinned(spark: SparkSession, ledger: str) -> tuple[int, DataFrame]:
         raise TableMissing(f"there is no ledger at {ledger}", "Give its path, or its name in a catalog.") from error
     if not set(columns) >= LEDGER_COLUMNS:
         raise TableRefused(f"{ledger} is a Delta table, but not a ledger", "Give the path of a ledger.")
+    require_known_schema(spark.sql(SCHEMA_VERSIONS.format(ledger=at)).toArrow())
     return int(version), spark.sql(spark_rows_that_count(at, columns))
