@@ -225,6 +225,7 @@ class TestStatus:
             "window_start": "arrival",
             "repeats": "split",
             "split_at": "message",
+            "window_offset": "0s",
         }
         assert (shown["ledger"]["start_from"], shown["ledger"]["paused"]) == ("beginning", False)
 
