@@ -99,18 +99,22 @@ class Call:
         if self.flags.get("engine") != "spark":
             yield self.path_settings()
             return
-        from windrow.engine import require_spark
-
-        require_spark()
-        from windrow.cli.spark_reader import SparkReader
-        from windrow.engine.spark.engine import SparkEngine
-        from windrow.reading.tables import reading_through
-
         found = self.settings()
-        with TemporaryDirectory() as copies:
-            reader = SparkReader(found, SparkEngine(found), Path(copies), messages)
-            with reading_through(reader):
-                yield found
+        with _spark_reads(found, messages):
+            yield found
+
+    @contextmanager
+    def readable_topology(self, place: str) -> Iterator[Topology]:
+        """Yield the topology `module:name` for a command that reads with delta-rs, or with Spark if it has to."""
+        from windrow.engine import choose
+
+        found, chosen = self.topology(place)
+        if choose(chosen.engine) == "embedded":
+            yield found
+            return
+        first = next(iter(found.depots.values()))
+        with _spark_reads(chosen.model_copy(update={"depot": first.location, "ledger": found.location})):
+            yield found
 
     def engine_settings(self, **more: Any) -> Settings:
         """Return the settings of a command with an engine; the embedded engine gets the paths of tables by name."""
@@ -186,6 +190,23 @@ def command(shared: str, example: str) -> Callable[[Callable[..., int | None]], 
         return Command(call, f"Example: {example}")
 
     return extend
+
+
+@contextmanager
+def _spark_reads(chosen: Settings, messages: bool = False) -> Iterator[None]:
+    """Let Spark read the tables of some settings in the block, the ledger with or without `messages` of batches."""
+    from windrow.engine import require_spark
+
+    require_spark()
+    from windrow.cli.spark_reader import SparkReader
+    from windrow.engine.spark.engine import SparkEngine
+    from windrow.reading.tables import reading_through
+
+    with (
+        TemporaryDirectory() as copies,
+        reading_through(SparkReader(chosen, SparkEngine(chosen), Path(copies), messages)),
+    ):
+        yield
 
 
 def _are_here(engine: str, *places: str) -> bool:
