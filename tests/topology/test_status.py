@@ -99,7 +99,7 @@ def test_own(harness: Harness) -> None:
 
 def test_changed_and_accepted(harness: Harness) -> None:
     """
-    A version that changed rows is foretold, and told as accepted afterwards, of its own depot.
+    A version that changed rows is foretold, and told as accepted afterwards until a rollback, of its own depot.
     """
     one = DeltaTable(harness.topology.depots["one"].location)
     one.delete("payload = 'a'")
@@ -110,6 +110,8 @@ def test_changed_and_accepted(harness: Harness) -> None:
         (None, (one.version(),)),
         (None, ()),
     ]
+    harness.rollback(1)
+    assert (look(harness).depots[0].changed_version, look(harness).depots[0].accepted_versions) == (one.version(), ())
 
 
 def test_refused(harness: Harness, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from windrow.reading.log import earliest_readable, kept, waiting_versions
 from windrow.reading.tables import (
     LEDGER_COLUMNS,
     Ledger,
-    TableLog,
     accepted_versions,
     column_names,
     equal,
@@ -33,11 +32,6 @@ class Reach:
 
     version: int
     keep: str | None
-
-    @classmethod
-    def of(cls, log: TableLog, depot: bool = False) -> Reach:
-        """Return the reach of a ledger or of a depot."""
-        return cls(earliest_readable(log, depot), kept(log))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,19 +144,14 @@ def common_status(book: Ledger, places: Places, now: int) -> dict[str, Any]:
     """Return the fields of `Status`. Raises TableMissing, TableRefused, and OtherDepot for one that was not read."""
     depots, progress = depot_status(book, places, now), book.progress(next(iter(places)))
     waiting = [depot.messages_waiting for depot in depots]
-    known = [messages for messages in waiting if messages is not None]
-    lag = Lag(
-        messages=sum(known) if len(known) == len(waiting) else None,
-        seconds=max(depot.lag_seconds for depot in depots),
-    )
-    reach = Reach.of(ledger_log(book))
-    ledger = LedgerStatus(book.location, book.version, progress.microbatch, progress.paused, reach)
-    totals = Totals(**one_row(book, "microbatch", TOTALS))
+    messages = None if None in waiting else sum(number or 0 for number in waiting)
+    own = ledger_log(book)
+    reach = Reach(earliest_readable(own), kept(own))
     return {
         "depots": depots,
-        "ledger": ledger,
-        "lag": lag,
-        "totals": totals,
+        "ledger": LedgerStatus(book.location, book.version, progress.microbatch, progress.paused, reach),
+        "lag": Lag(messages, max(depot.lag_seconds for depot in depots)),
+        "totals": Totals(**one_row(book, "microbatch", TOTALS)),
         "microbatches": _last(book, progress.microbatch),
     }
 
@@ -201,9 +190,9 @@ def _depot(book: Ledger, name: str | None, place: DepotPlace, now: int) -> Depot
         oldest_waiting_at=None if since is None else time_text(since),
         lag_seconds=0.0 if since is None else max(0, now - since) / 1_000_000,
         changed_version=waits.changed,
-        accepted_versions=accepted_versions(book, name),
+        accepted_versions=tuple(one for one in accepted_versions(book, name) if one <= progress.depot_version),
         clock=records(clocks)[0]["clock"],
-        reach=Reach.of(log, depot=True),
+        reach=Reach(earliest_readable(log, depot=True), kept(log)),
     )
 
 
