@@ -146,6 +146,16 @@ def test_alarms(counting: Command, tmp_path: Path) -> None:
     assert (refused.status, "a topology has no open" in refused.err) == (2, True)
 
 
+@pytest.mark.parametrize("command", ["status", "offsets", "history"])
+def test_names_of_a_catalog(counting: Command, tmp_path: Path, command: str) -> None:
+    """
+    Tables by name are refused without Spark, which alone knows where they are.
+    """
+    (tmp_path / "seen.py").write_text(MODULE.replace('"data/seen"', '"main.seen.states"'), encoding="utf-8")
+    failed = counting(command, "seen:topology", "--engine", "embedded")
+    assert (failed.status, "WINDROW-ENGINE" in failed.err) == (2, True)
+
+
 def test_tick(counting: Command) -> None:
     """
     A tick does what is due; a topology has no clocks that a tick could raise to a moment.

@@ -105,11 +105,17 @@ class Call:
 
     @contextmanager
     def readable_topology(self, place: str) -> Iterator[Topology]:
-        """Yield the topology `module:name` for a command that reads with delta-rs, or with Spark if it has to."""
+        """Yield the topology `module:name` for a command that reads with delta-rs, or with Spark if it has to.
+
+        Raises EngineUnavailable for tables by name without Spark.
+        """
         from windrow.engine import choose
+        from windrow.engine.embedded import EmbeddedEngine
 
         found, chosen = self.topology(place)
         if choose(chosen.engine) == "embedded":
+            for location in _places(found):
+                EmbeddedEngine(chosen).place(location)
             yield found
             return
         first = next(iter(found.depots.values()))
@@ -143,8 +149,8 @@ class Call:
     def topology(self, place: str) -> tuple[Topology, Settings]:
         """Return the topology, and the settings of what runs no function: tables on this disk need no Spark for it."""
         found, chosen = self.find_topology(place), self.settings()
-        places = [found.location, *(depot.location for depot in found.depots.values())]
-        return found, chosen.model_copy(update={"engine": "embedded"}) if _are_here(chosen.engine, *places) else chosen
+        is_here = _are_here(chosen.engine, *_places(found))
+        return found, chosen.model_copy(update={"engine": "embedded"}) if is_here else chosen
 
     def answer(self, document: Any, *lines: str, tell: Callable[[], None] = lambda: None) -> None:
         """Print the document with `--json`, else the lines for people, and then what `tell` prints."""
@@ -207,6 +213,11 @@ def _spark_reads(chosen: Settings, messages: bool = False) -> Iterator[None]:
         reading_through(SparkReader(chosen, SparkEngine(chosen), Path(copies), messages)),
     ):
         yield
+
+
+def _places(topology: Topology) -> list[str]:
+    """Return where the table of states and the depots of a topology are."""
+    return [topology.location, *(depot.location for depot in topology.depots.values())]
 
 
 def _are_here(engine: str, *places: str) -> bool:
