@@ -200,12 +200,15 @@ class Document:
 
 def documents() -> list[Document]:
     """Read documents.toml. Raises ValueError for a field of a dataclass without a meaning."""
-    return [_document(one) for one in tomllib.loads((HERE / "documents.toml").read_text(encoding="utf-8"))["document"]]
+    told = tomllib.loads((HERE / "documents.toml").read_text(encoding="utf-8"))["document"]
+    return [_document(one, {other["title"]: other["fields"] for other in told}) for one in told]
 
 
-def _document(told: dict[str, Any]) -> Document:
+def _document(told: dict[str, Any], others: dict[str, dict[str, Any]]) -> Document:
+    """Return a document. Fields of a dataclass that mean what they mean in others (`like`) stand only there."""
     known = {name: kind for at, where in told.get("of", {}).items() for name, kind in _walk(_class(where), at)}
-    meanings = told["fields"]
+    alike = {name: one for title in told.get("like", ()) for name, one in others[title].items() if name in known}
+    meanings = alike | told["fields"]
     lacking = [name for name in known if name not in meanings]
     lacking += [name for name, meaning in meanings.items() if isinstance(meaning, str) and name not in known]
     if lacking:

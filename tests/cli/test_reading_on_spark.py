@@ -101,23 +101,49 @@ def test_tune(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
+def test_topology(tables: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    Status, offsets and history of a topology whose tables only Spark can read.
+    """
+    (tables / "readings.py").write_text(
+        f"""
+from windrow.topology import Microbatch, Topology
+topology = Topology("readings", depots={{"readings": "{tables}/depot"}}, states="{tables}/states")
+topology.state("counts", key="device STRING", value="count BIGINT")
+@topology.function
+def count(microbatch: Microbatch) -> None:
+    microbatch.state("counts").combine(microbatch.rows("readings"), count="count")
+"""
+    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(str(tables))
+        assert main(["run", "readings:topology", "--engine", "spark", "--config", f"{tables}/windrow.toml"]) == 0
+        spark.sql(f"ALTER TABLE delta.`{tables}/states` SET TBLPROPERTIES ({ONLY_SPARK})")
+        found = answer(tables, capsys, "status", "readings:topology", "--engine", "spark")
+        assert (found["states"], found["lag"]["messages"], found["totals"]["messages"]) == ({"counts": 1}, 0, 10)
+        assert answer(tables, capsys, "offsets", "readings:topology", "--engine", "spark")["depots"] == found["depots"]
+        [row] = answer(tables, capsys, "history", "readings:topology", "--engine", "spark")["microbatches"]
+        assert (row["kind"], row["depot"], row["messages"]) == ("data", "readings", 10)
+
+
+@pytest.mark.slow
 def test_status(tables: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     """
     What waits, the clocks and the reach of both tables come from the logs as Spark reads them.
     """
     found = answer(tables, capsys, "status", "--engine", "spark")
-    assert (found["depot"]["version"], found["depot"]["read_version"], found["lag"]["messages"]) == (2, 2, 0)
+    assert (found["depots"][0]["version"], found["depots"][0]["read_version"], found["lag"]["messages"]) == (2, 2, 0)
     assert found["ledger"]["version"] >= 2
     assert (found["totals"]["messages"], len(found["clocks"])) == (10, 1)
-    assert (found["reach"]["ledger_version"], found["reach"]["ledger_keep"]) == (0, "90d")
+    assert found["ledger"]["reach"] == {"version": 0, "keep": "90d"}
     depot = f"delta.`{tables}/depot`"
     spark.sql(f"INSERT INTO {depot} VALUES ('pump', struct('heat', timestamp'{AT.format(59)}'), 'x')")
     spark.sql(f"DELETE FROM {depot} WHERE value = 'x'")
     try:
         waits = answer(tables, capsys, "status", "--engine", "spark", "--fail-if", "lag_messages>0", status=1)
-        assert (waits["depot"]["messages_waiting"], waits["depot"]["changed_version"]) == (1, 4)
+        assert (waits["depots"][0]["messages_waiting"], waits["depots"][0]["changed_version"]) == (1, 4)
         [offset] = answer(tables, capsys, "offsets", "--engine", "spark")["depots"]
-        assert (offset["read_version"], offset["version"]) == (2, 4)
+        assert (offset["read_version"], offset["version"], offset["versions_waiting"]) == (2, 4, 1)
     finally:
         spark.sql(f"RESTORE {depot} TO VERSION AS OF 2")
 

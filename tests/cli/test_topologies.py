@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from tests.cli.conftest import Command
+from tests.cli.conftest import Command, publish
+from tests.messages import SECOND, message
 
 MODULE = """
 from windrow.topology import Microbatch, Topology
@@ -122,6 +123,37 @@ def test_status(counting: Command) -> None:
     said = counting("status", "seen:topology").out
     assert "max_messages = 7" in said
     assert "hour is due" in said
+    assert "last microbatches" in said
+    assert "do not apply to a topology" in counting("status", "seen:topology", "--sources").err
+
+
+def test_alarms(counting: Command, tmp_path: Path) -> None:
+    """
+    Conditions on what a topology has end the status with 1 when they hold; others are refused by name.
+    """
+    counting("run", "seen:topology")
+    given = [
+        word for condition in ("lag>5m", "lag_versions>0", "rejected>0", "paused") for word in ("--fail-if", condition)
+    ]
+    assert counting("status", "seen:topology", "--json", *given).json()["failed"] == []
+    publish(tmp_path, message("b", 161 * SECOND, 161 * SECOND))
+    counting("ingest", "messages.parquet")
+    counting("pause", "seen:topology")
+    failed = counting("status", "seen:topology", *given)
+    assert (failed.status, failed.err) == (1, "lag_versions>0 holds: lag_versions is 1\npaused\n")
+    assert "1 message in 1 version wait" in failed.out
+    refused = counting("status", "seen:topology", "--fail-if", "open>3")
+    assert (refused.status, "a topology has no open" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["status", "offsets", "history"])
+def test_names_of_a_catalog(counting: Command, tmp_path: Path, command: str) -> None:
+    """
+    Tables by name are refused without Spark, which alone knows where they are.
+    """
+    (tmp_path / "seen.py").write_text(MODULE.replace('"data/seen"', '"main.seen.states"'), encoding="utf-8")
+    failed = counting(command, "seen:topology", "--engine", "embedded")
+    assert (failed.status, "WINDROW-ENGINE" in failed.err) == (2, True)
 
 
 def test_tick(counting: Command) -> None:
@@ -179,6 +211,11 @@ def test_offsets(counting: Command) -> None:
     [other] = counting("offsets", "seen:topology", "--json").json()["depots"]
     assert (own["name"], other["name"]) == ("depot", "messages")
     assert own["read_version"] == other["read_version"] == own["version"]
+    assert own.keys() == other.keys()
+    DeltaTable("data/depot").alter.set_table_properties({"delta.appendOnly": "true"})
+    [after] = counting("offsets", "seen:topology", "--json").json()["depots"]
+    assert (after["version"] > own["version"], after["versions_waiting"]) == (True, 0)
+    assert [after] == counting("status", "seen:topology", "--json").json()["depots"]
     assert "messages" in counting("offsets", "seen:topology").out
 
 
@@ -278,7 +315,7 @@ def test_watch(counting: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     said = counting("status", "seen:topology", "--watch", "--every", "1s")
     assert said.status == 0
     [first, second] = said.out.splitlines()
-    assert "0 versions wait; seen 1 row" in first
+    assert "microbatch 1; nothing waits; seen 1 row" in first
     assert first.split("  ")[1] == second.split("  ")[1]
 
 

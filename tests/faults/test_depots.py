@@ -463,7 +463,7 @@ class TestAccepted:
         report = verify(world.depot, world.ledger)
         assert (report.ok, report.books[-1].unchecked) == (True, 0)
         assert world.replayed().comparison is None
-        assert reading.status(world.depot, world.ledger, NOW).depot.accepted_versions == (4,)
+        assert reading.status(world.depot, world.ledger, NOW).depots[0].accepted_versions == (4,)
 
     @pytest.mark.slow_on_spark
     def test_rows_that_it_added(self, read: World, engine: EngineFactory) -> None:
@@ -487,12 +487,12 @@ class TestAccepted:
         before, last = read.canonical(), DeltaTable(read.depot).version()
         DeltaTable(read.depot).delete()
         DeltaTable(read.depot).restore(last)
-        assert reading.status(read.depot, read.ledger, NOW).depot.changed_version == last + 1
+        assert reading.status(read.depot, read.ledger, NOW).depots[0].changed_version == last + 1
         runner = read.runner(engine, retries=0)
         runner.accept(last + 1)
         with pytest.raises(DepotChanged, match=f"depot version {last + 2} is a RESTORE"):
             runner.once()
-        assert reading.status(read.depot, read.ledger, NOW).depot.changed_version == last + 2
+        assert reading.status(read.depot, read.ledger, NOW).depots[0].changed_version == last + 2
         read.publish(NEW)
         runner = read.runner(engine, retries=0)
         runner.accept(last + 2)

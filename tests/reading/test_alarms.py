@@ -9,20 +9,10 @@ import pytest
 
 from tests.messages import HOUR, SECOND
 from windrow.errors import SettingsError
-from windrow.reading import Status
+from windrow.reading import BatcherStatus
 from windrow.reading.alarms import FIGURES, parse
-from windrow.reading.status_values import (
-    ClosedBatches,
-    DepotState,
-    Lag,
-    LedgerFigures,
-    MicrobatchRow,
-    NeededDelay,
-    OpenBatches,
-    Reach,
-    Rejections,
-    Totals,
-)
+from windrow.reading.batcher_status import ClosedBatches, NeededDelay, OpenBatches, Rejections
+from windrow.reading.status import DepotStatus, Lag, LedgerStatus, MicrobatchRow, Reach, Totals
 
 
 def microbatch(number: int, rejected: int) -> MicrobatchRow:
@@ -30,12 +20,27 @@ def microbatch(number: int, rejected: int) -> MicrobatchRow:
     counts = {"messages": 10, "accepted": 10 - rejected, "rejected": rejected, "opened": 0, "closed": 0}
     phases = {"prime_ms": 0.0, "plan_ms": 0.0, "process_ms": 0.0}
     said = {"kind": "data", "engine": "embedded", "path": "driver", "started_at": "1970-01-01T00:00:00Z"}
-    return MicrobatchRow(microbatch=number, attempt=1, depot_version=number, **counts, **phases, **said)
+    return MicrobatchRow(microbatch=number, attempt=1, depot=None, depot_version=number, **counts, **phases, **said)
 
 
-STATUS = Status(
-    depot=DepotState("depot", 9, 5, 4, 1_200, 6, "1970-01-01T00:00:00Z", None, ()),
-    ledger=LedgerFigures("ledger", 7, "beginning", paused=False),
+REACH = Reach(0, "90d")
+WAITING = {"versions_waiting": 4, "messages_waiting": 1_200, "oldest_waiting_version": 6, "lag_seconds": 300.0}
+DEPOT = DepotStatus(
+    name="depot",
+    path="depot",
+    start_from="beginning",
+    version=9,
+    read_version=5,
+    oldest_waiting_at="1970-01-01T00:00:00Z",
+    changed_version=None,
+    accepted_versions=(),
+    clock=None,
+    reach=REACH,
+    **WAITING,  # type: ignore[arg-type]
+)
+STATUS = BatcherStatus(
+    depots=(DEPOT,),
+    ledger=LedgerStatus("ledger", 7, 2, paused=False, reach=REACH),
     lag=Lag(1_200, 300.0),
     rules={},
     clocks=(),
@@ -43,9 +48,8 @@ STATUS = Status(
     closed=ClosedBatches(12, 40),
     rejected=(Rejections("too_old", 6, SECOND), Rejections("duplicate", 2, 0)),
     too_old=(),
-    totals=Totals(2, 20, 17, 3, 5, 2),
+    totals=Totals(2, 20, 12, 8, 5, 2),
     microbatches=(microbatch(2, 3), microbatch(1, 1)),
-    reach=Reach(0, 0, "90d", "90d"),
     hints=(),
     needed_delay=NeededDelay(5 * SECOND, None, {}, {}),
 )
@@ -94,7 +98,7 @@ def test_depot_changed() -> None:
     The alarm for a version that stops the next run holds when there is one.
     """
     assert parse("depot_changed").holds(STATUS) is None
-    changed = replace(STATUS, depot=replace(STATUS.depot, changed_version=12))
+    changed = replace(STATUS, depots=(DEPOT, replace(DEPOT, changed_version=12)))
     assert parse("depot_changed").holds(changed) == "depot_changed"
 
 

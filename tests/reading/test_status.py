@@ -22,10 +22,11 @@ from windrow.batching.batched import batch as batch_messages
 from windrow.batching.rules import Rules
 from windrow.errors import DepotChanged, DepotUnreadable, NotFound, OtherDepot, TableMissing, TableRefused
 from windrow.model import tables
-from windrow.reading import Status, batch, batches, history, rejection, rejections, status, time_range, waiting
+from windrow.reading import BatcherStatus, batch, batches, history, rejection, rejections, status, time_range, waiting
 from windrow.reading.closed import read_closed
 from windrow.reading.digests import digests
 from windrow.reading.export import export
+from windrow.reading.status import Reach
 from windrow.runtime.maintenance import fold
 from windrow.verify import quality, verify
 
@@ -48,7 +49,7 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> World:
     return world
 
 
-def look(world: World, now: int = NOW) -> Status:
+def look(world: World, now: int = NOW) -> BatcherStatus:
     """Return the status."""
     return status(world.depot, world.ledger, now)
 
@@ -66,9 +67,9 @@ class TestWaiting:
         world.publish(*log(versions=2))
         world.runner(embedded)
         found = look(world)
-        assert (found.depot.version, found.depot.read_version) == (2, -1)
-        assert (found.depot.versions_waiting, found.depot.messages_waiting) == (2, 60)
-        assert found.depot.oldest_waiting_version == 1
+        assert (found.depots[0].version, found.depots[0].read_version) == (2, -1)
+        assert (found.depots[0].versions_waiting, found.depots[0].messages_waiting) == (2, 60)
+        assert found.depots[0].oldest_waiting_version == 1
         assert (found.open.batches, found.open.oldest, found.closed.batches, found.clocks) == (0, None, 0, ())
         assert (found.rejected, found.too_old, found.microbatches, found.totals.messages) == ((), (), (), 0)
         assert waiting(world.depot, world.ledger) == 60
@@ -97,8 +98,8 @@ class TestWaiting:
         DeltaTable(world.depot).alter.set_table_properties({"delta.appendOnly": "true"})
         forget(world.depot)
         found = look(world)
-        assert found.depot.version > found.depot.read_version
-        assert (found.depot.versions_waiting, found.lag.messages, found.lag.seconds) == (0, 0, 0.0)
+        assert found.depots[0].version > found.depots[0].read_version
+        assert (found.depots[0].versions_waiting, found.lag.messages, found.lag.seconds) == (0, 0, 0.0)
 
     @pytest.mark.ci
     @pytest.mark.parametrize(
@@ -119,15 +120,15 @@ class TestWaiting:
         world.runner(embedded).once()
         DeltaTable(world.depot).optimize.compact()
         DeltaTable(world.depot).delete("type = 'never'")
-        assert look(world).depot.changed_version is None
+        assert look(world).depots[0].changed_version is None
         change(world.depot)
         changed = DeltaTable(world.depot).version()
         world.publish(*log(versions=1, seed=2))
-        assert look(world).depot.changed_version == changed
+        assert look(world).depots[0].changed_version == changed
         with pytest.raises((DepotChanged, DepotUnreadable)):
             world.runner(embedded, retries=0).once()
         world.runner(embedded, on_depot_delete="ignore").once()
-        assert look(world).depot.changed_version is None
+        assert look(world).depots[0].changed_version is None
 
     def test_count_not_said(self, world, embedded):
         """
@@ -139,7 +140,11 @@ class TestWaiting:
         merger = DeltaTable(world.depot).merge(table([message(), message("b")]), "t.type = s.type", "s", "t")
         merger.when_not_matched_insert_all().when_matched_update_all().execute()
         found = look(world)
-        assert (found.depot.versions_waiting, found.depot.messages_waiting, found.lag.messages) == (2, None, None)
+        assert (found.depots[0].versions_waiting, found.depots[0].messages_waiting, found.lag.messages) == (
+            2,
+            None,
+            None,
+        )
         assert waiting(world.depot, world.ledger) is None
 
     def test_without_tables(self, world, tmp_path):
@@ -191,6 +196,7 @@ class TestStatus:
         row, shown = busy.history()[-1], asdict(found.microbatches[0])
         assert shown.pop("started_at") == "2023-11-14T22:13:20Z"
         assert shown.pop("messages") == row["messages_read"]
+        assert shown.pop("depot") is None
         assert shown == {name: row[name] for name in shown}
 
     def test_clocks(self, busy):
@@ -227,28 +233,27 @@ class TestStatus:
             "split_at": "message",
             "window_offset": "0s",
         }
-        assert (shown["ledger"]["start_from"], shown["ledger"]["paused"]) == ("beginning", False)
+        assert (shown["depots"][0]["start_from"], shown["ledger"]["paused"]) == ("beginning", False)
 
     @pytest.mark.ci
     def test_reach(self, busy, tmp_path, clock):
         """
         Replay and verify reach back to the beginning, until VACUUM or a clean-up of the log forgets it.
         """
-        reach = look(busy).reach
-        assert (reach.depot_version, reach.ledger_version, reach.depot_keep, reach.ledger_keep) == (0, 0, "90d", "90d")
+        assert look(busy).depots[0].reach == look(busy).ledger.reach == Reach(0, "90d")
         shutil.copytree(Path(busy.depot).parent, tmp_path, dirs_exist_ok=True)
         world = World(tmp_path, clock)
         fold(world.tables(EMBEDDED).ledger)
         latest = world.version()
         forget(world.ledger)
-        assert look(world).reach.ledger_version == latest
+        assert look(world).ledger.reach.version == latest
         DeltaTable(world.depot).optimize.compact()
         forget(world.depot)
-        assert look(world).reach.depot_version == 12
+        assert look(world).depots[0].reach.version == 12
         DeltaTable(world.ledger).create_checkpoint()
         for version in range(world.version()):
             (Path(world.ledger) / "_delta_log" / f"{version:020}.json").unlink()
-        assert look(world).reach.ledger_version == world.version() > latest
+        assert look(world).ledger.reach.version == world.version() > latest
 
     def test_feed_switched_on_later(self, tmp_path, clock, embedded):
         """
@@ -259,7 +264,7 @@ class TestStatus:
         DeltaTable(depot).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
         world = World(tmp_path, clock)
         world.runner(embedded, start_from="end")
-        assert look(world).reach.depot_version == 0
+        assert look(world).depots[0].reach.version == 0
 
 
 class TestTooOld:

@@ -163,7 +163,7 @@ class TestCleanUp:
         What is younger than `keep` stays: every version of the ledger can still be read, and verified.
         """
         maintained(batched, embedded)
-        assert reading.status(batched.depot, batched.ledger, NOW).reach.ledger_version == 0
+        assert reading.status(batched.depot, batched.ledger, NOW).ledger.reach.version == 0
         batched.assert_balanced()
 
     def test_old_ledger(self, batched: World, embedded: EngineFactory) -> None:

@@ -66,6 +66,7 @@ def test_same_states(tmp_path: Path) -> None:
     copies = DeltaTable(tmp_path / "copies").version()
     found = replay_topology(harness.topology, EMBEDDED, str(tmp_path / "again"))
     assert found.ok, found.differences
+    assert (found.equal, found.into) == (True, str(tmp_path / "again"))
     assert found.microbatches > 6
     assert DeltaTable(tmp_path / "copies").version() == copies
     assert DeltaTable(tmp_path / "again" / "states").version() > 6
@@ -80,6 +81,7 @@ def test_changed_function(tmp_path: Path) -> None:
     changed = timed(2).placed(harness.topology.depots, harness.topology.location)
     found = replay_topology(changed, EMBEDDED)
     assert not found.ok
+    assert (found.equal, found.into) == (False, None)
     [difference] = found.differences
     example: Any = difference.examples[0]
     assert difference.state == "seen"
@@ -162,7 +164,7 @@ def test_into_a_table_that_is_there(tmp_path: Path) -> None:
     own.mkdir()
     (own / "states").symlink_to(harness.topology.location)
     for into in (half, own):
-        with pytest.raises(TableRefused, match="there is a table of states at"):
+        with pytest.raises(TableRefused, match="there is a table at"):
             replay_topology(harness.topology, EMBEDDED, str(into), live=harness.clock)
     harness.append([{"payload": "1"}])
     assert replay_topology(harness.topology, EMBEDDED, str(tmp_path / "new")).ok

@@ -44,7 +44,8 @@ def history(
     else:
         from windrow.topology.status import book_of
 
-        found = read(book_of(*call.topology(topology)))
+        with call.readable_topology(topology) as named:
+            found = read(book_of(named))
     rows = found.filter(pc.greater(found["microbatch"], found["microbatch"][-1].as_py() - last)).to_pylist()
     call.answer({"microbatches": rows}, tell=lambda: _print(rows))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_text
-from dataclasses import asdict
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -18,13 +18,12 @@ from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
     from windrow.batching.rules import Rules
-    from windrow.replaying import Change, Comparison, Move, Replay
+    from windrow.replaying.report import Change, Comparison, Move, Outcome, Replay
     from windrow.topology.replay import Replayed
-    from windrow.topology.topology import Topology
 
 SHOWN = 20
+Ticks = Literal["reuse", "fresh", "merged"]  # here again: to load those of replaying takes long
 COLOURS = {"changed": "yellow", "other window": "cyan", "disappears": "red", "appears": "green"}
-Ticks = Literal["reuse", "fresh", "merged"]
 
 
 @command(
@@ -74,7 +73,12 @@ def replay(
             raise SettingsError("a topology is replayed whole", "Only --into, --ticks and --live apply to it.")
         if live and into is None:
             raise SettingsError("--live needs --into", "Name a directory for the new tables: --into DIRECTORY.")
-        return _replay_topology(call, *call.topology(topology), into, ticks, live)
+        from windrow.topology.replay import replay_topology
+
+        clock = WallClock() if live else None
+        with steps("microbatches", quiet=call.json) as progress:
+            again = replay_topology(*call.topology(topology), into, ticks, clock, progress=progress)
+        return _answer(call, again, lambda: _tell_topology(again, live))
     if live or ticks == "merged":
         raise SettingsError(
             "--live and --ticks merged need a topology", "To go on from a new ledger, use `windrow run`."
@@ -87,19 +91,12 @@ def replay(
     portion = Portion(from_, to, key or (), source or ())
     with steps("messages", quiet=call.json) as progress:
         found = play(chosen, into, others, ticks, portion, limit, progress=progress)
-    call.answer(found.to_dict(), tell=lambda: _tell(found))
-    return 0 if found.ok else 1
+    return _answer(call, found, lambda: _tell(found))
 
 
-def _replay_topology(
-    call: Call, topology: Topology, chosen: Settings, into: str | None, ticks: Ticks, live: bool
-) -> int:
-    from windrow.topology.replay import replay_topology
-
-    with steps("microbatches", quiet=call.json) as progress:
-        clock = WallClock() if live else None
-        found = replay_topology(topology, chosen, into, ticks, clock, progress=progress)
-    call.answer({"ok": found.ok} | asdict(found), tell=lambda: _tell_topology(found, live))
+def _answer(call: Call, found: Outcome, tell: Callable[[], None]) -> int:
+    """Answer with what a replay found; return the exit status."""
+    call.answer(found.to_dict(), tell=tell)
     return 0 if found.ok else 1
 
 

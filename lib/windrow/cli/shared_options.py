@@ -99,18 +99,28 @@ class Call:
         if self.flags.get("engine") != "spark":
             yield self.path_settings()
             return
-        from windrow.engine import require_spark
-
-        require_spark()
-        from windrow.cli.spark_reader import SparkReader
-        from windrow.engine.spark.engine import SparkEngine
-        from windrow.reading.tables import reading_through
-
         found = self.settings()
-        with TemporaryDirectory() as copies:
-            reader = SparkReader(found, SparkEngine(found), Path(copies), messages)
-            with reading_through(reader):
-                yield found
+        with _spark_reads(found, messages):
+            yield found
+
+    @contextmanager
+    def readable_topology(self, place: str) -> Iterator[Topology]:
+        """Yield the topology `module:name` for a command that reads with delta-rs, or with Spark if it has to.
+
+        Raises EngineUnavailable for tables by name without Spark.
+        """
+        from windrow.engine import choose
+        from windrow.engine.embedded import EmbeddedEngine
+
+        found, chosen = self.topology(place)
+        if choose(chosen.engine) == "embedded":
+            for location in _places(found):
+                EmbeddedEngine(chosen).place(location)
+            yield found
+            return
+        first = next(iter(found.depots.values()))
+        with _spark_reads(chosen.model_copy(update={"depot": first.location, "ledger": found.location})):
+            yield found
 
     def engine_settings(self, **more: Any) -> Settings:
         """Return the settings of a command with an engine; the embedded engine gets the paths of tables by name."""
@@ -139,8 +149,8 @@ class Call:
     def topology(self, place: str) -> tuple[Topology, Settings]:
         """Return the topology, and the settings of what runs no function: tables on this disk need no Spark for it."""
         found, chosen = self.find_topology(place), self.settings()
-        places = [found.location, *(depot.location for depot in found.depots.values())]
-        return found, chosen.model_copy(update={"engine": "embedded"}) if _are_here(chosen.engine, *places) else chosen
+        is_here = _are_here(chosen.engine, *_places(found))
+        return found, chosen.model_copy(update={"engine": "embedded"}) if is_here else chosen
 
     def answer(self, document: Any, *lines: str, tell: Callable[[], None] = lambda: None) -> None:
         """Print the document with `--json`, else the lines for people, and then what `tell` prints."""
@@ -186,6 +196,28 @@ def command(shared: str, example: str) -> Callable[[Callable[..., int | None]], 
         return Command(call, f"Example: {example}")
 
     return extend
+
+
+@contextmanager
+def _spark_reads(chosen: Settings, messages: bool = False) -> Iterator[None]:
+    """Let Spark read the tables of some settings in the block, the ledger with or without `messages` of batches."""
+    from windrow.engine import require_spark
+
+    require_spark()
+    from windrow.cli.spark_reader import SparkReader
+    from windrow.engine.spark.engine import SparkEngine
+    from windrow.reading.tables import reading_through
+
+    with (
+        TemporaryDirectory() as copies,
+        reading_through(SparkReader(chosen, SparkEngine(chosen), Path(copies), messages)),
+    ):
+        yield
+
+
+def _places(topology: Topology) -> list[str]:
+    """Return where the table of states and the depots of a topology are."""
+    return [topology.location, *(depot.location for depot in topology.depots.values())]
 
 
 def _are_here(engine: str, *places: str) -> bool:

@@ -30,11 +30,10 @@ from windrow.errors import NotFound, first_line
 from windrow.expressions import recorded_text
 from windrow.ledger import ledger_of
 from windrow.ledger.open_batches import brought
-from windrow.model import messages
+from windrow.model import messages, tables
 from windrow.model.commits import CHANGE, VERSION
 from windrow.rows.session_settings import ALIKE, configured
 from windrow.settings.settings import Settings
-from windrow.source import source_of
 from windrow.source.conversion import Conversion
 from windrow.source.spark import feed_of
 
@@ -43,7 +42,8 @@ from windrow.source.spark import feed_of
 class SparkReader:
     """Reads the two tables of the settings; copies of ledger versions go into `directory`.
 
-    Without `messages` the batches in a copy have none, which is enough for figures about them.
+    Without `messages` the batches in a copy have none, which is enough for figures about them; the rows of a topology's
+    states have no values in it.
     """
 
     settings: Settings
@@ -68,7 +68,10 @@ class SparkReader:
                 raise NotFound(
                     f"ledger version {version} cannot be read: {first_line(error)}", f"The latest is {latest.version}."
                 ) from error
-            if not self.messages:
+            if tables.is_of_topology(frame.columns):
+                own = tables.topology_schema(raw=True).names
+                frame = frame.select([name for name in frame.columns if name in own])
+            elif not self.messages:
                 frame = frame.withColumn("messages", F.lit(None).cast(frame.schema["messages"].dataType))
             write_deltalake(copy, brought(frame, location), partition_by=["state"])
         return DeltaTable(copy), version
@@ -77,10 +80,12 @@ class SparkReader:
         """Return what the log of the ledger says."""
         return SparkTable(self.engine, self.settings.ledger)
 
-    def depot(self) -> SparkDepot:
-        """Return the depot. Raises TableMissing, and the errors of a mapping or format that is wrong."""
-        table = source_of(self.engine, self.settings).depot()
-        return SparkDepot(self.engine, self.settings.depot, self.settings, table)
+    def depot(self, location: str) -> SparkDepot:
+        """Return a depot. Raises TableMissing."""
+        table = self.engine.log(self.engine.place(location)).table()
+        if table is None:
+            raise missing(location, "depot")
+        return SparkDepot(self.engine, location, self.settings, table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,11 @@ class SparkDepot(SparkTable):
         """Return the depot with the mappings that the history of a ledger recorded."""
         return replace(self, recorded=recorded)
 
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the columns of the table, before they are mapped."""
+        return list(self.table.schema.names)
+
     def version(self) -> int:
         """Return the latest version."""
         return self.table.version
@@ -165,7 +175,7 @@ class SparkDepot(SparkTable):
         return alike
 
     def _mapped(self, text: str | None, versions: list[int]) -> DataFrame:
-        feed = feed_of(self.engine.session, self.settings.depot, versions[0], versions[-1])
+        feed = feed_of(self.engine.session, self.location, versions[0], versions[-1])
         added = feed.where((F.col(CHANGE) == "insert") & F.col(VERSION).isin(versions))
         settings = self.settings.model_copy(update={"depot_columns": json.loads(text or "{}")})
         return Conversion.of(settings, self.table).mapped(added)

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
-from rich.markup import escape
 from rich.text import Text
 
-from windrow.cli.offsets import offsets_table
 from windrow.cli.shared_options import Call, Named, command, count, grid, json_text, say
 from windrow.cli.terminal import aside, people, write
 from windrow.errors import SettingsError
@@ -25,10 +23,10 @@ from windrow.runtime.wall_clock import WallClock
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from windrow.reading import NeededDelay, Status
+    from windrow.reading import BatcherStatus, NeededDelay, Status
     from windrow.reading.alarms import Condition
-    from windrow.settings.settings import Settings
-    from windrow.topology.topology import Topology
+    from windrow.reading.status import DepotStatus
+    from windrow.topology.status import TopologyStatus
 
 EVERY = "2s"
 TENTH = 100_000  # of a second
@@ -39,7 +37,7 @@ FailIf = Annotated[
         "--fail-if",
         help="End with status 1 when this holds; may be repeated. lag>5m, lag_messages>100000, lag_versions, open, "
         "open_messages, oldest_open>1h, rejected>0, rejected_lately, depot_changed, kafka_lag>100, paused; "
-        "with > >= < <= ==.",
+        "with > >= < <= ==. A topology has no open, open_messages, oldest_open and kafka_lag.",
     ),
 ]
 
@@ -69,14 +67,15 @@ def status(
     """
     from windrow.reading import alarms
 
-    if topology is not None and (fail_if or sources or kafka):
-        raise SettingsError("--fail-if, --sources and --kafka do not apply to a topology", "Use --json.")
+    if topology is not None and (sources or kafka):
+        raise SettingsError("--sources and --kafka do not apply to a topology", "They are of the batcher.")
     if every is not None and not watch:
         raise SettingsError("--every goes with --watch", "Give both, or none.")
-    conditions = [alarms.parse(text) for text in fail_if or ()]
-    take = partial(_look, call, conditions, sources, kafka)
-    if topology is not None:
-        take = partial(_look_at_topology, *call.topology(topology))
+    conditions = [alarms.parse(text, topology is not None) for text in fail_if or ()]
+    if topology is None:
+        take = partial(_look_at_batcher, call, conditions, None if sources else WORST, kafka)
+    else:
+        take = partial(_look_at_topology, call, conditions, topology)
     if watch:
         pause = microseconds(every or EVERY, "--every")
         if pause == 0:
@@ -106,7 +105,7 @@ class Look:
     def print(self) -> None:
         """Print it, one part after the other."""
         for line in self.lines:
-            say(line)
+            say(line, markup=False)
         for table in self.tables:
             people.print(table)
         for line in self.remarks:
@@ -114,53 +113,59 @@ class Look:
 
     def view(self) -> Group:
         """Return what a terminal shows that looks again and again."""
-        lines = [Text.from_markup(line) for line in self.lines]
-        return Group(*lines, *self.tables, *map(Text, self.remarks), Text(f"{self.at}; Ctrl-C ends", style="dim"))
+        ends = Text(f"{self.at}; Ctrl-C ends", style="dim")
+        return Group(*map(Text, self.lines), *self.tables, *map(Text, self.remarks), ends)
 
 
-def _look_at_topology(topology: Topology, chosen: Settings) -> Look:
-    from windrow.topology.status import standing
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What only a batcher, or only a topology, says: `what` it is, lines, tables, remarks, and what all of it is.
 
-    at, found = _second(WallClock().now()), standing(topology, chosen)
-    states = ", ".join(f"{name} {count(rows, 'row')}" for name, rows in found.states.items())
-    lines = [
-        f"topology  {found.topology}, states in {found.path}, microbatch {found.microbatch}",
-        *(["paused    nothing is read until `windrow resume`"] if found.paused else []),
-        f"states    {states}",
-        *(f"event     {name} is due at {due}" for name, due in found.events.items()),
-        *(f"option    {name} = {value}" for name, value in found.options.items()),
-    ]
-    gone = "was read before and is no longer one of the topology; its place is kept"
-    waiting = count(sum(depot.versions_waiting for depot in found.depots), "version")
-    paused = "; paused" if found.paused else ""
-    return Look(
-        at=at,
-        document=asdict(found),
-        lines=[escape(line) for line in lines],
-        tables=[offsets_table(found.depots)],
-        remarks=[f"depot {name} {gone}" for name in found.other_depots],
-        line=f"{at}  microbatch {found.microbatch}; {waiting} wait; {states}{paused}",
-    )
+    The depots of a topology are `named`.
+    """
+
+    what: str
+    named: bool
+    lines: list[str]
+    tables: list[Table]
+    remarks: list[str]
+    line: str
 
 
-def _look(call: Call, alarms: Sequence[Condition], sources: bool, kafka: bool) -> Look:
+def _look_at_batcher(call: Call, alarms: Sequence[Condition], most: int | None, kafka: bool) -> Look:
     from windrow import reading
 
-    now, most = WallClock().now(), None if sources else WORST
+    now = WallClock().now()
     with call.readable_settings(messages=False) as chosen:
         found = reading.status(chosen.depot, chosen.ledger, now, chosen.warn)
     if kafka:
         from windrow.producer.bridge.kafka import kafka_lag
 
         found = replace(found, kafka=kafka_lag(chosen, now))
+    return _look(found, _of_batcher(found, most), alarms, now)
+
+
+def _look_at_topology(call: Call, alarms: Sequence[Condition], topology: str) -> Look:
+    from windrow.topology.status import status_of
+
+    now = WallClock().now()
+    with call.readable_topology(topology) as named:
+        found = status_of(named, now)
+    return _look(found, _of_topology(found), alarms, now)
+
+
+def _look(found: Status, own: Own, alarms: Sequence[Condition], now: int) -> Look:
+    """Return a look at what batcher and topology have in common, and at what is their `own`."""
     holding = [said for alarm in alarms if (said := alarm.holds(found))]
+    paused = "; paused" if found.ledger.paused else ""
+    microbatch = f"microbatch {found.ledger.microbatch}"
     return Look(
         at=_second(now),
         document=asdict(found) | ({"failed": holding} if alarms else {}),
-        lines=_lines(found),
-        tables=[table for table in _tables(found, most) if table.row_count],
-        remarks=_remarks(found, most),
-        line=f"{_second(now)}  {_line(found)}",
+        lines=_lines(found, own),
+        tables=[table for table in (*own.tables, _microbatches(found)) if table.row_count],
+        remarks=[*own.remarks, _reach(found)],
+        line=f"{_second(now)}  {microbatch}; {_lag(found)}; {own.line}{paused}",
         holding=holding,
     )
 
@@ -170,50 +175,79 @@ def _second(now: int) -> str:
     return time_text(now // 1_000_000 * 1_000_000)
 
 
-def _read(version: int) -> str:
-    return f"read up to {version}" if version >= 0 else "nothing is read yet"
-
-
-def _lines(found: Status) -> list[str]:
+def _lines(found: Status, own: Own) -> list[str]:
     """Return what stands above the tables."""
-    rules = ", ".join(f"{name} {value}" for name, value in found.rules.items())
     return [
-        f"depot   {found.depot.path}, version {found.depot.version}; {_read(found.depot.read_version)}",
-        f"ledger  {found.ledger.path}, version {found.ledger.version}; rules {rules}",
+        *(f"depot   {_depot(depot, own.named)}" for depot in found.depots),
+        f"ledger  {found.ledger.path}, version {found.ledger.version}; {own.what}",
         *(["paused  nothing is read until `windrow resume`"] if found.ledger.paused else []),
         f"lag     {_lag(found)}",
-        *_kafka(found),
-        *_next_stop(found),
-        *_accepted(found),
-        f"open    {_open(found)}",
-        f"closed  {count(found.closed.batches, 'batch')} with {count(found.closed.messages, 'message')}",
+        *(line for depot in found.depots for line in _changed(depot, own.named)),
+        *own.lines,
         f"read    {count(found.totals.messages, 'message')} in {count(found.totals.microbatches, 'microbatch')}",
     ]
 
 
-def _remarks(found: Status, most: int | None) -> list[str]:
-    """Return what stands below the tables."""
-    reaches = f"verify and replay reach back to ledger version {found.reach.ledger_version}"
-    too_old = _too_old(found.needed_delay, most)
-    sources = len(found.clocks)
-    behind = f"clocks: the {most} sources of {sources:,} that are furthest behind; --sources shows all"
+def _depot(depot: DepotStatus, named: bool) -> str:
+    read = f"read up to {depot.read_version}" if depot.read_version >= 0 else "nothing is read yet"
+    return f"{f'{depot.name}, ' if named else ''}{depot.path}, version {depot.version}; {read}"
+
+
+def _changed(depot: DepotStatus, named: bool) -> list[str]:
+    """Say where the next run will stop, if that is known, and which versions were accepted."""
+    stop, accepted, of_depot = depot.changed_version, depot.accepted_versions, f"{depot.name}:" if named else ""
+    which = f"version{'s' * (len(accepted) > 1)} {', '.join(map(str, accepted))}"
+    what = f"depot version {stop} removed or changed rows: the next run stops there, unless it ignores that"
     return [
-        *([behind] if most is not None and sources > most else []),
-        *([too_old] if too_old else []),
-        *_quantiles(found.needed_delay),
-        f"{reaches}, depot version {found.reach.depot_version}",
-        *(f"hint: {hint}" for hint in found.hints),
+        *([f"stop    {what}; `windrow run --accept {of_depot}{stop}` skips it"] if stop is not None else []),
+        *([f"skipped depot {which}, accepted: none of the rows were read"] if accepted else []),
     ]
 
 
-def _line(found: Status) -> str:
-    number = found.microbatches[0].microbatch if found.microbatches else 0
-    refused = sum(row.messages for row in found.rejected)
-    paused = "; paused" if found.ledger.paused else ""
-    return (
-        f"microbatch {number}; {_lag(found)}; {found.open.batches:,} open, "
-        f"{found.closed.batches:,} closed, {refused:,} rejected{paused}"
+def _reach(found: Status) -> str:
+    depots = ", ".join(f"{depot.name} version {depot.reach.version}" for depot in found.depots)
+    return f"verify and replay reach back to ledger version {found.ledger.reach.version}, {depots}"
+
+
+def _microbatches(found: Status) -> Table:
+    of_topology = any(row.depot for row in found.microbatches)
+    names = ["microbatch", "kind", *(["depot"] if of_topology else []), "messages", "rejected"]
+    names += [*([] if of_topology else ["opened", "closed"]), "prime_ms", "plan_ms", "process_ms"]
+    heads = [{"microbatch": "no", "messages": "read"}.get(name, name.removesuffix("_ms")) for name in names]
+    last = [tuple(_figure(getattr(row, name)) for name in names) for row in found.microbatches]
+    return grid(heads, last, title="last microbatches (phases in ms)", title_style="bold")
+
+
+def _of_topology(found: TopologyStatus) -> Own:
+    states = ", ".join(f"{name} {count(rows, 'row')}" for name, rows in found.states.items())
+    lines = [
+        f"states  {states}",
+        *(f"event   {name} is due at {due}" for name, due in found.events.items()),
+        *(f"option  {name} = {value}" for name, value in found.options.items()),
+    ]
+    gone = "was read before and is no longer one of the topology; its place is kept"
+    return Own(
+        f"topology {found.topology}", True, lines, [], [f"depot {name} {gone}" for name in found.other_depots], states
     )
+
+
+def _of_batcher(found: BatcherStatus, most: int | None) -> Own:
+    rules = ", ".join(f"{name} {value}" for name, value in found.rules.items())
+    lines = [
+        *_kafka(found),
+        f"open    {_open(found)}",
+        f"closed  {count(found.closed.batches, 'batch')} with {count(found.closed.messages, 'message')}",
+    ]
+    too_old, sources = _too_old(found.needed_delay, most), len(found.clocks)
+    behind = f"clocks: the {most} sources of {sources:,} that are furthest behind; --sources shows all"
+    remarks = [
+        *([behind] if most is not None and sources > most else []),
+        *([too_old] if too_old else []),
+        *_quantiles(found.needed_delay),
+        *(f"hint: {hint}" for hint in found.hints),
+    ]
+    batches = f"{found.open.batches:,} open, {found.closed.batches:,} closed, {found.totals.rejected:,} rejected"
+    return Own(f"rules {rules}", False, lines, _tables(found, most), remarks, batches)
 
 
 def _watch(take: Callable[[], Look], pause: int, json: bool) -> int:
@@ -253,16 +287,13 @@ def _alarmed(look: Look) -> int:
 
 
 def _lag(found: Status) -> str:
-    waiting = found.depot.messages_waiting
-    if not found.depot.versions_waiting:
+    if not found.versions_waiting:
         return "nothing waits"
-    messages = "messages" if waiting is None else count(waiting, "message")
-    return (
-        f"{messages} in {count(found.depot.versions_waiting, 'version')} wait, the oldest for {found.lag.seconds:.0f} s"
-    )
+    messages = "messages" if found.lag.messages is None else count(found.lag.messages, "message")
+    return f"{messages} in {count(found.versions_waiting, 'version')} wait, the oldest for {found.lag.seconds:.0f} s"
 
 
-def _kafka(found: Status) -> list[str]:
+def _kafka(found: BatcherStatus) -> list[str]:
     """Say how far the depot is behind Kafka, and which partitions are furthest behind."""
     if found.kafka is None:
         return []
@@ -274,23 +305,7 @@ def _kafka(found: Status) -> list[str]:
     return [f"kafka   {said}{furthest and f'; most: {furthest}'}; measured at {found.kafka.measured_at}"]
 
 
-def _next_stop(found: Status) -> list[str]:
-    """Say where the next run will stop, if that is known."""
-    version = found.depot.changed_version
-    if version is None:
-        return []
-    what = f"depot version {version} removed or changed rows: the next run stops there, unless it ignores that"
-    return [f"stop    {what}; `windrow run --accept {version}` skips it"]
-
-
-def _accepted(found: Status) -> list[str]:
-    """Say which versions were accepted."""
-    versions = found.depot.accepted_versions
-    which = f"version{'s' * (len(versions) > 1)} {', '.join(map(str, versions))}"
-    return [f"skipped depot {which}, accepted: none of the rows were read"] if versions else []
-
-
-def _open(found: Status) -> str:
+def _open(found: BatcherStatus) -> str:
     if found.open.oldest is None:
         return "no batch"
     oldest = found.open.oldest
@@ -298,19 +313,15 @@ def _open(found: Status) -> str:
     return f"{holds}; the oldest, {oldest.id}, is due at {oldest.timeout}"
 
 
-def _tables(found: Status, most: int | None) -> list[Table]:
+def _tables(found: BatcherStatus, most: int | None) -> list[Table]:
     shown = found.clocks
     if most is not None and len(shown) > most:
         shown = tuple(sorted(shown, key=lambda row: row.clock)[:most])
     clocks = [(row.source or "''", *map(_short, (row.clock, row.floor, row.seen_at))) for row in shown]
     refused = [(row.reason, f"{row.messages:,}", _off(row.missed_by_us)) for row in found.rejected]
-    names = ("microbatch", "kind", "messages", "rejected", "opened", "closed", "prime_ms", "plan_ms", "process_ms")
-    heads = ("no", "kind", "read", "rejected", "opened", "closed", "prime", "plan", "process")
-    last = [tuple(_figure(getattr(row, name)) for name in names) for row in found.microbatches]
     return [
         grid(("source", "clock", "floor", "seen at"), clocks, title="clocks (UTC)", title_style="bold"),
         grid(("reason", "messages", "furthest off"), refused, title="rejected", title_style="bold"),
-        grid(heads, last, title="last microbatches (phases in ms)", title_style="bold"),
     ]
 
 
@@ -325,7 +336,7 @@ def _off(length: int) -> str:
 
 
 def _figure(value: object) -> str:
-    return f"{value:,.0f}" if isinstance(value, float | int) else str(value)
+    return f"{value:,.0f}" if isinstance(value, float | int) else str(value or "")
 
 
 def _quantiles(needed: NeededDelay) -> list[str]:

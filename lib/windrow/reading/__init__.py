@@ -6,16 +6,17 @@ Nothing here writes. A query opens only the files of the states it names, and re
 from __future__ import annotations
 
 from windrow.model.timestamps import time_text
+from windrow.reading.batcher_status import BatcherStatus, NeededDelay, status, waiting
 from windrow.reading.details import batch, batches, rejection, rejections
 from windrow.reading.distribution import Distribution, distribution
 from windrow.reading.history import history
-from windrow.reading.status import status, waiting
-from windrow.reading.status_values import NeededDelay, Status
+from windrow.reading.status import Status
 from windrow.reading.time_range import TimeRange, time_range
 from windrow.reading.trace import Arrival, trace
 
 __all__ = [
     "Arrival",
+    "BatcherStatus",
     "Distribution",
     "NeededDelay",
     "Status",

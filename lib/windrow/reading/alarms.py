@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from windrow.errors import SettingsError
 from windrow.model import durations
 from windrow.model.durations import SECOND
-from windrow.reading.status_values import Status
+from windrow.reading.status import Status
 
 SHAPE = re.compile(r"\s*([a-z_]+)\s*(?:(>=|<=|==|>|<)\s*(\S.*?)\s*)?")
 COMPARISONS: dict[str, Callable[[int, int], bool]] = {
@@ -30,21 +30,14 @@ class Figure:
 
     unit: Literal["time", "count", "flag"]
     meaning: str
-    of: Callable[[Status], int | None]
+    of: Callable[[Any], int | None]  # a Status
 
 
-FIGURES = {
+COMMON = {
     "lag": Figure("time", "how long the oldest message waits", lambda now: round(now.lag.seconds * SECOND)),
     "lag_messages": Figure("count", "messages that wait", lambda now: now.lag.messages),
-    "lag_versions": Figure("count", "depot versions that wait", lambda now: now.depot.versions_waiting),
-    "open": Figure("count", "open batches", lambda now: now.open.batches),
-    "open_messages": Figure("count", "messages in open batches", lambda now: now.open.messages),
-    "oldest_open": Figure(
-        "time",
-        "how long ago the window that is open longest began, by its source's clock",
-        lambda now: round(now.open.oldest_seconds * SECOND),
-    ),
-    "rejected": Figure("count", "rejected messages", lambda now: sum(row.messages for row in now.rejected)),
+    "lag_versions": Figure("count", "depot versions that wait", lambda now: now.versions_waiting),
+    "rejected": Figure("count", "rejected messages", lambda now: now.totals.rejected),
     "rejected_lately": Figure(
         "count",
         "messages rejected in the last 10 microbatches",
@@ -53,15 +46,25 @@ FIGURES = {
     "depot_changed": Figure(
         "flag",
         "an unread depot version removed or changed rows, which stops a run",
-        lambda now: int(now.depot.changed_version is not None),
+        lambda now: int(any(depot.changed_version is not None for depot in now.depots)),
+    ),
+    "paused": Figure("flag", "the ledger is paused", lambda now: int(now.ledger.paused)),
+}
+OF_BATCHER = {
+    "open": Figure("count", "open batches", lambda now: now.open.batches),
+    "open_messages": Figure("count", "messages in open batches", lambda now: now.open.messages),
+    "oldest_open": Figure(
+        "time",
+        "how long ago the window that is open longest began, by its source's clock",
+        lambda now: round(now.open.oldest_seconds * SECOND),
     ),
     "kafka_lag": Figure(
         "count",
         "offsets of Kafka that the depot does not have, with --kafka",
         lambda now: None if now.kafka is None else now.kafka.lag,
     ),
-    "paused": Figure("flag", "the ledger is paused", lambda now: int(now.ledger.paused)),
 }
+FIGURES = COMMON | OF_BATCHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +91,16 @@ class Condition:
         return self.text if figure.unit == "flag" else f"{self.text} holds: {self.figure} is {_text(figure, value)}"
 
 
-def parse(text: str) -> Condition:
-    """Read a condition. Raises SettingsError, which names the known figures."""
+def parse(text: str, of_topology: bool = False) -> Condition:
+    """Read a condition on the status of a batcher or topology. Raises SettingsError, which names the known figures."""
+    known = COMMON if of_topology else FIGURES
     parts = SHAPE.fullmatch(text)
     if not parts:
-        raise SettingsError(f"--fail-if {text!r} is not a condition", f"{EXAMPLE}. {_known()}")
+        raise SettingsError(f"--fail-if {text!r} is not a condition", f"{EXAMPLE}. {_said(known)}")
     name, comparison, bound = parts.groups()
-    if name not in FIGURES:
-        raise SettingsError(f"--fail-if {text!r}: there is no figure {name!r}", _known())
+    if name not in known:
+        wrong = f"a topology has no {name}" if name in FIGURES else f"there is no figure {name!r}"
+        raise SettingsError(f"--fail-if {text!r}: {wrong}", _said(known))
     is_flag = FIGURES[name].unit == "flag"
     if is_flag != (comparison is None):
         wrong = "takes no comparison" if is_flag else "needs a comparison"
@@ -113,8 +118,8 @@ def _bound(text: str, name: str, bound: str | None) -> int:
     return int(bound)
 
 
-def _known() -> str:
-    return "Known are " + "; ".join(f"{name} ({figure.meaning})" for name, figure in FIGURES.items()) + "."
+def _said(known: Mapping[str, Figure]) -> str:
+    return "Known are " + "; ".join(f"{name} ({figure.meaning})" for name, figure in known.items()) + "."
 
 
 def _text(figure: Figure, value: int) -> str:

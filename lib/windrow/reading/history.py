@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
 from windrow.errors import NotFound
-from windrow.model.tables import is_of_topology
 from windrow.reading.tables import Ledger, open_ledger, within
 
 HISTORY = """
@@ -46,9 +45,8 @@ def history(ledger: str | Ledger, begin: int | None = None, end: int | None = No
     """
     book = ledger if isinstance(ledger, Ledger) else open_ledger(ledger)
     bounded = within("started_at", "started_at", begin, end)
-    more = is_of_topology(field.name for field in book.table.schema().fields)
-    given = {"of_topology": OF_TOPOLOGY, "in_order": ", depot"} if more else {"of_topology": "", "in_order": ""}
-    rows = plain(book.ask(HISTORY.format(bounded=bounded, **given)))
+    columns, then = (OF_TOPOLOGY, ", depot") if book.of_topology else ("", "")
+    rows = plain(book.ask(HISTORY.format(bounded=bounded, of_topology=columns, in_order=then)))
     if not rows.num_rows:
         raise NotFound(
             "the ledger has no microbatch in this range", "Choose an earlier beginning, or run `windrow run`."

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -14,7 +16,7 @@ from pyarrow.fs import FileType, PyFileSystem
 from windrow.delta.table import history
 from windrow.errors import WindrowError
 from windrow.model import durations, tables
-from windrow.model.commits import changes_rows, rows_added
+from windrow.model.commits import changes_rows, rows_added, rows_in_files
 from windrow.reading.tables import DepotTable, TableLog
 
 PROGRESS_FILES = f"state={tables.PROGRESS}/"
@@ -36,17 +38,22 @@ class Waiting:
     changed: int | None = None
 
 
-def waiting_versions(depot: DepotTable, read: int) -> Waiting:
-    """Return what waits after depot version `read`. Versions that add no rows, such as deletions, do not count."""
+def waiting_versions(depot: DepotTable, read: int, state: str | None = None) -> Waiting:
+    """Return what waits after depot version `read`. Versions that add no rows, such as deletions, do not count.
+
+    Of a table of Windrow's that a topology reads, only the rows of a `state` count, such as closed batches.
+    """
     behind = depot.version() - read
     if behind <= 0:
         return Waiting(0, 0, None, None)
-    found = history(depot, read + 1) if isinstance(depot, DeltaTable) else depot.history(read + 1)
+    if isinstance(depot, DeltaTable):
+        found = [*history(depot, read + 1, files=state is not None)]
+    else:
+        found = depot.history(read + 1)
     commits = {int(commit["version"]): commit for commit in found}
-    counts = {}  # what each version brought: a deletion nothing, other commits None if they do not say
-    for version in range(read + 1, depot.version() + 1):
-        commit = commits.get(version, {})
-        counts[version] = 0 if commit.get("operation") == "DELETE" else rows_added(commit)
+    counts = {  # what each version brought, None if it does not say
+        version: _brought(commits.get(version, {}), state) for version in range(read + 1, depot.version() + 1)
+    }
     changed = min((version for version, commit in commits.items() if changes_rows(commit)), default=None)
     filled = {version: count for version, count in counts.items() if count != 0}
     if not filled:
@@ -61,6 +68,14 @@ def waiting_versions(depot: DepotTable, read: int) -> Waiting:
         committed_at=None if stamp is None else int(stamp) * 1_000,
         changed=changed,
     )
+
+
+def _brought(commit: Mapping[str, Any], state: str | None) -> int | None:
+    """Return how many rows a commit added, all or those of a state; a deletion adds none."""
+    if state is None or "added" not in commit:
+        return 0 if commit.get("operation") == "DELETE" else None if state else rows_added(commit)
+    added = [file for file in commit["added"] if file["partitionValues"].get("state", state) == state]
+    return rows_in_files(commit.get("operation"), added, commit["removed"])
 
 
 def earliest_readable(table: TableLog, depot: bool = False) -> int:

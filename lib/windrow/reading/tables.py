@@ -19,6 +19,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 
+from windrow.delta.log import identity
 from windrow.delta.row_changes import changes
 from windrow.delta.table import open_table, reading
 from windrow.errors import NotFound, OtherDepot, TableRefused
@@ -40,8 +41,9 @@ UNION ALL SELECT {columns} FROM ({rows}) v LEFT JOIN (
         WHERE v.{open} AND cardinality(v.messages) > 0
     ) GROUP BY id
 ) j ON v.id = j.id"""
-LEDGER_COLUMNS = {"id", "state", "messages", "messages_read", "token", "schema_version"}
+LEDGER_COLUMNS = {"id", "state", "messages_read", "token", "schema_version"}
 SCHEMA_VERSIONS = "SELECT DISTINCT schema_version FROM {ledger} WHERE state = 'progress' AND id = 'progress'"
+POSITION = ("depot_id", "start_from", "depot_version")
 
 
 class SparkTable(Protocol):
@@ -63,6 +65,10 @@ class SparkDepot(SparkTable, Protocol):
     def mapped_as(self, recorded: Mapping[int, str | None]) -> Self:
         """Return the depot with the mappings that the history of a ledger recorded."""
 
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the columns of the table, before they are mapped."""
+
     def version(self) -> int:
         """Return the latest version."""
 
@@ -82,8 +88,8 @@ class TableReader(Protocol):
     def ledger_log(self) -> SparkTable:
         """Return what the log of the ledger says."""
 
-    def depot(self) -> SparkDepot:
-        """Return the depot."""
+    def depot(self, location: str) -> SparkDepot:
+        """Return a depot."""
 
 
 TableLog: TypeAlias = DeltaTable | SparkTable
@@ -104,7 +110,10 @@ def reading_through(reader: TableReader) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The `progress` row: which depot the ledger reads, from where and how far, and the rules in force (JSON)."""
+    """Which depot a ledger reads, from where and how far, and what the `progress` row says besides.
+
+    `rules` are those in force (JSON), of a topology its settings. A depot that a topology has not read yet has no id.
+    """
 
     depot_id: str
     start_from: str
@@ -183,12 +192,23 @@ class Ledger:
         """Return the type of payloads."""
         return of_column(pa.schema(self.table.schema().to_arrow()))
 
-    def progress(self) -> Progress:
-        """Return the progress row. Raises TableRefused unless there is exactly one."""
-        columns = ", ".join(Progress.__dataclass_fields__)
-        found = self.rows("progress", columns, f"id = {quoted(tables.PROGRESS)}").to_pylist()
+    @property
+    def of_topology(self) -> bool:
+        """Tell whether it is the table of states of a topology."""
+        return tables.is_of_topology(field.name for field in self.table.schema().fields)
+
+    def progress(self, depot: str | None = None) -> Progress:
+        """Return the progress in the depot of a batcher, or in a `depot` of a topology.
+
+        Raises TableRefused unless there is exactly one progress row.
+        """
+        columns = list(Progress.__dataclass_fields__)
+        found = self.rows("progress", ", ".join(columns), f"id = {quoted(tables.PROGRESS)}").to_pylist()
         if len(found) != 1:
             raise TableRefused(f"the ledger has {len(found)} progress rows instead of one", DAMAGED)
+        if depot is not None:
+            own = self.rows("progress", ", ".join(POSITION), f"depot = {quoted(depot)} AND source IS NULL").to_pylist()
+            found[0] |= own[0] if own else {"depot_id": "", "start_from": "", "depot_version": -1}
         if None in found[0].values():
             empty = ", ".join(name for name, value in found[0].items() if value is None)
             raise TableRefused(f"the progress row of the ledger has no {empty}", DAMAGED)
@@ -229,16 +249,19 @@ def grown_rows(ledger: str, names: Sequence[str]) -> str:
     )
 
 
-def open_ledger(location: str, version: int | None = None) -> Ledger:
-    """Open a ledger at a version (default: the latest). Raises TableMissing, TableRefused or NotFound.
+def open_ledger(location: str, version: int | None = None, of_topology: bool = False) -> Ledger:
+    """Open a ledger, of a batcher or `of_topology`, at a version (default: the latest).
 
-    The latest version must be of this schema version; an earlier one may lack the files that say so.
+    The latest version must be of this schema version; an earlier one may lack the files that say so. Raises
+    TableMissing, TableRefused or NotFound.
     """
     reader = _READER.get()
     table, copied = (open_table(location, "ledger"), None) if reader is None else reader.ledger(location, version)
     names = {field.name for field in table.schema().fields}
-    if "state" not in table.metadata().partition_columns or not names >= LEDGER_COLUMNS:
-        raise TableRefused(f"{location} is a Delta table, but not a ledger", "Give the path of a ledger.")
+    is_ledger = "state" in table.metadata().partition_columns and names >= LEDGER_COLUMNS
+    if not is_ledger or tables.is_of_topology(names) != of_topology:
+        wanted = "a table of states" if of_topology else "a ledger"
+        raise TableRefused(f"{location} is a Delta table, but not {wanted}", f"Give the path of {wanted}.")
     if copied is not None:
         return Ledger(table, location, copied).of_known_schema()
     if version is None:
@@ -265,7 +288,7 @@ def ledger_log(ledger: Ledger) -> TableLog:
 def depot_table(location: str) -> DepotTable:
     """Open a depot. Raises TableMissing."""
     reader = _READER.get()
-    return open_table(location, "depot") if reader is None else reader.depot()
+    return open_table(location, "depot") if reader is None else reader.depot(location)
 
 
 def changes_of(
@@ -285,7 +308,7 @@ def open_depot(location: str, ledger: Ledger, progress: Progress) -> DepotTable:
     """Open the depot of a ledger. Raises TableMissing, or OtherDepot for a depot that the ledger does not read."""
     depot = depot_table(location)
     found = str(depot.metadata().id)
-    if found != progress.depot_id:
+    if progress.depot_id not in (found, ""):
         raise OtherDepot(
             f"the ledger {ledger.location} belongs to depot {progress.depot_id}, {location} is {found}",
             "Name the depot that the ledger was made from (--depot), or the ledger of this depot (--ledger).",
@@ -293,9 +316,15 @@ def open_depot(location: str, ledger: Ledger, progress: Progress) -> DepotTable:
     return depot
 
 
-def accepted_versions(ledger: Ledger) -> tuple[int, ...]:
+def column_names(depot: DepotTable) -> set[str]:
+    """Return the names of the columns of the table of a depot, before they are mapped."""
+    return set(identity(depot).schema.names if isinstance(depot, DeltaTable) else depot.names)
+
+
+def accepted_versions(ledger: Ledger, depot: str | None = None) -> tuple[int, ...]:
     """Return the depot versions that `windrow run --accept` went past without reading them."""
-    rows = ledger.rows("microbatch", "depot_version", "kind = 'accept'", "ORDER BY depot_version")
+    where = f"kind = 'accept' AND {equal({'depot': depot})}"
+    rows = ledger.rows("microbatch", "depot_version", where, "ORDER BY depot_version")
     return tuple(rows["depot_version"].to_pylist())
 
 

@@ -27,7 +27,7 @@ from windrow.replaying.comparison import compare
 from windrow.replaying.legs import Leg, recorded, under
 from windrow.replaying.microbatch_range import Span, find_span
 from windrow.replaying.player import Player, begin
-from windrow.replaying.report import Change, Comparison, Move, Replay, Side
+from windrow.replaying.report import Change, Comparison, Move, Outcome, Replay, Side
 from windrow.runtime.opening import tables_of
 from windrow.settings.settings import Settings
 from windrow.source import Source
@@ -35,7 +35,7 @@ from windrow.source import Source
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Change", "Comparison", "Move", "Portion", "Replay", "Side", "replay"]
+__all__ = ["Change", "Comparison", "Move", "Outcome", "Portion", "Replay", "Side", "replay"]
 
 EARLIER = "Replay the rest: use --from with a version or time that `windrow doctor` says can be read."
 """The hint if the depot's early versions are gone."""
@@ -94,20 +94,22 @@ def replay(
         ledgers = span.end, open_ledger(place)
         found = digests(ledgers[0], part), digests(ledgers[1], part)
         _require_some(found, portion.streams)
+        equal = found[0].total == found[1].total
         return Replay(
+            into=into,
+            ticks=ticks,
+            equal=equal,
             depot=settings.depot,
             ledger=settings.ledger,
-            into=into,
             first_depot_version=span.first,
             last_depot_version=span.last,
             messages=span.messages,
             rules=None if given is None else recorded_rules(given),
-            ticks=ticks,
             keys=tuple(portion.keys),
             sources=tuple(portion.sources),
             recorded=_side(ledgers[0], part, found[0], span.upto - span.after),
             replayed=_side(ledgers[1], part, found[1], player.microbatches),
-            comparison=None if found[0].total == found[1].total else compare(ledgers, found, part, limit),
+            comparison=None if equal else compare(ledgers, found, part, limit),
         )
 
 

@@ -39,14 +39,20 @@ if TYPE_CHECKING:
 def begin(source: Source, ledger: Ledger, span: Span, rules: str) -> None:
     """Create the ledger of a replay. Raises TableRefused if something is there already."""
     into, keep = ledger.settings.ledger, ledger.settings.keep
-    if ledger.table() is not None:
-        raise TableRefused(f"there is a ledger at {into} already", "Choose another path (--into).")
+    require_new(ledger)
     if span.begin is None:
         source.require_mapping()
         ledger.create(_first(source, span, rules), keep)
     else:
         with scanned(span.begin.table) as found:
             create_ledger(into, _copied(span.begin, found), keep)
+
+
+def require_new(ledger: Ledger) -> None:
+    """Raise TableRefused if there is a ledger, or a table of states, where that of a replay is to be."""
+    # guard: replay-into-new-table
+    if ledger.table() is not None:
+        raise TableRefused(f"there is a table at {ledger.settings.ledger} already", "Choose another path (--into).")
 
 
 def _first(source: Source, span: Span, rules: str) -> pa.Table:

@@ -12,13 +12,12 @@ from windrow.engine import choose
 from windrow.engine.embedded import EmbeddedEngine
 from windrow.errors import WindrowError
 from windrow.ledger import ledger_of
-from windrow.model import tables
 from windrow.model.messages import COLUMNS
 from windrow.operate.doctor import Checks, Examined, clocks, depot, examine_tables, ledger, safely
 from windrow.operate.doctor.finding import Finding, error, ok
 from windrow.operate.doctor.opened import OpenDepot, OpenLedger
-from windrow.reading.tables import Ledger, Progress, open_depot
-from windrow.runtime.ledger_state import LedgerState, prime
+from windrow.reading.tables import open_depot, open_ledger
+from windrow.runtime.ledger_state import prime
 from windrow.settings.settings import Settings
 from windrow.source.depot_rows import is_ledger
 from windrow.topology.functions import Functions
@@ -37,7 +36,7 @@ def examine_topology(topology: Topology, settings: Settings, now: int, network: 
     With `network`, Spark is started. A finding about a depot begins with its name.
     """
     engine = choose(settings.engine)
-    found = [Examined("ledger", topology.location, lambda: (_states(topology, settings)[0], OF_STATES))]
+    found = [Examined("ledger", topology.location, lambda: (_states(topology, settings), OF_STATES))]
     found += [
         Examined("depot", one.location, partial(_depot, topology, settings, engine, now, name), name)
         for name, one in topology.depots.items()
@@ -59,28 +58,21 @@ def _check_functions(topology: Topology, engine: str) -> Iterable[Finding]:
         yield ok("engine", f"the {engine} engine")
 
 
-def _states(topology: Topology, settings: Settings) -> tuple[OpenLedger, LedgerState]:
+def _states(topology: Topology, settings: Settings) -> OpenLedger:
     """Open the table of states, with the progress in the first depot. Raises TableMissing, TableRefused."""
-    location, used = topology.location, settings.model_copy(update={"ledger": topology.location})
-    table, states = open_table(location, "ledger"), ledger_of(EmbeddedEngine(used), used)
-    primed = prime(states, list(topology.depots))
-    Functions(topology, {}, states).require(primed, identity(table))
-    progress = _progress(primed, next(iter(topology.depots)))
-    return OpenLedger(used, Ledger(table, location, table.version()), progress), primed
-
-
-def _progress(primed: LedgerState, depot_name: str) -> Progress:
-    at = primed.depots[depot_name].reached
-    begun = at.depot_id, at.start_from, at.depot_version
-    return Progress(*begun, tables.SCHEMA_VERSION, primed.microbatch, primed.paused, primed.rules)
+    used = settings.model_copy(update={"ledger": topology.location})
+    book, states = open_ledger(topology.location, of_topology=True), ledger_of(EmbeddedEngine(used), used)
+    Functions(topology, {}, states).require(prime(states, list(topology.depots)), identity(book.table))
+    return OpenLedger(used, book, book.progress(next(iter(topology.depots))))
 
 
 def _depot(topology: Topology, settings: Settings, engine: str, now: int, name: str) -> tuple[OpenDepot, Checks]:
     """Open a depot, to be checked as what it has: messages, rows, a ledger. Raises TableMissing, OtherDepot."""
     one, progress = topology.depots[name], None
     with suppress(WindrowError):
-        states, primed = _states(topology, settings)
-        progress = _progress(primed, name) if primed.depots[name].reached.depot_id else None
+        states = _states(topology, settings)
+        found = states.book.progress(name)
+        progress = found if found.depot_id else None
     table = open_table(one.location, "depot")
     if progress is not None:
         open_depot(one.location, states.book, progress)

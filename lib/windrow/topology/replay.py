@@ -18,16 +18,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.errors import DepotChanged, TableRefused
+from windrow.errors import DepotChanged
 from windrow.model.clock import Clock
 from windrow.model.timestamps import microseconds_of
 from windrow.reading.digests import Digests
 from windrow.reading.values import records
+from windrow.replaying.player import require_new
+from windrow.replaying.report import Outcome, Ticks
 from windrow.runtime.ledger_state import LedgerState, prime
 from windrow.runtime.saved_plan import SavedPlan
 from windrow.runtime.wall_clock import WallClock
@@ -37,8 +39,6 @@ from windrow.topology.running import runner_of, tables_of
 from windrow.topology.state import State
 from windrow.topology.status import require_run
 from windrow.topology.topology import Topology
-
-Ticks = Literal["reuse", "fresh", "merged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +51,19 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
-    """What a replay did: how many microbatches it ran, how often events fired, and which states differ.
+class Replayed(Outcome):
+    """What a replay of a topology did: how many microbatches it ran, how often events fired, and which states differ.
 
     `digests` are those of the replayed states. `live` microbatches followed on the wall clock.
     """
 
     topology: str
-    ticks: Ticks
     microbatches: int
     events: Mapping[str, int]
     rows: Mapping[str, int]
     digests: Mapping[str, str]
     differences: list[Difference]
     live: int
-
-    @property
-    def ok(self) -> bool:
-        """Tell whether all states are equal, or need not be, because other events fired."""
-        return not self.differences or self.ticks != "reuse"
 
 
 class RecordedClock(WallClock):
@@ -109,9 +103,7 @@ def replay_topology(
         clock = RecordedClock()
         clock.at = planned[0].now if planned else 0
         sources, new = tables_of(again, settings, spark)
-        # guard: replay-into-new-table
-        if new.table() is not None:
-            raise TableRefused(f"there is a table of states at {again.location} already", "Choose another --into.")
+        require_new(new)
         runner = runner_of(again, sources, new, clock)
         for done, one in enumerate(planned, 1):
             clock.at = one.now
@@ -129,7 +121,8 @@ def replay_topology(
             held[name], digests[name] = both[0].num_rows, found[1].total
             differences += _differences(state, both, found)
         went_on = 0 if live is None else len(runner_of(again, sources, new, live).once().microbatches)
-    return Replayed(topology.name, ticks, len(planned), dict(fired), held, digests, differences, went_on)
+    counted = len(planned), dict(fired), held, digests, differences, went_on
+    return Replayed(into, ticks, not differences, topology.name, *counted)
 
 
 def _planned(topology: Topology, rows: list[Row], ticks: Ticks) -> list[SavedPlan]:

@@ -25,7 +25,7 @@ from windrow.producer.bridge.kafka_records import Records
 from windrow.producer.bridge.password import password
 from windrow.producer.bridge.summary import KafkaSummary, Lines
 from windrow.producer.writer import marks
-from windrow.reading.status_values import KafkaLag, PartitionLag
+from windrow.reading.batcher_status import KafkaLag, PartitionLag
 from windrow.settings.bridges import KafkaPart
 from windrow.settings.settings import Settings
 from windrow.version import VERSION

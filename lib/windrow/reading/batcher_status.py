@@ -1,0 +1,237 @@
+"""Read the status of a batcher: the one of its ledger, with rules, clocks, batches and rejections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+
+from windrow.delta.locations import local_path
+from windrow.delta.table import open_table
+from windrow.errors import TableMissing
+from windrow.model.durations import in_words
+from windrow.model.warn import WarnPart
+from windrow.reading.log import waiting_versions
+from windrow.reading.status import DepotPlace, Status, common_status, one_row
+from windrow.reading.tables import Ledger, open_ledger, recorded_rules
+from windrow.reading.values import records
+from windrow.reading.warnings import statement, warnings_of
+
+
+@dataclass(frozen=True, slots=True)
+class SourceClock:
+    """The clock of a source (greatest processing time of its data), its floor, and when its last data was read."""
+
+    source: str
+    clock: str
+    floor: str
+    seen_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class OldestBatch:
+    """The open batch whose window began first."""
+
+    id: str
+    source: str
+    key: str
+    window_start: str
+    timeout: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBatches:
+    """How many batches are open, and how many messages they hold.
+
+    `oldest_seconds` is the time since the start of the oldest open window, by the idle clock of its source: in a
+    backfill of last year's messages it is seconds, not a year.
+    """
+
+    batches: int
+    messages: int
+    oldest: OldestBatch | None
+    oldest_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedBatches:
+    """How many batches are closed, and how many messages they hold."""
+
+    batches: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejections:
+    """The messages rejected for a reason, and the most by which one of them missed."""
+
+    reason: str
+    messages: int
+    missed_by_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class TooOld:
+    """The messages of a source that were too old; for `raised` of them the floor had raised the processing time.
+
+    `needed_delay_us` is the `max_delay` that would have kept all of them.
+    """
+
+    source: str
+    messages: int
+    missed_by_us: int
+    raised: int
+    needed_delay_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class NeededDelay:
+    """The `max_delay` in force, and those that would have kept every message rejected as too old so far.
+
+    In microseconds; `needed_us` is None and `by_source` empty when no message was too old. `quantiles_us` says how much
+    half, 0.9 and 0.99 of these messages needed, since rules and mapping last changed and without wrong clocks.
+    """
+
+    max_delay_us: int
+    needed_us: int | None
+    by_source: dict[str, int]
+    quantiles_us: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """A partition: the offset up to which the depot has it (None: nothing yet), where it ends, and the difference."""
+
+    topic: str
+    partition: int
+    depot_offset: int | None
+    end_offset: int
+    lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaLag:
+    """How many offsets of a group's topics the depot does not have, as the broker said at `measured_at`."""
+
+    brokers: str
+    group: str
+    measured_at: str
+    lag: int
+    partitions: tuple[PartitionLag, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatcherStatus(Status):
+    """The status of a batcher. `kafka` is there only if the broker was asked."""
+
+    rules: dict[str, Any]
+    clocks: tuple[SourceClock, ...]
+    open: OpenBatches
+    closed: ClosedBatches
+    rejected: tuple[Rejections, ...]
+    too_old: tuple[TooOld, ...]
+    hints: tuple[str, ...]
+    needed_delay: NeededDelay
+    kafka: KafkaLag | None = None
+
+
+def status(depot: str, ledger: str, now: int, limits: WarnPart | None = None) -> BatcherStatus:
+    """Read the status of a ledger at wall time `now` (microseconds), with hints by the `limits` of `[warn]`.
+
+    Raises TableMissing, TableRefused for a table that is not a ledger, OtherDepot for a depot that is not its own.
+    """
+    book = open_ledger(ledger)
+    progress, limits, refused = book.progress(), limits or WarnPart(), _refused(book)
+    too_old = _too_old(refused)
+    return BatcherStatus(
+        **common_status(book, {None: DepotPlace(depot)}, now),
+        rules=in_words(recorded_rules(progress.rules)),
+        clocks=_clocks(book),
+        open=_open(book, progress.max_delay_us, now),
+        closed=ClosedBatches(**one_row(book, "closed", BATCHES)),
+        rejected=_by_reason(refused),
+        too_old=too_old,
+        hints=tuple(map(str, warnings_of(book, limits))),
+        needed_delay=_needed(book, progress.max_delay_us, too_old, limits),
+    )
+
+
+def waiting(depot: str, ledger: str) -> int | None:
+    """Return how many messages wait, by the log of a local depot; None if the depot or the number is missing."""
+    if local_path(depot) is None or local_path(ledger) is None:
+        return None
+    try:
+        log = open_table(depot, "depot")
+    except TableMissing:
+        return None
+    try:
+        read = open_ledger(ledger).progress().depot_version
+    except TableMissing:
+        read = -1
+    return waiting_versions(log, read).messages
+
+
+BATCHES = "count(*) AS batches, coalesce(sum(message_count), 0) AS messages"
+# The age of a message when it was processed, which the rule compares with max_delay.
+AGE = "CAST(processing_time AS BIGINT) - CAST(event_time AS BIGINT)"
+QUANTILES = """
+SELECT approx_percentile_cont(needed, 0.5) AS "0.5", approx_percentile_cont(needed, 0.9) AS "0.9",
+    approx_percentile_cont(needed, 0.99) AS "0.99"
+FROM (SELECT CAST(processing_time AS BIGINT) - CAST(event_time AS BIGINT) AS needed
+    FROM {batch} WHERE state = 'rejected' AND reason = 'too_old' AND {counted}) AS late
+"""
+
+
+def _clocks(book: Ledger) -> tuple[SourceClock, ...]:
+    rows = book.rows("progress", "source, clock, floor, seen_at", "source IS NOT NULL", "ORDER BY source")
+    return tuple(SourceClock(**row) for row in records(rows))
+
+
+def _open(book: Ledger, max_delay: int, now: int) -> OpenBatches:
+    """Return the open batches; timeouts follow the rules in force, even if a row was written under others."""
+    timeout = f"window_end + INTERVAL '{max_delay} microseconds' AS timeout"
+    first = book.rows("open", f"id, source, key, window_start, {timeout}", rest="ORDER BY window_start, id LIMIT 1")
+    oldest = [OldestBatch(**row) for row in records(first)]
+    seconds = _open_for(book, now) / 1_000_000 if oldest else 0.0
+    return OpenBatches(**one_row(book, "open", BATCHES), oldest=oldest[0] if oldest else None, oldest_seconds=seconds)
+
+
+def _open_for(book: Ledger, now: int) -> int:
+    """Return the time since the start of the oldest open window, by the idle clock of its source (microseconds)."""
+    idle = f"max(CAST(clock AS BIGINT) + greatest(0, {now:d} - CAST(seen_at AS BIGINT)))"
+    begun = "min(CAST(window_start AS BIGINT))"
+    by_source = book.rows(("open", "progress"), f"{idle} - {begun} AS age", "source IS NOT NULL", "GROUP BY source")
+    return max(0, pc.max(by_source["age"]).as_py() or 0)
+
+
+def _refused(book: Ledger) -> list[dict[str, Any]]:
+    columns = (
+        "reason, source, count(*) AS messages, max(missed_by_us) AS missed_by_us, "
+        f"count(*) FILTER (WHERE clock_lead_us > 0) AS raised, max({AGE}) AS needed_delay_us"
+    )
+    return records(book.rows("rejected", columns, rest="GROUP BY reason, source ORDER BY reason, source"))
+
+
+def _by_reason(refused: list[dict[str, Any]]) -> tuple[Rejections, ...]:
+    reasons: dict[str, Rejections] = {}
+    for row in refused:
+        known = reasons.get(row["reason"], Rejections(row["reason"], 0, 0))
+        furthest = max(known.missed_by_us, row["missed_by_us"])
+        reasons[row["reason"]] = Rejections(row["reason"], known.messages + row["messages"], furthest)
+    return tuple(sorted(reasons.values(), key=lambda one: (-one.messages, one.reason)))
+
+
+def _too_old(refused: list[dict[str, Any]]) -> tuple[TooOld, ...]:
+    names = TooOld.__dataclass_fields__
+    return tuple(TooOld(**{name: row[name] for name in names}) for row in refused if row["reason"] == "too_old")
+
+
+def _needed(book: Ledger, max_delay: int, too_old: tuple[TooOld, ...], limits: WarnPart) -> NeededDelay:
+    """Return which `max_delay` would have kept the messages that were too old under the one in force."""
+    by_source = {row.source: row.needed_delay_us for row in too_old}
+    shares = {}
+    if by_source:
+        [row] = book.ask(statement(QUANTILES, limits, "ledger")).to_pylist()
+        shares = {share: round(needed) for share, needed in row.items() if needed is not None}
+    return NeededDelay(max_delay, max(by_source.values(), default=None), by_source, shares)
