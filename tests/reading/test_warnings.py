@@ -76,6 +76,39 @@ class TestSplits:
         assert "ledger-splits" not in said(repeating)
 
 
+class TestSlivers:
+    @pytest.fixture
+    def uneven(self, tmp_path: Any, clock: ManualClock) -> World:
+        """A device that measures nine types, of which one burst in three has one only."""
+        world = World(tmp_path, clock)
+        for number in range(40):
+            at = NOW + number * 6 * SECOND
+            types = range(9) if number % 3 else range(1)
+            world.publish([message(f"t{kind}", at, at) for kind in types])
+        return world
+
+    def test_warns(self, uneven: World, embedded: EngineFactory) -> None:
+        """
+        Many batches with few messages for their stream are counted, and the windows on the calendar named.
+        """
+        uneven.runner(embedded, rules={"window": "5s", "max_delay": "1s", "window_start": "event_time"}).once()
+        found = said(uneven)["ledger-slivers"]
+        assert found.what.startswith("13 of 39 closed batches (33 %)")
+        assert 'window_start = "aligned"' in found.todo
+
+    @pytest.mark.parametrize(
+        ("limits", "start"),
+        [(WarnPart(least=10, sliver_share=0.6), "event_time"), (LIMITS, "aligned")],
+        ids=["allowed", "aligned"],
+    )
+    def test_quiet(self, uneven: World, embedded: EngineFactory, limits: WarnPart, start: str) -> None:
+        """
+        A share that is allowed gives no warning, nor do windows on the calendar: there the device was silent.
+        """
+        uneven.runner(embedded, rules={"window": "5s", "max_delay": "1s", "window_start": start}).once()
+        assert "ledger-slivers" not in said(uneven, limits)
+
+
 class TestShared:
     def test_one_fast_device(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
         """

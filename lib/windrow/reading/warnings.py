@@ -30,6 +30,18 @@ SELECT split, batches FROM (
 WHERE batches >= {least} AND split > {split_share} * batches
     AND rules NOT LIKE '%"keep"%' AND rules NOT LIKE '%"midpoint"%'
 """
+# Batches with less than a quarter of the messages that are usual for their stream.
+SLIVERS = """
+SELECT slivers, batches FROM (
+    SELECT count(*) FILTER (WHERE 4 * own.message_count < usual.messages) AS slivers, count(*) AS batches
+    FROM {batch} AS own JOIN (
+        SELECT coalesce(source, '') AS source, coalesce(key, '') AS key, median(message_count) AS messages
+        FROM {batch} WHERE state = 'closed' AND opened_in > {since} GROUP BY coalesce(source, ''), coalesce(key, '')
+    ) AS usual ON coalesce(own.source, '') = usual.source AND coalesce(own.key, '') = usual.key
+    WHERE own.state = 'closed' AND own.opened_in > {since}
+) AS counted CROSS JOIN (SELECT rules FROM {batch} WHERE state = 'progress' AND id = 'progress') AS present
+WHERE batches >= {least} AND slivers > {sliver_share} * batches AND rules NOT LIKE '%"aligned"%'
+"""
 # A source whose messages are too old because others of other keys moved its clock: it is not the clock of one device.
 SHARED = """
 SELECT source, late, raised, messages FROM (
@@ -102,7 +114,8 @@ def statement(query: str, limits: WarnPart, batch: str = "{batch}") -> str:
 
 def warnings_of(book: Ledger, limits: WarnPart) -> tuple[LedgerWarning, ...]:
     """Return what is off by these limits, nothing for a ledger with less than `limits.least` batches or messages."""
-    return tuple(chain(_splits(book, limits), _shared(book, limits), _sources(book, limits), _delay(book, limits)))
+    looks = (_splits, _slivers, _shared, _sources, _delay)
+    return tuple(chain.from_iterable(look(book, limits) for look in looks))
 
 
 def _found(book: Ledger, query: str, limits: WarnPart) -> list[dict[str, Any]]:
@@ -120,6 +133,19 @@ def _splits(book: Ledger, limits: WarnPart) -> Iterator[LedgerWarning]:
             'Set repeats = "keep" to have all measurements of a window in one batch, and window_start = "aligned" for '
             'windows on the calendar, or split_at = "midpoint" to split between two rounds of measurements; '
             "`windrow tune` says which share of rounds stays whole.",
+        )
+
+
+def _slivers(book: Ledger, limits: WarnPart) -> Iterator[LedgerWarning]:
+    """Tell when many closed batches hold far fewer messages than is usual for their stream."""
+    for found in _found(book, SLIVERS, limits):
+        share = 100 * found["slivers"] / found["batches"]
+        yield LedgerWarning(
+            "ledger-slivers",
+            f"{found['slivers']:,} of {found['batches']:,} closed batches ({share:.0f} %) have less than a quarter of "
+            "the messages that are usual for their source and key",
+            'If measurements come at regular times, set window_start = "aligned" and repeats = "keep"; `windrow tune` '
+            "counts such batches for each window.",
         )
 
 

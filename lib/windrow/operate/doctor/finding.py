@@ -31,6 +31,7 @@ CODES = {
         "ledger-rules",
         "ledger-paused",
         "ledger-splits",
+        "ledger-slivers",
         "ledger-sources",
         "ledger-delay",
         "ledger-features",

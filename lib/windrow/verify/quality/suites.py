@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from windrow.model.warn import WarnPart
-from windrow.reading.warnings import DELAY, SHARED, SOURCES, SPLITS, statement
+from windrow.reading.warnings import DELAY, SHARED, SLIVERS, SOURCES, SPLITS, statement
 from windrow.verify.invariants import SUITES
 from windrow.verify.quality.great_expectations import library
 
@@ -32,7 +32,13 @@ def closed_batches(*own: Expectation, limits: WarnPart | None = None) -> Expecta
         statement(SPLITS, chosen),
         f"At most {chosen.split_share:g} of all batches were opened because a type came again ([warn] split_share).",
     )
-    return _suite("closed_batches", (splits, *own))
+    slivers = _no_row(
+        "ledger_slivers",
+        statement(SLIVERS, chosen),
+        f"At most {chosen.sliver_share:g} of the closed batches have few messages for their stream "
+        "([warn] sliver_share).",
+    )
+    return _suite("closed_batches", (splits, slivers, *own))
 
 
 def rejected_messages(
