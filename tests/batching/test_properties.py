@@ -727,7 +727,8 @@ class TestWishes:
 
         A midpoint may be too old to split at, and then the split depends on the delay.
         """
-        log = stamped(replace(log, rules=replace(log.rules, window_start="event_time", split_at="message")))
+        rules = replace(log.rules, window_start="event_time", window_offset=0, split_at="message")
+        log = stamped(replace(log, rules=rules))
         late = {rejected.index for rejected in judged(log).rejected if rejected.reason == "too_old"}
         log = log.with_messages(message for message in log.messages if message.index not in late)
         patient = replace(log, rules=replace(log.rules, max_delay=log.rules.max_delay + extra))
@@ -957,7 +958,7 @@ class TestWishes:
         given = [(key, *each) for key, stream in zip(keys, (heavy, light), strict=True) for each in stream]
         messages = tuple(Message(at, "", *each[:3], 900, None, each[3], at) for at, each in enumerate(given))
         rules = OracleRules(window=1_000, max_delay=999, max_leap=1, max_batch_bytes=3 * count + 50)
-        log = Log(replace(rules, window_start="event_time"), (messages,), versioned=True)
+        log = Log(replace(rules, window_start="event_time", window_offset=0), (messages,), versioned=True)
         oracle = judged(log)
         expected = expected_batches([*oracle.open, *oracle.closed], log.messages)
         assert without_names(Books().play(log).batches) == expected

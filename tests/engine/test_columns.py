@@ -120,7 +120,7 @@ class TestRefused:
         A depot without the columns of a message, and without a mapping, is refused with what to write; no ledger is
         made.
         """
-        with pytest.raises(ExpressionError, match=r"\[depot\.columns\] key: .*it comes from"):
+        with pytest.raises(ExpressionError, match=r"\[depot\.columns\] key, type, event_time, .*they come from"):
             bronze.runner(engine)
         assert not DeltaTable.is_deltatable(bronze.ledger)
 

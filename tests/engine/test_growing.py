@@ -31,8 +31,8 @@ from windrow.ledger.pruning import Extent
 from windrow.ledger.versions import RECORDED, Fold
 from windrow.model import tables
 from windrow.model.commits import note_of
+from windrow.reading.batcher_status import status
 from windrow.reading.closed import read_closed
-from windrow.reading.status import status
 from windrow.rows.session_settings import configured
 from windrow.runtime.microbatch import Microbatch
 from windrow.verify import verify

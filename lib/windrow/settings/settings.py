@@ -169,7 +169,9 @@ class Settings(BaseSettings):
         268_435_456, ge=0, description="most bytes of what is open that stay in memory between microbatches"
     )
     max_memory_bytes: int = Field(
-        1_000_000_000, ge=1_000_000, description="embedded engine: a larger depot version is processed in parts, by key"
+        1_000_000_000,
+        ge=1_000_000,
+        description="embedded engine: a larger depot version is processed in parts, by key or raw source",
     )
     idle_timeout: OrNever = Field("10s", description="how long a silent source keeps overdue batches open, or never")  # type: ignore[assignment]
     max_clock_skew: Duration = Field("5m", description="a stamp this far ahead of the wall clock is rejected")  # type: ignore[assignment]

@@ -33,7 +33,7 @@ from windrow.verify.quality import Checked
 from windrow.verify.quality.great_expectations import library
 
 PAGE = (Path(__file__).parents[3] / "docs" / "quality.md").read_text(encoding="utf-8")
-WARNINGS = ("ledger_splits", "rejected_share", "clock_shared", "ledger_sources", "ledger_delay")
+WARNINGS = ("ledger_splits", "ledger_slivers", "rejected_share", "clock_shared", "ledger_sources", "ledger_delay")
 LIMITS = WarnPart(least=10)
 GHOST = {"id": "ghost", "state": "ghost"}
 # Damages that one ledger can have together: every relation of the invariants fails.
@@ -118,15 +118,19 @@ class TestWarnings:
         world.publish(
             [message("b", second[0] + at, second[0] + at + (at % 2) * 9 * SECOND, source="b") for at in range(19)]
         )
+        bursts = [(NOW + (burst - 40) * 30 * SECOND, 9 if burst % 3 else 1) for burst in range(40)]
+        for at, types in bursts:
+            world.publish([message(f"t{kind}", at, at, source="bursts") for kind in range(types)])
         world.runner(embedded).once()
-        said = {one.code.replace("-", "_"): one.what for one in warnings_of(open_ledger(world.ledger), LIMITS)}
-        checked = quality.check(session, world.ledger, limits=LIMITS)
+        limits = WarnPart(least=10, split_share=0.2, sliver_share=0.1)
+        said = {one.code.replace("-", "_"): one.what for one in warnings_of(open_ledger(world.ledger), limits)}
+        checked = quality.check(session, world.ledger, limits=limits)
         found = {one.name: one for one in checked.failures("warning") if one.name.startswith("ledger")}
         assert said.keys() == found.keys() == {name for name in WARNINGS if name.startswith("ledger")}
         for name, outcome in found.items():
             (row,) = outcome.rows
             assert all(f"{value:,}" in said[name] for value in row.values() if isinstance(value, int)), name
-        quiet = quality.check(session, world.ledger)
+        quiet = quality.check(session, world.ledger, limits=WarnPart(least=10_000))
         assert [one.name for one in quiet.failures("warning")] == ["rejected_share"]
         kept = World(tmp_path / "kept", clock)
         kept.publish([message("a", at, at) for at in second])
