@@ -90,18 +90,19 @@ class EmbeddedArrivals(Arrivals):
         raw = self.conversion.format is not None
         room = Room.of_chunks(most // CHUNK_BYTES) if raw else Room.of_messages(most // MESSAGE_BYTES)
         fits = most // RECORD_BYTES if raw else room.most
-        tables, size = list[pa.Table](), 0
-        for rows in map(self._new_rows, feed):
-            tables.append(rows)
-            size += room.size(rows)
+        read, size = list[pa.Table](), 0
+        for piece in feed:
+            read.append(piece)
+            size += room.size(piece)
             if self.in_parts and size > fits:
-                rest = map(self._new_rows, feed)
-                spilled = SpilledRows.of(chain(_emptied(tables), rest), room, self._file())
+                rows = map(self._new_rows, chain(_emptied(read), feed))
+                spilled = SpilledRows.of(rows, room, self._file())
                 self._require_listed()
                 return slice_of(self.conversion, spilled, counts, self.conversion.apply, self._parser(spilled))
+        new = self._new_rows(pa.concat_tables(read))
         # guard: read-as-listed
         self._require_listed()
-        return self._filled(pa.concat_tables(tables), counts, self.conversion.apply)
+        return self._filled(new, counts, self.conversion.apply)
 
     def _parser(self, chunks: SpilledRows) -> ChunkParser | None:
         """Return what parses the chunks of a raw depot part by part."""
