@@ -93,10 +93,15 @@ class TestFromTable:
 
     def test_refused(self, windrow: Command, tmp_path: Path) -> None:
         """
-        A file that is there is not replaced; flags that contradict are refused, and so is a table that is missing.
+        A file that is there is not replaced; flags that contradict are refused, and so are tables that are missing or
+        no depots. Nothing is left of such an attempt.
         """
         assert "goes with neither" in windrow("init", "--from", "bronze", "--raw").err
         assert "bronze" in windrow("init", "--from", "bronze", "--engine", "embedded").err
+        windrow("init", "--raw", "--depot", "raw", "--config", "raw.toml")
+        chunk = pa.table([["file"], [1], [b"1,2"], [True], pa.array([message()["received_at"]]).cast(TIME)], chunks.RAW)
+        write_deltalake(tmp_path / "raw", chunk, mode="append")
+        assert "the depot is raw" in windrow("init", "--from", "raw", "--engine", "embedded").err
         assert not (tmp_path / "windrow.toml").exists()
         (tmp_path / "windrow.toml").write_text("")
         assert "windrow.toml exists already" in windrow("init", "--from", "bronze").err

@@ -115,9 +115,12 @@ def _from_table(call: Call) -> None:
     }
     written = proposed_file(sections, f"{count(proposal.rows, 'row')} of {given.depot}")
     file.write_text(written, encoding="utf-8")
-    chosen = Settings.load(file, **{name: value for name, value in call.flags.items() if name != "depot"})
-    source, ledger = tables_of(chosen)
-    views = _created(call, chosen, source, ledger)
+    try:
+        chosen = Settings.load(file, **{name: value for name, value in call.flags.items() if name != "depot"})
+        views = _created(call, chosen, *tables_of(chosen))
+    except BaseException:
+        file.unlink()  # or the next attempt would be refused
+        raise
     document = {"settings": file, "written": True, "ledger": chosen.ledger, "views": views, **asdict(proposal)}
     call.answer(document, written, *proposal.notes, f"Wrote {file}. Next: windrow run, windrow tune, windrow show.")
 

@@ -166,7 +166,11 @@ class SparkSource(Source):
 
     @contextmanager
     def _opened(self, frame: DataFrame, begin: int, upto: int, persist: bool) -> Iterator[SparkArrivals]:
-        """Work on the session of a frame of a stream or of a query, and give the versions up to `upto` in it."""
+        """Work on the session of a frame of a stream or of a query, and give the versions up to `upto` in it.
+
+        `persist` a frame of `foreachBatch`. Text is checked here where no conversion does it: what a query may have
+        replaced, and rows that stay as they are on the executors. The driver checks what it collects.
+        """
         session = frame.sparkSession
         try:
             with self.engine.working_on(session), configured(session, ALIKE), ExitStack() as kept:
