@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 Ints = npt.NDArray[np.int64]
 TIME = pa.timestamp("us", tz="UTC")
@@ -76,9 +76,11 @@ def wake_up(after: pa.Table) -> pa.Table:
 def write(depot: Path, messages: pa.Table, versions: int, order: Sequence[int] | None = None) -> None:
     """Write a depot whose versions are equal parts of the messages, in the order of arrival or another."""
     ends = np.linspace(0, messages.num_rows, versions + 1).astype(int)
+    into: str | DeltaTable = str(depot)
     for number in order or range(versions):
         part = messages.slice(ends[number], ends[number + 1] - ends[number])
-        write_deltalake(str(depot), part, mode="append", configuration={"delta.enableChangeDataFeed": "true"})
+        write_deltalake(into, part, mode="append", configuration={"delta.enableChangeDataFeed": "true"})
+        into = into if isinstance(into, DeltaTable) or versions == 1 else DeltaTable(into)
 
 
 def _timed(table: pa.Table) -> pa.Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -643,6 +643,19 @@ def test_small_fold_leaves_no_gap(started: World, embedded: EngineFactory) -> No
     last = File("d", tables.OPEN, False, 10, Extent(None, None, None, 10, 10))
     ledger.files = [older, large, small, last]
     assert {file.path for file in ledger._unfolded()} == {"a", "b", "d"}
+
+
+def test_small_fold_joins_eight_alike(started: World, embedded: EngineFactory) -> None:
+    """
+    A file that a fold left waits until there are eight of its size, so few folds write its rows again.
+    """
+    ledger = object.__new__(LedgerFiles)
+    left = [File(str(at), tables.OPEN, False, 10_000_000, Extent(None, None, None, at, at)) for at in range(7)]
+    new = [File(f"new {at}", tables.OPEN, False, 10_000, Extent(None, None, None, at, at)) for at in range(7, 20)]
+    ledger.files = [*left, *new]
+    assert {file.path for file in ledger._unfolded()} == {file.path for file in new}
+    ledger.files = [*left, replace(left[0], path="eighth", extent=Extent(None, None, None, 6, 6)), *new]
+    assert len(ledger._unfolded()) == len(ledger.files)
 
 
 def test_idle(world: World, embedded: EngineFactory) -> None:

@@ -16,6 +16,7 @@ from tests.messages import SECOND, Row, message
 from windrow.expressions import Mapping
 from windrow.model.messages import COLUMNS
 from windrow.model.warn import WarnPart
+from windrow.reading import warnings
 from windrow.reading.tables import open_ledger
 from windrow.reading.warnings import LedgerWarning, warnings_of
 
@@ -55,7 +56,7 @@ class TestSplits:
         """
         repeating.runner(embedded).once()
         found = said(repeating)["ledger-splits"]
-        assert found.what.startswith("19 of 20 windows were split before their end (10 s)")
+        assert found.what.startswith("13 of 14 closed windows were split before their end (10 s)")
         assert 'repeats = "keep"' in found.todo
         assert 'split_at = "midpoint"' in found.todo
 
@@ -225,7 +226,7 @@ class TestDelay:
         world.publish([message("a", NOW - HOUR + at, NOW + at, source="wrong") for at in range(20)])
         world.publish([message("a", NOW + at, NOW + at, source="right") for at in range(20)])
         world.runner(embedded).once()
-        assert said(world).keys() == {"ledger-sources", "ledger-splits"}
+        assert said(world).keys() == {"ledger-sources"}
 
     @pytest.mark.parametrize(("late", "warns"), [(1, False), (2, True)])
     def test_more_than_a_hundredth(
@@ -239,3 +240,18 @@ class TestDelay:
         world.publish([*punctual, *(message("a", NOW - HOUR + at, NOW) for at in range(late))])
         world.runner(embedded).once()
         assert ("ledger-delay" in said(world)) is warns
+
+    def test_only_the_last_microbatches(
+        self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        What was late long ago is not told for ever: only the last microbatches count.
+        """
+        world = World(tmp_path, clock)
+        for at in range(3):
+            late = [message("a", NOW - HOUR + one, NOW) for one in range(20 if at == 0 else 0)]
+            world.publish([*late, *(message("a", NOW + at * SECOND + one, NOW + at * SECOND) for one in range(100))])
+            world.runner(embedded).once()
+        assert "ledger-delay" in said(world)
+        monkeypatch.setattr(warnings, "RECENT", 2)
+        assert "ledger-delay" not in said(world)

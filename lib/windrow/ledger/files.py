@@ -51,6 +51,7 @@ STATE, FOLDED = (f"partition.{name}" for name in tables.PARTITIONS)  # in the ad
 
 FOLD_BYTES = 32_000_000  # on disk, of a part of a fold; ten times as much in memory, as the rows of a fleet have it
 SMALL_BYTES = 100_000  # on disk
+ALIKE = 7  # so eight files of a size become one; with two, each message of a long delay was written again five times
 LAST_ID = "\U0010ffff"  # behind all ids
 PRUNED_IDS = 10_000  # more ids are likely in all files
 
@@ -239,21 +240,22 @@ class LedgerFiles:
     def _unfolded(self) -> list[File]:
         """Return the files for a small fold: of each state those of the latest commits, as long as they are alike.
 
-        A file that is larger than all later ones together waits for others, so no row is written again too often.
+        A file waits until the later ones together are `ALIKE` times as large, so no row is written again too often.
         Between the messages of a batch that a fold joins none may be left, so no other file has a revision of theirs.
         """
         chosen = []
         for state in {file.state for file in self.files}:
-            alike: list[File] = []
             files = [file for file in self.files if file.state == state and not file.folded]
-            for file in sorted(files, key=lambda file: file.extent.last_revision, reverse=True):
-                since = min((one.extent.first_revision for one in alike), default=FAR)
+            files.sort(key=lambda file: file.extent.last_revision, reverse=True)
+            alike, later, since = 0, 0, FAR
+            for number, file in enumerate(files, start=1):
                 # guard: small-fold-leaves-no-gap
-                between = file.extent.last_revision >= since
-                if file.size > max(SMALL_BYTES, sum(one.size for one in alike)) and not between:
-                    break
-                alike.append(file)
-            chosen += alike if len(alike) > 1 else []
+                between = alike == number - 1 and file.extent.last_revision >= since
+                if between or file.size <= max(SMALL_BYTES, later / ALIKE):
+                    alike = number
+                later += file.size
+                since = min(since, file.extent.first_revision)
+            chosen += files[:alike] if alike > 1 else []
         return chosen
 
     def _commit(self, added: Sequence[AddAction], folded: Sequence[File], note: Mapping[str, str]) -> None:

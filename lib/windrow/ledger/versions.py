@@ -259,7 +259,7 @@ class Growth:
         """Return which fold is due: after so many commits, or as soon as more rows are obsolete than live.
 
         A number of messages counts as a row. Fewer obsolete rows than `after_rows` are never too many. A fold is large
-        if it drops a quarter of the rows, or if half as many were written since the last large one as that one left: so
+        if half as many rows are obsolete as count, or were written since the last large one as that one left: so
         a ledger whose rows only come, and never go, writes each of them again a few times, however many there are.
         """
         rows = self.versions + self.messages // MESSAGES_OF_A_ROW
@@ -269,7 +269,7 @@ class Growth:
             return "large"
         if self.commits < max(after_commits, 2):  # one is what a small fold leaves
             return None
-        much = obsolete * 4 > live or self.unfolded * 2 > rows - self.unfolded
+        much = obsolete * 2 > live or self.unfolded * 2 > rows - self.unfolded
         return "large" if rows <= after_rows or much else "small"
 
     def folded(self, fold: Fold, open_messages: int) -> Growth:

@@ -1,7 +1,9 @@
 """Warn of windows that split early, of shared and wrong clocks, and of a `max_delay` that is too short.
 
-Only what was read since the rules or the mapping of the depot last changed counts: whoever acts on a warning is not
-told again. The statements are Spark SQL that DataFusion and DuckDB know too; `{batch}` is the ledger.
+Only the last `RECENT` microbatches count, and of these those since the rules or the mapping of the depot last changed:
+whoever acts on a warning is not told again, and a run need not read the whole ledger to warn. Of open batches only the
+sums beside the clocks are read. The statements are Spark SQL that DataFusion and DuckDB know too; `{batch}` is the
+ledger.
 """
 
 from __future__ import annotations
@@ -16,16 +18,18 @@ from windrow.model.durations import SECOND, UNITS, span
 from windrow.model.warn import WarnPart
 from windrow.reading.tables import Ledger, recorded_rules
 
-SINCE = """(SELECT coalesce(max(past.microbatch), 0) FROM {batch} AS past
+RECENT = 1_000  # microbatches; a guess: some hours of a run that goes on, some weeks of a job that runs every half hour
+SINCE = """(SELECT greatest(max(past.microbatch) - {recent}, coalesce(max(past.microbatch) FILTER (
+        WHERE past.rules <> present.rules OR coalesce(past.columns, '') <> coalesce(latest.columns, '')), 0))
+    FROM {batch} AS past
     CROSS JOIN (SELECT rules FROM {batch} WHERE state = 'progress' AND id = 'progress') AS present
     CROSS JOIN (SELECT columns FROM {batch} WHERE state = 'microbatch' AND kind = 'data'
         ORDER BY microbatch DESC LIMIT 1) AS latest
-    WHERE past.state = 'microbatch' AND past.kind = 'data'
-        AND (past.rules <> present.rules OR coalesce(past.columns, '') <> coalesce(latest.columns, '')))"""
+    WHERE past.state = 'microbatch' AND past.kind = 'data')"""
 SPLITS = """
 SELECT split, batches FROM (
     SELECT count(*) FILTER (WHERE opened_by = 'conflict') AS split, count(*) AS batches
-    FROM {batch} WHERE state IN ('open', 'closed') AND opened_in > {since}
+    FROM {batch} WHERE state = 'closed' AND opened_in > {since}
 ) AS counted CROSS JOIN (SELECT rules FROM {batch} WHERE state = 'progress' AND id = 'progress') AS present
 WHERE batches >= {least} AND split > {split_share} * batches
     AND rules NOT LIKE '%"keep"%' AND rules NOT LIKE '%"midpoint"%'
@@ -48,8 +52,8 @@ SELECT source, late, raised, messages FROM (
     SELECT coalesce(source, '') AS source, min(key) <> max(key) AS several,
         count(*) FILTER (WHERE reason = 'too_old') AS late,
         count(*) FILTER (WHERE reason = 'too_old' AND clock_lead_us > 0) AS raised,
-        coalesce(sum(message_count), 0) + count(*) FILTER (WHERE state = 'rejected') AS messages
-    FROM {batch} WHERE state IN ('open', 'closed', 'rejected') AND coalesce(opened_in, microbatch) > {since}
+        {messages} AS messages
+    FROM {batch} WHERE state IN ('closed', 'rejected', 'progress') AND (state = 'progress' OR {read_since})
     GROUP BY coalesce(source, '')
 ) AS counted WHERE several AND messages >= {least} AND late > {late_share} * messages AND 2 * raised > late
 """
@@ -60,8 +64,8 @@ SELECT source, rejected, messages FROM (
         WHERE state = 'rejected' AND reason IN ('too_old', 'too_futuristic') AND microbatch > {since}
         GROUP BY coalesce(source, '')
         UNION ALL
-        SELECT coalesce(source, ''), 0, sum(message_count) FROM {batch}
-        WHERE state IN ('open', 'closed') AND opened_in > {since}
+        SELECT coalesce(source, ''), 0, coalesce(sum(message_count), 0) + coalesce(sum(open_messages), 0) FROM {batch}
+        WHERE state IN ('closed', 'progress') AND (state = 'progress' OR opened_in > {since})
         GROUP BY coalesce(source, '')
     ) AS counted GROUP BY source
 ) AS summed WHERE rejected >= {least} AND rejected > {rejected_share} * messages
@@ -69,15 +73,15 @@ SELECT source, rejected, messages FROM (
 ORDER BY source
 """
 # Read since the last change, and not of a wrong or shared clock.
-COUNTED = """coalesce(opened_in, microbatch) > {since}
+COUNTED = """(state = 'progress' OR {read_since})
     AND coalesce(source, '') NOT IN (SELECT source FROM ({sources}) AS wrong_clocks)
     AND coalesce(source, '') NOT IN (SELECT source FROM ({shared}) AS shared_clocks)"""
 DELAY = """
 SELECT late, messages FROM (
     SELECT count(*) FILTER (WHERE reason = 'too_old') AS late,
-        coalesce(sum(message_count), 0) + count(*) FILTER (WHERE state = 'rejected') AS messages
+        {messages} AS messages
     FROM {batch}
-    WHERE state IN ('open', 'closed', 'rejected') AND {counted}
+    WHERE state IN ('closed', 'rejected', 'progress') AND {counted}
 ) AS counted WHERE messages >= {least} AND late > {late_share} * messages
 """
 # How far the event time of a message is from the time of its processing, in microseconds.
@@ -87,6 +91,10 @@ SELECT coalesce(source, '') AS source,
 FROM {batch} WHERE state = 'rejected' AND reason IN ('too_old', 'too_futuristic') AND microbatch > {since}
 GROUP BY coalesce(source, '')
 """
+READ_SINCE = "coalesce(opened_in, microbatch) > {since}"
+# Of closed batches, of open ones (by source, beside its clock), and rejected.
+MESSAGES = """coalesce(sum(message_count), 0) + coalesce(sum(open_messages), 0)
+            + count(*) FILTER (WHERE state = 'rejected')"""
 COLUMNS = "ORDER BY microbatch DESC LIMIT 1"
 NAMED = 10
 
@@ -104,9 +112,14 @@ class LedgerWarning:
         return f"{self.what}. {self.todo}"
 
 
-def statement(query: str, limits: WarnPart, batch: str = "{batch}") -> str:
-    """Return one of the queries for a table: its rows are what these limits say is off."""
-    known = {"batch": batch, "since": SINCE.format(batch=batch), **limits.model_dump()}
+def statement(query: str, limits: WarnPart, batch: str = "{batch}", since: int | None = None) -> str:
+    """Return one of the queries for a table: its rows are what these limits say is off.
+
+    It counts what was read after the microbatch `since`; with None it asks the table, and reads all of it.
+    """
+    known = {"batch": batch, "messages": MESSAGES, **limits.model_dump()}
+    known["since"] = SINCE.format(batch=batch, recent=RECENT) if since is None else str(since)
+    known["read_since"] = READ_SINCE.format(**known)
     known["shared"] = SHARED.format(**known)
     known["sources"] = SOURCES.format(**known)
     return query.replace("{counted}", COUNTED).format(**known).strip()
@@ -114,31 +127,42 @@ def statement(query: str, limits: WarnPart, batch: str = "{batch}") -> str:
 
 def warnings_of(book: Ledger, limits: WarnPart) -> tuple[LedgerWarning, ...]:
     """Return what is off by these limits, nothing for a ledger with less than `limits.least` batches or messages."""
+    [row] = book.ask(f"SELECT {SINCE.format(batch='ledger', recent=RECENT)} AS since").to_pylist()
+    recent = RecentRows(book, limits, row["since"] or 0)
     looks = (_splits, _slivers, _shared, _sources, _delay)
-    return tuple(chain.from_iterable(look(book, limits) for look in looks))
+    return tuple(chain.from_iterable(look(recent) for look in looks))
 
 
-def _found(book: Ledger, query: str, limits: WarnPart) -> list[dict[str, Any]]:
-    return book.ask(statement(query, limits, "ledger")).to_pylist()
+@dataclass(frozen=True, slots=True)
+class RecentRows:
+    """The rows of a ledger that were read after the microbatch `since`, and the limits that they are held against."""
+
+    book: Ledger
+    limits: WarnPart
+    since: int
+
+    def beyond(self, query: str) -> list[dict[str, Any]]:
+        """Return what one of the queries says is off."""
+        return self.book.ask(statement(query, self.limits, "ledger", self.since)).to_pylist()
 
 
-def _splits(book: Ledger, limits: WarnPart) -> Iterator[LedgerWarning]:
+def _splits(recent: RecentRows) -> Iterator[LedgerWarning]:
     """Tell when most windows end where a repeated type split them; each of these splits opened another batch."""
-    for found in _found(book, SPLITS, limits):
-        window = span(recorded_rules(book.progress().rules)["window"])
+    for found in recent.beyond(SPLITS):
+        window = span(recorded_rules(recent.book.progress().rules)["window"])
         yield LedgerWarning(
             "ledger-splits",
-            f"{found['split']:,} of {found['batches']:,} windows were split before their end ({window}) because a type "
-            "came again",
+            f"{found['split']:,} of {found['batches']:,} closed windows were split before their end ({window}) because "
+            "a type came again",
             'Set repeats = "keep" to have all measurements of a window in one batch, and window_start = "aligned" for '
             'windows on the calendar, or split_at = "midpoint" to split between two rounds of measurements; '
             "`windrow tune` says which share of rounds stays whole.",
         )
 
 
-def _slivers(book: Ledger, limits: WarnPart) -> Iterator[LedgerWarning]:
+def _slivers(recent: RecentRows) -> Iterator[LedgerWarning]:
     """Tell when many closed batches hold far fewer messages than is usual for their stream."""
-    for found in _found(book, SLIVERS, limits):
+    for found in recent.beyond(SLIVERS):
         share = 100 * found["slivers"] / found["batches"]
         yield LedgerWarning(
             "ledger-slivers",
@@ -149,9 +173,9 @@ def _slivers(book: Ledger, limits: WarnPart) -> Iterator[LedgerWarning]:
         )
 
 
-def _shared(book: Ledger, limits: WarnPart) -> Iterator[LedgerWarning]:
+def _shared(recent: RecentRows) -> Iterator[LedgerWarning]:
     """Tell of sources with several keys whose clocks differ, so that the fastest makes the others too old."""
-    if found := _found(book, SHARED + "ORDER BY source", limits):
+    if found := recent.beyond(SHARED + "ORDER BY source"):
         named = [
             f"{row['source']!r} ({row['late']:,} of {row['messages']:,} messages, {row['raised']:,} of them only "
             "because others moved its clock)"
@@ -165,18 +189,20 @@ def _shared(book: Ledger, limits: WarnPart) -> Iterator[LedgerWarning]:
         )
 
 
-def _sources(book: Ledger, limits: WarnPart) -> Iterator[LedgerWarning]:
+def _sources(recent: RecentRows) -> Iterator[LedgerWarning]:
     """Tell of sources of which nearly all messages are too old or too futuristic: their clocks are off."""
-    found = _found(book, SOURCES, limits)
+    found = recent.beyond(SOURCES)
     if not found:
         return
-    offsets = {row["source"]: row["offset_us"] for row in _found(book, OFFSETS, limits)}
+    offsets = {row["source"]: row["offset_us"] for row in recent.beyond(OFFSETS)}
     named = [
         f"{row['source']!r} ({row['rejected']:,} of {row['messages']:,}, {_apart(offsets[row['source']])})"
         for row in found[:NAMED]
     ]
     more = [f"and {len(found) - NAMED:,} more"] if len(found) > NAMED else []
-    mapping = json.loads(book.rows("microbatch", "columns", "kind = 'data'", COLUMNS)["columns"][0].as_py() or "{}")
+    mapping = json.loads(
+        recent.book.rows("microbatch", "columns", "kind = 'data'", COLUMNS)["columns"][0].as_py() or "{}"
+    )
     yield LedgerWarning(
         "ledger-sources",
         f"nearly all messages of {', '.join(named + more)} were rejected; behind and ahead are the median of "
@@ -210,13 +236,13 @@ def _text(source: str) -> str:
     return "'" + source.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _delay(book: Ledger, limits: WarnPart) -> Iterator[LedgerWarning]:
+def _delay(recent: RecentRows) -> Iterator[LedgerWarning]:
     """Tell when too many messages are too old, not counting those of wrong clocks."""
-    for found in _found(book, DELAY, limits):
+    for found in recent.beyond(DELAY):
         late, read = found["late"], found["messages"]
         yield LedgerWarning(
             "ledger-delay",
             f"{late:,} of {read:,} messages ({100 * late / read:.1f} %) were too old for max_delay "
-            f"({span(book.progress().max_delay_us)})",
+            f"({span(recent.book.progress().max_delay_us)})",
             "Set a longer max_delay; `windrow tune` shows what each would keep.",
         )
