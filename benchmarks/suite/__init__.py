@@ -10,6 +10,7 @@ from benchmarks.row import Row
 from benchmarks.suite import (
     backlog,
     batch,
+    commands,
     counts,
     delay,
     extremes,
@@ -41,7 +42,7 @@ class Benchmark:
 
 
 SUITES = (
-    kernel, batch, backlog, small, delay, window, sources, versions, growth, extremes, state, topology, folds, counts,
+    kernel, batch, backlog, small, delay, window, sources, versions, growth, commands, extremes, state, topology, folds, counts,
     store, memory, start, producer, formats, soak,
 )  # fmt: skip
 BENCHMARKS = {

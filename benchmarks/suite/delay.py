@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from benchmarks.conditions import Conditions
 from benchmarks.microbatches import settings, staying
 from benchmarks.peers import inputs
-from benchmarks.row import Row, at_most, times
+from benchmarks.row import Aim, Row, at_most, times
 from benchmarks.turns import Run, in_turns
 
 DEVICES, METRICS, SECONDS = 50, 8, 10
@@ -29,37 +29,39 @@ SHORT = 5  # seconds of delay
 
 def measure(conditions: Conditions) -> Iterator[Row]:
     """Let microbatches follow each other, with little and with much that is open, in turns."""
-    spark, rounds = conditions.spark(), conditions.size(20, 2)
-    yield from compared(conditions, None, (conditions.size(3_600, 30), conditions.size(6 * 3_600, 60)), rounds)
-    yield from compared(conditions, spark, (conditions.size(3_600, 30),), conditions.size(8, 2))
+    hour, spark = conditions.size(3_600, 30), conditions.spark()
+    yield from compared(conditions, None, hour, conditions.size(400, 2), at_most(1.5))
+    # It takes a thousand rounds until a large fold has to come: what is written before does not tell.
+    [six, _] = compared(conditions, None, conditions.size(6 * 3_600, 60), conditions.size(20, 2), at_most(3))
+    yield six
+    yield from compared(conditions, spark, hour, conditions.size(40, 2), at_most(1.5))
 
 
-def compared(conditions: Conditions, spark: SparkSession | None, delays: tuple[int, ...], rounds: int) -> Iterator[Row]:
-    """Compare microbatches of long delays with those of a short one, their time and what they write."""
+def compared(conditions: Conditions, spark: SparkSession | None, delay: int, rounds: int, aim: Aim) -> Iterator[Row]:
+    """Compare microbatches of a long delay with those of a short one: their time, and what they write with folds."""
     engine = "embedded" if spark is None else "Spark"
-    here = {delay: conditions.directory / f"{engine}-{delay}" for delay in (SHORT, *delays)}
-    for delay, place in here.items():
-        conditions.tell(f"{engine}, {delay:,} s of delay")
+    here = {long: conditions.directory / f"{engine}-{delay}-{long}" for long in (SHORT, delay)}
+    for long, place in here.items():
+        conditions.tell(f"{engine}, {long:,} s of delay")
         place.mkdir()
-        for first in range(0, delay, PIECE):
-            publish(place, delay, first, min(PIECE, delay - first), 0)
+        for first in range(0, long, PIECE):
+            publish(place, long, first, min(PIECE, long - first), 0)
     with ExitStack() as until:
-        runs = {str(delay): fleet(until, place, delay, spark) for delay, place in here.items()}
+        runs = {str(long): fleet(until, place, long, spark) for long, place in here.items()}
         for run in runs.values():
             run()  # what is open before
 
         def arrive(number: int) -> None:
-            for delay, place in here.items():
-                publish(place, delay, delay + number * SECONDS, SECONDS, LATE)
+            for long, place in here.items():
+                publish(place, long, long + number * SECONDS, SECONDS, LATE)
 
-        before = {delay: written(place) for delay, place in here.items()}
+        before = {long: written(place) for long, place in here.items()}
         taken = in_turns(runs, rounds, 2, arrive, conditions.tell)
-    sizes = {delay: (written(place) - before[delay]) / (rounds + 2) / 1e6 for delay, place in here.items()}
-    for delay in delays:
-        name = f"{delay:,} s of delay, {engine}"
-        yield times(name, taken[str(delay)], f"{SHORT} s", taken[str(SHORT)], at_most(1.5 if delay == delays[0] else 3))
-        own, other = sizes[delay], sizes[SHORT]
-        yield Row(f"{name}, written", own, "MB", f"{SHORT} s", other, own / other, "memory", at_most(2))
+    sizes = {long: (written(place) - before[long]) / (rounds + 2) / 1e6 for long, place in here.items()}
+    name = f"{delay:,} s of delay, {engine}"
+    yield times(name, taken[str(delay)], f"{SHORT} s", taken[str(SHORT)], aim)
+    own, other = sizes[delay], sizes[SHORT]
+    yield Row(f"{name}, written", own, "MB", f"{SHORT} s", other, own / other, "memory", at_most(2))
 
 
 def fleet(until: ExitStack, place: Path, delay: int, spark: SparkSession | None) -> Run:

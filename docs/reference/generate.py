@@ -128,7 +128,7 @@ def _anchor(name: str) -> str:
 
 
 def _examples(epilog: str) -> list[str]:
-    examples = [one.strip() for one in epilog.removeprefix("Example:").split("   or   ") if one.strip()]
+    examples = [one.strip(" `") for one in epilog.removeprefix("Example:").split("   or   ") if one.strip()]
     return [f"For example {' or '.join(f'`{one}`' for one in examples)}."] if examples else []
 
 

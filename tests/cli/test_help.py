@@ -38,6 +38,14 @@ def test_every_command_has_help_with_an_example(windrow: Command, name: str) -> 
     assert "--debug" in said.out
 
 
+@pytest.mark.parametrize(("name", "shown"), [("ingest", "[format]"), ("bridge", "[mqtt]"), ("ingest", "*.parquet")])
+def test_help_shows_brackets_and_stars(windrow: Command, name: str, shown: str) -> None:
+    """
+    The name of a section and a pattern of files are shown as they are written, not taken for markup.
+    """
+    assert shown in windrow(name, "--help").out
+
+
 def test_shared_options() -> None:
     """
     A command gets its shared options as one object: settings without those that were not given, the mode of output.

@@ -32,7 +32,7 @@ app = typer.Typer(
     help="Group messages into batches, each message exactly once, on Delta Lake.",
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 PANELS = {

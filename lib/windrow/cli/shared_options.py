@@ -169,6 +169,9 @@ class Command(NamedTuple):
     example: str
 
 
+OR = "   or   "  # between examples
+
+
 def command(shared: str, example: str) -> Callable[[Callable[..., int | None]], Command]:
     """Give a function the shared options of these names, `--json` and `--debug` after its own.
 
@@ -193,7 +196,7 @@ def command(shared: str, example: str) -> Callable[[Callable[..., int | None]], 
         longer = known.replace(parameters=[*own, *map(parameter, [*shared.split(), "json", "debug"])])
         call.__signature__ = longer  # type: ignore[attr-defined]
         call.__annotations__ = {name: one.annotation for name, one in longer.parameters.items()}
-        return Command(call, f"Example: {example}")
+        return Command(call, "Example: " + OR.join(f"`{one}`" for one in example.split(OR)))
 
     return extend
 

@@ -91,9 +91,9 @@ class Live:
         progress = self.rows.filter(pc.equal(self.rows["id"], text(tables.PROGRESS)))
         return int(pc.max(progress["revision"]).as_py() or 0)
 
-    def due_fold(self, after_commits: int, after_rows: int) -> Fold | None:
+    def due_fold(self, after_commits: int, after_rows: int, takes_all: bool) -> Fold | None:
         """Return which fold is due, as `Growth.fold` decides."""
-        return self.growth.fold(after_commits, after_rows, self.totals.total[1])
+        return self.growth.fold(after_commits, after_rows, self.totals.total[1], takes_all)
 
     @cached_property
     def totals(self) -> OpenBatches:

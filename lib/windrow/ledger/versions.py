@@ -17,7 +17,7 @@ versions are obsolete because of it.
 from __future__ import annotations
 
 import json
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -227,7 +227,7 @@ class Growth:
     """How many versions and messages were written, and how many versions are obsolete.
 
     Of these `unfolded` rows, messages counted as parts of rows, were written since the last large fold, in so many
-    commits. What a small fold leaves counts as one commit.
+    commits, the `largest` of which wrote so many. What a small fold leaves counts as one commit.
     """
 
     versions: int = 0
@@ -235,6 +235,7 @@ class Growth:
     messages: int = 0
     unfolded: int = 0
     commits: int = 0
+    largest: int = 0
 
     @classmethod
     def of(cls, control: pa.Table) -> Growth:
@@ -242,12 +243,14 @@ class Growth:
         own = where(control, pc.equal(control["id"], text(tables.PROGRESS)))
         new = where(own, pc.invert(own["folded"]))
         versions, obsolete, messages = (pc.sum(own[name]).as_py() or 0 for name in RECORDED)
-        rows, of_these = (pc.sum(new[name]).as_py() or 0 for name in ("versions_written", "messages_written"))
-        return cls(versions, obsolete, messages, rows + of_these // MESSAGES_OF_A_ROW, new.num_rows)
+        rows, of_these = (to_numpy(new[name], null=0) for name in ("versions_written", "messages_written"))
+        each = rows + of_these // MESSAGES_OF_A_ROW
+        return cls(versions, obsolete, messages, int(each.sum()), new.num_rows, int(each.max(initial=0)))
 
     def __add__(self, new: Growth) -> Growth:
         """Return the growth after later commits."""
-        return Growth(*(one + other for one, other in zip(astuple(self), astuple(new), strict=True)))
+        both = Growth(*(one + other for one, other in zip(astuple(self), astuple(new), strict=True)))
+        return replace(both, largest=max(self.largest, new.largest))
 
     @classmethod
     def by(cls, counts: Counts, control: pa.Table, live: pa.Table) -> Growth:
@@ -255,12 +258,14 @@ class Growth:
         replaced = int((places(whole(control["id"]), whole(live["id"])) >= 0).sum())
         return cls(counts.versions + control.num_rows, counts.obsolete + replaced, counts.open_messages)
 
-    def fold(self, after_commits: int, after_rows: int, open_messages: int) -> Fold | None:
+    def fold(self, after_commits: int, after_rows: int, open_messages: int, takes_all: bool = False) -> Fold | None:
         """Return which fold is due: after so many commits, or as soon as more rows are obsolete than live.
 
         A number of messages counts as a row. Fewer obsolete rows than `after_rows` are never too many. A fold is large
         if half as many rows are obsolete as count, or were written since the last large one as that one left: so
         a ledger whose rows only come, and never go, writes each of them again a few times, however many there are.
+        A small fold that `takes_all` new rows, whatever their files are, waits until half of them are newer than the
+        last one, or than the largest commit.
         """
         rows = self.versions + self.messages // MESSAGES_OF_A_ROW
         live = self.versions - self.obsolete + open_messages // MESSAGES_OF_A_ROW
@@ -270,7 +275,9 @@ class Growth:
         if self.commits < max(after_commits, 2):  # one is what a small fold leaves
             return None
         much = obsolete * 2 > live or self.unfolded * 2 > rows - self.unfolded
-        return "large" if rows <= after_rows or much else "small"
+        if rows <= after_rows or much:
+            return "large"
+        return None if takes_all and self.unfolded < 2 * self.largest else "small"
 
     def folded(self, fold: Fold, open_messages: int) -> Growth:
         """Return the growth that a fold records: a large one leaves what counts."""

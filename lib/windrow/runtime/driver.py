@@ -160,7 +160,8 @@ class Driver:
         """Prime a microbatch, and note what another driver, or a commit whose reply was lost, did meanwhile."""
         self._primed = None
         microbatch = self._microbatch()
-        fold = microbatch.primed.fence.due_fold(self.settings.fold_commits, self.settings.fold_rows)
+        takes_all = self.ledger.commit_form == "merge"  # its small folds cannot choose files
+        fold = microbatch.primed.fence.due_fold(self.settings.fold_commits, self.settings.fold_rows, takes_all)
         if fold is not None and not microbatch.primed.paused:
             self._fold(microbatch.primed, fold)
             microbatch = self._microbatch()
