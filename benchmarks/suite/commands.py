@@ -49,12 +49,12 @@ def measure(conditions: Conditions) -> Iterator[Row]:
     for name, arguments in COMMANDS.items():
         taken: dict[int, list[processes.Finished]] = {few: [], many: []}
         for number in range(rounds):
-            for count in taken:
+            for count, done in taken.items():
                 here = conditions.directory / str(count)
                 conditions.tell(f"windrow {name}, {count:,} messages, round {number + 1} of {rounds}")
                 if name == "run --once":
                     inputs.write(here / "depot", messages.slice(many + number * NEW, NEW), 1)
-                taken[count].append(command(here, arguments))
+                done.append(command(here, arguments))
         yield from compared(name, few, many, taken)
 
 
