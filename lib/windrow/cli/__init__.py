@@ -39,7 +39,7 @@ PANELS = {
     "Set up": ("demo", "init", "settings", "doctor"),
     "Send": ("produce", "ingest", "bridge"),
     "Run": ("run", "tick", "flush", "pause", "resume", "maintain", "recover"),
-    "Look": ("status", "show", "history", "offsets", "plot", "tune", "export"),
+    "Look": ("status", "show", "history", "plot", "tune", "export"),
     "Check": ("verify", "check", "replay"),
     "Topologies": ("rollback", "option"),
 }
