@@ -207,6 +207,24 @@ def test_views_elsewhere(spark: Any, schema: str, settings: Settings, clock: Man
         spark.sql(f"DROP SCHEMA {schema}_views CASCADE")
 
 
+@pytest.mark.slow
+def test_equal_view_is_left_alone(spark: Any, schema: str, settings: Settings, clock: ManualClock) -> None:
+    """
+    A view of the same text is not made again, for not every catalog can replace one; another text replaces it.
+    """
+    create_depot(settings, spark)
+    run(settings, spark, clock)
+    view, ledger = f"{schema}.open_batches", open_tables(settings, spark).ledger
+    kept = f"SHOW TBLPROPERTIES {view} ('kept')"
+    spark.sql(f"ALTER VIEW {view} SET TBLPROPERTIES ('kept' = 'yes')")
+    assert view.split(".")[1] in "".join(ledger.create_views())
+    assert spark.sql(kept).head()["value"] == "yes"
+    [comment] = [row["data_type"] for row in spark.sql(f"DESCRIBE EXTENDED {view}").collect() if row[0] == "Comment"]
+    spark.sql(f"CREATE OR REPLACE VIEW {view} COMMENT '{comment}' AS SELECT 1 AS old")
+    ledger.create_views()
+    assert "old" not in spark.table(view).columns
+
+
 def test_no_schema(spark: Any, clock: ManualClock) -> None:
     """
     A name in a schema that does not exist is an error that says so, for a depot and for a ledger.

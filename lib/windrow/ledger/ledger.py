@@ -76,7 +76,7 @@ class Ledger(Protocol):
     def create(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, unless it exists."""
 
-    def create_views(self, missing: bool = False) -> list[str]:
+    def create_views(self, missing: bool = False, columns_changed: bool = False) -> list[str]:
         """Create the views over a catalog ledger, all or only the `missing` ones, and return all names.
 
         A ledger by path has none. Raises TableRefused if a name is taken.

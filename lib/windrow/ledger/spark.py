@@ -53,26 +53,24 @@ class SparkLedger(Ledger):
         self.engine.create(self.place, first, tables.LEDGER_COMMENT, keep, by=", ".join(tables.PARTITIONS))
         self.create_views()
 
-    def create_views(self, missing: bool = False) -> list[str]:
+    def create_views(self, missing: bool = False, columns_changed: bool = False) -> list[str]:
         """Create or update the views over a catalog ledger, or create only the `missing` ones; return the names.
 
-        They are created in the schema of the setting `views`, by default that of the ledger; a path has none. Raises
-        TableRefused if another table or view has one of the names.
+        They are created in the schema of the setting `views`, by default that of the ledger; a path has none. A view of
+        the same text is left alone, unless the columns of the ledger changed. Raises TableRefused if another table or
+        view has one of the names.
         """
         if not is_catalog_name(self.place):
             return []
         self._require_free()
         raw = tables.is_over_raw(self._session.table(reference(self.place)).columns)
         views = self._views_of(self._views or partial(tables.views, raw=raw))
-        mark = self._mark.replace("\\", "\\\\").replace("'", "\\'")
         for name, select in views.items():
-            exists = self._comment(name) is not None
-            if missing and exists:
+            known = self._described(name)
+            if known is not None and (missing or (known.get("View Text") == select and not columns_changed)):
                 continue
             try:
-                # not every catalog can replace a view
-                create = "CREATE OR REPLACE VIEW" if exists else "CREATE VIEW IF NOT EXISTS"
-                self._session.sql(f"{create} {name} COMMENT '{mark}' AS {select}")
+                self._create_view(name, select, exists=known is not None)
             except PySparkException as error:
                 raise TableRefused(
                     f"the view {name} cannot be created: {first_line(error)}",
@@ -80,10 +78,23 @@ class SparkLedger(Ledger):
                 ) from error
         return list(views)
 
+    def _create_view(self, name: str, select: str, *, exists: bool) -> None:
+        mark = self._mark.replace("\\", "\\\\").replace("'", "\\'")
+        view = f"{name} COMMENT '{mark}' AS {select}"
+        if exists:
+            try:
+                self._session.sql(f"CREATE OR REPLACE VIEW {view}")
+            except PySparkException:  # not every catalog can replace a view
+                self._session.sql(f"DROP VIEW {name}")
+            else:
+                return
+        self._session.sql(f"CREATE VIEW IF NOT EXISTS {view}")
+
     def _require_free(self) -> None:
         """Raise TableRefused if another table or view has the name of one of the views over a catalog ledger."""
         for name in self._views_of(self._views or tables.views) if is_catalog_name(self.place) else ():
-            if self._comment(name) not in (None, self._mark):
+            known = self._described(name)
+            if known is not None and known.get("Comment") != self._mark:
                 raise TableRefused(
                     f"{name} exists, but is not a view over the ledger {self.place}",
                     "Give this ledger's views a separate schema: views = 'some_schema' in windrow.toml.",
@@ -97,22 +108,22 @@ class SparkLedger(Ledger):
     def _mark(self) -> str:
         return f"Windrow view over {reference(self.place)}"
 
-    def _comment(self, name: str) -> str | None:
-        """Return the comment of a table or view, None if it does not exist."""
+    def _described(self, name: str) -> dict[str, str] | None:
+        """Return what Spark says of a table or view, by names such as `Comment`; None if it does not exist."""
         try:
             described = self._session.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
         except AnalysisException as error:
             if error.getCondition() in ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"):
                 return None
             raise
-        return next((row["data_type"] for row in described if row["col_name"] == "Comment"), "")
+        return {row["col_name"]: row["data_type"] for row in described}
 
     def add_columns(self, columns: pa.Schema) -> None:
         """Add columns to the ledger, and to the views over it; they are NULL in all existing rows."""
         listed = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in from_arrow_schema(columns))
         with self.engine.lock(self.place):
             self._session.sql(f"ALTER TABLE {reference(self.place)} ADD COLUMNS ({listed})")
-        self.create_views()
+        self.create_views(columns_changed=True)
 
     def live(self) -> Live:
         """Read the control rows of the latest version; the open rows are read later, on demand.

@@ -166,7 +166,7 @@ class Settings(BaseSettings):
         1_000_000, ge=0, description="messages, new and open; above it Spark executors process"
     )
     max_cached_bytes: int = Field(
-        268_435_456, ge=0, description="most bytes of what is open that stay in memory between microbatches"
+        536_870_912, ge=0, description="most bytes of what is open that stay in memory between microbatches"
     )
     max_memory_bytes: int = Field(
         1_000_000_000,
