@@ -13,7 +13,7 @@ from benchmarks.scale.sampled import sampled
 from benchmarks.scale.telling import say
 from windrow.verify import verify
 
-MOST_VERIFIED = 6_000_000  # messages that `verify` holds in the memory of this process
+MOST_VERIFIED = 6_000_000  # messages that `verify` checks in a minute or two
 
 
 class NotAsItShouldBe(RuntimeError):
@@ -40,7 +40,7 @@ def require_sample(
 
 
 def require_verified(depot: Path, ledger: Path, messages: int) -> None:
-    """Require that `verify` finds no difference, where this process can hold what it reads."""
+    """Require that `verify` finds no difference, where it does not take long."""
     if messages > MOST_VERIFIED:
         say(f"verify: not run, {messages:,} messages are more than {MOST_VERIFIED:,}")
         return

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from tests.clocks import ManualClock
 from tests.messages import Row
+from tests.verify.quality.by_part import check_invariants
 from tests.verify.quality.damages import Damage, Rows, damage, dropping, first, plus, setting
 from tests.verify.raws import RawWorld, eventful, random_world
 from windrow.reading.tables import open_ledger
 from windrow.verify import Report, quality, verify
-from windrow.verify.quality.embedded import check_invariants
 
 BALANCE = {"bytes", "rejected bytes"}
 

@@ -100,6 +100,7 @@ def _of_batcher(
             progress=lambda what, done, total: spinner.update(f"verified {what}, step {done} of {total}"),
             columns=chosen.depot_columns,
             most=most,
+            max_memory_bytes=chosen.max_memory_bytes,
         )
     return report, _books_of_batcher(report)
 

@@ -28,6 +28,7 @@ from windrow.model.payload import of_column
 
 DAMAGED = "Something else changed it. RESTORE it to an earlier version, or replay the depot into a new ledger."
 OF_MESSAGES = re.compile(r"\bmessages\b|SELECT \*")  # another statement asks for no messages of batches
+BATCHES_AT_ONCE = 1024  # with their messages, which may be hundreds each: less than DataFusion's 8192 rows
 GROWN = """
 SELECT * FROM {ledger} WHERE NOT ({live})
 UNION ALL SELECT {columns} FROM ({rows}) v LEFT JOIN (
@@ -154,6 +155,14 @@ class Ledger:
         with reading(self.location, "ledger"):
             yield from self._stream(states, columns, where, rest)
 
+    def tables(self, states: str | tuple[str, ...], columns: str) -> Iterator[pa.Table]:
+        """Yield columns of the rows in some states as tables, each read on demand; at least one, which may be empty."""
+        with reading(self.location, "ledger"):
+            stream = self._stream(states, columns, "true")
+            yield stream.schema.empty_table()
+            for batch in stream:
+                yield pa.Table.from_batches([batch])
+
     def ask(self, statement: str) -> pa.Table:
         """Return the answer to a statement over the table `ledger`."""
         with reading(self.location, "ledger"):
@@ -179,6 +188,7 @@ class Ledger:
         view = tables.rows_that_count("versions")
         if "messages" in names and OF_MESSAGES.search(statement):
             view = grown_rows("versions", names)
+            query.execute(f"SET datafusion.execution.batch_size = {BATCHES_AT_ONCE}").read_all()
         query.execute(f"CREATE VIEW ledger AS {view}").read_all()
         return pa.RecordBatchReader.from_stream(query.execute(statement))
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.columnar.arrow import counted
 from windrow.errors import MessagesError, first_line
 from windrow.expressions import Mapping, recorded_text
 from windrow.model.commits import CHANGE, VERSION
@@ -18,18 +20,25 @@ from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.feed import apply
 from windrow.reading.tables import DepotTable, changes_of
 from windrow.verify.columns import MESSAGE, as_messages
+from windrow.verify.parts import PartedRows
 from windrow.verify.snapshot import RawRows
+
+READ_BYTES = 16_000_000  # of rows that become messages together: few calls, and little memory
+COUNTS = pa.schema([("version", pa.int64()), ("messages", pa.int64())])
+NO_MESSAGES = as_messages(pa.schema([*MESSAGE.items(), ("version", pa.int64())]).empty_table())
 
 
 @dataclass(frozen=True, slots=True)
 class Depot:
-    """The messages of the depot versions from `first` to `last`, with `version`; those before `readable` are missing.
+    """The messages of the depot versions from `first` to `last`; those before `readable` are missing.
 
-    `why` says why. `formatted` has what else a raw depot gives, and `several` the places of records that swallowed
-    others (`raw.grammar`); they are None for any other depot.
+    `why` says why. `rows` has the messages by stream as the table `depot`, with `version` and times as numbers, and
+    `per_version` counts them: `version, messages`. `formatted` has what else a raw depot gives, and `several` the
+    places of records that swallowed others (`raw.grammar`); they are None for any other depot.
     """
 
-    messages: pa.Table
+    rows: PartedRows
+    per_version: pa.Table
     first: int
     readable: int
     last: int
@@ -38,26 +47,19 @@ class Depot:
     several: pa.Table | None = None
 
     @classmethod
-    def unread(cls, first: int, last: int, why: str) -> Depot:
+    def unread(cls, rows: PartedRows, first: int, last: int, why: str) -> Depot:
         """Return a depot of which nothing could be read."""
-        messages = pa.schema([*MESSAGE.items(), ("version", pa.int64())]).empty_table()
-        return cls(as_messages(messages), first, last + 1, last, why)
-
-    def upto(self, version: int) -> pa.Table:
-        """Return the messages of the versions up to `version`."""
-        return self.messages.filter(pc.less_equal(self.messages["version"], version))
+        return cls(rows, add_messages((), rows), first, last + 1, last, why=why)
 
     def counted(self, version: int) -> pa.Table:
         """Return `version, messages` for each version up to `version` with messages; refused records count."""
-        parts = [(self.messages, 1)]
+        parts = [self.per_version]
         if self.formatted:
-            parts += [(self.formatted.rejected, 1), (self.formatted.byte_count, 0)]
-        rows = pa.concat_tables(
-            [rows.select(["version"]).append_column("messages", pa.repeat(each, rows.num_rows)) for rows, each in parts]
-        )
+            parts += [_count(self.formatted.rejected), _count(self.formatted.byte_count, 0)]
+        rows = pa.concat_tables(parts)
         rows = rows.filter(pc.less_equal(rows["version"], version))
-        counted = rows.group_by("version", use_threads=False).aggregate([("messages", "sum")])
-        return counted.rename_columns(["version", "messages"])
+        summed = rows.group_by("version", use_threads=False).aggregate([("messages", "sum")])
+        return summed.rename_columns(["version", "messages"])
 
     def findings(self) -> list[str]:
         """Say which versions can no longer be read, if there are any."""
@@ -66,8 +68,29 @@ class Depot:
         return [f"depot versions {self.first}..{self.readable - 1} {self.why}"]
 
 
+def add_messages(messages: Iterable[pa.Table], rows: PartedRows) -> pa.Table:
+    """Put messages, with `version`, into the rows of a depot; return `version, messages`, which counts them.
+
+    Raises TableUnwritable for a full disk.
+    """
+    rows.clear()  # of those that came before a file that cannot be read
+    counts = [COUNTS.empty_table()]
+    for part in chain([NO_MESSAGES], messages):
+        rows.add("depot", counted(part))
+        counts.append(_count(part))
+    rows.close_blocks()
+    return pa.concat_tables(counts)
+
+
+def _count(rows: pa.Table, each: int = 1) -> pa.Table:
+    """Return `version, messages` of rows that count so much each."""
+    summed = rows.group_by("version", use_threads=False).aggregate([([], "count_all")])
+    return pa.table([summed["version"], pc.multiply(summed["count_all"], each)], COUNTS)
+
+
 def read_depot(
     table: DepotTable,
+    rows: PartedRows,
     first: int,
     last: int,
     columns: dict[str, str],
@@ -75,7 +98,7 @@ def read_depot(
     payload: pa.DataType,
     without: Collection[int] = (),
 ) -> Depot:
-    """Read the versions from `first` to `last`, or as many of the latest as can still be read.
+    """Read the versions from `first` to `last`, or as many of the latest as can still be read, into `rows`.
 
     `recorded` has the mapping that the history recorded for each version that was read (JSON); `columns` is the
     mapping of all others, and `payload` the type of the ledger's payloads. Versions in `without` are not read. Raises
@@ -85,18 +108,21 @@ def read_depot(
     names = [field.name for field in table.schema().fields]
     ways = {text: way_of(names, text) for text in set(recorded.values()) or {recorded_text(columns)}}
     present = None if any(ways.values()) else [name for name in MESSAGE if name in names]
-    readable = first
+
+    def messages(readable: int) -> Iterator[pa.Table]:
+        for added in added_by(table, readable, last, present, without):
+            alike: dict[str | None, list[int]] = defaultdict(list)
+            for version in added[VERSION].unique().to_pylist():
+                alike[recorded.get(version, recorded_text(columns))].append(version)
+            for text, versions in alike.items():
+                yield _part(added, versions, ways[text] if text in ways else way_of(names, text), payload)
+
     try:
-        added = added_by(table, first, last, present, without)
+        readable, per_version = first, add_messages(messages(first), rows)
     except UNREADABLE:
         readable = _readable_from(table, first, last, without)
-        added = added_by(table, readable, last, present, without)
-    versions = added[VERSION].unique().to_pylist()
-    alike: dict[str | None, list[int]] = {text: [] for text in ways}
-    for version in versions:
-        alike.setdefault(recorded.get(version, recorded_text(columns)), []).append(version)
-    parts = [_part(added, alike[text], ways[text] if text in ways else way_of(names, text), payload) for text in alike]
-    return Depot(pa.concat_tables(parts), first, readable, last)
+        per_version = add_messages(messages(readable), rows)
+    return Depot(rows, per_version, first, readable, last)
 
 
 def _readable_from(table: DepotTable, first: int, last: int, without: Collection[int]) -> int:
@@ -105,7 +131,7 @@ def _readable_from(table: DepotTable, first: int, last: int, without: Collection
     while low < high:
         middle = (low + high) // 2
         try:
-            added_by(table, middle, last, [], without)
+            deque(added_by(table, middle, last, [], without), 0)
         except UNREADABLE:
             low = middle + 1
         else:
@@ -138,23 +164,23 @@ def _part(added: pa.Table, versions: list[int], way: Mapping | None, payload: pa
 
 def added_by(
     table: DepotTable, first: int, last: int, names: list[str] | None, without: Collection[int] = ()
-) -> pa.Table:
-    """Return columns of the rows that versions added, except those in `without`.
+) -> Iterator[pa.Table]:
+    """Yield columns of the rows that versions added, except those in `without`, about `READ_BYTES` at a time.
 
     None are all columns, because delta-rs cannot select one whose name has a dot.
     """
     wanted = None if names is None else [*names, CHANGE, VERSION]
     ends = pairwise([first - 1, *sorted(version for version in without if first <= version <= last), last + 1])
-    parts = [changes_of(table, a + 1, b - 1, wanted).read_all() for a, b in ends if a + 1 < b]
-    if not parts:
-        return _nothing(table, names)
-    feed = pa.concat_tables(parts, promote_options="default")
-    return feed.filter(pc.equal(feed[CHANGE], "insert"))
-
-
-def _nothing(table: DepotTable, names: list[str] | None) -> pa.Table:
-    fields = [field for field in pa.schema(table.schema().to_arrow()) if names is None or field.name in names]
-    return pa.schema([*fields, pa.field(CHANGE, pa.string()), pa.field(VERSION, pa.int64())]).empty_table()
+    waiting, size = list[pa.Table](), 0
+    for batch in chain.from_iterable(changes_of(table, a + 1, b - 1, wanted) for a, b in ends if a + 1 < b):
+        rows = pa.Table.from_batches([batch])
+        waiting.append(rows.filter(pc.equal(rows[CHANGE], "insert")))
+        size += batch.nbytes
+        if size > READ_BYTES:
+            yield pa.concat_tables(waiting, promote_options="default")
+            waiting, size = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting, promote_options="default")
 
 
 def _messages(added: pa.Table, payload: pa.DataType) -> pa.Table:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -25,12 +25,26 @@ from windrow.reading.tables import open_ledger
 from windrow.verify.columns import MESSAGE, surplus
 from windrow.verify.report import Difference, Found, differing
 from windrow.verify.snapshot import Snapshot
+from windrow.verify.tables import differing_rows
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 NOTED = {
     "microbatch": "microbatch", "token": "token", "kind": "kind", "depot_version": "depot_version",
     "messages_read": "messages", "rejected": "rejected", "closed": "closed",
 }  # fmt: skip
 RESTORED = "RESTORE"
+FINALS = {
+    "closed": "SELECT * EXCLUDE (row) FROM batches{0} WHERE state = 'closed'",
+    "messages": f"SELECT {', '.join(f'h.{name}' for name in MESSAGE)}, b.id FROM held{{0}} AS h "
+    "JOIN batches{0} AS b ON b.row = h.row WHERE b.state = 'closed'",
+    "rejected": "SELECT * FROM rejected{0}",
+}
+GONE = """
+SELECT * EXCLUDE (sign) FROM (SELECT *, 1 AS sign FROM ({0}) UNION ALL SELECT *, -1 FROM ({1}))
+GROUP BY ALL HAVING sum(sign) > 0 ORDER BY ALL
+"""
 # Columns of the progress row that a fold changes.
 OF_FOLDS = ("versions_written", "versions_obsolete", "messages_written")
 
@@ -47,6 +61,10 @@ class Log:
     foreign: list[int]
     restored: dict[int, int]
     rows: dict[str, int | None]
+
+    def is_restored(self, before: int, after: int) -> bool:
+        """Tell whether the table was restored between two versions."""
+        return any(before < version <= after for version in self.restored)
 
     def lasting(self, upto: int) -> list[int]:
         """Return the commits up to a version that are not Windrow's and that no RESTORE has undone."""
@@ -85,30 +103,37 @@ def check_commits(location: str, snapshot: Snapshot, log: Log, depot: Log) -> It
 
 
 def check_finals(log: Log, before: Snapshot, after: Snapshot) -> Iterator[Difference]:
-    """Compare the final rows of two versions, which never change, unless the ledger was restored between them."""
-    if any(before.version < version <= after.version for version in log.restored):
+    """Compare history and rejections of the format of two versions, which never change, unless it was restored."""
+    if log.is_restored(before.version, after.version):
         return
-    finals, later_finals = _finals(before), _finals(after)
-    for name, earlier in finals.items():
-        later = later_finals[name]
-        expected = f"final rows as in version {before.version}"
-        yield from differing(f"final rows ({name})", expected, surplus(earlier, later)[0], "rows that changed")
+    later_finals = _finals(after)
+    for name, earlier in _finals(before).items():
+        rows = surplus(earlier, later_finals[name])[0]
+        yield from differing(*_expected(name, before.version), rows, "rows that changed")
+
+
+def check_part_finals(
+    connection: DuckDBPyConnection, log: Log, before: Snapshot, after: Snapshot
+) -> Iterator[Difference]:
+    """Compare closed batches, their messages and rejections of the loaded part with those of an earlier version.
+
+    The earlier rows are loaded into tables whose names end with `_before`.
+    """
+    if not log.is_restored(before.version, after.version):
+        for name, query in FINALS.items():
+            both = query.format("_before"), query.format("")
+            yield from differing_rows(
+                connection, *_expected(name, before.version), GONE.format(*both), "rows that changed"
+            )
+
+
+def _expected(name: str, version: int) -> tuple[str, str]:
+    return f"final rows ({name})", f"final rows as in version {version}"
 
 
 def _finals(snapshot: Snapshot) -> dict[str, pa.Table]:
-    """Return closed batches, their messages, rejections and history, without columns that are lists."""
-    batches = snapshot.batches
-    messages = snapshot.messages.select(list(MESSAGE))
-    for name in ("id", "state"):
-        messages = messages.append_column(name, batches[name].take(snapshot.messages["row"]))
-    history = snapshot.history.drop_columns(["versions", "clocks"])
-    finals = {
-        "closed": batches.filter(pc.equal(batches["state"], "closed")),
-        "messages": messages.filter(pc.equal(messages["state"], "closed")),
-        "rejected": snapshot.rejected,
-        "microbatch": history,
-    }
-    raw = snapshot.raw
+    """Return the final rows that have no stream, without columns that are lists."""
+    finals, raw = {"microbatch": snapshot.history.drop_columns(["versions", "clocks"])}, snapshot.raw
     return finals if raw is None else finals | {"rejected by the format": raw.rejected, "bytes": raw.byte_count}
 
 

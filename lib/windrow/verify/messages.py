@@ -4,92 +4,122 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.reading.values import records
-from windrow.verify.columns import MESSAGE, Ints, kept, numbers, surplus, version_in_id, wide
+from windrow.verify.columns import MESSAGE, kept, numbers
 from windrow.verify.depot import Depot
 from windrow.verify.report import EXAMPLES, Difference, differing, unequal
 from windrow.verify.snapshot import Snapshot
+from windrow.verify.tables import asked, differing_rows
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+COLUMNS = ", ".join(MESSAGE)
+SAME = " AND ".join(f"u.{name} IS NOT DISTINCT FROM r.{name}" for name in MESSAGE)
+# Each distinct message that depot and ledger do not hold equally often, and how much more often the depot does.
+UNMATCHED = f"""
+CREATE OR REPLACE TABLE unmatched AS
+SELECT {COLUMNS}, sum(sign)::BIGINT AS more FROM (
+    SELECT {COLUMNS}, 1 AS sign FROM depot WHERE version <= $last
+    UNION ALL SELECT {COLUMNS}, -1 FROM held
+    UNION ALL SELECT {COLUMNS}, -1 FROM rejected
+) GROUP BY ALL HAVING sum(sign) <> 0
+"""
+# With the first depot version that has it, NULL if none does.
+LOCATED = f"""
+CREATE OR REPLACE TABLE located AS
+SELECT u.*, r.depot_version FROM unmatched AS u LEFT JOIN (
+    SELECT {COLUMNS}, min(version) AS depot_version FROM depot WHERE version <= $last GROUP BY ALL
+) AS r ON {SAME}
+"""
+COUNTS = """
+SELECT (SELECT count(*) FROM depot WHERE version <= $last),
+    coalesce(sum(more) FILTER (WHERE more > 0), 0)::BIGINT,
+    coalesce(-sum(more) FILTER (WHERE more < 0 AND depot_version IS NOT NULL), 0)::BIGINT,
+    coalesce(-sum(more) FILTER (WHERE more < 0 AND depot_version IS NULL), 0)::BIGINT
+FROM located
+"""
+# Some of them, with ids of batches and rejections that hold them.
+HOLDERS = f"""
+SELECT u.* EXCLUDE (more, depot_version), abs(more) AS times, depot_version, min(r.id) AS first, max(r.id) AS last
+FROM (SELECT * FROM located WHERE {{0}} ORDER BY ALL LIMIT {EXAMPLES}) AS u LEFT JOIN (
+    SELECT h.*, b.id FROM held AS h JOIN batches AS b ON b.row = h.row UNION ALL BY NAME SELECT * FROM rejected
+) AS r ON {SAME} GROUP BY ALL ORDER BY ALL
+"""
+# Rejections of messages that the depot version in their ids does not have, or not as often.
+REJECTED_FROM = f"""
+SELECT {COLUMNS}, version FROM (
+    SELECT {COLUMNS}, version, 1 AS sign FROM rejected
+    WHERE coalesce(version < {{first}} OR version >= {{readable}}, true)
+    UNION ALL
+    SELECT {COLUMNS}, version, -1 FROM depot
+    WHERE version <= {{last}} AND hash(version, event_time) IN (SELECT hash(version, event_time) FROM rejected)
+) GROUP BY ALL HAVING sum(sign) > 0 ORDER BY ALL
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """How often each distinct message is in the depot and in the ledger.
+    """How many messages the depot has, and how many of them the ledger does not have, or has beyond the depot.
 
-    `messages` has a row for each distinct message, with the first depot version that has it (`version_min`), and the
-    first and last row of the ledger that does (`ledger_row_min`, `ledger_row_max`). Accepted messages are numbered
-    first, then rejected ones. A message that is twice in the depot and three times in the ledger is ok twice, and
-    duplicated once.
+    A message that is twice in the depot and three times in the ledger is ok twice, and duplicated once.
     """
 
-    messages: pa.Table
-    in_depot: Ints
-    in_ledger: Ints
+    in_depot: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    unexpected: int = 0
+
+    def __add__(self, other: Matched) -> Matched:
+        """Return the sums."""
+        return Matched(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
     @property
     def ok(self) -> int:
         """Return how many messages depot and ledger have in common."""
-        return int(np.minimum(self.in_depot, self.in_ledger).sum())
+        return self.in_depot - self.lost
 
     @property
-    def lost(self) -> Ints:
-        """Return how often each message is missing in the ledger."""
-        return np.maximum(self.in_depot - self.in_ledger, 0)
-
-    @property
-    def extra(self) -> Ints:
-        """Return how often each message is in the ledger beyond the depot."""
-        return np.maximum(self.in_ledger - self.in_depot, 0)
-
-    @property
-    def duplicated(self) -> Ints:
-        """Return how often each message of the depot is in the ledger too often."""
-        return np.where(self.in_depot > 0, self.extra, 0)
-
-    @property
-    def unexpected(self) -> Ints:
-        """Return how often each message is in the ledger that the depot does not have."""
-        return np.where(self.in_depot > 0, 0, self.extra)
+    def extra(self) -> int:
+        """Return how often messages are in the ledger beyond the depot."""
+        return self.duplicated + self.unexpected
 
 
-def match(snapshot: Snapshot, depot: Depot) -> Matched:
-    """Count each distinct message on both sides."""
-    names = list(MESSAGE)
-    read = depot.upto(snapshot.progress.depot_version).select([*names, "version"])
-    read = read.append_column("in_depot", pa.repeat(1, read.num_rows))
-    held = pa.concat_tables([part.select(names) for part in (snapshot.messages, snapshot.rejected)])
-    held = held.append_column("in_ledger", pa.repeat(1, held.num_rows))
-    held = held.append_column("ledger_row", pa.array(np.arange(held.num_rows)))
-    both = wide(pa.concat_tables([read, held], promote_options="default"))
-    wanted = [("in_depot", "sum"), ("in_ledger", "sum")]
-    wanted += [("version", "min"), ("ledger_row", "min"), ("ledger_row", "max")]
-    counted = both.group_by(names, use_threads=False).aggregate(wanted)
-    in_depot, in_ledger = (pc.fill_null(counted[f"{name}_sum"], 0).to_numpy() for name in ("in_depot", "in_ledger"))
-    return Matched(counted, in_depot, in_ledger)
+def match(connection: DuckDBPyConnection, snapshot: Snapshot, depot: Depot) -> tuple[Matched, list[Difference]]:
+    """Count each distinct message of the loaded part on both sides; say which are lost, duplicated or unexpected."""
+    last = {"last": snapshot.progress.depot_version}
+    for statement in (UNMATCHED, LOCATED):
+        connection.execute(statement, last)
+    matched = Matched(*connection.execute(COUNTS, last).fetchall()[0])
+    found = [*_located(connection, "lost", "in a batch or rejected", "more > 0", matched.lost)]
+    if depot.readable == depot.first:
+        # Else it cannot be told from the messages of versions that can no longer be read.
+        is_known = "more < 0 AND depot_version IS NOT NULL"
+        found += _located(connection, "duplicated", "as often as in the depot", is_known, matched.duplicated)
+        is_unknown = "more < 0 AND depot_version IS NULL"
+        found += _located(connection, "unexpected", "only messages of the depot", is_unknown, matched.unexpected)
+    query = REJECTED_FROM.format(first=depot.first, readable=depot.readable, **last)
+    what = "messages of another version"
+    found += differing_rows(connection, "rejected from", "the depot version that the id names", query, what)
+    return matched, found
 
 
-def check_messages(snapshot: Snapshot, depot: Depot, matched: Matched) -> Iterator[Difference]:
-    """Say whether the books balance, and which messages are lost, duplicated or unexpected.
+def check_counts(snapshot: Snapshot, depot: Depot, matched: Matched, rows: int) -> Iterator[Difference]:
+    """Say whether the books balance: `rows` is the number of messages in batches and of all rejections.
 
     Where depot versions can no longer be read, the ledger must hold as many additional messages as the history
     recorded for those versions.
     """
-    held = snapshot.messages.num_rows + snapshot.rejections.num_rows
-    yield from unequal("balance", snapshot.messages_read, held, "messages in batches and rejections")
+    yield from unequal("balance", snapshot.messages_read, rows, "messages in batches and rejections")
     beyond = max(snapshot.progress.depot_version - depot.last, 0) if depot.first <= depot.last else 0
     yield from unequal("depot", 0, beyond, "versions read beyond the depot's latest")
-    yield from _located("lost", "in a batch or rejected", matched, matched.lost, snapshot)
     if depot.readable > depot.first:
-        # What is duplicated or unexpected cannot be told from the messages of versions that can no longer be read.
         what = "messages of depot versions that can no longer be read"
-        yield from unequal("unreadable versions", _unreadable(snapshot, depot), int(matched.extra.sum()), what)
-        return
-    yield from _located("duplicated", "as often as in the depot", matched, matched.duplicated, snapshot)
-    yield from _located("unexpected", "only messages of the depot", matched, matched.unexpected, snapshot)
+        yield from unequal("unreadable versions", _unreadable(snapshot, depot), matched.extra, what)
 
 
 def _unreadable(snapshot: Snapshot, depot: Depot) -> int:
@@ -119,36 +149,11 @@ def check_versions(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
     yield from differing("depot versions", expected, rows, "versions")
 
 
-def check_rejected_from(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
-    """Check that the depot version in the id of a rejection has its message."""
-    version = version_in_id(snapshot.rejected)
-    rejected = snapshot.rejected.select(list(MESSAGE)).append_column("version", version)
-    gone = (numbers(version) >= depot.first) & (numbers(version) < depot.readable)
-    rows, _ = surplus(kept(rejected, ~gone), depot.upto(snapshot.progress.depot_version))
-    expected = "the depot version that the id names"
-    yield from differing("rejected from", expected, rows, "messages of another version")
-
-
-def _located(check: str, expected: str, matched: Matched, counts: Ints, snapshot: Snapshot) -> Iterator[Difference]:
+def _located(connection: DuckDBPyConnection, check: str, expected: str, where: str, count: int) -> Iterator[Difference]:
     """Yield the difference for some messages, with examples that say where each one is."""
-    rows = np.flatnonzero(counts)
-    if not rows.size:
+    if not count:
         return
-    chosen = pa.array(rows[:EXAMPLES])
-    examples = records(
-        matched.messages.take(chosen).select([*MESSAGE, "version_min", "ledger_row_min", "ledger_row_max"])
-    )
-    for example, count in zip(examples, counts[rows[:EXAMPLES]].tolist(), strict=True):
-        found = [example.pop(name) for name in ("ledger_row_min", "ledger_row_max")]
-        example["times"] = count
-        example["depot_version"] = example.pop("version_min")
-        example["ledger_rows"] = [_holder(snapshot, row) for row in dict.fromkeys(found) if row is not None]
-    yield Difference(check, expected, f"{counts.sum()} messages", examples=tuple(examples))
-
-
-def _holder(snapshot: Snapshot, ledger_row: int) -> str:
-    """Return the id of the batch or rejection that holds a message."""
-    accepted = snapshot.messages.num_rows
-    if ledger_row >= accepted:
-        return str(snapshot.rejected["id"][ledger_row - accepted].as_py())
-    return str(snapshot.batches["id"][snapshot.messages["row"][ledger_row].as_py()].as_py())
+    examples = records(asked(connection, HOLDERS.format(where)))
+    for example in examples:
+        example["ledger_rows"] = [id_ for id_ in dict.fromkeys((example.pop("first"), example.pop("last"))) if id_]
+    yield Difference(check, expected, f"{count} messages", examples=tuple(examples))

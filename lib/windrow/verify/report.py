@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
@@ -11,6 +12,7 @@ import pyarrow as pa
 from windrow.reading.values import records
 
 EXAMPLES = 20
+NUMBERED = re.compile(r"(\d+) (.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,27 @@ class Report(Conclusion):
 def at_version(version: int, found: Iterable[Found]) -> list[Found]:
     """Return differences with the ledger version in which they were found."""
     return [one if isinstance(one, str) else replace(one, ledger_version=version) for one in found]
+
+
+def merged(found: Iterable[Found]) -> list[Found]:
+    """Return what parts of the rows gave as one: equal differences with the sum of their rows, and the first examples.
+
+    What was found begins with a number of rows, as `differing` says it.
+    """
+    whole: dict[Any, Found] = {}
+    for one in found:
+        said = NUMBERED.fullmatch(one.found) if isinstance(one, Difference) else None
+        if not isinstance(one, Difference) or said is None:
+            whole[str(one)] = one
+            continue
+        before = whole.get(key := (one.check, one.expected, said[2]))
+        if not isinstance(before, Difference):
+            whole[key] = one
+            continue
+        count = int(before.found.split(" ")[0]) + int(said[1])
+        examples = (*before.examples, *one.examples)[:EXAMPLES]
+        whole[key] = replace(one, found=f"{count} {said[2]}", examples=examples)
+    return list(whole.values())
 
 
 def parted(found: Iterable[Found]) -> tuple[tuple[Difference, ...], tuple[str, ...]]:

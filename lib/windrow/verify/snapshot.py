@@ -1,6 +1,6 @@
-"""Read one version of a ledger: progress, history, batches, their messages, rejected messages.
+"""Read one version of a ledger: progress and history into memory; batches, messages and rejections to disk, in parts.
 
-Over a raw depot also rejections of the format, partial rows, and counts of bytes.
+Over a raw depot also rejections of the format, partial rows, and counts of bytes: into memory.
 """
 
 from __future__ import annotations
@@ -10,22 +10,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import counted, plain
 from windrow.errors import NotFound, TableUnreadable, WindrowError, first_line
 from windrow.model.chunks import REFUSED
 from windrow.model.tables import RAW_REJECTED
 from windrow.reading.tables import Ledger, Progress, open_ledger
-from windrow.verify.columns import MESSAGE, as_messages, exploded
+from windrow.verify.columns import MESSAGE, as_messages, exploded, version_in_id
+from windrow.verify.parts import PartedRows
 
 BATCH = (
     "id, state, source, key, part, window_start, window_end, timeout, opened_by, closed_at, close_reason, "
     "message_count, bytes, oversize, first_event_time, last_event_time, opened_in, closed_in"
 )
 REJECTED = "id, reason, detail, missed_by_us, clock_lead_us, processing_time, microbatch, " + ", ".join(MESSAGE)
-PROGRESS = ", ".join([*Progress.__dataclass_fields__, "token", "commit_fingerprint"])
+PROGRESS = ", ".join(["id", *Progress.__dataclass_fields__, "token", "commit_fingerprint"])
+SOURCES = "id, source, clock, floor, cut, open_batches, open_messages, open_bytes, next_window_end"
 HISTORY = (
     "id, microbatch, kind, versions, messages_read, accepted, rejected, opened, closed, depot_version, clocks, rules, "
     "started_at, token"
@@ -49,27 +52,31 @@ class RawRows:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The rows of a ledger version. `row` of a message is the row of `batches` that holds it.
+    """A ledger version: its `controls`, which are the rows `progress` and should be one, `sources` and history.
 
-    `rejected` has the rejected messages. `raw` has what else the ledger of a raw depot holds; None for any other.
+    `rows` has by stream `batches`, `held` (their messages) and `rejected` messages, with times as numbers. `row` of
+    a message is that of its batch, and `message_rows` of a batch says how many it holds. `raw` has what else the
+    ledger of a raw depot holds; None for any other.
     """
 
     version: int
     progress: Progress
-    token: str
-    commit_fingerprint: str | None
+    controls: pa.Table
+    sources: pa.Table
     history: pa.Table
-    batches: pa.Table
-    messages: pa.Table
-    rejected: pa.Table
+    rows: PartedRows
     raw: RawRows | None = None
 
     @property
-    def rejections(self) -> pa.Table:
-        """Return all rejections: of messages, and of records and chunks that the format refused."""
-        if self.raw is None:
-            return self.rejected
-        return pa.concat_tables([self.rejected, self.raw.rejected], promote_options="default")
+    def token(self) -> str:
+        """Return the token of the last commit."""
+        return str(self.controls["token"][0].as_py())
+
+    @property
+    def commit_fingerprint(self) -> str | None:
+        """Return the fingerprint of the depot's commit that was read last."""
+        fingerprint: str | None = self.controls["commit_fingerprint"][0].as_py()
+        return fingerprint
 
     @property
     def messages_read(self) -> int:
@@ -83,32 +90,62 @@ class Snapshot:
         return lists.append_column("microbatch", self.history["microbatch"].take(lists["row"]))
 
 
-def read_snapshot(location: str, version: int) -> Snapshot:
-    """Read a ledger at a version.
+def read_snapshot(ledger: Ledger, rows: PartedRows) -> Snapshot:
+    """Read a ledger at its version; batches, messages and rejections are added to `rows`.
 
-    Raises TableMissing, TableRefused, or NotFound for a version that does not exist or can no longer be read.
+    Raises TableMissing, TableRefused, or NotFound for a version that does not exist or can no longer be read, and
+    TableUnwritable for a full disk.
     """
-    ledger = open_ledger(location, version)
     with _readable(ledger):
-        controls = _controls(ledger)
-        progress = _progress(controls, ledger)
+        controls = ledger.rows("progress", PROGRESS, "id = 'progress'", "ORDER BY microbatch DESC")
+        progress = _progress(controls.to_pylist(), ledger)
+        sources = ledger.rows("progress", SOURCES, "id <> 'progress'")
         history = ledger.rows("microbatch", HISTORY, rest="ORDER BY microbatch")
-        batches = ledger.rows(("open", "closed"), BATCH + ", messages")
-        names = ", ".join([REJECTED, *(f'"{name}"' for name in RAW_REJECTED)]) if ledger.raw else REJECTED
-        rejected = as_messages(plain(ledger.rows("rejected", names)))
-        raw = _raw_rows(ledger, rejected) if ledger.raw else None
-    flat = plain(batches.drop_columns(["messages"]))
-    return Snapshot(
-        version=version,
-        progress=progress,
-        token=controls[0]["token"],
-        commit_fingerprint=controls[0]["commit_fingerprint"],
-        history=plain(history),
-        batches=flat,
-        messages=_messages(exploded(batches, "messages"), flat),
-        rejected=_of_messages(rejected) if raw else rejected,
-        raw=raw,
-    )
+        _read_batches(ledger, rows)
+        by_format = _read_rejected(ledger, rows)
+        raw = _raw_rows(ledger, by_format) if ledger.raw else None
+    rows.close_blocks()
+    return Snapshot(ledger.version, progress, plain(controls), plain(sources), plain(history), rows, raw)
+
+
+def _read_batches(ledger: Ledger, rows: PartedRows) -> None:
+    """Add the batches with their row numbers and without their messages, and the messages with those of their batch."""
+    count = 0
+    for piece in ledger.tables(("open", "closed"), BATCH + ", messages"):
+        flat = plain(piece.drop_columns(["messages"]))
+        inside = exploded(piece, "messages")
+        stream = {name: flat[name].take(inside["row"]) for name in ("source", "key")}
+        messages = as_messages(pa.table(stream | {name: inside[name] for name in inside.column_names}))
+        length = np.bincount(inside["row"].to_numpy(), minlength=flat.num_rows)
+        flat = flat.append_column("row", pa.array(np.arange(count, count + flat.num_rows)))
+        rows.add("batches", counted(flat.append_column("message_rows", pa.array(length))))
+        before = _event_time_before(messages)
+        row = pc.add(messages["row"], count)
+        messages = messages.set_column(messages.column_names.index("row"), "row", row)
+        rows.add("held", counted(messages.append_column("previous_event_time", before)))
+        count += flat.num_rows
+
+
+def _event_time_before(messages: pa.Table) -> pa.ChunkedArray:
+    """Return the event time of the message before, in the same batch; NULL for the first."""
+    time, row = messages["event_time"].combine_chunks(), messages["row"].to_numpy()
+    before = pa.concat_arrays([pa.nulls(1, time.type), time[:-1]]) if len(time) else time
+    first = pa.array(np.diff(row, prepend=-1) != 0)
+    return pa.chunked_array([pc.if_else(first, pa.scalar(None, time.type), before)])
+
+
+def _read_rejected(ledger: Ledger, rows: PartedRows) -> pa.Table:
+    """Add the rejections of messages, with the depot version in their ids; return those of the format."""
+    names = [REJECTED, *(f'"{name}"' for name in RAW_REJECTED)] if ledger.raw else [REJECTED]
+    by_format = []
+    for piece in ledger.tables("rejected", ", ".join(names)):
+        rejected = as_messages(plain(piece))
+        if ledger.raw:
+            of_format = pc.fill_null(pc.starts_with(rejected["reason"], REFUSED), False)
+            by_format.append(rejected.filter(of_format))
+            rejected = rejected.filter(pc.invert(of_format)).drop_columns(RAW_REJECTED)
+        rows.add("rejected", counted(rejected.append_column("version", version_in_id(rejected))))
+    return pa.concat_tables(by_format) if by_format else None
 
 
 def read_progress(location: str, version: int) -> Progress:
@@ -164,31 +201,14 @@ def _unreadable(ledger: Ledger, error: BaseException) -> NotFound:
     )
 
 
-def _messages(inside: pa.Table, batches: pa.Table) -> pa.Table:
-    """Return the messages of batches, with source and key of their batch."""
-    stream = {name: batches[name].take(inside["row"]) for name in ("source", "key")}
-    return as_messages(pa.table(stream | {name: inside[name] for name in inside.column_names}))
-
-
 def _raw_rows(ledger: Ledger, rejected: pa.Table) -> RawRows:
-    """Return what a ledger over a raw depot has besides messages; `rejected` has all of its rejections."""
+    """Return what a ledger over a raw depot has besides messages; `rejected` are the rejections of the format."""
     counts = ", ".join(f"COALESCE({name}, 0) AS {name}" for name in BYTES)
     return RawRows(
-        rejected=rejected.filter(_of_format(rejected)),
+        rejected=rejected,
         partial=plain(ledger.rows("partial", ", ".join(PARTIAL))),
         byte_count=plain(ledger.rows("microbatch", f"microbatch, {counts}", rest="ORDER BY microbatch")),
     )
-
-
-def _of_messages(rejected: pa.Table) -> pa.Table:
-    """Return the rejections of messages, without the columns that only rejections of the format have."""
-    mine = rejected.filter(pc.invert(_of_format(rejected)))
-    return mine.drop_columns(RAW_REJECTED)
-
-
-def _of_format(rejected: pa.Table) -> pa.ChunkedArray:
-    """Tell which rejections are of the format, not of a message."""
-    return pc.fill_null(pc.starts_with(rejected["reason"], REFUSED), False)
 
 
 def _controls(ledger: Ledger) -> list[dict[str, Any]]:

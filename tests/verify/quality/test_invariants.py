@@ -10,11 +10,11 @@ from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import message
+from tests.verify.quality.by_part import check_invariants
 from tests.verify.quality.damages import DAMAGES, damage
 from windrow.reading.tables import open_ledger
-from windrow.verify import verify
+from windrow.verify import parts, verify
 from windrow.verify.invariants import INVARIANTS
-from windrow.verify.quality.embedded import check_invariants
 
 CRITICAL = {name for name, invariant in INVARIANTS.items() if invariant.severity == "critical"}
 
@@ -77,3 +77,16 @@ def test_verify_reports_them(world: World) -> None:
     (difference,) = [one for one in report.differences if one.check == "batch_message_count"]
     assert (difference.expected, difference.found) == (INVARIANTS["batch_message_count"].about, "1 rows")
     assert (difference.examples[0]["message_count"], report.ok) == (99, False)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", DAMAGES)
+def test_every_stream_alone(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """
+    As many rows fail each invariant if every stream is a part of its own.
+    """
+    damage(world, DAMAGES[name])
+    ledger = open_ledger(world.ledger)
+    together = {one.check: one.found for one in check_invariants(ledger)}
+    monkeypatch.setattr(parts, "PART_SHARE", 1 << 60)
+    assert {one.check: one.found for one in check_invariants(ledger)} == together

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import counted
 from windrow.reading.values import records
 from windrow.verify.columns import MESSAGE, identifier
-from windrow.verify.decisions.relations import apart, asked
+from windrow.verify.decisions.relations import apart
 from windrow.verify.report import EXAMPLES, Difference
+from windrow.verify.tables import asked
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

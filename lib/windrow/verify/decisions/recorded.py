@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 
 from windrow.verify.columns import kept, numbers
 from windrow.verify.decisions.microbatch_history import MicrobatchHistory
-from windrow.verify.decisions.relations import apart, asked
+from windrow.verify.decisions.relations import apart
 from windrow.verify.decisions.windows import FLUSH_CUTS, FLUSHED
 from windrow.verify.report import Difference, differing
 from windrow.verify.snapshot import Snapshot
+from windrow.verify.tables import asked
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -73,7 +74,7 @@ FROM clocks AS c JOIN microbatches AS m ON m.microbatch = c.microbatch WHERE m.r
 OTHERWISE = f"""
 SELECT m.microbatch, m.kind, m.raised, min(t.floor) AS low, max(t.floor) AS high
 FROM microbatches AS m LEFT JOIN ({TICKED}) AS t ON t.microbatch = m.microbatch
-LEFT JOIN (SELECT closed_in, source, max(timeout) AS timeout FROM batches GROUP BY closed_in, source) AS b
+LEFT JOIN (SELECT closed_in, source, max(timeout) AS timeout FROM all_batches GROUP BY closed_in, source) AS b
     ON b.closed_in = t.microbatch AND b.source = t.source
 WHERE m.kind = 'tick' AND m.readable
 GROUP BY m.microbatch, m.kind, m.raised HAVING NOT coalesce(bool_and(coalesce(b.timeout = t.floor, false)), false)
@@ -94,7 +95,7 @@ ORDER BY microbatch
 OTHERS_AHEAD = """
 SELECT r.id, r.reason, r.missed_by_us, r.clock_lead_us, r.source, r.key, r.type, r.event_time, r.received_at,
     r.processing_time, r.microbatch
-FROM rejected AS r LEFT JOIN ahead AS a ON a.microbatch = r.microbatch
+FROM all_rejected AS r LEFT JOIN ahead AS a ON a.microbatch = r.microbatch
 WHERE r.reason = 'clock_ahead' AND r.received_at - r.missed_by_us IS DISTINCT FROM a.latest
 ORDER BY r.id
 """

@@ -1,7 +1,8 @@
 """The relations in DuckDB from which decisions are derived. All times are microseconds.
 
-What is given: `depot`, the messages of the depot; `versions`, which microbatch read each depot version; `microbatches`
-with their rules; `clocks` as they were recorded; and the ledger's `batches`, `held` (messages in batches), `rejected`.
+What is given are the tables of `verify.tables`, and of the history `versions`, which microbatch read each depot
+version, `microbatches` with their rules, and `clocks` as they were recorded. What all streams `sent`, from which clocks
+follow, is read first; the verdict on each message then part by part.
 
 The floor of a source is the greatest of the stamps it sent in earlier depot versions and of the floors that ticks and
 flushes recorded. A larger `max_delay` raises it by the difference: `raised` is the sum of these raises up to a
@@ -10,40 +11,30 @@ microbatch. `height` is a floor without them, so that each step takes the greate
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
-from windrow.columnar.arrow import TIME, counted
+from windrow.columnar.arrow import counted
 from windrow.model.messages import EARLIEST, LATEST
-from windrow.reading.database import database
-from windrow.verify.columns import version_in_id
 from windrow.verify.decisions.microbatch_history import MicrobatchHistory
-from windrow.verify.depot import Depot
-from windrow.verify.snapshot import Snapshot
+from windrow.verify.parts import EVERY, PartedRows
+from windrow.verify.tables import timed
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-TIMES = {
-    "event_time", "received_at", "processing_time", "window_start", "window_end", "timeout", "closed_at",
-    "clock", "floor", "cut",
-}  # fmt: skip
-
 # The latest stamp that was not ahead of the machine's clock, as the rejections of a microbatch record it.
 AHEAD = """
 CREATE VIEW ahead AS
-SELECT microbatch, min(received_at - missed_by_us) AS latest FROM rejected WHERE reason = 'clock_ahead'
+SELECT microbatch, min(received_at - missed_by_us) AS latest FROM all_rejected WHERE reason = 'clock_ahead'
 GROUP BY microbatch
 """
 
 # What comes of a microbatch of which a version can no longer be read is not derived. `detail` says what makes a message
 # invalid: the first column that is NULL, or else a time that is out of range.
 ARRIVED = f"""
-CREATE TABLE arrived AS
 SELECT *, detail IS NULL AND coalesce(beyond, 0) <= 0 AS good
 FROM (
     SELECT *, CASE WHEN detail IS NULL THEN received_at - latest END AS beyond
@@ -55,7 +46,7 @@ FROM (
                 WHEN d.event_time < {EARLIEST} OR d.event_time >= {LATEST} THEN 'event_time is out of range'
                 WHEN d.received_at < {EARLIEST} OR d.received_at >= {LATEST} THEN 'received_at is out of range'
             END AS detail
-        FROM depot AS d JOIN versions AS v ON v.version = d.version
+        FROM {{0}} AS d JOIN versions AS v ON v.version = d.version
         JOIN microbatches AS m ON m.microbatch = v.microbatch
         LEFT JOIN ahead AS a ON a.microbatch = m.microbatch
         WHERE m.readable
@@ -63,13 +54,24 @@ FROM (
 )
 """
 
+# What was good of what each source sent in a version, and the streams of all messages.
+SENT = f"""
+CREATE TABLE sent AS
+SELECT source, microbatch, version, max(received_at) AS floor
+FROM ({ARRIVED.format("stream")}) WHERE good GROUP BY source, microbatch, version
+"""
+ARRIVED_STREAMS = """
+CREATE TABLE arrived_streams AS
+SELECT DISTINCT source, key FROM stream AS d JOIN versions AS v ON v.version = d.version
+JOIN microbatches AS m ON m.microbatch = v.microbatch WHERE m.readable
+"""
+
 # Each event that moved a clock, with the floor `before` it, the height after it, and the `clock` after it: the greatest
 # processing time of the source's data. Where versions can no longer be read, it begins with what was recorded last.
 MOVES = """
 CREATE TABLE moves AS
 WITH events AS (
-    SELECT source, microbatch, version, true AS sent, max(received_at) AS floor, NULL AS clock
-    FROM arrived WHERE good GROUP BY source, microbatch, version
+    SELECT source, microbatch, version, true AS sent, floor, NULL AS clock FROM sent
     UNION ALL
     SELECT c.source, c.microbatch, -1, false, c.floor, NULL
     FROM clocks AS c JOIN microbatches AS m ON m.microbatch = c.microbatch
@@ -99,7 +101,7 @@ SELECT source, microbatch, max(height) AS height, max(clock) AS clock FROM moves
 FLUSH_CUTS = """
 CREATE VIEW flush_cuts AS
 SELECT closed_in AS microbatch, source, max(last_event_time) + 1 AS cut
-FROM batches WHERE close_reason = 'flush' GROUP BY closed_in, source
+FROM all_batches WHERE close_reason = 'flush' GROUP BY closed_in, source
 """
 
 # By source, the event time at which all windows end that may not lie on the calendar, after each event that raised it:
@@ -131,11 +133,12 @@ QUALIFY cut IS DISTINCT FROM lag(cut) OVER (PARTITION BY source ORDER BY microba
 
 # The verdict on each message needs no window, only its processing time (`now`) and the messages before: `reason` is
 # NULL for an accepted one. `place` is that among equal ones, in the order of processing.
-JUDGED = """
-CREATE TABLE judged AS
+JUDGED = f"""
+CREATE OR REPLACE TABLE judged AS
 WITH processed AS (
     SELECT a.*, CASE WHEN a.good THEN greatest(a.received_at, m.before) END AS now
-    FROM arrived AS a LEFT JOIN moves AS m ON m.sent AND m.source = a.source AND m.version = a.version
+    FROM ({ARRIVED.format("depot")}) AS a
+    LEFT JOIN moves AS m ON m.sent AND m.source = a.source AND m.version = a.version
 ), measured AS (
     SELECT *, now - max_delay - event_time AS late, event_time - now - max_leap AS early,
         coalesce(late <= 0 AND early <= 0, false) AS timely
@@ -155,59 +158,54 @@ FROM placed
 """
 
 # A stream is whole when all its messages are in depot versions that can still be read. The windows of whole streams
-# with `most` accepted messages together are derived, the smallest first, then by name.
+# with `most` accepted messages together are derived, the smallest first, then by name. One that has more than there is
+# `room` for in memory is not.
 STREAMS = """
 CREATE TABLE streams AS
 WITH members AS (
-    SELECT source, key, true AS whole, reason IS NULL AS accepted, false AS there FROM judged
+    SELECT source, key, true AS whole, 0 AS messages, false AS there FROM arrived_streams
     UNION ALL
-    SELECT source, key, $gone = 0 OR coalesce(opened_in > $gone, false), false, true FROM batches
+    SELECT source, key, $gone = 0 OR coalesce(opened_in > $gone, false), message_rows, true FROM all_batches
     UNION ALL
-    SELECT source, key, $gone = 0 OR coalesce(microbatch > $gone, false), false, false FROM rejected
+    SELECT source, key, $gone = 0 OR coalesce(microbatch > $gone, false), 0, false FROM all_rejected WHERE of_message
 ), counted AS (
-    SELECT source, key, bool_and(whole) AS whole, count(*) FILTER (WHERE accepted) AS messages, bool_or(there) AS there
+    SELECT source, key, bool_and(whole) AS whole, sum(messages)::BIGINT AS messages, bool_or(there) AS there
     FROM members GROUP BY source, key
 )
 SELECT *, row_number() OVER (ORDER BY source NULLS FIRST, key NULLS FIRST) AS stream,
-    whole AND coalesce(sum(messages) OVER (
+    messages > $room AS large,
+    whole AND messages <= $room AND coalesce(sum(messages) OVER (
         PARTITION BY whole ORDER BY messages, source NULLS FIRST, key NULLS FIRST ROWS UNBOUNDED PRECEDING
     ) <= $most, true) AS chosen
 FROM counted
 """
 
 
-@contextmanager
-def relations(
-    snapshot: Snapshot, depot: Depot, history: MicrobatchHistory, most: int | None
-) -> Iterator[DuckDBPyConnection]:
-    """Yield a connection to the relations, with a verdict on each message."""
+def relate_history(connection: DuckDBPyConnection, history: MicrobatchHistory, depot: PartedRows) -> None:
+    """Create the relations of the history, and of what all streams of the depot sent."""
     given = {
-        "depot": depot.messages,
         "versions": pa.table({"version": history.version, "microbatch": history.read_in}),
         "microbatches": history.table,
         "clocks": history.clocks,
-        "batches": snapshot.batches.append_column("row", pa.array(np.arange(snapshot.batches.num_rows))),
-        "held": snapshot.messages,
-        "rejected": snapshot.rejected.append_column("version", version_in_id(snapshot.rejected)),
     }
-    with database() as connection:
-        for name, rows in given.items():
-            connection.register(name, counted(rows))
-        for statement in (AHEAD, ARRIVED, MOVES, STATES, FLUSH_CUTS, CUTS, JUDGED, "DROP TABLE arrived"):
-            connection.execute(statement)
-        connection.execute(STREAMS, {"gone": history.gone, "most": most})
-        yield connection
+    for name, rows in given.items():
+        connection.register(name, counted(rows))
+    connection.execute(AHEAD)
+    for statement in (SENT, ARRIVED_STREAMS):
+        connection.register("stream", depot.read("depot", EVERY))
+        connection.execute(statement)
+    for statement in (MOVES, STATES, FLUSH_CUTS, CUTS):
+        connection.execute(statement)
 
 
-def asked(connection: DuckDBPyConnection, query: str) -> pa.Table:
-    """Return the answer to a query, with times as times."""
-    return timed(connection.sql(query).to_arrow_table())
+def choose_streams(connection: DuckDBPyConnection, history: MicrobatchHistory, most: int | None, room: int) -> None:
+    """Create the relation of streams; the windows of streams with `most` messages together are derived."""
+    connection.execute(STREAMS, {"gone": history.gone, "most": most, "room": room})
 
 
-def timed(rows: pa.Table) -> pa.Table:
-    """Return rows with their microseconds as times."""
-    types = [(field.name, TIME if field.name in TIMES else field.type) for field in rows.schema]
-    return rows.cast(pa.schema(types))
+def judge_part(connection: DuckDBPyConnection) -> None:
+    """Create the verdicts on the messages of the loaded part."""
+    connection.execute(JUDGED)
 
 
 def apart(connection: DuckDBPyConnection, one: str, other: str, keys: Sequence[str]) -> tuple[pa.Table, pa.Table]:

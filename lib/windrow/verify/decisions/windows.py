@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -35,16 +35,21 @@ JOIN (SELECT type, row_number() OVER (ORDER BY type) AS kind FROM (SELECT DISTIN
 WHERE s.chosen AND j.reason IS NULL
 ORDER BY s.stream, j.version, j.now, j.sequence NULLS FIRST, j.event_time, j.type
 """
+SOURCES = """
+SELECT DISTINCT s.stream, s.source FROM judged AS j JOIN streams AS s ON s.source = j.source AND s.key = j.key
+WHERE s.chosen AND j.reason IS NULL
+"""
 
 
-def derive(connection: DuckDBPyConnection, history: MicrobatchHistory, progress: Callable[[int, int], None]) -> None:
-    """Derive the batches of the chosen streams, as `derived`, and the batch of each of their messages, as `placed`.
+def derive(
+    connection: DuckDBPyConnection, sources: Mapping[str, SourceHistory], progress: Callable[[int], None]
+) -> int:
+    """Derive the batches of the chosen streams of a part, as `derived`, and the batch of each message, as `placed`.
 
-    `progress` is called with the messages done and all messages.
+    `progress` is called with the messages done; returns how many they are.
     """
-    sources = _source_histories(connection, history)
     found = connection.sql(ACCEPTED).fetchnumpy()
-    source_of = dict(connection.sql("SELECT stream, source FROM streams WHERE chosen").fetchall())
+    source_of = dict(connection.sql(SOURCES).fetchall())
     stream, row = found["stream"], found["row"]
     columns = np.stack([found.pop(name) for name in Messages.__dataclass_fields__])
     begins = np.flatnonzero(np.diff(stream, prepend=-1)).tolist()
@@ -54,10 +59,11 @@ def derive(connection: DuckDBPyConnection, history: MicrobatchHistory, progress:
         messages = Messages(*columns[:, begin:end].tolist())
         batch_of += Stream(number, messages, sources[source_of[number]], batches).derive()
         if end - told >= CHUNK:
-            progress(end, row.size)
+            progress(end)
             told = end
     connection.register("derived", _table(batches))
     connection.register("placed", pa.table({"row": row, "batch": pa.array(batch_of, pa.int64())}))
+    return int(row.size)
 
 
 def _table(batches: list[Batch]) -> pa.Table:
@@ -66,7 +72,7 @@ def _table(batches: list[Batch]) -> pa.Table:
     return pa.table(columns, DERIVED).append_column("batch", pa.array(np.arange(len(batches))))
 
 
-def _source_histories(connection: DuckDBPyConnection, history: MicrobatchHistory) -> dict[str, SourceHistory]:
+def source_histories(connection: DuckDBPyConnection, history: MicrobatchHistory) -> dict[str, SourceHistory]:
     """Return the history of each source as its streams see it: its floor, changes of the rules, and flushes."""
     cuts, flushed = (
         {(microbatch, source): at for microbatch, source, at in connection.sql(query).fetchall()}

@@ -17,15 +17,13 @@ from windrow.delta.table import beyond_files, reading, unreadable
 from windrow.errors import TableRefused
 from windrow.reading.database import database
 from windrow.reading.tables import Ledger, open_ledger
-from windrow.verify.invariants import INVARIANTS, counting, for_duckdb, payload_bytes, views
+from windrow.verify.invariants import for_duckdb, payload_bytes, views
 from windrow.verify.quality.great_expectations import SITE
-from windrow.verify.report import Difference, differing
 
 if TYPE_CHECKING:
     import pandas as pd
     from duckdb import DuckDBPyConnection
 
-CRITICAL = tuple(one for one in INVARIANTS.values() if one.severity == "critical")
 LEDGER = "ledger"
 ROWS = "rows"  # the attribute of a pandas frame that refers to the rows
 
@@ -75,17 +73,6 @@ def rows_of(frame: pd.DataFrame) -> EmbeddedRows:
     """Return the rows to which a frame refers."""
     rows: EmbeddedRows = frame.attrs[ROWS]
     return rows
-
-
-def check_invariants(ledger: Ledger) -> Iterator[Difference]:
-    """Check the critical invariants: one pass over each relation counts failures, a query then fetches failing rows."""
-    with held_rows(ledger) as rows:
-        counts = [rows.ask(statement).to_pylist()[0] for statement in counting(CRITICAL, rows.views)]
-        failed = {name for found in counts for name, count in found.items() if count}
-        for invariant in CRITICAL:
-            if invariant.name in failed:
-                found = rows.ask(invariant.statement(rows.views))
-                yield from differing(invariant.name, invariant.about, found, "rows")
 
 
 @contextmanager

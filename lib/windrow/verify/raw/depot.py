@@ -1,4 +1,4 @@
-"""Format a raw depot again: all versions at once that were read with one mapping and one format.
+"""Format a raw depot again, some raw sources at a time: all versions at once that were read in the same way.
 
 The ledger read them microbatch by microbatch, in the order in which chunks arrived. The content of a raw source depends
 on neither, so this checks the ledger, although the same code frames and converts.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
-from itertools import groupby
+from itertools import chain, groupby
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,7 +28,8 @@ from windrow.model.messages import COLUMNS, conform
 from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.tables import DepotTable, Ledger, accepted_versions
 from windrow.verify.columns import as_messages, identifier
-from windrow.verify.depot import Depot, added_by, way_of
+from windrow.verify.depot import Depot, add_messages, added_by, way_of
+from windrow.verify.parts import PartedRows, divide
 from windrow.verify.raw.grammar import Framings
 from windrow.verify.snapshot import PARTIAL, RawRows
 
@@ -38,24 +39,45 @@ REJECTED = pa.schema(
         ("offset", pa.int64()), ("received_at", TIME), ("content", pa.binary()), ("version", pa.int64()),
     ]
 )  # fmt: skip
+CHUNKS = RAW.append(pa.field("version", pa.int64()))
 BYTES = pa.schema([("version", pa.int64()), ("bytes", pa.int64())])
 # How versions were read: `[depot.columns]` and `[format]` as the history recorded them (JSON).
 Way = tuple[str | None, str | None]
 
 
-def read_raw_depot(table: DepotTable, first: int, last: int, ledger: Ledger) -> Depot:
+def read_raw_depot(
+    table: DepotTable, rows: PartedRows, chunks: PartedRows, first: int, last: int, ledger: Ledger
+) -> Depot:
     """Read the versions from `first` to `last` in the way that the history of the ledger recorded.
 
-    If one version can no longer be read, none is, because a record may begin in an earlier version. Raises
-    ExpressionError for a mapping that needs Spark.
+    The `chunks` are parted by raw source, and some sources are formatted at a time. If one version can no longer be
+    read, none is, because a record may begin in an earlier version. Raises ExpressionError for a mapping that needs
+    Spark, TableUnwritable for a full disk.
     """
     last = min(last, table.version())
-    unread = Depot.unread(first, last, "cannot be formatted again, because some can no longer be read")
     try:
-        rows = _chunks(table, first, last, accepted_versions(ledger))
+        for added in chain([CHUNKS.empty_table()], _chunks(table, first, last, accepted_versions(ledger))):
+            chunks.add("chunks", added)
     except UNREADABLE:
-        return unread
-    messages, rejected, byte_count = [unread.messages], [REJECTED.empty_table()], [BYTES.empty_table()]
+        return Depot.unread(rows, first, last, "cannot be formatted again, because some can no longer be read")
+    chunks.close_blocks()
+    beside: list[tuple[RawRows, pa.Table]] = []
+
+    def messages() -> Iterator[pa.Table]:
+        for part in divide([chunks.byte_count], chunks.max_memory_bytes) or [()]:
+            formatted, *others = _formatted(chunks.read("chunks", part).read_all(), ledger)
+            beside.append((others[0], others[1]))
+            yield from formatted
+
+    per_version = add_messages(messages(), rows)
+    formatted = RawRows(*(pa.concat_tables(getattr(raw, name) for raw, _ in beside) for name in RawRows.__slots__))
+    several = pa.concat_tables(places for _, places in beside)
+    return Depot(rows, per_version, first, first, last, formatted=formatted, several=several)
+
+
+def _formatted(rows: pa.Table, ledger: Ledger) -> tuple[list[pa.Table], RawRows, pa.Table]:
+    """Format all chunks of some raw sources; return messages, what is beside them, and places of swallowing records."""
+    messages, rejected, byte_count = list[pa.Table](), [REJECTED.empty_table()], [BYTES.empty_table()]
     partial, framings = SCHEMA.empty_table(), Framings()
     for (mapping, recorded), versions in _legs(rows, ledger):
         format_ = _format(recorded)
@@ -66,15 +88,14 @@ def read_raw_depot(table: DepotTable, first: int, last: int, ledger: Ledger) -> 
         messages.append(_messages(staged.fields, format_, mapping, ledger.payload))
         rejected.append(_rejected(staged.rejects))
         byte_count.append(_bytes(own, decoded=format_.decode is not None))
-    formatted = RawRows(pa.concat_tables(rejected), partial.select(list(PARTIAL)), pa.concat_tables(byte_count))
-    return Depot(pa.concat_tables(messages), first, first, last, formatted=formatted, several=framings.several(partial))
+    beside = RawRows(pa.concat_tables(rejected), partial.select(list(PARTIAL)), pa.concat_tables(byte_count))
+    return messages, beside, framings.several(partial)
 
 
-def _chunks(table: DepotTable, first: int, last: int, without: Collection[int]) -> pa.Table:
-    """Return the rows that versions added, without some versions, with `version`."""
-    added = added_by(table, first, last, list(RAW.names), without)
-    columns = {field.name: added[field.name].cast(field.type) for field in RAW}
-    return pa.table(columns | {"version": added[VERSION]})
+def _chunks(table: DepotTable, first: int, last: int, without: Collection[int]) -> Iterator[pa.Table]:
+    """Yield the rows that versions added, without some versions, with `version`."""
+    for added in added_by(table, first, last, list(RAW.names), without):
+        yield added.select([*RAW.names, VERSION]).rename_columns(CHUNKS.names).cast(CHUNKS)
 
 
 def _legs(rows: pa.Table, ledger: Ledger) -> Iterator[tuple[Way, list[int]]]:

@@ -1,0 +1,134 @@
+"""Rows on disk: each part has all rows of some streams, or of some raw sources, and fits into memory.
+
+All rows are in one temporary file without a name: it is gone with the process, however that ends. Few rows stay in
+memory, so that small tables need no disk.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from io import SEEK_END
+from itertools import pairwise
+from tempfile import SpooledTemporaryFile
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from windrow.columnar.arrow import to_numpy, whole
+from windrow.reading.database import disk_error
+from windrow.verify.columns import Ints
+
+BUCKETS = 256  # of streams, by a hash of source and key, or of raw sources: a part is some of them
+BLOCK_SHARE = 16  # of the memory: rows that are put in the order of their buckets together
+PART_SHARE = 12  # of the memory: Arrow's bytes of a part, which DuckDB holds up to five times while it joins and sorts
+Part = tuple[int, ...]
+EVERY: Part = tuple(range(BUCKETS))
+
+
+class PartedRows:
+    """Tables of rows by their names, written as they come and read part by part."""
+
+    def __init__(self, max_memory_bytes: int, by: Sequence[str] = ("source", "key")) -> None:
+        """Begin without rows; rows that are alike in the columns `by` stay together."""
+        self.max_memory_bytes, self._by = max_memory_bytes, by
+        self._block_bytes = max_memory_bytes // BLOCK_SHARE
+        self._file = SpooledTemporaryFile(self._block_bytes)  # noqa: SIM115 - `close` closes it
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self._file.truncate(0)
+        self._waiting: dict[str, list[pa.Table]] = defaultdict(list)
+        self._waiting_bytes = Counter[str]()
+        self._places: dict[str, dict[int, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
+        self._schemas: dict[str, pa.Schema] = {}
+        self.byte_count = Counter[int]()
+
+    def __enter__(self) -> Self:
+        """Return it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
+        self.close()
+
+    def close(self) -> None:
+        """Remove the rows."""
+        with suppress(OSError):  # of rows that a full disk does not take, which was said before
+            self._file.close()
+
+    def add(self, name: str, rows: pa.Table) -> None:
+        """Add rows to a table. Raises TableUnwritable for a full disk."""
+        self._schemas[name] = rows.schema
+        step = max(1, rows.num_rows * self._block_bytes // max(1, rows.nbytes))
+        for begin in range(0, rows.num_rows, step):
+            block = rows.slice(begin, step)
+            self._waiting[name].append(block)
+            self._waiting_bytes[name] += block.nbytes
+            if self._waiting_bytes[name] >= self._block_bytes:
+                self._write(name)
+
+    def read(self, name: str, part: Part) -> pa.RecordBatchReader:
+        """Return the rows of a table in some buckets, which are read on demand, after `close_blocks`."""
+        return pa.RecordBatchReader.from_batches(self._schemas[name], self._batches(name, part))
+
+    def close_blocks(self) -> None:
+        """Write what waits, so that `byte_count` is that of all rows. Raises TableUnwritable for a full disk."""
+        for name in list(self._waiting):
+            self._write(name)
+
+    def _batches(self, name: str, part: Part) -> Iterator[pa.RecordBatch]:
+        places = self._places[name]
+        for place, size in sorted(place for bucket in part for place in places.get(bucket, ())):
+            self._file.seek(place)
+            with pa.ipc.open_stream(pa.py_buffer(self._file.read(size))) as stream:
+                yield from stream
+
+    def _write(self, name: str) -> None:
+        """Write the waiting rows of a table, bucket by bucket."""
+        rows = pa.concat_tables(self._waiting.pop(name))
+        del self._waiting_bytes[name]
+        hashes = [_hashes(rows[column]) for column in self._by]
+        bucket = np.sum([number * weight for weight, number in enumerate(hashes, 1)], axis=0) % BUCKETS
+        numbers, begins = np.unique(np.sort(bucket), return_index=True)
+        rows = rows.take(pa.array(np.argsort(bucket, kind="stable")))
+        for number, (begin, end) in zip(numbers.tolist(), pairwise([*begins, rows.num_rows]), strict=True):
+            part = rows.slice(begin, end - begin)
+            self.byte_count[number] += part.nbytes
+            self._places[name][number].append(self._append(part))
+
+    def _append(self, rows: pa.Table) -> tuple[int, int]:
+        """Write rows at the end of the file; return where they begin, and how many bytes they take."""
+        sink, options = pa.BufferOutputStream(), pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.ipc.new_stream(sink, rows.schema, options=options) as stream:
+            stream.write_table(rows)
+        try:
+            place = self._file.seek(0, SEEK_END)
+            size = self._file.write(sink.getvalue())
+            self._file.flush()
+        except OSError as error:
+            raise disk_error(error) from error
+        return place, size
+
+
+def divide(byte_counts: Sequence[Counter[int]], max_memory_bytes: int) -> list[Part]:
+    """Return the buckets of each part, as many together as fit; a larger one is a part alone."""
+    total = sum(byte_counts, Counter[int]())
+    parts, size, room = list[Part](), 0, max_memory_bytes // PART_SHARE
+    for bucket, byte_count in sorted(total.items()):
+        if not parts or size + byte_count > room:
+            parts.append(())
+            size = 0
+        parts[-1] += (bucket,)
+        size += byte_count
+    return parts
+
+
+def _hashes(texts: pa.ChunkedArray) -> Ints:
+    coded = whole(texts).dictionary_encode()
+    hashes = np.array([*(zlib.crc32(text.encode()) for text in coded.dictionary.to_pylist()), 0], np.int64)
+    return np.asarray(hashes[to_numpy(coded.indices, null=len(coded.dictionary))])

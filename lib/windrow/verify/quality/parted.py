@@ -1,0 +1,101 @@
+"""The critical invariants of a ledger version that is in DuckDB part by part (`verify.tables`).
+
+An invariant of batches or messages joins nothing but rows of one stream, and the history; it is checked part by part.
+The others need no messages, so they are checked over the rows of all streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from windrow.reading.values import records
+from windrow.verify.invariants import INVARIANTS, Invariant, counting
+from windrow.verify.quality.embedded import EmbeddedRows
+from windrow.verify.report import EXAMPLES, Difference
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+CRITICAL = [one for one in INVARIANTS.values() if one.severity == "critical"]
+BY_STREAM = [one for one in CRITICAL if one.relation.name in ("batch", "window_type", "message", "rejection")]
+OVERALL = [one for one in CRITICAL if one not in BY_STREAM]
+
+# A time that DuckDB cannot represent is NULL, as it is in a table that DuckDB reads.
+MACRO = """
+CREATE MACRO as_time(us) AS CASE WHEN us > -9223372022400000000 AND us < 9223372036854775807
+    THEN make_timestamptz(us) END
+"""
+BATCHES = """SELECT * REPLACE (as_time(window_start) AS window_start, as_time(window_end) AS window_end,
+    as_time(timeout) AS timeout, as_time(closed_at) AS closed_at, as_time(first_event_time) AS first_event_time,
+    as_time(last_event_time) AS last_event_time) FROM {}"""
+REJECTED = """SELECT * REPLACE (as_time(event_time) AS event_time, as_time(received_at) AS received_at,
+    as_time(processing_time) AS processing_time) FROM {}"""
+MESSAGES = """
+SELECT b.id AS batch, b.state, b.source, b.key, as_time(b.window_start) AS window_start,
+    as_time(b.window_end) AS window_end, h.type, as_time(h.event_time) AS event_time,
+    as_time(h.received_at) AS received_at, h.content_bytes, as_time(h.previous_event_time) AS previous_event_time
+FROM held AS h JOIN main.batches AS b ON b.row = h.row
+"""
+LISTED = (
+    "SELECT microbatch, unnest({0}, recursive := true) FROM (SELECT microbatch, unnest({0}) AS {0} FROM history_rows)"
+)
+COMMON = {
+    "microbatches": "FROM history_rows",
+    "versions": LISTED.format("versions"),
+    "clocks": LISTED.format("clocks"),
+    "progress": "FROM control_rows",
+    "sources": "FROM source_rows",
+}
+OF_PART = COMMON | {
+    "batches": BATCHES.format("main.batches"),
+    "rejected": REJECTED.format("main.rejected"),
+    "messages": MESSAGES,
+}
+OF_ALL = COMMON | {
+    "batches": BATCHES.format("all_batches"),
+    "rejected": REJECTED.format("all_rejected"),
+    "messages": "SELECT state, unnest(range(message_rows)) FROM all_batches",
+    "rows": " UNION ALL ".join(
+        [
+            "SELECT id, state FROM all_batches",
+            *(f"SELECT id, '{state}' FROM {name}" for name, state in (
+                ("all_rejected", "rejected"), ("history_rows", "microbatch"), ("control_rows", "progress"),
+                ("source_rows", "progress"), ("partial_rows", "partial"),
+            )),
+        ]
+    ),
+}  # fmt: skip
+
+
+def create_views(connection: DuckDBPyConnection) -> None:
+    """Create the views of the invariants over the tables of a ledger version, when a part is loaded."""
+    connection.execute(MACRO)
+    for schema, queries in (("part", OF_PART), ("overall", OF_ALL)):
+        connection.execute(f"CREATE SCHEMA {schema}")
+        for name, query in queries.items():
+            connection.execute(f"CREATE VIEW {schema}.{name} AS {query}")
+
+
+def check_part(connection: DuckDBPyConnection) -> Iterator[Difference]:
+    """Check the invariants of streams, of those of the loaded part."""
+    return _check(connection, BY_STREAM, {name: f"part.{name}" for name in OF_PART})
+
+
+def check_overall(connection: DuckDBPyConnection) -> Iterator[Difference]:
+    """Check the invariants that need no messages, of all streams."""
+    return _check(connection, OVERALL, {name: f"overall.{name}" for name in OF_ALL})
+
+
+def _check(
+    connection: DuckDBPyConnection, invariants: Sequence[Invariant], views: Mapping[str, str]
+) -> Iterator[Difference]:
+    """One pass over each relation counts failures, a query then fetches failing rows."""
+    rows = EmbeddedRows(connection)
+    failures: dict[str, int] = {}
+    for statement in counting(invariants, views):
+        failures |= rows.ask(statement).to_pylist()[0]
+    for invariant in invariants:
+        if count := failures[invariant.name]:
+            examples = records(rows.ask(f"{invariant.statement(views)} LIMIT {EXAMPLES}"))
+            yield Difference(invariant.name, invariant.about, f"{count} rows", examples=tuple(examples))

@@ -1,0 +1,88 @@
+"""A ledger version in DuckDB, which holds a part of its streams at a time; times are numbers.
+
+`depot`, `batches`, `held` (messages in batches) and `rejected` have the rows of a part, `all_batches` and
+`all_rejected` those of all streams, without payloads. `history_rows`, `source_rows` and `control_rows` are the rest of
+the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from windrow.columnar.arrow import TIME, counted
+from windrow.model.tables import RAW_REJECTED
+from windrow.reading.database import database
+from windrow.reading.values import records
+from windrow.verify.parts import EVERY, Part, PartedRows
+from windrow.verify.report import EXAMPLES, Difference
+from windrow.verify.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+LEAST_DATABASE_BYTES = 300_000_000  # with less, DuckDB fails at joins of few rows
+DATABASE_SHARE = 2  # of the memory is DuckDB's; the process, Arrow and the reference model have the rest
+OF_LEDGER = ("batches", "held", "rejected")
+TIMES = {
+    "event_time", "received_at", "processing_time", "window_start", "window_end", "timeout", "closed_at",
+    "first_event_time", "last_event_time", "clock", "floor", "cut",
+}  # fmt: skip
+SMALL = "* EXCLUDE (payload), {} AS of_message"
+
+
+@contextmanager
+def ledger_tables(snapshot: Snapshot, max_memory_bytes: int) -> Iterator[DuckDBPyConnection]:
+    """Yield a connection to the tables of a ledger version that need no messages.
+
+    Raises TableUnwritable where neither memory nor disk have room.
+    """
+    with database(max(LEAST_DATABASE_BYTES, max_memory_bytes // DATABASE_SHARE)) as connection:
+        connection.register("control_rows", snapshot.controls)
+        connection.register("source_rows", snapshot.sources)
+        connection.register("history_rows", snapshot.history)
+        connection.register("partial_rows", snapshot.raw.partial if snapshot.raw else snapshot.sources.slice(0, 0))
+        _create(connection, "all_batches", snapshot.rows.read("batches", EVERY))
+        _create(connection, "all_rejected", snapshot.rows.read("rejected", EVERY), SMALL.format("true"))
+        if snapshot.raw:
+            connection.register("by_format", counted(snapshot.raw.rejected.drop_columns(RAW_REJECTED)))
+            connection.execute(f"INSERT INTO all_rejected BY NAME SELECT {SMALL.format(False)} FROM by_format")
+        load_part(connection, (), dict.fromkeys(OF_LEDGER, snapshot.rows))
+        yield connection
+
+
+def load_part(connection: DuckDBPyConnection, part: Part, rows: Mapping[str, PartedRows], suffix: str = "") -> None:
+    """Load the rows of a part into the tables of these names, in place of the part before."""
+    for name, stored in rows.items():
+        _create(connection, name + suffix, stored.read(name, part))
+
+
+def _create(connection: DuckDBPyConnection, name: str, rows: pa.RecordBatchReader, columns: str = "*") -> None:
+    connection.register("stream", rows)
+    connection.execute(f"CREATE OR REPLACE TABLE {name} AS SELECT {columns} FROM stream")
+    connection.unregister("stream")
+
+
+def asked(connection: DuckDBPyConnection, query: str) -> pa.Table:
+    """Return the answer to a query, with times as times."""
+    return timed(connection.sql(query).to_arrow_table())
+
+
+def timed(rows: pa.Table) -> pa.Table:
+    """Return rows with their microseconds as times."""
+    types = [(field.name, TIME if field.name in TIMES else field.type) for field in rows.schema]
+    return rows.cast(pa.schema(types))
+
+
+def differing_rows(
+    connection: DuckDBPyConnection, check: str, expected: str, query: str, noun: str
+) -> list[Difference]:
+    """Return the difference for the rows that a query finds, the first ones as examples; none without rows."""
+    rows = asked(connection, f"{query} LIMIT {EXAMPLES}")
+    if not rows.num_rows:
+        return []
+    [(count,)] = connection.sql(f"SELECT count(*) FROM ({query})").fetchall()
+    return [Difference(check, expected, f"{count} {noun}", examples=tuple(records(rows)))]

@@ -1,0 +1,24 @@
+"""The critical invariants of a ledger alone, checked part by part as `verify` does."""
+
+from __future__ import annotations
+
+from windrow.reading.tables import Ledger
+from windrow.verify import MEMORY_BYTES
+from windrow.verify.parts import PartedRows, divide
+from windrow.verify.quality.parted import check_overall, check_part, create_views
+from windrow.verify.report import Found, merged
+from windrow.verify.snapshot import read_snapshot
+from windrow.verify.tables import OF_LEDGER, ledger_tables, load_part
+
+
+def check_invariants(ledger: Ledger) -> list[Found]:
+    """Return what fails in a ledger version."""
+    with PartedRows(MEMORY_BYTES) as rows:
+        snapshot = read_snapshot(ledger, rows)
+        with ledger_tables(snapshot, MEMORY_BYTES) as connection:
+            create_views(connection)
+            found: list[Found] = [*check_overall(connection)]
+            for part in divide([rows.byte_count], MEMORY_BYTES):
+                load_part(connection, part, dict.fromkeys(OF_LEDGER, rows))
+                found += check_part(connection)
+    return merged(found)

@@ -1,0 +1,127 @@
+"""What verify finds does not depend on how many streams it looks at together, and a full disk is no `ok`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.world import World
+from tests.verify.damages import DAMAGES, misname
+from tests.verify.quality.damages import Rows, damage, dropping, first
+from windrow.verify import Report, decisions, parts, verify
+
+FULL_DISK = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+from windrow.errors import TableUnwritable
+from windrow.verify import verify
+try:
+    verify(*sys.argv[1:], max_memory_bytes=10_000)
+except TableUnwritable as error:
+    print(error.message, error.hint)
+"""
+KILLED = """
+import os, signal
+from windrow.reading.database import database
+with database() as connection:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+USED = """
+from windrow.reading.database import database
+with database() as connection:
+    print(connection.sql("SELECT 1").fetchall())
+"""
+
+
+def two_payloads(rows: Rows) -> None:
+    """Give a message of a batch, and a rejected one, another payload."""
+    first(rows, "closed")["messages"][0]["payload"] = "changed"
+    first(rows, "rejected")["payload"] = "changed"
+
+
+def twice(rows: Rows) -> Rows:
+    """Put a message into a second batch of its stream, and a rejection there twice."""
+    batches = [row for row in rows if row["state"] == "closed"]
+    stream = batches[0]["source"], batches[0]["key"]
+    other = next(row for row in batches[1:] if (row["source"], row["key"]) == stream)
+    other["messages"].append(batches[0]["messages"][0])
+    rejection = first(rows, "rejected")
+    return [*rows, rejection | {"id": f"{rejection['id']}9"}]
+
+
+BESIDE: dict[str, Callable[[Rows], Rows | None]] = {
+    "none": lambda rows: None,
+    "payloads": two_payloads,
+    "twice": twice,
+    "open batches gone": dropping("open", 3),
+    "rejections gone": dropping("rejected", 7),
+    "history": dropping("microbatch"),
+}
+
+
+def said(report: Report) -> tuple[Any, ...]:
+    """Return what a report says, but for the order of differences and of examples, and which are shown of many."""
+    differences = sorted((one.check, one.expected, one.found, one.ledger_version) for one in report.differences)
+    shown = sorted(str(example) for one in report.differences if len(one.examples) < 20 for example in one.examples)
+    return report.books, differences, shown, sorted(report.findings)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", [*DAMAGES, *BESIDE])
+def test_every_stream_alone(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """
+    Each planted fault is found, and said of as many rows, also if every stream is a part of its own.
+    """
+    before = world.version()
+    damage(world, BESIDE[name] if name in BESIDE else DAMAGES[name][0])
+    versions = [before, world.version()]
+    together = verify(world.depot, world.ledger, versions)
+    monkeypatch.setattr(parts, "PART_SHARE", 1 << 60)
+    assert said(verify(world.depot, world.ledger, versions)) == said(together)
+    assert together.ok == (name == "none")
+
+
+@pytest.mark.ci
+def test_stream_that_is_too_large(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The windows of a stream that is larger than the memory are not derived, and the report says so, even with --all.
+    """
+    messages: dict[tuple[str, str], int] = {}
+    for row in world.rows("closed", "open"):
+        stream = row["source"], row["key"]
+        messages[stream] = messages.get(stream, 0) + row["message_count"]
+    largest = max(messages, key=lambda stream: messages[stream])
+    damage(world, misname(largest))
+    monkeypatch.setattr(decisions, "MODEL_BYTES", 1_000_000_000 // (messages[largest] - 1))
+    report = verify(world.depot, world.ledger, most=None)
+    assert (report.ok, report.complete) == (True, False)
+    assert f"windows of 1 of {len(messages)} streams" in report.findings[0]
+    assert "too large for max_memory_bytes" in report.findings[0]
+
+
+def test_full_disk(world: World) -> None:
+    """
+    A disk without room for temporary files is an error that says what to do.
+    """
+    said = subprocess.check_output([sys.executable, "-c", FULL_DISK, world.depot, world.ledger], text=True)
+    assert "no room for temporary rows" in said
+    assert "Set TMPDIR" in said
+
+
+def test_killed(tmp_path: Path) -> None:
+    """
+    The directory of a process that was killed is removed by the next one, that of a process at work is not.
+    """
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", KILLED], env=environment, check=False)
+    (left,) = tmp_path.iterdir()
+    os.utime(left, (time.time() - 100,) * 2)
+    subprocess.run([sys.executable, "-c", USED], env=environment, check=True)
+    assert list(tmp_path.iterdir()) == []
