@@ -96,7 +96,7 @@ def read_depot(
     for version in versions:
         alike.setdefault(recorded.get(version, recorded_text(columns)), []).append(version)
     parts = [_part(added, alike[text], ways[text] if text in ways else way_of(names, text), payload) for text in alike]
-    return Depot(pa.concat_tables(parts), first, readable, last)
+    return Depot(pa.concat_tables(parts, promote_options="default"), first, readable, last)
 
 
 def _readable_from(table: DepotTable, first: int, last: int, without: Collection[int]) -> int:

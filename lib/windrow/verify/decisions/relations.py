@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.columnar.arrow import TIME, counted
-from windrow.model.messages import EARLIEST, LATEST
+from windrow.model.messages import EARLIEST, INVALID_VALUE, LATEST
 from windrow.reading.database import database
 from windrow.verify.columns import version_in_id
 from windrow.verify.decisions.microbatch_history import MicrobatchHistory
@@ -41,7 +41,7 @@ GROUP BY microbatch
 """
 
 # What comes of a microbatch of which a version can no longer be read is not derived. `detail` says what makes a message
-# invalid: the first column that is NULL, or else a time that is out of range.
+# invalid: a value that cannot be cast, or the first column that is NULL, or else a time that is out of range.
 ARRIVED = f"""
 CREATE TABLE arrived AS
 SELECT *, detail IS NULL AND coalesce(beyond, 0) <= 0 AS good
@@ -49,7 +49,8 @@ FROM (
     SELECT *, CASE WHEN detail IS NULL THEN received_at - latest END AS beyond
     FROM (
         SELECT d.*, m.* EXCLUDE (kind), a.latest, row_number() OVER () AS row,
-            CASE WHEN d.source IS NULL THEN 'source is NULL' WHEN d.key IS NULL THEN 'key is NULL'
+            CASE WHEN d.{INVALID_VALUE} IS NOT NULL THEN d.{INVALID_VALUE}
+                WHEN d.source IS NULL THEN 'source is NULL' WHEN d.key IS NULL THEN 'key is NULL'
                 WHEN d.type IS NULL THEN 'type is NULL' WHEN d.event_time IS NULL THEN 'event_time is NULL'
                 WHEN d.received_at IS NULL THEN 'received_at is NULL'
                 WHEN d.event_time < {EARLIEST} OR d.event_time >= {LATEST} THEN 'event_time is out of range'
@@ -182,7 +183,9 @@ def relations(
 ) -> Iterator[DuckDBPyConnection]:
     """Yield a connection to the relations, with a verdict on each message."""
     given = {
-        "depot": depot.messages,
+        "depot": depot.messages
+        if INVALID_VALUE in depot.messages.column_names
+        else depot.messages.append_column(INVALID_VALUE, pa.nulls(depot.messages.num_rows, pa.string())),
         "versions": pa.table({"version": history.version, "microbatch": history.read_in}),
         "microbatches": history.table,
         "clocks": history.clocks,

@@ -67,7 +67,8 @@ def read_raw_depot(table: DepotTable, first: int, last: int, ledger: Ledger) -> 
         rejected.append(_rejected(staged.rejects))
         byte_count.append(_bytes(own, decoded=format_.decode is not None))
     formatted = RawRows(pa.concat_tables(rejected), partial.select(list(PARTIAL)), pa.concat_tables(byte_count))
-    return Depot(pa.concat_tables(messages), first, first, last, formatted=formatted, several=framings.several(partial))
+    read = pa.concat_tables(messages, promote_options="default")
+    return Depot(read, first, first, last, formatted=formatted, several=framings.several(partial))
 
 
 def _chunks(table: DepotTable, first: int, last: int, without: Collection[int]) -> pa.Table:
