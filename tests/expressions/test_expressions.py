@@ -657,7 +657,7 @@ INVALID = [
     ("event_time", "to_timestamp(x)", "2023-02-30", "event_time: '2023-02-30' is not a valid TIMESTAMP"),
     ("event_time", "timestamp_seconds(x)", 10**13, "event_time: '10000000000000' is out of range"),
     ("event_time", "timestamp_millis(CAST(x AS BIGINT))", str(2**63 - 1), f"event_time: '{2**63 - 1}' is out of range"),
-    ("event_time", "timestamp_seconds(CAST(x AS DECIMAL(9, 6)))", "1x", "event_time: '1x' is not a valid DECIMAL(9, 6)"),
+    ("event_time", "timestamp_seconds(CAST(x AS DECIMAL(9)))", "1x", "event_time: '1x' is not a valid DECIMAL(9)"),
     ("key", "split_part(CAST(x AS STRING), ':', 1)", b"a:\xff", "key: '613AFF' is not UTF-8"),
     ("key", "decode(x, 'UTF-8')", b"\xff", "key: 'FF' is not UTF-8"),
     ("key", "concat(CAST(x AS INT), '!')", "it's \\", "key: 'it's \\' is not a valid INT"),

@@ -35,10 +35,11 @@ def check(
 
     `max_rejected` and `limits` (those of `[warn]`) are the limits of this package's suites. Without a Spark session
     DuckDB reads a ledger at a path, and of your own expectations it runs `UnexpectedRowsExpectation`, whose query it
-    translates from Spark SQL; all others need Spark. `docs` is a directory for Data Docs. `progress` is called with what was done, the number of steps done, and of all steps. Call it from one thread at a time and
-    never inside `foreachBatch`: Great Expectations has one name for the rows that its queries read. Raises
-    MissingExtra, EngineUnavailable, TableMissing, TableRefused, TableUnreadable, OutputRefused, and ExpectationBroken
-    for an expectation that did not run.
+    translates from Spark SQL; all others need Spark. `docs` is a directory for Data Docs. `progress` is called with
+    what was done, the number of steps done, and of all steps. Call it from one thread at a time and never inside
+    `foreachBatch`: Great Expectations has one name for the rows that its queries read. Raises MissingExtra,
+    EngineUnavailable, TableMissing, TableRefused, TableUnreadable, OutputRefused, and ExpectationBroken for an
+    expectation that did not run.
     """
     library()
     if docs is not None and Path(docs).exists() and not Path(docs).is_dir():
