@@ -10,6 +10,7 @@ import pytest
 from windrow.columnar.arrow import TIME
 from windrow.errors import ExpressionError
 from windrow.expressions import Mapping
+from windrow.expressions.casts import FORMS, UNSURE
 from windrow.expressions.translation import STRANGE_LETTER, counted
 from windrow.model.messages import schema
 from windrow.model.payload import parse
@@ -1101,6 +1102,42 @@ class TestBothEngines:
             ours.append(mapping.apply(rows.select([f"x{n}"])).read_all().select(names))
         for case, their, our in zip(cases, theirs, ours, strict=True):
             assert (case, their.cast(our.schema).to_pylist()) == (case, our.to_pylist())
+
+    def test_texts_of_times(self, spark):
+        """A text of which the embedded engine says that it is no time is none for Spark, whatever it looks like."""
+        random = Random(11)
+        pieces = [
+            "2023",
+            "20231",
+            "1700000000",
+            "12",
+            "1",
+            "-",
+            "-",
+            "/",
+            ".",
+            ":",
+            ":",
+            "T",
+            " ",
+            "+",
+            "Z",
+            "UTC",
+            "x",
+        ]
+        texts = ["".join(random.choices(pieces, k=random.randrange(1, 10))) for _ in range(20_000)]
+        known = [re.compile(form) for form in FORMS["TIMESTAMP"]]
+        sure = [
+            text for text in texts
+            if any(form.fullmatch(text) for form in known) or not re.search(UNSURE["TIMESTAMP"], text)
+        ]  # fmt: skip
+        assert len(sure) > 10_000
+        rows = pa.table({"n": range(len(sure)), "x": sure})
+        expression = "TRY_CAST(x AS TIMESTAMP)"
+        theirs = spark.createDataFrame(rows).selectExpr("n", f"{expression} AS t").orderBy("n").toArrow()["t"]
+        ours = of_depot("event_time", expression, ["x"]).apply(rows.select(["x"])).read_all()["event_time"]
+        different = [(x, a, b) for x, a, b in zip(sure, plain(theirs), plain(ours), strict=True) if a != b]
+        assert different == []
 
     def test_attempts_alike(self, spark, one_database):
         """Where every value is valid, a depot's mapping gives what that of files gives, and says nothing of a value."""
