@@ -224,7 +224,8 @@ class TestBadValues:
         """
         row = log(versions=1)[0][0] | {"received_at": NOW, "event_time": NOW - SECOND}
         write_deltalake(bronze.depot, bronze_rows([row]), mode="append")
-        with pytest.raises(ExpressionError, match=r"depot\.columns"):
+        where = r".* in depot version 1, row .*'site'" if engine.name == "embedded" else ""
+        with pytest.raises(ExpressionError, match=rf"depot\.columns{where}"):
             bronze.runner(engine, depot_columns=COLUMNS | {"sequence": "1 div (nr - nr)"}).once()
         assert bronze.history() == []
         bronze.runner(engine, depot_columns=COLUMNS).once()

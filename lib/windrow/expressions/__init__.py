@@ -23,7 +23,8 @@ from windrow.columnar.arrow import plain_type
 from windrow.errors import ExpressionError
 from windrow.expressions.attempts import Attempt, Fault, Rewriting, around, fault_embedded, fault_on_spark, first
 from windrow.expressions.casts import OTHERWISE, Refused, cast, fault, nearest, refuse, resolve, spark_type
-from windrow.expressions.translation import counted, struct, struct_faults, translate
+from windrow.expressions.structs import struct, struct_faults
+from windrow.expressions.translation import counted, translate
 from windrow.model import messages
 
 ROWS_AT_ONCE = 65_536
@@ -196,10 +197,17 @@ class Mapping:
         roots = {root for _, text in self.expressions for root in _roots(_parse(text, strict=True))}
         used = {resolve(root, reader.schema.names) for root in roots} or {reader.schema.names[0]}
         given = pa.schema([counted(field) for field in reader.schema if field.name in used])
+        done = 0
         with duckdb.connect(config={"enable_external_access": False}) as connection:
             for batch in reader:
                 rows = connection.from_arrow(pa.Table.from_batches([batch]).select(given.names).cast(given))
-                yield from self._projected(rows, select, reader.schema, types).cast(types).to_batches()
+                try:
+                    made = self._projected(rows, select, reader.schema, types)
+                except ExpressionError as error:
+                    error.row = None if error.row is None else done + error.row
+                    raise
+                done += batch.num_rows
+                yield from made.cast(types).to_batches()
 
     def _projected(self, rows: Any, select: list[str], schema: pa.Schema, types: pa.Schema) -> pa.Table:
         """Return the messages of rows; only if a value cannot be cast, look which."""
@@ -218,16 +226,21 @@ class Mapping:
             self._blame(rows, select, error)
 
     def _blame(self, rows: Any, select: list[str], error: Exception) -> NoReturn:
-        """Return an error that names the expression that failed: the first one that fails alone."""
+        """Raise an error that names the expression that failed, the first one that fails alone, and the row."""
         for (name, text), sql in zip(self.expressions, select, strict=False):
-            with self._blaming(name, text):
-                try:
-                    rows.project(sql).to_arrow_table()
-                except type(error) as alone:
+            found = _first_failing(rows, sql)
+            if found is None:
+                continue
+            row, alone = found
+            try:
+                with self._blaming(name, text):
                     refuse(
                         str(alone).split("\n\nLINE ")[0],
                         "Run with --engine spark, rewrite it, or use TRY_CAST, which gives NULL.",
                     )
+            except ExpressionError as named:
+                named.row = row
+                raise
         raise error
 
     @contextmanager
@@ -245,6 +258,26 @@ def _cast(attempt: Attempt, type_: str, column: str, told: Fault) -> Attempt:
     if type_ == "STRING":
         return Attempt(f"CAST({attempt.value} AS STRING)", attempt.fault)
     return attempt.cast(type_, column, told)
+
+
+def _first_failing(rows: Any, sql: str) -> tuple[int, Exception] | None:
+    """Return the first row that an expression fails for, and its error, by a bisection; None if there is none."""
+    import duckdb
+
+    def failure(start: int, stop: int) -> Exception | None:
+        try:
+            rows.limit(stop - start, start).project(sql).to_arrow_table()
+        except duckdb.Error as error:
+            return error
+        return None
+
+    low, high = 0, len(rows)
+    error = failure(low, high)
+    while error is not None and high - low > 1:
+        middle = (low + high) // 2
+        before = failure(low, middle)
+        low, high, error = (low, middle, before) if before else (middle, high, failure(middle, high) or error)
+    return None if error is None else (low, error)
 
 
 def recorded_text(columns: dict[str, str]) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import reduce
@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.expressions.attempts import MARKER, around
+from windrow.expressions.attempts import MARKER
 from windrow.expressions.casts import (
     DIGITS,
     MICROSECOND_DIGITS,
@@ -137,10 +137,11 @@ def _column(node: Any, schema: pa.Schema) -> Value:
     sql, type_ = '"' + name.replace('"', '""') + '"', _decoded(schema.field(name).type)
     if pa.types.is_timestamp(type_):
         sql = COUNTS[type_.unit].format(sql)
-    return reduce(_member, path, Value(sql, spark_type(type_), inside=type_))
+    return reduce(member, path, Value(sql, spark_type(type_), inside=type_))
 
 
-def _member(value: Value, name: str) -> Value:
+def member(value: Value, name: str) -> Value:
+    """Return a field of a struct."""
     if value.inside is None or not pa.types.is_struct(value.inside):
         refuse(f"{value.type} has no field {name!r}")
     field = value.inside.field(resolve(name, value.inside.names))
@@ -152,47 +153,6 @@ def _entry(node: Any, schema: pa.Schema) -> Value:
     if value.inside is None or not pa.types.is_map(value.inside) or not isinstance(key.literal, str):
         refuse(f"the embedded engine has no {node.sql('spark')}")
     return _part(f"map_extract_value({value.sql}, {key.sql})", value.inside.item_type)
-
-
-def struct(node: Any, schema: pa.Schema, types: Mapping[str, str], *, attempt: bool = False) -> Value:
-    """Translate an expression that is a struct, a column or a call that makes one, to one with fields of some types."""
-    found, value = _fields(node, schema)
-    parts = [f"'{name}': {_field(found, name, type_, attempt).sql}" for name, type_ in types.items()]
-    packed = f"{{{', '.join(parts)}}}"
-    return Value(packed if value is None else f"CASE WHEN {value.sql} IS NOT NULL THEN {packed} END", "STRUCT")
-
-
-def struct_faults(node: Any, schema: pa.Schema, types: Mapping[str, str], column: str) -> list[str]:
-    """Return the SQL of what is wrong with each field of a struct in a column that `struct` attempts to cast."""
-    found, _ = _fields(node, schema)
-    return [
-        fault(found[resolve(name, list(found))], type_, *around(f"{column}.{name}", type_)).sql
-        for name, type_ in types.items()
-        if type_ != "STRING"
-    ]
-
-
-def _field(fields: Mapping[str, Value], name: str, type_: str, attempt: bool) -> Value:
-    return cast(fields[resolve(name, list(fields))], type_, attempt=attempt and type_ != "STRING")
-
-
-def _fields(node: Any, schema: pa.Schema) -> tuple[dict[str, Value], Value | None]:
-    """Return the fields of a struct by name, and the struct if it is no call that makes one."""
-    if type(node).__name__ == "Paren":
-        return _fields(node.this, schema)
-    call = node.name.lower() if type(node).__name__ == "Anonymous" else ""
-    if call == "struct":
-        fields = {one.name if type(one).__name__ == "Column" else one.alias: one.unalias() for one in node.expressions}
-        return {name: translate(one, schema) for name, one in fields.items()}, None
-    if call == "named_struct":
-        names, values = node.expressions[::2], node.expressions[1::2]
-        return {one.name: translate(value, schema) for one, value in zip(names, values, strict=False)}, None
-    value = translate(node, schema)
-    if value.inside is None or not pa.types.is_struct(value.inside):
-        refuse(
-            f"{node.sql('spark')} is no struct", "Write struct(...), named_struct(...) or a column that is a struct."
-        )
-    return {name: _member(value, name) for name in value.inside.names}, value
 
 
 def _json(node: Any, schema: pa.Schema) -> Value:
@@ -304,7 +264,7 @@ def _target(node: Any) -> str:
 
 NODES: dict[str, Callable[[Any, pa.Schema], Value]] = {
     "Column": _column,
-    "Dot": lambda node, schema: _member(translate(node.this, schema), node.expression.name),
+    "Dot": lambda node, schema: member(translate(node.this, schema), node.expression.name),
     "Bracket": _entry,
     "Paren": lambda node, schema: replace(translate(node.this, schema), literal=None),
     "Literal": lambda node, _: _text(node.name) if node.is_string else _number(node.name),
