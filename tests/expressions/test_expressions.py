@@ -12,7 +12,7 @@ from windrow.errors import ExpressionError
 from windrow.expressions import Mapping
 from windrow.expressions.casts import FORMS, UNSURE
 from windrow.expressions.translation import STRANGE_LETTER, counted
-from windrow.model.messages import schema
+from windrow.model.messages import INVALID_VALUE, schema
 from windrow.model.payload import parse
 
 COLUMNS = ["topic", "key", "type", "event_time", "received_at", "payload"]
@@ -800,14 +800,14 @@ class TestInvalidValues:
         """A value that a depot's mapping cannot take is NULL, and its row says which value of which column it was."""
         rows = pa.table({"x": [value, None]})
         found = of_depot(column, text, ["x"]).apply(rows).read_all()
-        assert found["invalid_value"].to_pylist() == [said, None]
+        assert found[INVALID_VALUE].to_pylist() == [said, None]
         assert found[column].null_count >= 1 or column == "sequence"
 
     @pytest.mark.parametrize(("column", "text", "value", "expected"), VALID)
     def test_valid(self, column, text, value, expected):
         """A cast that is not reached, or that the user tries, makes no value invalid."""
         found = of_depot(column, text, ["x"]).apply(pa.table({"x": ["a", value, "7"]})).read_all()
-        assert found["invalid_value"].to_pylist()[1] is None
+        assert found[INVALID_VALUE].to_pylist()[1] is None
         assert found[column].to_pylist()[1] == expected
 
     def test_struct(self):
@@ -816,7 +816,7 @@ class TestInvalidValues:
         rows = pa.table({"x": ["1.5", "warm", None], "y": ["b", "c", "d"]})
         for text in ("struct(x AS a, y AS b)", "named_struct('a', x, 'b', y)"):
             found = of_depot("payload", text, ["x", "y"]).apply(rows, kind).read_all()
-            assert found["invalid_value"].to_pylist() == [None, "payload.a: 'warm' is not a valid DOUBLE", None]
+            assert found[INVALID_VALUE].to_pylist() == [None, "payload.a: 'warm' is not a valid DOUBLE", None]
             assert found["payload"].to_pylist() == [{"a": 1.5, "b": "b"}, {"a": None, "b": "c"}, {"a": None, "b": "d"}]
 
     def test_attempts(self, one_database):
@@ -826,11 +826,11 @@ class TestInvalidValues:
         given = pa.schema([counted(field) for field in ODD.schema])
         rows = duckdb.connect(config={}).from_arrow(ODD.cast(given))
         for column, texts in ALIKE.items():
-            types = schema(payload_type(column)).append(pa.field("invalid_value", pa.string()))
+            types = schema(payload_type(column)).append(pa.field(INVALID_VALUE, pa.string()))
             for text in texts:
                 mapping = of_depot(column, text, ODD.column_names)
                 made = rows.project(", ".join(mapping._duckdb_attempts(ODD.schema, types))).to_arrow_table().cast(types)
-                assert (text, made["invalid_value"].null_count) == (text, ODD.num_rows)
+                assert (text, made[INVALID_VALUE].null_count) == (text, ODD.num_rows)
                 expected = mapping.apply(ODD, payload_type(column)).read_all()[column]
                 assert (text, plain(made[column])) == (text, plain(expected))
 
@@ -851,7 +851,7 @@ class TestInvalidValues:
         text = "/* CAST( */ CAST(`a b` -- CASE\n AS BIGINT) + CAST(s.`end` AS BIGINT) -- END"
         found = of_depot("sequence", text, rows.column_names).apply(rows).read_all()
         assert found["sequence"].to_pylist() == [4, None]
-        assert found["invalid_value"].to_pylist() == [None, "sequence: 'x' is not a valid BIGINT"]
+        assert found[INVALID_VALUE].to_pylist() == [None, "sequence: 'x' is not a valid BIGINT"]
 
 
 class TestStar:
@@ -1097,7 +1097,7 @@ class TestBothEngines:
         theirs, ours = [], []
         for n, (column, text, _) in enumerate(cases):
             mapping = of_depot(column, re.sub(r"\bx\b", f"x{n}", text), [f"x{n}"])
-            names = [column, "invalid_value"]
+            names = [column, INVALID_VALUE]
             theirs.append(frame.selectExpr(*mapping.spark_select()).select(*names).toArrow())
             ours.append(mapping.apply(rows.select([f"x{n}"])).read_all().select(names))
         for case, their, our in zip(cases, theirs, ours, strict=True):
@@ -1144,7 +1144,7 @@ class TestBothEngines:
         frame = spark.createDataFrame(ODD.combine_chunks())
         for column, texts in ALIKE.items():
             selected = [f"{value_of(column, text)} AS c{n}" for n, text in enumerate(texts)]
-            selected += [f"{value_of('invalid_value', text, column)} AS f{n}" for n, text in enumerate(texts)]
+            selected += [f"{value_of(INVALID_VALUE, text, column)} AS f{n}" for n, text in enumerate(texts)]
             theirs = frame.selectExpr("n", *selected).orderBy("n").toArrow()
             for n, text in enumerate(texts):
                 ours = of_depot(column, text, ODD.column_names).apply(ODD, payload_type(column)).read_all()[column]

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from windrow.errors import MessagesError, first_line
 from windrow.expressions import Mapping, recorded_text
 from windrow.model.commits import CHANGE, VERSION
-from windrow.model.messages import COLUMNS, DEFAULTS, conform
+from windrow.model.messages import COLUMNS, DEFAULTS, INVALID_VALUE, conform
 from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.feed import apply
 from windrow.reading.tables import DepotTable, changes_of
@@ -84,7 +84,7 @@ def read_depot(
     last = min(last, table.version())
     names = [field.name for field in table.schema().fields]
     ways = {text: way_of(names, text) for text in set(recorded.values()) or {recorded_text(columns)}}
-    present = None if any(ways.values()) else [name for name in MESSAGE if name in names]
+    present = None if any(ways.values()) else [name for name in (*MESSAGE, INVALID_VALUE) if name in names]
     readable = first
     try:
         added = added_by(table, first, last, present, without)
@@ -159,5 +159,6 @@ def _nothing(table: DepotTable, names: list[str] | None) -> pa.Table:
 
 def _messages(added: pa.Table, payload: pa.DataType) -> pa.Table:
     """Return rows as they are; a column that the depot does not have gets its default, or NULL."""
-    messages = conform(added, payload).select(list(COLUMNS))
+    names = [*COLUMNS, *(name for name in (INVALID_VALUE,) if name in added.column_names)]
+    messages = conform(added, payload).select(names)
     return as_messages(messages.append_column("version", added[VERSION]))
