@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from windrow.producer import Producer, RawProducer
     from windrow.reading.closed import Closed, read_closed, stream_closed
     from windrow.reading.digests import digests
-    from windrow.reading.pivot import create_pivot_view
+    from windrow.reading.pivot import create_pivot_view, pivot
     from windrow.reading.tuning import tune
     from windrow.replaying import replay
     from windrow.runtime.foreach_batch import foreach_batch
@@ -36,6 +36,7 @@ _HOMES = {
     "create_pivot_view": "reading.pivot",
     "digests": "reading.digests",
     "foreach_batch": "runtime.foreach_batch",
+    "pivot": "reading.pivot",
     "read_closed": "reading.closed",
     "replay": "replaying",
     "run": "runtime.run",
@@ -56,6 +57,7 @@ __all__ = [
     "create_pivot_view",
     "digests",
     "foreach_batch",
+    "pivot",
     "read_closed",
     "replay",
     "run",

@@ -104,7 +104,9 @@ class RulesError(UsageError):
 
 
 class ExpressionError(UsageError):
-    """A column expression cannot be parsed, or is not supported on this engine."""
+    """A column expression cannot be parsed, is not supported on this engine, or fails for a `row` of its input."""
+
+    row: int | None = None
 
 
 class MessagesError(UsageError):

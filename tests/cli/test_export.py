@@ -54,6 +54,10 @@ class TestExport:
         [
             (("--key", "k"), 2),
             (("--key", "nobody"), 0),
+            (("--source", ""), 2),
+            (("--source", "nobody"), 0),
+            (("--open",), 3),
+            (("--open", "--to", "1970-01-01T00:02:00"), 1),
             (("--from", "1970-01-01T00:02:00Z"), 1),
             (("--to", "1970-01-01T00:02:00"), 1),
             (("--from", "1970-01-01", "--to", "1971-01-01"), 2),
@@ -61,7 +65,7 @@ class TestExport:
     )
     def test_filters(self, filled: Command, flags: tuple[str, ...], count: int) -> None:
         """
-        Key and times narrow what is written.
+        Key, source and times narrow what is written; open batches come besides.
         """
         assert filled("export", "--out", "some.csv", *flags, "--json").json()["rows"] == count
 
@@ -71,6 +75,7 @@ class TestExport:
             (("--out", "mine.csv"), "WINDROW-OUTPUT: mine.csv exists already\nName another file, or add --overwrite"),
             (("--out", "a.csv", "--messages", "--rejected"), "WINDROW-OUTPUT: --messages, --pivot and --rejected"),
             (("--out", "a.csv", "--pivot", "--rejected"), "WINDROW-OUTPUT: --messages, --pivot and --rejected"),
+            (("--out", "a.csv", "--open", "--messages"), "WINDROW-OUTPUT: --open adds open batches"),
             (("--out", "a.csv", "--type", "a"), "WINDROW-OUTPUT: --type needs --pivot"),
             (("--out", "-", "--json", "--format", "csv"), "WINDROW-OUTPUT: --json and --out -"),
             (("--out", "a.csv", "--from", "yesterday"), "WINDROW-SETTINGS: --from 'yesterday' is no time"),

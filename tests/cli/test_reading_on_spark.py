@@ -67,6 +67,37 @@ def test_verify(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
+def test_verify_of_a_value_that_cannot_be_cast(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    A message that was rejected for such a value is expected where Spark maps the depot, too.
+    """
+    spark.sql(
+        f"CREATE TABLE delta.`{tmp_path}/depot` USING delta TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true') "
+        f"AS SELECT 'pump' AS device, value, timestamp'{AT.format(1)}' AS at FROM VALUES ('1'), ('x') AS given(value)"
+    )
+    (tmp_path / "windrow.toml").write_text(
+        f"""
+        ledger = "{tmp_path}/ledger"
+        [depot]
+        table = "{tmp_path}/depot"
+        [depot.columns]
+        key = "soundex(device)"
+        type = "value"
+        event_time = "at"
+        received_at = "at"
+        sequence = "value"
+        """
+    )
+    assert main(["run", "--engine", "spark", "--config", f"{tmp_path}/windrow.toml"]) == 0
+    found = answer(tmp_path, capsys, "verify", "--engine", "spark")
+    assert found["differences"] == []
+    [refused] = answer(tmp_path, capsys, "show", "--engine", "spark", "--rejected")
+    assert refused["detail"] == "sequence: 'x' is not a valid BIGINT"
+
+
+@pytest.mark.slow
 def test_verify_finds_a_lost_batch(tables: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     """
     A batch that somebody deleted is missed.

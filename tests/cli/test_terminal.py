@@ -6,12 +6,15 @@ import re
 import shutil
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Command, publish
 from tests.messages import SECOND, message
+from windrow.cli.shared_options import grid
+from windrow.cli.terminal import Terminal
 
 SCRIPT = "import sys; from windrow.cli import main; sys.exit(main(sys.argv[1:]))"
 HOSTILE = "Prüfstand-✓\x1b[2J\x9b\u202e\r\x7f"
@@ -89,3 +92,14 @@ def test_encodings(hostile: Path, encoding: str) -> None:
     assert r"fstand-\u2713\x1b[2J" in run(hostile, encoding, "show", "--key", HOSTILE)
     assert json.loads(run(hostile, encoding, "show", "--key", HOSTILE, "--json"))[0]["key"] == HOSTILE
     assert r"\u2713" in run(hostile, encoding, "show", "✓")
+
+
+@pytest.mark.parametrize("columns", [None, "80"])
+def test_a_pipe_gets_whole_values(monkeypatch: pytest.MonkeyPatch, columns: str | None) -> None:
+    """A value in a table is neither cut nor folded where no terminal looks, unless COLUMNS says a width."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns:
+        monkeypatch.setenv("COLUMNS", columns)
+    out = StringIO()
+    Terminal(file=out, highlight=False).print(grid(("key",), [("x" * 300,)]))
+    assert ("x" * 300 in out.getvalue()) == (columns is None)

@@ -10,7 +10,9 @@ import pytest
 from windrow.columnar.arrow import TIME
 from windrow.errors import ExpressionError
 from windrow.expressions import Mapping
-from windrow.expressions.translation import STRANGE_LETTER
+from windrow.expressions.casts import FORMS, UNSURE
+from windrow.expressions.translation import STRANGE_LETTER, counted
+from windrow.model.messages import INVALID_VALUE, schema
 from windrow.model.payload import parse
 
 COLUMNS = ["topic", "key", "type", "event_time", "received_at", "payload"]
@@ -637,6 +639,57 @@ PATTERNS = [
 ]  # fmt: skip
 
 
+# Expressions of a column over a value `x`, values that it cannot take, and what a rejection says of each.
+INVALID = [
+    ("sequence", "x", "twelve", "sequence: 'twelve' is not a valid BIGINT"),
+    ("sequence", "CAST(x AS int) + 1", "9999999999", "sequence: '9999999999' is not a valid INT"),
+    ("sequence", "CAST(x AS DECIMAL(3,2))", Decimal("99.95"), "sequence: '99.95' is not a valid DECIMAL(3,2)"),
+    ("sequence", "CAST(x AS BIGINT)", float("nan"), "sequence: 'NaN' is not a valid BIGINT"),
+    ("sequence", "length(concat('x', CAST(x AS INT)))", "3.5", "sequence: '3.5' is not a valid INT"),
+    ("sequence", "coalesce(CAST(x AS INT), 7)", "", "sequence: '' is not a valid INT"),
+    ("sequence", "coalesce(NULL, CAST(x AS INT))", "x", "sequence: 'x' is not a valid INT"),
+    ("sequence", "CASE WHEN x = 'a' THEN CAST(x AS INT) ELSE 1 END", "a", "sequence: 'a' is not a valid INT"),
+    ("sequence", "CASE x WHEN 'b' THEN 1 WHEN 'a' THEN CAST(x AS INT) END", "a", "sequence: 'a' is not a valid INT"),
+    ("sequence", "if(CAST(x AS BOOLEAN), 1, 2)", "maybe", "sequence: 'maybe' is not a valid BOOLEAN"),
+    ("event_time", "x", "soon", "event_time: 'soon' is not a valid TIMESTAMP"),
+    ("event_time", "x", "31.12.2023", "event_time: '31.12.2023' is not a valid TIMESTAMP"),
+    ("event_time", "x", "1700000000", "event_time: '1700000000' is not a valid TIMESTAMP"),
+    ("event_time", "x", "2023/11/14 22:13:20", "event_time: '2023/11/14 22:13:20' is not a valid TIMESTAMP"),
+    ("event_time", "to_timestamp(x)", "2023-02-30", "event_time: '2023-02-30' is not a valid TIMESTAMP"),
+    ("event_time", "timestamp_seconds(x)", 10**13, "event_time: '10000000000000' is out of range"),
+    ("event_time", "timestamp_millis(CAST(x AS BIGINT))", str(2**63 - 1), f"event_time: '{2**63 - 1}' is out of range"),
+    ("event_time", "timestamp_seconds(CAST(x AS DECIMAL(9)))", "1x", "event_time: '1x' is not a valid DECIMAL(9)"),
+    ("key", "split_part(CAST(x AS STRING), ':', 1)", b"a:\xff", "key: '613AFF' is not UTF-8"),
+    ("key", "decode(x, 'UTF-8')", b"\xff", "key: 'FF' is not UTF-8"),
+    ("key", "concat(CAST(x AS INT), '!')", "it's \\", "key: 'it's \\' is not a valid INT"),
+    ("key", "CAST(x AS INT)", "x" * 300, f"key: '{'x' * 200}' is not a valid INT"),
+]  # fmt: skip
+# What is as valid as before: of these no value is asked that is not taken.
+VALID = [
+    ("sequence", "TRY_CAST(x AS INT)", "a", None),
+    ("sequence", "coalesce(TRY_CAST(x AS INT), 7)", "a", 7),
+    ("sequence", "coalesce(7, CAST(x AS INT))", "a", 7),
+    ("sequence", "CASE WHEN x = 'a' THEN 1 ELSE CAST(x AS INT) END", "a", 1),
+    ("sequence", "if(x = 'a', 1, CAST(x AS INT))", "a", 1),
+    ("sequence", "CAST(x AS INT)", None, None),
+    ("sequence", "CASE WHEN x = '7' AND CAST(x AS INT) = 7 THEN 1 ELSE 2 END", "7", 1),
+]
+# How a depot names what it is given: nothing that is not below test.
+BESIDE = {"key": "'k'", "type": "'t'", "event_time": "timestamp_micros(0)", "received_at": "timestamp_micros(0)"}
+
+
+def of_depot(column, expression, columns):
+    """Return the mapping of a depot with the expression for one column."""
+    return Mapping.of_depot(BESIDE | {column: expression}, columns)
+
+
+def value_of(name, text, column=None):
+    """Return what Spark selects as one column of the messages of a depot, without its name."""
+    select = of_depot(column or name, text, ODD.column_names).spark_select(payload_type(column or name))
+    (found,) = (one for one in select if one.endswith(f" AS `{name}`"))
+    return found.removesuffix(f" AS `{name}`")
+
+
 def refusal(expressions, columns=COLUMNS, schema=None):
     """Return the error of a mapping that is refused."""
 
@@ -739,6 +792,66 @@ class TestOf:
     def test_only_spark(self, text):
         """What only Spark can run is accepted, as long as nobody asks for the translation."""
         assert text in Mapping.of({"source": text}, COLUMNS).spark_select()[0]
+
+
+class TestInvalidValues:
+    @pytest.mark.parametrize(("column", "text", "value", "said"), INVALID)
+    def test_said(self, column, text, value, said):
+        """A value that a depot's mapping cannot take is NULL, and its row says which value of which column it was."""
+        rows = pa.table({"x": [value, None]})
+        found = of_depot(column, text, ["x"]).apply(rows).read_all()
+        assert found[INVALID_VALUE].to_pylist() == [said, None]
+        assert found[column].null_count >= 1 or column == "sequence"
+
+    @pytest.mark.parametrize(("column", "text", "value", "expected"), VALID)
+    def test_valid(self, column, text, value, expected):
+        """A cast that is not reached, or that the user tries, makes no value invalid."""
+        found = of_depot(column, text, ["x"]).apply(pa.table({"x": ["a", value, "7"]})).read_all()
+        assert found[INVALID_VALUE].to_pylist()[1] is None
+        assert found[column].to_pylist()[1] == expected
+
+    def test_struct(self):
+        """Of a payload that is a struct, the field is named."""
+        kind = parse("STRUCT<a: DOUBLE, b: STRING>")
+        rows = pa.table({"x": ["1.5", "warm", None], "y": ["b", "c", "d"]})
+        for text in ("struct(x AS a, y AS b)", "named_struct('a', x, 'b', y)"):
+            found = of_depot("payload", text, ["x", "y"]).apply(rows, kind).read_all()
+            assert found[INVALID_VALUE].to_pylist() == [None, "payload.a: 'warm' is not a valid DOUBLE", None]
+            assert found["payload"].to_pylist() == [{"a": 1.5, "b": "b"}, {"a": None, "b": "c"}, {"a": None, "b": "d"}]
+
+    def test_attempts(self, one_database):
+        """Where every value is valid, the attempt to cast gives what the cast gives, and says nothing."""
+        import duckdb
+
+        given = pa.schema([counted(field) for field in ODD.schema])
+        rows = duckdb.connect(config={}).from_arrow(ODD.cast(given))
+        for column, texts in ALIKE.items():
+            types = schema(payload_type(column)).append(pa.field(INVALID_VALUE, pa.string()))
+            for text in texts:
+                mapping = of_depot(column, text, ODD.column_names)
+                made = rows.project(", ".join(mapping._duckdb_attempts(ODD.schema, types))).to_arrow_table().cast(types)
+                assert (text, made[INVALID_VALUE].null_count) == (text, ODD.num_rows)
+                expected = mapping.apply(ODD, payload_type(column)).read_all()[column]
+                assert (text, plain(made[column])) == (text, plain(expected))
+
+    def test_what_spark_may_read(self):
+        """A text that Spark might read, and DuckDB does not, stops the run, as before."""
+        with pytest.raises(ExpressionError, match="perhaps a TIMESTAMP"):
+            of_depot("event_time", "x", ["x"]).apply(pa.table({"x": ["2023-11"]})).read_all()
+
+    def test_wrong_expression(self):
+        """What fails and is no cast stops, with the expression."""
+        reader = of_depot("sequence", "1 div y", ["x", "y"]).apply(pa.table({"x": ["a"], "y": [0]}))
+        with pytest.raises(ExpressionError, match="division by zero"):
+            reader.read_all()
+
+    def test_comments_and_names(self):
+        """Comments, quotes and fields with the names of keywords are left as they are."""
+        rows = pa.table({"a b": ["1", "x"], "s": [{"end": "3"}, {"end": "y"}]})
+        text = "/* CAST( */ CAST(`a b` -- CASE\n AS BIGINT) + CAST(s.`end` AS BIGINT) -- END"
+        found = of_depot("sequence", text, rows.column_names).apply(rows).read_all()
+        assert found["sequence"].to_pylist() == [4, None]
+        assert found[INVALID_VALUE].to_pylist() == [None, "sequence: 'x' is not a valid BIGINT"]
 
 
 class TestStar:
@@ -975,6 +1088,68 @@ class TestBothEngines:
                 embedded(column, of_row, rows)
             with pytest.raises((PySparkException, Py4JJavaError)):
                 frame.selectExpr(for_spark(column, of_row, rows.column_names)).collect()
+
+    def test_invalid_values(self, spark, one_database):
+        """Both engines say the same of values that a depot's mapping cannot take, and of what they do not reach."""
+        cases = [case[:3] for case in (*INVALID, *VALID)]
+        rows = pa.table({f"x{n}": [value, None] for n, (_, _, value) in enumerate(cases)})
+        frame = spark.createDataFrame(rows)
+        theirs, ours = [], []
+        for n, (column, text, _) in enumerate(cases):
+            mapping = of_depot(column, re.sub(r"\bx\b", f"x{n}", text), [f"x{n}"])
+            names = [column, INVALID_VALUE]
+            theirs.append(frame.selectExpr(*mapping.spark_select()).select(*names).toArrow())
+            ours.append(mapping.apply(rows.select([f"x{n}"])).read_all().select(names))
+        for case, their, our in zip(cases, theirs, ours, strict=True):
+            assert (case, their.cast(our.schema).to_pylist()) == (case, our.to_pylist())
+
+    def test_texts_of_times(self, spark):
+        """A text of which the embedded engine says that it is no time is none for Spark, whatever it looks like."""
+        random = Random(11)
+        pieces = [
+            "2023",
+            "20231",
+            "1700000000",
+            "12",
+            "1",
+            "-",
+            "-",
+            "/",
+            ".",
+            ":",
+            ":",
+            "T",
+            " ",
+            "+",
+            "Z",
+            "UTC",
+            "x",
+        ]
+        texts = ["".join(random.choices(pieces, k=random.randrange(1, 10))) for _ in range(20_000)]
+        known = [re.compile(form) for form in FORMS["TIMESTAMP"]]
+        sure = [
+            text for text in texts
+            if any(form.fullmatch(text) for form in known) or not re.search(UNSURE["TIMESTAMP"], text)
+        ]  # fmt: skip
+        assert len(sure) > 10_000
+        rows = pa.table({"n": range(len(sure)), "x": sure})
+        expression = "TRY_CAST(x AS TIMESTAMP)"
+        theirs = spark.createDataFrame(rows).selectExpr("n", f"{expression} AS t").orderBy("n").toArrow()["t"]
+        ours = of_depot("event_time", expression, ["x"]).apply(rows.select(["x"])).read_all()["event_time"]
+        different = [(x, a, b) for x, a, b in zip(sure, plain(theirs), plain(ours), strict=True) if a != b]
+        assert different == []
+
+    def test_attempts_alike(self, spark, one_database):
+        """Where every value is valid, a depot's mapping gives what that of files gives, and says nothing of a value."""
+        frame = spark.createDataFrame(ODD.combine_chunks())
+        for column, texts in ALIKE.items():
+            selected = [f"{value_of(column, text)} AS c{n}" for n, text in enumerate(texts)]
+            selected += [f"{value_of(INVALID_VALUE, text, column)} AS f{n}" for n, text in enumerate(texts)]
+            theirs = frame.selectExpr("n", *selected).orderBy("n").toArrow()
+            for n, text in enumerate(texts):
+                ours = of_depot(column, text, ODD.column_names).apply(ODD, payload_type(column)).read_all()[column]
+                assert (text, plain(theirs[f"c{n}"])) == (text, plain(ours))
+                assert (text, theirs[f"f{n}"].null_count) == (text, ODD.num_rows)
 
     @pytest.mark.parametrize(("type_", "values"), [(pa.float64(), SHORTEST), (pa.float32(), SHORTEST_32)])
     def test_floats_read_back(self, spark, type_, values):

@@ -204,3 +204,48 @@ class TestView:
                 windrow.create_pivot_view(spark, "pivots.nothing", "pivots.wide")
         finally:
             spark.sql("DROP SCHEMA pivots CASCADE")
+
+
+class TestEarly:
+    def test_open_batches(self, tmp_path: Path) -> None:
+        """
+        With open batches a pivot has one row for each batch, and a column that says which may still change; a batch
+        that has grown has the numbers of all its messages.
+        """
+        world = World(tmp_path, ManualClock(), pa.float64())
+        for rows in ([row("a", 0, 1.0)], [row("b", 20, 2.0)], [row("a", 21, 3.0), row("state", 22, 4.0)]):
+            world.publish(rows)
+            world.runner(EMBEDDED, payload_type="DOUBLE", rules={"window": "10s"}).once()
+        out = tmp_path / "wide.json"
+        choice = Choice("pivot", early=True)
+        done = export(world.ledger, str(out), choice)
+        found = [json.loads(line) for line in out.read_text().splitlines()]
+        assert done.rows == 2
+        assert sorted(((one["state"], *numbers([one])[0].values()) for one in found), key=str) == [
+            ("closed", "closed", 1.0, None, None),
+            ("open", "open", 3.0, 2.0, 4.0),
+        ]
+        again = export(world.ledger, str(tmp_path / "later.json"), Choice("pivot", since=done.upto, early=True))
+        assert again.rows == 1  # the open one
+
+    @pytest.mark.spark
+    def test_view(self, tmp_path: Path, spark: Any) -> None:
+        """
+        A view of Spark has the same rows.
+        """
+        world = World(tmp_path, ManualClock(), pa.float64())
+        for rows in ([row("a", 0, 1.0)], [row("b", 20, 2.0)], [row("a", 21, 3.0)]):
+            world.publish(rows)
+            world.runner(EMBEDDED, payload_type="DOUBLE", rules={"window": "10s"}).once()
+        windrow.create_pivot_view(spark, world.ledger, "early", early=True)
+        found = spark.sql("SELECT state, a, b FROM early ORDER BY state").collect()
+        assert [tuple(one) for one in found] == [("closed", 1.0, None), ("open", 3.0, 2.0)]
+
+
+def test_of_a_table(tmp_path: Path) -> None:
+    """
+    Batches from elsewhere, such as those that a topology reads, become the same rows.
+    """
+    world = closed(tmp_path, SPLIT, pa.float64())
+    expected = windrow.read_closed(world.ledger, pivot=True, types=["a", "b"]).batches
+    assert windrow.pivot(windrow.read_closed(world.ledger).batches, ["a", "b"]).equals(expected)

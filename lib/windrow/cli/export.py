@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windrow.cli.progress import steps
-from windrow.cli.shared_options import Call, Key, command, count, say
+from windrow.cli.shared_options import Call, Key, Source, command, count, say
 from windrow.cli.terminal import aside
 from windrow.errors import OutputRefused
 from windrow.model import timestamps as moments
@@ -35,6 +35,10 @@ def export(
         list[str] | None, typer.Option("--type", help="With --pivot: a column for this type; repeatable. Default: all.")
     ] = None,
     rejected: Annotated[bool, typer.Option("--rejected", help="The rejected messages.")] = False,
+    open_: Annotated[
+        bool, typer.Option("--open", help="Open batches too, as they are now; the column state tells them apart.")
+    ] = False,
+    source: Source = None,
     key: Key = None,
     from_: Annotated[str | None, typer.Option("--from", help="Windows that begin at this time or later.")] = None,
     to: Annotated[str | None, typer.Option("--to", help="Windows that begin before this time, ISO 8601.")] = None,
@@ -45,7 +49,7 @@ def export(
 
     The file is parquet, csv or json, and appears only when it is whole. --messages writes a row for each message of the
     closed batches, --pivot a row of numbers for each batch. The output ends with the position from which the next
-    export continues (--since).
+    export continues (--since). --open adds open batches: early results, which a later export may have otherwise.
 
     --rejected --format raw writes the bytes that a format refused, unchanged and in the order of raw source, chunk and
     offset, so that you can fix and ingest them again. They do not include the header of a csv.
@@ -57,11 +61,13 @@ def export(
         raise OutputRefused("--messages, --pivot and --rejected exclude each other", "Export each to a separate file.")
     if type_ and not pivot:
         raise OutputRefused("--type needs --pivot", "Add --pivot, or leave --type out.")
+    if open_ and (messages or rejected):
+        raise OutputRefused("--open adds open batches to batches", "Leave out --messages and --rejected.")
     if call.json and out == "-":
         raise OutputRefused("--json and --out - both want standard output", "Name a file, or leave out --json.")
     what: What = "messages" if messages else "pivot" if pivot else "rejected" if rejected else "batches"
     begin, end = moments.event_range(from_, to)
-    choice = Choice(what, key, begin, end, since, type_ or None)
+    choice = Choice(what, key, begin, end, since, type_ or None, source, open_)
     try:
         with call.readable_settings() as chosen, steps("export", quiet=call.json) as progress:
             done = write(chosen.ledger, out, choice, format_, overwrite, progress)

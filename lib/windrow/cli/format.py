@@ -58,7 +58,7 @@ def _print(checked: Checked, rejects: str | None) -> None:
     if checked.messages:
         _print_table("as messages", list(checked.messages[0]), checked.messages)
     if checked.note:
-        say(f"No messages were made of them: {checked.note}", markup=False)
+        say(f"{'Of them' if checked.messages else 'No messages were made of them:'} {checked.note}", markup=False)
     if rejects is not None and checked.rejected:
         say(f"{rejects}: the bytes of {count(checked.rejected, 'bad record')}.", markup=False)
 

@@ -145,8 +145,10 @@ class SparkDepot(SparkTable):
     @property
     def _columns(self) -> pa.Schema:
         conversion = Conversion.of(self.settings, self.table)
-        taken = self.table.raw or conversion.mapping is None
-        return self.table.schema if taken else messages.schema(conversion.payload)
+        if self.table.raw:
+            return self.table.schema
+        own = self.table.schema if conversion.mapping is None else messages.schema(conversion.payload)
+        return own.append(pa.field(messages.INVALID_VALUE, pa.string()))
 
     def load_cdf(self, first: int, last: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows that versions added, with the columns of a change feed; none beyond the latest version.
@@ -178,4 +180,7 @@ class SparkDepot(SparkTable):
         feed = feed_of(self.engine.session, self.location, versions[0], versions[-1])
         added = feed.where((F.col(CHANGE) == "insert") & F.col(VERSION).isin(versions))
         settings = self.settings.model_copy(update={"depot_columns": json.loads(text or "{}")})
-        return Conversion.of(settings, self.table).mapped(added)
+        frame = Conversion.of(settings, self.table).mapped(added)
+        if self.table.raw or messages.INVALID_VALUE in frame.columns:
+            return frame
+        return frame.withColumn(messages.INVALID_VALUE, F.lit(None).cast("string"))

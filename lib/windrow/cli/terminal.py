@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
 from windrow.model.printable import printable
 
+PIPE_WIDTH = 100_000  # letters, more than a line has
+
 
 class Terminal(Console):
-    """A console that escapes what a terminal could act on, except what Rich itself writes."""
+    """A console that escapes what a terminal could act on, except what Rich itself writes.
+
+    What goes to a file or a pipe is not cut or folded at the width of a terminal, unless COLUMNS says a width.
+    """
+
+    @property
+    def size(self) -> ConsoleDimensions:
+        """Return the width and height of a terminal; a pipe has room for whole values."""
+        if self.is_terminal or "COLUMNS" in os.environ:
+            return super().size
+        return ConsoleDimensions(PIPE_WIDTH, super().size.height)
+
+    @size.setter
+    def size(self, new_size: tuple[int, int]) -> None:
+        self._width, self._height = new_size
 
     def render_str(self, text: str, **look: Any) -> Text:
         """Return a text of the width that it has when it is escaped."""

@@ -21,8 +21,10 @@ import pyarrow as pa
 
 from windrow.columnar.arrow import plain_type
 from windrow.errors import ExpressionError
-from windrow.expressions.casts import OTHERWISE, Refused, cast, nearest, refuse, resolve, spark_type
-from windrow.expressions.translation import counted, struct, translate
+from windrow.expressions.attempts import Attempt, Fault, Rewriting, around, fault_embedded, fault_on_spark, first
+from windrow.expressions.casts import OTHERWISE, Refused, cast, fault, nearest, refuse, resolve, spark_type
+from windrow.expressions.structs import struct, struct_faults
+from windrow.expressions.translation import counted, translate
 from windrow.model import messages
 
 ROWS_AT_ONCE = 65_536
@@ -42,19 +44,28 @@ ROW_ONLY = "Use only columns of the row and deterministic functions."
 class Mapping:
     """One Spark SQL expression for each column of a message, in their order.
 
-    `stamped_by_event_time` says that nothing is mapped to `received_at`, so the event time is used for it.
+    `stamped_by_event_time` says that nothing is mapped to `received_at`, so the event time is used for it. With
+    `rejects`, a value that cannot be cast is NULL, and the messages have a column `INVALID_VALUE` that says so.
     """
 
     expressions: tuple[tuple[str, str], ...]
     stamped_by_event_time: bool = False
     section: str = "ingest.columns"
+    rejects: bool = False
 
     @classmethod
-    def of(cls, expressions: dict[str, str], columns: Sequence[str], *, section: str = "ingest.columns") -> Mapping:
+    def of(
+        cls,
+        expressions: dict[str, str],
+        columns: Sequence[str],
+        *,
+        section: str = "ingest.columns",
+        rejects: bool = False,
+    ) -> Mapping:
         """Complete `expressions` over an input with `columns`: a message column left out maps to its own name.
 
         `section` is their place in windrow.toml. In `[depot.columns]` `received_at` has no default, and a
-        time that cannot be cast is NULL, so that its message is rejected. Raises ExpressionError for an unknown or
+        time that cannot be cast is NULL. Raises ExpressionError for an unknown or
         missing column, and for a text that is no expression, may give another value when run again, or looks beyond
         its row.
         """
@@ -68,17 +79,17 @@ class Mapping:
         complete = {name: text.strip() for name, text in found.items() if text is not None}
         needed = [name for name in found if not (name == "received_at" and stamped_by_event_time)]
         _require_all([name for name in needed if name not in complete], section, columns)
-        mapping = cls(tuple(complete.items()), stamped_by_event_time, section)
+        mapping = cls(tuple(complete.items()), stamped_by_event_time, section, rejects)
         for name in [name for name in complete if name in expressions]:
             with mapping._blaming(name, complete[name]):
                 complete[name] = _without_stars(complete[name], columns)
                 _check(complete[name], columns)
-        if section == DEPOT:
+        if section == DEPOT and not rejects:
             complete |= {name: f"TRY_CAST({complete[name]}\n AS TIMESTAMP)" for name in TIMES & expressions.keys()}
         return replace(mapping, expressions=tuple(complete.items()))
 
     @classmethod
-    def of_depot(cls, expressions: dict[str, str], columns: Sequence[str]) -> Mapping | None:
+    def of_depot(cls, expressions: dict[str, str], columns: Sequence[str], *, rejects: bool = True) -> Mapping | None:
         """Return the mapping of a depot with `columns`; None if these are the columns of a message.
 
         A column whose name differs only in case is mapped too, because it would count as missing otherwise. Raises
@@ -87,7 +98,7 @@ class Mapping:
         own = {name for name in columns if name.lower() in messages.COLUMNS}
         if not expressions and messages.COLUMNS.keys() - messages.DEFAULTS.keys() <= own <= messages.COLUMNS.keys():
             return None
-        return cls.of(expressions, columns, section=DEPOT)
+        return cls.of(expressions, columns, section=DEPOT, rejects=rejects)
 
     def payload_type(self, schema: pa.Schema) -> pa.DataType:
         """Return the payload's type where none is set: binary if a binary column is taken as it is, else text."""
@@ -102,6 +113,8 @@ class Mapping:
         A struct takes its fields by their names.
         """
         types, select = messages.schema(payload_type), []
+        if self.rejects:
+            return self._spark_attempts(types)
         for name, text in self.expressions:
             type_, ended = types.field(name).type, text + "\n" * ("--" in text)
             if pa.types.is_struct(type_):
@@ -127,6 +140,44 @@ class Mapping:
                 select.append(f'{value.sql} AS "{name}"')
         return select
 
+    def _spark_attempts(self, types: pa.Schema) -> list[str]:
+        select, faults = [], []
+        for name, attempt in self._attempts(fault_on_spark):
+            type_, value = types.field(name).type, attempt.value
+            if pa.types.is_struct(type_):
+                fields = [(one.name, Attempt(f"({value}).`{one.name}`"), spark_type(one.type)) for one in type_]
+                casts = [(one, _cast(field, to, f"{name}.{one}", fault_on_spark)) for one, field, to in fields]
+                packed = ", ".join(f"'{one}', {field.value}" for one, field in casts)
+                select.append(f"CASE WHEN ({value}) IS NOT NULL THEN named_struct({packed}) END AS `{name}`")
+                faults += [attempt.fault, *(field.fault for _, field in casts)]
+            else:
+                cast_ = _cast(attempt, spark_type(type_), name, fault_on_spark)
+                select.append(f"{cast_.value} AS `{name}`")
+                faults.append(cast_.fault)
+        return [*select, f"{first(*faults, 'CAST(NULL AS STRING)')} AS `{messages.INVALID_VALUE}`"]
+
+    def _duckdb_attempts(self, schema: pa.Schema, types: pa.Schema) -> list[str]:
+        """Return what `duckdb_select` does, with NULL for values that cannot be cast, and SQL that says which."""
+        select, faults = [], []
+        for (name, text), (_, attempt) in zip(self.expressions, self._attempts(fault_embedded), strict=True):
+            with self._blaming(name, text):
+                tree, type_ = _parse(attempt.value, strict=True), types.field(name).type
+                faults += [translate(_parse(attempt.fault, strict=True), schema).sql] if attempt.fault else []
+                if pa.types.is_struct(type_):
+                    fields = {one.name: spark_type(one.type) for one in type_}
+                    faults += struct_faults(tree, schema, fields, name)
+                    value = struct(tree, schema, fields, attempt=True)
+                else:
+                    given, to = translate(tree, schema), spark_type(type_)
+                    value = cast(given, to, attempt=to != "STRING")
+                    faults += [fault(given, to, *around(name, to)).sql] if to != "STRING" else []
+                select.append(f'{value.sql} AS "{name}"')
+        return [*select, f'coalesce({", ".join([*faults, "CAST(NULL AS STRING)"])}) AS "{messages.INVALID_VALUE}"']
+
+    def _attempts(self, told: Fault) -> Iterator[tuple[str, Attempt]]:
+        for name, text in self.expressions:
+            yield name, Rewriting(text, _tokens(text), name, told).attempt()
+
     def apply(
         self, rows: pa.Table | pa.RecordBatchReader, payload_type: pa.DataType | None = None
     ) -> pa.RecordBatchReader:
@@ -137,6 +188,7 @@ class Mapping:
         """
         reader = rows.to_reader(max_chunksize=ROWS_AT_ONCE) if isinstance(rows, pa.Table) else rows
         select, types = self.duckdb_select(reader.schema, payload_type), messages.schema(payload_type)
+        types = types.append(pa.field(messages.INVALID_VALUE, pa.string())) if self.rejects else types
         return pa.RecordBatchReader.from_batches(types, self._batches(reader, select, types))
 
     def _batches(self, reader: pa.RecordBatchReader, select: list[str], types: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -145,26 +197,50 @@ class Mapping:
         roots = {root for _, text in self.expressions for root in _roots(_parse(text, strict=True))}
         used = {resolve(root, reader.schema.names) for root in roots} or {reader.schema.names[0]}
         given = pa.schema([counted(field) for field in reader.schema if field.name in used])
+        done = 0
         with duckdb.connect(config={"enable_external_access": False}) as connection:
             for batch in reader:
                 rows = connection.from_arrow(pa.Table.from_batches([batch]).select(given.names).cast(given))
                 try:
-                    table = rows.project(", ".join(select)).to_arrow_table()
-                except duckdb.Error as error:
-                    self._blame(rows, select, error)
-                yield from table.cast(types).to_batches()
+                    made = self._projected(rows, select, reader.schema, types)
+                except ExpressionError as error:
+                    error.row = None if error.row is None else done + error.row
+                    raise
+                done += batch.num_rows
+                yield from made.cast(types).to_batches()
+
+    def _projected(self, rows: Any, select: list[str], schema: pa.Schema, types: pa.Schema) -> pa.Table:
+        """Return the messages of rows; only if a value cannot be cast, look which."""
+        import duckdb
+
+        try:
+            table = rows.project(", ".join(select)).to_arrow_table()
+            return table.append_column(types.field(-1), pa.nulls(len(table), pa.string())) if self.rejects else table
+        except duckdb.Error as error:
+            if not self.rejects:
+                self._blame(rows, select, error)
+        select = self._duckdb_attempts(schema, types)
+        try:
+            return rows.project(", ".join(select)).to_arrow_table()
+        except duckdb.Error as error:
+            self._blame(rows, select, error)
 
     def _blame(self, rows: Any, select: list[str], error: Exception) -> NoReturn:
-        """Return an error that names the expression that failed: the first one that fails alone."""
-        for (name, text), sql in zip(self.expressions, select, strict=True):
-            with self._blaming(name, text):
-                try:
-                    rows.project(sql).to_arrow_table()
-                except type(error) as alone:
+        """Raise an error that names the expression that failed, the first one that fails alone, and the row."""
+        for (name, text), sql in zip(self.expressions, select, strict=False):
+            found = _first_failing(rows, sql)
+            if found is None:
+                continue
+            row, alone = found
+            try:
+                with self._blaming(name, text):
                     refuse(
                         str(alone).split("\n\nLINE ")[0],
                         "Run with --engine spark, rewrite it, or use TRY_CAST, which gives NULL.",
                     )
+            except ExpressionError as named:
+                named.row = row
+                raise
         raise error
 
     @contextmanager
@@ -175,6 +251,33 @@ class Mapping:
             reason, hint = refused.args
             line = " ".join(f"[{self.section}] {name} = {text}: {reason}".split())
             raise ExpressionError(line, hint) from refused.__cause__
+
+
+def _cast(attempt: Attempt, type_: str, column: str, told: Fault) -> Attempt:
+    """Return the attempt to cast a value to a column's type; text is not looked at: it may be what the depot has."""
+    if type_ == "STRING":
+        return Attempt(f"CAST({attempt.value} AS STRING)", attempt.fault)
+    return attempt.cast(type_, column, told)
+
+
+def _first_failing(rows: Any, sql: str) -> tuple[int, Exception] | None:
+    """Return the first row that an expression fails for, and its error, by a bisection; None if there is none."""
+    import duckdb
+
+    def failure(start: int, stop: int) -> Exception | None:
+        try:
+            rows.limit(stop - start, start).project(sql).to_arrow_table()
+        except duckdb.Error as error:
+            return error
+        return None
+
+    low, high = 0, len(rows)
+    error = failure(low, high)
+    while error is not None and high - low > 1:
+        middle = (low + high) // 2
+        before = failure(low, middle)
+        low, high, error = (low, middle, before) if before else (middle, high, failure(middle, high) or error)
+    return None if error is None else (low, error)
 
 
 def recorded_text(columns: dict[str, str]) -> str | None:

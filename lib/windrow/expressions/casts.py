@@ -13,6 +13,8 @@ from typing import NoReturn
 
 import pyarrow as pa
 
+from windrow.expressions.attempts import MAX_QUOTED
+
 OTHERWISE = "Run with --engine spark, or write it in other words."
 
 SCALARS = "INT DECIMAL DOUBLE BOOLEAN STRING BINARY DATE TIMESTAMP TIMESTAMP_NTZ"
@@ -119,7 +121,8 @@ UNSURE = {
     **dict.fromkeys(("INT", "BOOLEAN"), "$."),
     "DOUBLE": rf"^{SPACE}[+-]?(?:0[xX].*|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?){SPACE}$",
     "DECIMAL": rf"^{SPACE}[+-]?(?:\pN+\.?\pN*|\.\pN+)(?:[eE][+-]?\pN+)?{SPACE}$",
-    "TIMESTAMP": rf"^{BLANK}[+-]?T?[0-9]",
+    # A year of four to six digits, alone or with a month, or a time of day; Spark takes no other text that has digits.
+    "TIMESTAMP": rf"^{BLANK}[+-]?(?:[0-9]{{4,6}}(?:-[0-9]|{BLANK}$)|T[0-9]|[0-9]{{1,2}}:)",
 }
 # The text of a DOUBLE in Java's form: the fewest digits that read back the same, but two where one is less near, which
 # happens only up to {tiny}.
@@ -167,8 +170,22 @@ def cast(value: Value, target: str, *, attempt: bool = False) -> Value:
     template = CASTS.get(f"{value.kind} {kind}")
     if template is None:
         refuse(f"the embedded engine has no cast of {value.type} to {target}")
+    if attempt and f"{value.kind} {kind}" == "BINARY STRING":
+        template = "try(decode({x}))"
     verb, text = ("TRY_CAST" if attempt else "CAST"), _readable(value.sql, kind, attempt=attempt)
     return Value(template.format(x=value.sql, cast=verb, type=target, text=text), target)
+
+
+def fault(value: Value, target: str, before: str, after: str) -> Value:
+    """Return a sentence about a value that cannot be cast, between two texts; NULL where it can."""
+    kind = Value("", target).kind
+    template = "" if value.type == target else CASTS.get(f"{value.kind} {kind}", "")
+    if "{cast}" not in template and value.kind != "BINARY":
+        return Value("CAST(NULL AS STRING)", "STRING")
+    attempt = cast(value, target, attempt=True).sql
+    shown = f"hex({value.sql})" if value.kind == "BINARY" else cast(value, "STRING").sql
+    sentence = f"{quoted(before)} || substring({shown}, 1, {MAX_QUOTED}) || {quoted(after)}"
+    return Value(f"CASE WHEN {value.sql} IS NOT NULL AND {attempt} IS NULL THEN {sentence} END", "STRING")
 
 
 def _readable(text: str, kind: str, *, attempt: bool) -> str:

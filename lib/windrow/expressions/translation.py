@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import reduce
@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from windrow.expressions.attempts import MARKER
 from windrow.expressions.casts import (
     DIGITS,
     MICROSECOND_DIGITS,
@@ -19,6 +20,7 @@ from windrow.expressions.casts import (
     Value,
     cast,
     decimal,
+    fault,
     quoted,
     refuse,
     resolve,
@@ -105,8 +107,8 @@ def translate(node: Any, schema: pa.Schema) -> Value:
             refuse(f"{node.sql('spark')} can be read in two ways", "Put parentheses around its parts.")
     if kind in NODES:
         return NODES[kind](node, schema)
-    if kind == "Anonymous" and node.name.lower() in JSON_CALLS:
-        return JSON_CALLS[node.name.lower()](node, schema)
+    if kind == "Anonymous" and node.name.lower() in CALLS:
+        return CALLS[node.name.lower()](node, schema)
     if kind != "Anonymous" and kind not in SIGNS and f"\n{kind}(" not in RULES:
         refuse(f"the embedded engine has no {node.sql('spark')}")
     values = [translate(child, schema) for child in node.iter_expressions()]
@@ -135,10 +137,11 @@ def _column(node: Any, schema: pa.Schema) -> Value:
     sql, type_ = '"' + name.replace('"', '""') + '"', _decoded(schema.field(name).type)
     if pa.types.is_timestamp(type_):
         sql = COUNTS[type_.unit].format(sql)
-    return reduce(_member, path, Value(sql, spark_type(type_), inside=type_))
+    return reduce(member, path, Value(sql, spark_type(type_), inside=type_))
 
 
-def _member(value: Value, name: str) -> Value:
+def member(value: Value, name: str) -> Value:
+    """Return a field of a struct."""
     if value.inside is None or not pa.types.is_struct(value.inside):
         refuse(f"{value.type} has no field {name!r}")
     field = value.inside.field(resolve(name, value.inside.names))
@@ -150,30 +153,6 @@ def _entry(node: Any, schema: pa.Schema) -> Value:
     if value.inside is None or not pa.types.is_map(value.inside) or not isinstance(key.literal, str):
         refuse(f"the embedded engine has no {node.sql('spark')}")
     return _part(f"map_extract_value({value.sql}, {key.sql})", value.inside.item_type)
-
-
-def struct(node: Any, schema: pa.Schema, types: Mapping[str, str]) -> Value:
-    """Translate an expression that is a struct, a column or a call that makes one, to one with fields of some types."""
-    if type(node).__name__ == "Paren":
-        return struct(node.this, schema, types)
-    call = node.name.lower() if type(node).__name__ == "Anonymous" else ""
-    if call == "struct":
-        fields = {one.name if type(one).__name__ == "Column" else one.alias: one.unalias() for one in node.expressions}
-        found = {name: translate(one, schema) for name, one in fields.items()}
-    elif call == "named_struct":
-        names, values = node.expressions[::2], node.expressions[1::2]
-        found = {one.name: translate(value, schema) for one, value in zip(names, values, strict=False)}
-    else:
-        value = translate(node, schema)
-        members = value.inside.names if value.inside is not None and pa.types.is_struct(value.inside) else []
-        found = {name: _member(value, name) for name in members}
-    if not found:
-        refuse(
-            f"{node.sql('spark')} is no struct", "Write struct(...), named_struct(...) or a column that is a struct."
-        )
-    parts = [f"'{name}': {cast(found[resolve(name, list(found))], type_).sql}" for name, type_ in types.items()]
-    packed = f"{{{', '.join(parts)}}}"
-    return Value(packed if call else f"CASE WHEN {value.sql} IS NOT NULL THEN {packed} END", "STRUCT")
 
 
 def _json(node: Any, schema: pa.Schema) -> Value:
@@ -206,7 +185,21 @@ def _json_member(node: Any, schema: pa.Schema) -> Value:
     return found
 
 
-JSON_CALLS = {"to_json": _json, "get_json_object": _json_member}
+def _validated(node: Any, schema: pa.Schema) -> Value:
+    """Return a text that is UTF-8; of bytes NULL if they are not, and all other text is."""
+    given = node.expressions[0]
+    if type(given).__name__.endswith("Cast") and (value := translate(given.this, schema)).kind == "BINARY":
+        return cast(value, "STRING", attempt=True)
+    return translate(given, schema)
+
+
+def _fault(node: Any, schema: pa.Schema) -> Value:
+    """Return what is wrong with a value that is cast, by the marker of `attempts`."""
+    given, before, after = node.expressions
+    return fault(translate(given.this, schema), _target(given), before.name, after.name)
+
+
+CALLS = {"to_json": _json, "get_json_object": _json_member, "try_validate_utf8": _validated, MARKER: _fault}
 
 
 def _part(sql: str, type_: pa.DataType) -> Value:
@@ -254,6 +247,11 @@ def _cases(node: Any, schema: pa.Schema) -> Value:
 
 
 def _casting(node: Any, schema: pa.Schema) -> Value:
+    return cast(translate(node.this, schema), _target(node), attempt=bool(node.args.get("safe")))
+
+
+def _target(node: Any) -> str:
+    """Return the type of a cast."""
     to = node.args["to"]
     target = {"TEXT": "STRING", "TIMESTAMPTZ": "TIMESTAMP"}.get(to.this.name, to.this.name)
     if target == "DECIMAL":
@@ -261,12 +259,12 @@ def _casting(node: Any, schema: pa.Schema) -> Value:
     known = target in (*DIGITS, *SCALARS.split()) or target.startswith("DECIMAL(")
     if to.args.get("collate") or not known:
         refuse(f"the embedded engine has no {node.sql('spark')}")
-    return cast(translate(node.this, schema), target, attempt=bool(node.args.get("safe")))
+    return target
 
 
 NODES: dict[str, Callable[[Any, pa.Schema], Value]] = {
     "Column": _column,
-    "Dot": lambda node, schema: _member(translate(node.this, schema), node.expression.name),
+    "Dot": lambda node, schema: member(translate(node.this, schema), node.expression.name),
     "Bracket": _entry,
     "Paren": lambda node, schema: replace(translate(node.this, schema), literal=None),
     "Literal": lambda node, _: _text(node.name) if node.is_string else _number(node.name),

@@ -1,8 +1,8 @@
 """Admission: which messages are rejected before any rule, because they are invalid or ahead of the clock.
 
-A message that lacks a source, key, type or time, or whose time lies outside 1678 to 2261 (what readers that count
-nanoseconds can hold), is *invalid*. One is *ahead of the clock* if its stamp is later than the wall clock plus
-`max_clock_skew`. Such messages move no clock.
+A message that lacks a source, key, type or time, whose time lies outside 1678 to 2261 (what readers that count
+nanoseconds can hold), or of which a mapping could not cast a value, is *invalid*. One is *ahead of the clock* if its
+stamp is later than the wall clock plus `max_clock_skew`. Such messages move no clock.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import TIME, texts
-from windrow.model.messages import EARLIEST, LATEST, REQUIRED, TIMES, microseconds
+from windrow.model.messages import EARLIEST, INVALID_VALUE, LATEST, REQUIRED, TIMES, microseconds
 
 # Refused messages: the row in their table, why, and by how much they missed a limit.
 REFUSED = pa.schema(
@@ -44,10 +44,12 @@ def refused_before_rules(messages: pa.Table, latest: int) -> pa.Table:
 
 
 def faults(messages: pa.Table) -> pa.ChunkedArray:
-    """Return what makes each message invalid (its first bad column), NULL for a valid one."""
+    """Return what makes each message invalid (a value that cannot be cast, or its first bad column), or NULL."""
     if _all_good(messages):
         return pa.chunked_array([pa.nulls(messages.num_rows)])
     fault: pa.ChunkedArray = pa.chunked_array([pa.nulls(messages.num_rows, pa.string())])
+    if INVALID_VALUE in messages.column_names:
+        fault = messages[INVALID_VALUE]
     for name in REQUIRED:
         fault = pc.coalesce(fault, pc.if_else(pc.is_null(messages[name]), f"{name} is NULL", None))
     for name in TIMES:
@@ -60,6 +62,8 @@ def faults(messages: pa.Table) -> pa.ChunkedArray:
 def _all_good(messages: pa.Table) -> bool:
     """Tell quickly whether all messages are valid."""
     if any(messages[name].null_count for name in REQUIRED):
+        return False
+    if INVALID_VALUE in messages.column_names and messages[INVALID_VALUE].null_count < messages.num_rows:
         return False
     bounds = [pc.min_max(messages[name].cast(pa.int64())).as_py() for name in TIMES] if messages.num_rows else []
     return all(bound["min"] >= EARLIEST and bound["max"] < LATEST for bound in bounds)

@@ -30,6 +30,9 @@ COLUMNS = {
 TIMES = ("event_time", "received_at")
 COMPARED = ("source", "key", "type")
 REQUIRED = (*COMPARED, *TIMES)
+INVALID_VALUE = (
+    "_windrow_invalid_value"  # beside these columns: which value made a message invalid, where a mapping found it
+)
 DEFAULTS = {"source": "", "sequence": None, "payload": None}
 
 

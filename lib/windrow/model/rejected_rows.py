@@ -10,7 +10,7 @@ from windrow.columnar import order
 from windrow.columnar.arrow import taken, to_numpy, whole
 from windrow.columnar.compiled import Ints, Numbers
 from windrow.model import clock, tables
-from windrow.model.messages import COLUMNS
+from windrow.model.messages import COLUMNS, INVALID_VALUE
 from windrow.model.payload import comparable
 
 
@@ -44,8 +44,8 @@ def _ids(content: pa.Table, version: Ints, ordinal: Ints) -> pa.Array:
 def _ordinals(messages: pa.Table, version: Ints, row: Ints) -> Ints:
     """Return for each of some rows how many messages of its stream and version come before it.
 
-    The order is (received_at, sequence, event_time, type, payload), NULL first. Nearly all differ in `received_at`.
-    Only ties that contain a requested row are compared in full.
+    The order is (received_at, sequence, event_time, type, invalid value, payload), NULL first. Nearly all differ in
+    `received_at`. Only ties that contain a requested row are compared in full.
     """
     if not row.size:
         return row
@@ -70,9 +70,11 @@ def _ordinals(messages: pa.Table, version: Ints, row: Ints) -> Ints:
 
 def _in_full(messages: pa.Table, run: Ints) -> Ints:
     """Return the order of messages within their runs, by all columns that tell messages of a stream apart."""
-    keys = ["received_at", "sequence", "event_time", "type", "payload"]
-    ordered = messages.select(keys[:-1]).append_column("run", pa.array(run))
+    keys = ["received_at", "sequence", "event_time", "type"]
+    keys += [INVALID_VALUE] if INVALID_VALUE in messages.column_names else []
+    ordered = messages.select(keys).append_column("run", pa.array(run))
     ordered = ordered.append_column("payload", comparable(whole(messages["payload"])))
+    keys.append("payload")
     for name in keys:
         ordered = ordered.append_column(f"has {name}", ordered[name].is_valid())  # NULL comes first
     by = ["run", *(column for name in keys for column in (f"has {name}", name))]

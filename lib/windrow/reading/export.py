@@ -32,7 +32,7 @@ from windrow.model.chunks import REFUSED
 from windrow.model.tables import OF_BATCH
 from windrow.model.timestamps import EPOCH, time_text
 from windrow.reading.closed import Final, Span, span
-from windrow.reading.pivot import Pivot
+from windrow.reading.pivot import EARLY, Pivot
 from windrow.reading.tables import Ledger, equal, open_ledger, quoted, within
 from windrow.reading.values import finite
 
@@ -52,9 +52,10 @@ ENDINGS |= {".jsonl": "json", ".ndjson": "json"}
 class Choice:
     """Which rows to export: batches, their messages, rejections, or the bytes of records that a format refused.
 
-    `pivot` is batches as rows of numbers, with a column for each of the `types` (None: those in these batches).
-    They can be limited to one key, to times in [begin, end) (microseconds), and to rows written after the position
-    `since`. The time is the `window_start` of batches and the `event_time` of rejected messages.
+    `pivot` is batches as rows of numbers, with a column for each of the `types` (None: those in these batches). With
+    `early`, batches and pivot have open batches too, as they are now. They can be limited to one key or source, to
+    times in [begin, end) (microseconds), and to rows written after the position `since`, but for open batches. The time
+    is the `window_start` of batches and the `event_time` of rejected messages.
     """
 
     what: What = "batches"
@@ -63,6 +64,8 @@ class Choice:
     end: int | None = None
     since: str | int | None = None
     types: Sequence[str] | None = None
+    source: str | None = None
+    early: bool = False
 
     @property
     def state(self) -> Final:
@@ -73,9 +76,15 @@ class Choice:
     def where(self) -> str:
         """Return the conditions on key and time as SQL."""
         time = "event_time" if self.what == "rejected" else "window_start"
-        conditions = f"{within(time, time, self.begin, self.end)} AND {equal({'key': self.key})}"
+        stream = equal({"key": self.key, "source": self.source})
+        conditions = f"{within(time, time, self.begin, self.end)} AND {stream}"
         refused = f" AND starts_with(reason, {quoted(REFUSED)}) AND content IS NOT NULL"
         return conditions + refused if self.what == "bytes" else conditions
+
+    def written(self, span: Span) -> str:
+        """Return the conditions on key, time and what wrote the rows as SQL; open batches always count."""
+        written = f"(state = 'open' OR {span.where})" if self.early else span.where
+        return f"{written} AND {self.where}"
 
     @property
     def order(self) -> str:
@@ -120,7 +129,7 @@ def export(
         for read, batch in rows_of(book, wanted, written_by, shape):
             write(batch)
             written += batch.num_rows
-            progress(read, written_by.rows)
+            progress(read, max(read, written_by.rows))
     return Exported(out, kind, wanted.what, written, written_by.upto)
 
 
@@ -130,8 +139,10 @@ def _refused_bytes(choice: Choice, book: Ledger) -> Choice:
         raise OutputRefused("--format raw exports the bytes that a format refused", "Add --rejected.")
     if not book.raw:
         raise OutputRefused("the depot is not a raw depot, so no format refused anything", "Use csv or json.")
-    if (choice.key, choice.begin, choice.end) != (None, None, None):
-        raise OutputRefused("bytes that a format refused have no key and no time", "Leave out --key, --from and --to.")
+    if (choice.key, choice.source, choice.begin, choice.end) != (None,) * 4:
+        raise OutputRefused(
+            "bytes that a format refused have no source, key or time", "Leave out --source, --key, --from and --to."
+        )
     return replace(choice, what="bytes")
 
 
@@ -189,31 +200,33 @@ def shape_of(book: Ledger, choice: Choice, written_by: Span) -> tuple[pa.Schema,
     if choice.what == "messages":
         return pa.schema([*_batch(book, OF_BATCH), *tables.message_type(book.payload)]), _messages
     if choice.what == "pivot":
-        pivot = Pivot.of(book, f"{written_by.where} AND {choice.where}", choice.types)
+        pivot = Pivot.of(book, choice.written(written_by), choice.types, choice.early)
         return pivot.schema, pivot.rows
-    return _read(book, choice.what), lambda rows: rows
+    return _read(book, choice), lambda rows: rows
 
 
 def rows_of(book: Ledger, choice: Choice, written_by: Span, shape: Shape) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows piece by piece, each piece with the number of ledger rows read so far."""
-    schema = _read(book, choice.what)
+    schema, states = _read(book, choice), EARLY if choice.early else choice.state
     read = 0
     columns = ", ".join(f'"{name}"' for name in schema.names)
-    for piece in book.pieces(choice.state, columns, f"{written_by.where} AND {choice.where}", choice.order):
+    for piece in book.pieces(states, columns, choice.written(written_by), choice.order):
         read += piece.num_rows
         rows = pa.Table.from_batches([piece]).cast(schema)
         for batch in shape(rows).combine_chunks().to_batches():
             yield read, batch
 
 
-def _read(book: Ledger, what: What) -> pa.Schema:
+def _read(book: Ledger, choice: Choice) -> pa.Schema:
     """Return the columns of the ledger that an export reads."""
+    what = choice.what
     if what == "bytes":
         return pa.schema([("content", pa.binary())])
     if what == "rejected":
         raw = [field for field in tables.RAW_FIELDS if field[0] in tables.RAW_REJECTED] if book.raw else []
         return pa.schema([*tables.rejected_fields(book.payload), *raw])
-    return _batch(book, (*OF_BATCH, "messages") if what in ("messages", "pivot") else None)
+    names = (*OF_BATCH, *(["state"] if choice.early else []), "messages")
+    return _batch(book, names if what in ("messages", "pivot") else None)
 
 
 def _batch(book: Ledger, names: tuple[str, ...] | None) -> pa.Schema:

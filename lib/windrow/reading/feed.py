@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from windrow.columnar.arrow import plain
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
-from windrow.model.messages import COLUMNS
+from windrow.model.messages import COLUMNS, INVALID_VALUE
 from windrow.reading.tables import DepotTable, changes_of
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def names(log: DepotTable) -> list[str]:
 
 
 def _plain(log: DepotTable, first: int) -> Iterator[pa.Table]:
-    own = [name for name in COLUMNS if name in names(log)]
+    own = [name for name in (*COLUMNS, INVALID_VALUE) if name in names(log)]
     for added in _added(log, first, [*own, CHANGE, VERSION]):
         yield added.select([*own, VERSION]).rename_columns([*own, "version"])
 

@@ -1,4 +1,6 @@
-"""Closed batches as rows of numbers: one row a batch, one column a type, or six where a batch may repeat types.
+"""Batches as rows of numbers: one row a batch, one column a type, or six where a batch may repeat types.
+
+They are closed ones; with `early` open ones too, whose numbers may still change, and a column `state` tells them apart.
 
 A payload that is DOUBLE or BIGINT is a number. So is a text of decimal digits, such as `-1.5e3`, with nothing around
 it; any other text counts as missing. Payloads of other types are refused. Where all microbatches split at repeated
@@ -18,12 +20,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import whole
+from windrow.columnar.arrow import plain_type, whole
 from windrow.delta.locations import for_spark, parts, quoted, reference
 from windrow.errors import OutputRefused, SettingsError, TableMissing, TableRefused, first_line
 from windrow.model.payload import name as name_of
 from windrow.model.payload import of_column
-from windrow.model.tables import OF_BATCH, batch_fields
+from windrow.model.tables import OF_BATCH, batch_fields, open_batches
 from windrow.reading.tables import Ledger, recorded_rules
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 OTHERWISE = {"mean": pa.float64(), "count": pa.int64()}  # the others have the type of the numbers
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\z"
-TAKEN = re.compile(rf"(type\.)*({'|'.join(OF_BATCH)})")
+EARLY = ("closed", "open")
 Numbers = npt.NDArray[np.generic]
 
 
@@ -49,21 +51,22 @@ class Pivot:
     types: tuple[str, ...]
     payload: pa.DataType
     repeats: bool
+    early: bool = False
 
     @classmethod
-    def of(cls, book: Ledger, where: str, types: Sequence[str] | None = None) -> Pivot:
-        """Return the pivot of the closed batches that an SQL condition selects, with all their types unless given.
+    def of(cls, book: Ledger, where: str, types: Sequence[str] | None = None, early: bool = False) -> Pivot:
+        """Return the pivot of the batches that an SQL condition selects, with all their types unless given.
 
         Raises OutputRefused if payloads are no numbers.
         """
         rules = book.rows("microbatch", "rules", rest="GROUP BY rules")["rules"].to_pylist()
         kept = any(recorded_rules(one).get("repeats") == "keep" for one in rules if one)
         if types is not None:
-            return cls(once(types), book.payload, kept)
+            return cls(once(types), book.payload, kept, early)
         found = set()
-        for piece in book.pieces("closed", "messages", where):
+        for piece in book.pieces(EARLY if early else "closed", "messages", where):
             found |= set(pc.struct_field(pc.list_flatten(piece["messages"]), "type").unique().to_pylist())
-        return cls(tuple(sorted(found, key=str.encode)), book.payload, kept)
+        return cls(tuple(sorted(found, key=str.encode)), book.payload, kept, early)
 
     def __post_init__(self) -> None:
         """Raise OutputRefused if payloads are no numbers."""
@@ -82,10 +85,15 @@ class Pivot:
     def schema(self) -> pa.Schema:
         """Return the columns: those of a batch, then those of each type in the order of their bytes."""
         batch = dict(batch_fields(self.payload))
-        fields = [(name, batch[name]) for name in OF_BATCH]
+        fields = [(name, batch[name]) for name in self.batch]
         for type_ in self.types:
             fields += [(name, OTHERWISE.get(kind, self.number)) for kind, name in self.columns(type_).items()]
         return pa.schema(fields)
+
+    @property
+    def batch(self) -> tuple[str, ...]:
+        """Return the columns of a batch."""
+        return (*OF_BATCH, "state") if self.early else OF_BATCH
 
     def columns(self, type_: str) -> dict[str, str]:
         """Return the names of the columns of a type by what they hold.
@@ -94,7 +102,8 @@ class Pivot:
         """
         if self.repeats:
             return {kind: f"{type_}.{kind}" for kind in ("first", "last", "min", "max", "mean", "count")}
-        return {"first": f"type.{type_}" if TAKEN.fullmatch(type_) else type_}
+        is_taken = re.fullmatch(rf"(type\.)*({'|'.join(self.batch)})", type_)
+        return {"first": f"type.{type_}" if is_taken else type_}
 
     def rows(self, batches: pa.Table) -> pa.Table:
         """Return a row for each batch; `batches` has the columns of a batch and its messages."""
@@ -107,7 +116,7 @@ class Pivot:
         values = numbers.filter(there).to_numpy()
         order = np.argsort(code, kind="stable")  # the messages of a type stay in the order of their batches
         bounds = np.searchsorted(code[order], np.arange(len(self.types) + 1))
-        columns: list[pa.Array | pa.ChunkedArray] = [batches[name] for name in OF_BATCH]
+        columns: list[pa.Array | pa.ChunkedArray] = [batches[name] for name in self.batch]
         for at, type_ in enumerate(self.types):
             mine = order[bounds[at] : bounds[at + 1]]
             figures = _figures(row[mine], values[mine], self.columns(type_), batches.num_rows)
@@ -117,7 +126,7 @@ class Pivot:
 
     def query(self, ledger: str) -> str:
         """Return the same as Spark SQL over a table reference."""
-        batch, inner, outer = ", ".join(OF_BATCH), [], []
+        batch, inner, outer = ", ".join(self.batch), [], []
         number = f"CAST(one.payload AS {name_of(self.number)})"
         if pa.types.is_string(self.payload):
             number = f"CASE WHEN one.payload RLIKE '{NUMBER.replace(chr(92), chr(92) * 2)}' THEN {number} END"
@@ -128,7 +137,10 @@ class Pivot:
             for kind, name in self.columns(type_).items():
                 outer.append(f"{FIGURES[kind].format(v=f'v{at}')} AS `{name.replace('`', '``')}`")
         lists = ", ".join([batch, *inner])
-        return f"SELECT {', '.join([batch, *outer])} FROM (SELECT {lists} FROM {ledger} WHERE state = 'closed')"  # noqa: S608 - all names are quoted
+        columns = (*self.batch, "messages")
+        rows = f"SELECT {', '.join(columns)} FROM {ledger} WHERE state = 'closed'"  # noqa: S608 - all names are quoted
+        rows += f" UNION ALL {open_batches(ledger, columns)}" if self.early else ""
+        return f"SELECT {', '.join([batch, *outer])} FROM (SELECT {lists} FROM ({rows}))"  # noqa: S608 - the same
 
     def _numbers(self, payloads: pa.Array) -> pa.Array:
         """Return payloads as numbers, NULL for a text that is none."""
@@ -142,14 +154,27 @@ class Pivot:
             return pa.array([None if text is None else float(text) for text in texts.to_pylist()], pa.float64())
 
 
-def create_pivot_view(spark: SparkSession, ledger: str, view: str, types: Sequence[str] | None = None) -> None:
+def pivot(batches: pa.Table, types: Sequence[str], repeats: bool = False) -> pa.Table:
+    """Return a row of numbers for each batch, with a column for each type (see `reading.pivot`).
+
+    `batches` are as `read_closed` or a topology over a ledger returns them; `repeats` says whether they may hold
+    several messages of a type. Raises OutputRefused if payloads are no numbers.
+    """
+    payload = plain_type(batches.schema.field("messages").type.value_type.field("payload").type)
+    return Pivot(once(types), payload, repeats).rows(batches)
+
+
+def create_pivot_view(
+    spark: SparkSession, ledger: str, view: str, types: Sequence[str] | None = None, early: bool = False
+) -> None:
     """Create or replace a view with a row for each closed batch and a column for each type (see `reading.pivot`).
 
-    `ledger` is a path or a name in a catalog. A `view` without a dot is temporary, with one it is in a catalog. The
-    types are those in the closed batches unless given; call the function again for new ones. Raises TableMissing,
-    OutputRefused if payloads are no numbers, TableRefused if Spark refuses the view.
+    `ledger` is a path or a name in a catalog. A `view` without a dot is temporary, with one it is in a catalog. With
+    `early` it has open batches too. The types are those in these batches unless given; call the function again for
+    new ones. Raises TableMissing, OutputRefused if payloads are no numbers, TableRefused if Spark refuses the view.
     """
     from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import to_arrow_type
 
     table = reference(for_spark(ledger))
@@ -159,11 +184,12 @@ def create_pivot_view(spark: SparkSession, ledger: str, view: str, types: Sequen
         kept = frame.where("state = 'microbatch' AND get_json_object(rules, '$.repeats') = 'keep'")
         repeats = bool(kept.select("id").limit(1).collect())
         if types is None:
-            found = frame.where("state = 'closed'").selectExpr("explode(messages.type)").distinct().collect()
+            rows = frame.where(F.col("state").isin(*EARLY) if early else "state = 'closed'")
+            found = rows.selectExpr("explode(messages.type)").distinct().collect()
             types = sorted((row[0] for row in found), key=str.encode)
     except (PySparkException, KeyError) as error:
         raise TableMissing(f"there is no ledger at {ledger}", "Give its path, or its name in a catalog.") from error
-    query = Pivot(once(types), payload, repeats).query(table)
+    query = Pivot(once(types), payload, repeats, early).query(table)
     try:
         spark.sql(f"CREATE OR REPLACE {'' if '.' in view else 'TEMPORARY '}VIEW {quoted(*parts(view))} AS {query}")
     except PySparkException as error:

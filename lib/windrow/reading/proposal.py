@@ -218,12 +218,10 @@ class Search:
     def _time(self, name: str) -> tuple[str, pa.ChunkedArray] | None:
         """Return the expression that makes a time of a column, and its values; None if it holds no times."""
         kind, named = self._type(name), plain_name(name) in chain(NAMES["event_time"], NAMES["received_at"])
-        if pa.types.is_timestamp(kind):
-            expression = quoted(name)
-        elif pa.types.is_integer(kind) and named:
+        if pa.types.is_integer(kind) and named:
             expression = f"{_function_of(self.rows[name])}({quoted(name)})"
-        elif pa.types.is_string(kind) and named:
-            expression = f"try_cast({quoted(name)} AS TIMESTAMP)"
+        elif pa.types.is_timestamp(kind) or (pa.types.is_string(kind) and named):
+            expression = quoted(name)
         else:
             return None
         times = self._tried(expression)
@@ -280,7 +278,7 @@ def _middle(numbers: pa.ChunkedArray) -> float:
 def _messages(rows: pa.Table, columns: Mapping[str, str], payload_type: Choice | None = None) -> pa.Table:
     """Return rows as messages."""
     given = {"source": "''", "sequence": "NULL", "payload": "NULL"} | dict(columns)
-    mapping = ColumnMapping.of(given, rows.column_names, section=DEPOT)
+    mapping = ColumnMapping.of(given, rows.column_names, section=DEPOT, rejects=True)
     return mapping.apply(rows, parse("string" if payload_type is None else payload_type.value)).read_all()
 
 

@@ -63,8 +63,8 @@ def explain(refused: Mapping[str, Any], max_delay: int, max_leap: int, first: st
         )
     return Why(
         f"it is not a message that can be batched: {refused['detail'] or reason}",
-        "the writer of the depot, or the mapping of its columns, must give every message "
-        "source, key, type, event_time and received_at",
+        "the writer of the depot, or the mapping of its columns, must give every message source, key, type, event_time "
+        "and received_at, and values of their types; try_cast in [depot.columns] makes NULL of other values",
     )
 
 

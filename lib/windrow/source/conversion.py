@@ -76,7 +76,7 @@ class Conversion:
                 f"{settings.depot} is a ledger, not a depot", "Check whether depot and ledger are swapped."
             )
         if not table.raw:
-            mapping = mapping_of(settings.depot_columns, table.schema)
+            mapping = mapping_of(settings.depot_columns, table.schema, rejects=not rows)
             return cls(None, mapping, table.schema, payload_type_of(settings, mapping, table.schema))
         if settings.format.type is None:
             raise SettingsError(
@@ -88,7 +88,7 @@ class Conversion:
         with settings.locating_errors("format", named="fields"):
             format_ = format_of(settings.format)
         columns = columns_of(format_.parser.schema)
-        mapping = mapping_of(settings.depot_columns, columns)
+        mapping = mapping_of(settings.depot_columns, columns, rejects=not rows)
         return cls(format_, mapping, columns, payload_type_of(settings, mapping, columns))
 
     @property
@@ -125,14 +125,13 @@ class Conversion:
 
         def to_messages(fields: pa.Table) -> pa.Table:
             if self.mapping is None or not fields.num_rows:
-                given = fields if self.mapping is None else self._none()
-                return messages.conform(given, self.payload).select(COLUMNS)
+                return self._none() if self.mapping else messages.conform(fields, self.payload).select(COLUMNS)
             from windrow.rows.frame import frame_of
 
             frame = frame_of(session, fields.select(self.columns.names).cast(self.columns, safe=False))
             found = plain(frame.selectExpr(*self.mapping.spark_select(self.payload)).toArrow())
             require(found.num_rows == fields.num_rows, "Spark returned as many messages as there are records")
-            return messages.conform(found, self.payload).select(COLUMNS)
+            return messages.conform(found, self.payload)
 
         return to_messages
 
@@ -172,7 +171,10 @@ class Conversion:
         return self._none().append_column(pa.field("version", pa.int64()), pa.array([], pa.int64()))
 
     def _none(self) -> pa.Table:
-        return messages.schema(self.payload).empty_table()
+        columns = messages.schema(self.payload)
+        if self.mapping is not None and self.mapping.rejects:
+            columns = columns.append(pa.field(messages.INVALID_VALUE, pa.string()))
+        return columns.empty_table()
 
     def most_rows(self, max_messages: int) -> int:
         """Return the most rows of the depot in a microbatch of several versions."""
@@ -270,7 +272,8 @@ def messages_of(kept: pa.Table, payload: pa.DataType) -> pa.Table:
     """
     version = kept[VERSION].cast(pa.int64())
     rows = kept.drop_columns([name for name in FEED_COLUMNS if name in kept.schema.names])
-    arrived = messages.conform(rows, payload).select(COLUMNS).append_column("version", version)
+    names = [name for name in (*COLUMNS, messages.INVALID_VALUE) if name in (*COLUMNS, *rows.column_names)]
+    arrived = messages.conform(rows, payload).select(names).append_column("version", version)
     require_text(arrived)
     return arrived
 
@@ -293,12 +296,14 @@ def messages_in(payload: pa.DataType) -> Function:
     return conform
 
 
-def mapping_of(columns: Mapping[str, str], schema: pa.Schema) -> ColumnMapping | None:
+def mapping_of(columns: Mapping[str, str], schema: pa.Schema, *, rejects: bool) -> ColumnMapping | None:
     """Return the mapping of a depot's columns to those of a message; None if the depot has message columns.
+
+    With `rejects`, a value that cannot be cast makes its message invalid; a topology, which rejects none, stops.
 
     Raises ExpressionError if a column is missing and not mapped, or if a time is a number without a unit.
     """
-    mapping = ColumnMapping.of_depot(dict(columns), schema.names)
+    mapping = ColumnMapping.of_depot(dict(columns), schema.names, rejects=rejects)
     for name in TIMES if mapping is None else ():
         if pa.types.is_integer(schema.field(name).type):
             raise ExpressionError(

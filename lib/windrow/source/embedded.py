@@ -18,7 +18,7 @@ from windrow.columnar.arrow import plain, text
 from windrow.delta.log import added, identity
 from windrow.delta.row_changes import changes
 from windrow.delta.table import Snapshot, known_snapshot, reading
-from windrow.errors import DepotChanged, DepotUnreadable, first_line
+from windrow.errors import DepotChanged, DepotUnreadable, ExpressionError, first_line
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION, ListedVersions
 from windrow.rows.spilled import Room, SpilledRows
 from windrow.source.arrivals import Arrivals
@@ -29,6 +29,7 @@ from windrow.source.source import Source
 
 MESSAGE_BYTES = 1_000  # in memory while it is processed, with what the process takes anyhow: 1.4 million took 1.35 GB
 RECORD_BYTES = 25  # of messages in memory for each byte of a chunk: measured with records of 40 bytes
+MAX_SHOWN = 300  # letters of a row in an error
 CHUNK_BYTES = 3  # in memory for each byte of the chunks that are framed together; `windrow ingest` commits 256 MiB
 
 
@@ -154,7 +155,16 @@ class EmbeddedArrivals(Arrivals):
         """Return the feed with its depot columns mapped to those of a message; that of a raw depot is unchanged."""
         if self.conversion.mapping is None or self.conversion.format is not None:
             return feed
-        mapped = self.conversion.apply(feed.drop_columns([name for name in FEED_COLUMNS if name in feed.column_names]))
+        rows = feed.drop_columns([name for name in FEED_COLUMNS if name in feed.column_names])
+        try:
+            mapped = self.conversion.apply(rows)
+        except ExpressionError as error:
+            if error.row is None:
+                raise
+            [row], version = rows.slice(error.row, 1).to_pylist(), feed[VERSION][error.row]
+            raise ExpressionError(
+                f"{error.message} in depot version {version}, row {str(row)[:MAX_SHOWN]}", error.hint
+            ) from error
         for name in (CHANGE, VERSION):
             mapped = mapped.append_column(name, feed[name])
         return mapped

@@ -15,7 +15,7 @@ from windrow.columnar.arrow import counted
 from windrow.errors import MessagesError, first_line
 from windrow.expressions import Mapping, recorded_text
 from windrow.model.commits import CHANGE, VERSION
-from windrow.model.messages import COLUMNS, DEFAULTS, conform
+from windrow.model.messages import COLUMNS, DEFAULTS, INVALID_VALUE, conform
 from windrow.reading.arrivals import UNREADABLE
 from windrow.reading.feed import apply
 from windrow.reading.tables import DepotTable, changes_of
@@ -25,7 +25,8 @@ from windrow.verify.snapshot import RawRows
 
 READ_BYTES = 16_000_000  # of rows that become messages together: few calls, and little memory
 COUNTS = pa.schema([("version", pa.int64()), ("messages", pa.int64())])
-NO_MESSAGES = as_messages(pa.schema([*MESSAGE.items(), ("version", pa.int64())]).empty_table())
+BESIDE = [("version", pa.int64()), (INVALID_VALUE, pa.string())]
+NO_MESSAGES = as_messages(pa.schema([*MESSAGE.items(), *BESIDE]).empty_table())
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +77,17 @@ def add_messages(messages: Iterable[pa.Table], rows: PartedRows) -> pa.Table:
     rows.clear()  # of those that came before a file that cannot be read
     counts = [COUNTS.empty_table()]
     for part in chain([NO_MESSAGES], messages):
-        rows.add("depot", counted(part))
+        rows.add("depot", counted(_with_invalid_value(part).select(NO_MESSAGES.column_names)))
         counts.append(_count(part))
     rows.close_blocks()
     return pa.concat_tables(counts)
+
+
+def _with_invalid_value(messages: pa.Table) -> pa.Table:
+    """Return messages with the column that a mapping adds where it rejects values."""
+    if INVALID_VALUE in messages.column_names:
+        return messages
+    return messages.append_column(INVALID_VALUE, pa.nulls(messages.num_rows, pa.string()))
 
 
 def _count(rows: pa.Table, each: int = 1) -> pa.Table:
@@ -107,7 +115,7 @@ def read_depot(
     last = min(last, table.version())
     names = [field.name for field in table.schema().fields]
     ways = {text: way_of(names, text) for text in set(recorded.values()) or {recorded_text(columns)}}
-    present = None if any(ways.values()) else [name for name in MESSAGE if name in names]
+    present = None if any(ways.values()) else [name for name in (*MESSAGE, INVALID_VALUE) if name in names]
 
     def messages(readable: int) -> Iterator[pa.Table]:
         for added in added_by(table, readable, last, present, without):
@@ -185,5 +193,6 @@ def added_by(
 
 def _messages(added: pa.Table, payload: pa.DataType) -> pa.Table:
     """Return rows as they are; a column that the depot does not have gets its default, or NULL."""
-    messages = conform(added, payload).select(list(COLUMNS))
+    names = [*COLUMNS, *(name for name in (INVALID_VALUE,) if name in added.column_names)]
+    messages = conform(added, payload).select(names)
     return as_messages(messages.append_column("version", added[VERSION]))

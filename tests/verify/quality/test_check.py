@@ -190,16 +190,16 @@ class TestEmpty:
 
 class TestRefused:
     @pytest.mark.ci
-    def test_an_expectation_that_does_not_run(self, world: World, spark: Any) -> None:
+    def test_an_expectation_that_does_not_run(self, world: World, session: Any) -> None:
         """
-        An expectation whose query Spark refuses is an error that names it, not a check that failed.
+        An expectation whose query does not run is an error that names it, not a check that failed.
         """
         broken = library().expectations.UnexpectedRowsExpectation(
             unexpected_rows_query="SELECT nothing_like_it FROM {batch}", meta={"name": "mine"}
         )
         suite = library().ExpectationSuite(name="own", expectations=[broken])
         with pytest.raises(ExpectationBroken, match=r"mine of own did not run: .*nothing_like_it"):
-            quality.check(spark, world.ledger, suites=[suite])
+            quality.check(session, world.ledger, suites=[suite])
 
     def test_other_tables(self, world: World, session: Any, tmp_path: Path) -> None:
         """
@@ -217,10 +217,10 @@ class TestRefused:
 class TestWithoutSpark:
     def test_an_expectation_of_ones_own(self, world: World) -> None:
         """
-        An expectation that is not Windrow's is refused, because it speaks to Spark.
+        An expectation that is no query is refused, because it speaks to Spark.
         """
         suite = quality.books(library().expectations.ExpectTableRowCountToBeBetween(min_value=1, meta={"name": "mine"}))
-        with pytest.raises(EngineUnavailable, match="mine of books is not Windrow's own"):
+        with pytest.raises(EngineUnavailable, match="mine of books needs Spark"):
             quality.check(None, world.ledger, suites=[suite])
 
     def test_bytes(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
@@ -294,13 +294,14 @@ class TestPage:
         assert {name for name in WARNINGS if f"| `{name}` | warning |" in "".join(rows)} == set(WARNINGS)
         assert [line for line in PAGE.splitlines() if re.match(r"\| `\w+` \| (critical|warning|info)", line)] == rows
 
-    @pytest.mark.slow
-    def test_python(self, world: World, spark: Any) -> None:
+    @pytest.mark.slow_on_spark
+    def test_python(self, world: World, session: Any) -> None:
         """
-        The Python of the page runs, with an expectation of one's own that fails.
+        The Python of the page runs, with an expectation of one's own that fails, with Spark and without.
         """
         (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-        found: dict[str, Any] = {"spark": spark}
+        library()  # a warning of its import is no error
+        found: dict[str, Any] = {"spark": session}
         exec(block.replace("/srv/data/ledger", world.ledger), found)  # noqa: S102 - our own page
         (own,) = [one for one in found["checked"].outcomes if one.name == "none_of_ours"]
         assert (own.severity, own.holds, own.failed) == ("critical", False, 5)

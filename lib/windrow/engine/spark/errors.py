@@ -41,7 +41,7 @@ def translated(error: Exception) -> Exception:
     if BAD_VALUE in text:
         return ExpressionError(
             f"[depot.columns] cannot take a value of the depot: {first_line(error)}",
-            "Nothing was written. Use try_cast, try_to_timestamp and the like: a message with NULL is rejected.",
+            "Nothing was written. Use try_divide, try_to_timestamp and the like: a message with NULL is rejected.",
         )
     if any(code in text for code in MOVED):
         return LedgerMoved(

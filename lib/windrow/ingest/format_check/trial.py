@@ -25,6 +25,7 @@ from windrow.ingest.format_check import shown
 from windrow.ingest.format_check.output import Output
 from windrow.model import chunks
 from windrow.model.chunks import Chunk
+from windrow.model.messages import INVALID_VALUE
 from windrow.settings.settings import Settings
 from windrow.source.conversion import Conversion, mapping_of, payload_type_of
 
@@ -236,7 +237,7 @@ class Check:
     def _converted(self, settings: Settings) -> tuple[Conversion | None, str | None]:
         """Return the conversion of records to messages, or None and the reason why there is none."""
         try:
-            mapping = mapping_of(settings.depot_columns, self._columns)
+            mapping = mapping_of(settings.depot_columns, self._columns, rejects=True)
         except ExpressionError as error:
             if settings.depot_columns:
                 raise
@@ -247,9 +248,14 @@ class Check:
         if self._conversion is None or not sample.num_rows:
             return [], self._note
         try:
-            return shown.rows(self._conversion.apply(sample)), None
+            messages = self._conversion.apply(sample)
         except (ExpressionError, MessagesError) as error:
             return [], error.message
+        if INVALID_VALUE not in messages.column_names:
+            return shown.rows(messages), None
+        invalid = messages[INVALID_VALUE].drop_null()
+        note = f"{len(invalid)} would be rejected as invalid: {invalid[0]}" if len(invalid) else None
+        return shown.rows(messages.drop_columns([INVALID_VALUE])), note
 
 
 def _failing(error: CodecError) -> Any:

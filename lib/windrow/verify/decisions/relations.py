@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from windrow.columnar.arrow import counted
-from windrow.model.messages import EARLIEST, LATEST
+from windrow.model.messages import EARLIEST, INVALID_VALUE, LATEST
 from windrow.verify.decisions.microbatch_history import MicrobatchHistory
 from windrow.verify.parts import EVERY, PartedRows
 from windrow.verify.tables import timed
@@ -33,14 +33,15 @@ GROUP BY microbatch
 """
 
 # What comes of a microbatch of which a version can no longer be read is not derived. `detail` says what makes a message
-# invalid: the first column that is NULL, or else a time that is out of range.
+# invalid: a value that cannot be cast, or the first column that is NULL, or else a time that is out of range.
 ARRIVED = f"""
 SELECT *, detail IS NULL AND coalesce(beyond, 0) <= 0 AS good
 FROM (
     SELECT *, CASE WHEN detail IS NULL THEN received_at - latest END AS beyond
     FROM (
         SELECT d.*, m.* EXCLUDE (kind), a.latest, row_number() OVER () AS row,
-            CASE WHEN d.source IS NULL THEN 'source is NULL' WHEN d.key IS NULL THEN 'key is NULL'
+            CASE WHEN d.{INVALID_VALUE} IS NOT NULL THEN d.{INVALID_VALUE}
+                WHEN d.source IS NULL THEN 'source is NULL' WHEN d.key IS NULL THEN 'key is NULL'
                 WHEN d.type IS NULL THEN 'type is NULL' WHEN d.event_time IS NULL THEN 'event_time is NULL'
                 WHEN d.received_at IS NULL THEN 'received_at is NULL'
                 WHEN d.event_time < {EARLIEST} OR d.event_time >= {LATEST} THEN 'event_time is out of range'

@@ -46,10 +46,10 @@ REJECTIONS = (
     ),
     REJECTION.invariant(
         "invalid",
-        "An invalid message lacks a column or has a time out of range, and no other does.",
-        MESSAGE,
-        "(reason = 'invalid') = (source IS NULL OR key IS NULL OR type IS NULL OR "
-        f"({IN_RANGE.format('event_time')} AND {IN_RANGE.format('received_at')}) IS NOT TRUE)",
+        "An invalid message lacks a column, or has a time out of range or a value that cannot be cast; no other does.",
+        f"{MESSAGE}, detail",
+        "(reason = 'invalid') = (coalesce(detail LIKE '%: %', false) OR source IS NULL OR key IS NULL OR type IS NULL "
+        f"OR ({IN_RANGE.format('event_time')} AND {IN_RANGE.format('received_at')}) IS NOT TRUE)",
     ),
     REJECTION.invariant(
         "processing_time",

@@ -34,11 +34,12 @@ def check(
     """Validate the latest version of a ledger, a path or a name, against suites (default: all of this package).
 
     `max_rejected` and `limits` (those of `[warn]`) are the limits of this package's suites. Without a Spark session
-    DuckDB reads a ledger at a path; your own expectations need Spark. `docs` is a directory for Data Docs. `progress`
-    is called with what was done, the number of steps done, and of all steps. Call it from one thread at a time and
-    never inside `foreachBatch`: Great Expectations has one name for the rows that its queries read. Raises
-    MissingExtra, EngineUnavailable, TableMissing, TableRefused, TableUnreadable, OutputRefused, and ExpectationBroken
-    for an expectation that did not run.
+    DuckDB reads a ledger at a path, and of your own expectations it runs `UnexpectedRowsExpectation`, whose query it
+    translates from Spark SQL; all others need Spark. `docs` is a directory for Data Docs. `progress` is called with
+    what was done, the number of steps done, and of all steps. Call it from one thread at a time and never inside
+    `foreachBatch`: Great Expectations has one name for the rows that its queries read. Raises MissingExtra,
+    EngineUnavailable, TableMissing, TableRefused, TableUnreadable, OutputRefused, and ExpectationBroken for an
+    expectation that did not run.
     """
     library()
     if docs is not None and Path(docs).exists() and not Path(docs).is_dir():
@@ -46,7 +47,7 @@ def check(
     ours = (closed_batches(limits=limits), rejected_messages(max_rejected=max_rejected, limits=limits), books())
     wanted = list(ours if suites is None else suites)
     if spark is None:
-        _require_ours(wanted)
+        wanted = [_without_spark(suite) for suite in wanted]
     steps = len(wanted) + 1
     with quiet(), _opened(spark, ledger) as (version, rows):
         counts = _counted(rows)
@@ -77,18 +78,19 @@ def _counted(rows: Rows) -> dict[str, int]:
     return dict.fromkeys(STATES, 0) | {row["state"]: row["rows"] for row in found}
 
 
-def _require_ours(suites: Sequence[ExpectationSuite]) -> None:
-    """Refuse expectations that query a ledger on their own, in Spark SQL."""
-    from windrow.verify.quality.expectation import OURS
+def _without_spark(suite: ExpectationSuite) -> ExpectationSuite:
+    """Return a suite that runs without Spark, in which queries of the user run as those of Windrow do."""
+    from windrow.verify.quality.expectation import on_any_engine
 
-    for suite in suites:
-        for one in suite.expectations:
-            if not isinstance(one, OURS):
-                name = (one.meta or {}).get("name", one.expectation_type)
-                raise EngineUnavailable(
-                    f"the expectation {name} of {suite.name} is not Windrow's own and needs Spark",
-                    "Give `check` a Spark session.",
-                )
+    runnable = [on_any_engine(one) for one in suite.expectations]
+    for one, found in zip(suite.expectations, runnable, strict=True):
+        if found is None:
+            name = (one.meta or {}).get("name", one.expectation_type)
+            raise EngineUnavailable(
+                f"the expectation {name} of {suite.name} needs Spark",
+                "Write it as an UnexpectedRowsExpectation, or give `check` a Spark session.",
+            )
+    return library().ExpectationSuite(name=suite.name, expectations=runnable)
 
 
 def _validated(context: Any, suite: ExpectationSuite, rows: Rows) -> list[Any]:

@@ -13,6 +13,7 @@ from great_expectations.core.metric_domain_types import MetricDomainTypes
 from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
 from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
 from great_expectations.expectations.core.unexpected_rows_expectation import UnexpectedRowsExpectation
+from great_expectations.expectations.expectation import Expectation
 from great_expectations.expectations.metadata_types import FailureSeverity
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
@@ -95,7 +96,19 @@ class ExpectInvariant(UnexpectedRowsExpectation):
         return _result(metrics["windrow.failing_rows"][self.invariant])
 
 
-OURS = (ExpectInvariant, ExpectNoRow)  # these also run without Spark
+def on_any_engine(one: Expectation) -> Expectation | None:
+    """Return an expectation that also runs without Spark; None if there is none."""
+    if isinstance(one, ExpectInvariant | ExpectNoRow):
+        return one
+    own = UnexpectedRowsExpectation._validate  # noqa: SLF001 - an expectation that overrides it is another one
+    if not isinstance(one, UnexpectedRowsExpectation) or type(one)._validate is not own:  # noqa: SLF001 - the same
+        return None
+    return ExpectNoRow(
+        unexpected_rows_query=one.unexpected_rows_query,
+        severity=one.severity,
+        description=one.description,
+        meta=one.meta,
+    )
 
 
 def expectation(invariant: Invariant) -> ExpectInvariant:

@@ -1,0 +1,237 @@
+"""Attempts: an expression that gives NULL where a value cannot be cast, and another one that says which value it was.
+
+Both are Spark SQL, made of the text of the user's expression: `CAST` becomes `TRY_CAST`, and so on. So the engines,
+which run them as any other expression, agree on what is invalid. Only what is surely evaluated is rewritten: a cast
+below AND, OR or a lambda stays as it is, and stops the run where it fails. A cast in a branch of CASE, `if` or
+`coalesce` counts where its branch is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+MAX_QUOTED = 200  # letters of an invalid value in a rejection
+# The most seconds and milliseconds whose microseconds have 64 bits.
+MAX_COUNT = {"timestamp_seconds": 9_223_372_036_854, "timestamp_millis": 9_223_372_036_854_775}
+UTF_8 = ("'UTF-8'", '"UTF-8"')
+EVALUATE_SOME = {"decode", "elt", "nvl2"}  # functions that evaluate only some of their arguments
+UNSURE = {"AND", "OR", "ARROW", "DCOLON"}
+MARKER = "windrow_invalid_value"  # a call that only the embedded engine's translation knows
+
+Fault = Callable[[str, str, str], str]
+"""Returns SQL for what is wrong with a value (SQL) that is cast to a type, in a column; NULL where nothing is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The SQL of a value, NULL where it cannot be cast, and the SQL that says so; None if no value can be invalid."""
+
+    value: str
+    fault: str | None = None
+
+    def cast(self, type_: str, column: str, fault: Fault) -> Attempt:
+        """Return the attempt to cast the value."""
+        if type_ == "STRING":
+            value = f"try_validate_utf8(CAST({self.value} AS STRING))"
+        else:
+            value = f"TRY_CAST({self.value} AS {type_})"
+        return Attempt(value, first(self.fault, fault(self.value, type_, column)))
+
+
+def first(*faults: str | None) -> str | None:
+    """Return SQL for the first of some faults."""
+    some = [fault for fault in faults if fault]
+    return f"coalesce({', '.join(some)})" if len(some) > 1 else some[0] if some else None
+
+
+def around(column: str, type_: str) -> tuple[str, str]:
+    """Return the texts before and after a value in the sentence that it cannot be cast."""
+    return f"{column}: '", f"' {_what(type_)}"
+
+
+def fault_on_spark(value: str, type_: str, column: str) -> str:
+    """Return what is wrong with a cast, as Spark says it."""
+    if type_ == "STRING":
+        text = f"CAST(({value}) AS STRING)"
+        return f"CASE WHEN NOT is_valid_utf8({text}) THEN {_sentence(column, f'hex({text})', _what(type_))} END"
+    sentence = _sentence(column, f"CAST(({value}) AS STRING)", _what(type_))
+    return f"CASE WHEN ({value}) IS NOT NULL AND TRY_CAST(({value}) AS {type_}) IS NULL THEN {sentence} END"
+
+
+def fault_embedded(value: str, type_: str, column: str) -> str:
+    """Return what is wrong with a cast, for the translation, which knows the types."""
+    before, after = map(_quoted, around(column, type_))
+    return f"{MARKER}(CAST(({value}) AS {type_}), {before}, {after})"
+
+
+def _sentence(column: str, value: str, what: str) -> str:
+    before, after = _quoted(f"{column}: '"), _quoted(f"' {what}")
+    return f"concat({before}, substring({value}, 1, {MAX_QUOTED}), {after})"
+
+
+def _what(type_: str) -> str:
+    return "is not UTF-8" if type_ == "STRING" else f"is not a valid {type_}"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriting:
+    """The text of a column's expression and its tokens (sqlglot's), and how faults are told."""
+
+    text: str
+    tokens: Sequence[Any]
+    column: str
+    fault: Fault
+
+    def attempt(self) -> Attempt:
+        """Return the attempt at the whole expression."""
+        return self._range(0, len(self.tokens))
+
+    def _range(self, start: int, stop: int) -> Attempt:
+        """Return the attempt at the tokens of a range, which are one expression, perhaps with its name."""
+        if start >= stop or any(self._kind(at) in UNSURE for at in self._outer(start, stop)):
+            return Attempt(self._slice(start, stop))
+        parts, faults, at = list[str](), list[str | None](), start
+        while at < stop:
+            end, attempt = self._part(at, stop)
+            parts.append(self._gap(at, start) + attempt.value)
+            faults.append(attempt.fault)
+            at = end
+        return Attempt("".join(parts), first(*faults))
+
+    def _part(self, at: int, stop: int) -> tuple[int, Attempt]:
+        """Return the attempt at the call, CASE, pair of brackets or token that begins here, and where it ends."""
+        if self._kind(at) == "CASE" and not self._is_member(at):
+            end = self._end(at, stop)
+            return end, self._case(at, end)
+        if at + 1 < stop and self._kind(at + 1) == "L_PAREN" and self._is_name(at):
+            end = self._end(at + 1, stop)
+            return end, self._call(at, end)
+        if self._kind(at) == "L_PAREN":
+            end = self._end(at, stop)
+            return end, self._arguments(at, at, [self._range(*part) for part in self._split(at + 1, end - 1, "COMMA")])
+        return at + 1, Attempt(self._slice(at, at + 1))
+
+    def _call(self, at: int, end: int) -> Attempt:
+        """Return the attempt at a call whose name is at a place."""
+        name, parts = self.tokens[at].text.lower(), self._split(at + 2, end - 1, "COMMA")
+        if name in ("cast", "try_cast"):
+            return self._cast(at, end)
+        is_text = name == "decode" and self._slice(*parts[-1]).upper() in UTF_8
+        if name in EVALUATE_SOME and not is_text:
+            return Attempt(self._slice(at, end))
+        attempts = [self._range(*part) for part in parts]
+        found = self._arguments(at, at + 1, attempts)
+        match name, attempts:
+            case "coalesce" | "nvl" | "ifnull", [*_]:
+                found = replace(found, fault=_of_choice(attempts))
+            case "if" | "iff", [condition, then, otherwise]:
+                taken = _either(condition.value, then.fault, otherwise.fault)
+                found = replace(found, fault=first(condition.fault, taken))
+            case ("to_timestamp", [text]) | ("decode", [text, _]):
+                found = text.cast("STRING" if is_text else "TIMESTAMP", self.column, self.fault)
+            case "timestamp_seconds" | "timestamp_millis", [number]:
+                found = self._counted(name, number)
+        return found
+
+    def _cast(self, at: int, end: int) -> Attempt:
+        """Return the attempt at CAST or TRY_CAST."""
+        given, named = self._split(at + 2, end - 1, "ALIAS")
+        value, type_ = self._range(*given), " ".join(self._slice(*named).split()).upper()
+        if self.tokens[at].text.lower() == "cast":
+            return value.cast(type_, self.column, self.fault)
+        return Attempt(f"TRY_CAST({value.value} AS {type_})", value.fault)
+
+    def _counted(self, name: str, count: Attempt) -> Attempt:
+        """Return the attempt at a time from a count, which may be too large."""
+        limit, value = MAX_COUNT[name], f"({count.value})"
+        sentence = _sentence(self.column, f"CAST({value} AS STRING)", "is out of range")
+        return Attempt(
+            f"{name}(CASE WHEN {value} BETWEEN -{limit} AND {limit} THEN {value} END)",
+            first(count.fault, f"CASE WHEN {value} NOT BETWEEN -{limit} AND {limit} THEN {sentence} END"),
+        )
+
+    def _arguments(self, at: int, opening: int, attempts: Sequence[Attempt]) -> Attempt:
+        """Return the attempts at what stands between brackets as one, with what is before them."""
+        value = self._slice(at, opening + 1) + ", ".join(attempt.value for attempt in attempts) + ")"
+        return Attempt(value, first(*(attempt.fault for attempt in attempts)))
+
+    def _case(self, at: int, end: int) -> Attempt:
+        """Return the attempt at CASE: each branch counts where it is taken."""
+        places = [one for one in self._outer(at + 1, end - 1) if self._kind(one) in ("WHEN", "THEN", "ELSE")]
+        ranges = [self._range(one + 1, stop) for one, stop in zip(places, [*places[1:], end - 1], strict=True)]
+        kinds = [self._kind(one) for one in places]
+        operand = self._range(at + 1, places[0])
+        value = " ".join(f"{kind} {part.value}" for kind, part in zip(kinds, ranges, strict=True))
+        branches = list(zip(ranges[::2], ranges[1::2], strict=False))
+        fault = ranges[-1].fault if kinds[-1] == "ELSE" else None
+        for condition, then in reversed(branches):
+            test = f"({operand.value}) = ({condition.value})" if operand.value else condition.value
+            fault = first(condition.fault, _either(test, then.fault, fault))
+        return Attempt(f"CASE {operand.value} {value} END", first(operand.fault, fault))
+
+    def _outer(self, start: int, stop: int) -> list[int]:
+        """Return the places in a range that are within no brackets and no CASE of it."""
+        places, at = [], start
+        while at < stop:
+            places.append(at)
+            nested = self._kind(at) == "L_PAREN" or (self._kind(at) == "CASE" and not self._is_member(at))
+            at = self._end(at, stop) if nested else at + 1
+        return places
+
+    def _end(self, at: int, stop: int) -> int:
+        """Return the place after the brackets or the CASE that begins here."""
+        depth = 0
+        for one in range(at, stop):
+            kind = self._kind(one)
+            if kind == "L_PAREN" or (kind == "CASE" and not self._is_member(one)):
+                depth += 1
+            elif kind == "R_PAREN" or (kind == "END" and not self._is_member(one)):
+                depth -= 1
+                if depth == 0:
+                    return one + 1
+        return stop
+
+    def _split(self, start: int, stop: int, kind: str) -> list[tuple[int, int]]:
+        """Return the ranges between the outer tokens of a kind; none of an empty range."""
+        cuts = [at for at in self._outer(start, stop) if self._kind(at) == kind]
+        ends = [start - 1, *cuts, stop]
+        return [(a + 1, b) for a, b in pairwise(ends)] if start < stop else []
+
+    def _kind(self, at: int) -> str:
+        return str(self.tokens[at].token_type.name)
+
+    def _is_member(self, at: int) -> bool:
+        """Tell whether a word is the name of a field, whatever it means elsewhere."""
+        return at > 0 and self._kind(at - 1) == "DOT"
+
+    def _is_name(self, at: int) -> bool:
+        token = self.tokens[at]
+        return bool(token.text[:1].isalpha() or token.text[:1] == "_") and self._kind(at) not in ("IN", "NOT", "DIV")
+
+    def _gap(self, at: int, start: int) -> str:
+        """Return the blanks and comments before a token of a range."""
+        return self.text[self.tokens[at - 1].end + 1 : self.tokens[at].start] if at > start else ""
+
+    def _slice(self, start: int, stop: int) -> str:
+        return self.text[self.tokens[start].start : self.tokens[stop - 1].end + 1] if start < stop else ""
+
+
+def _either(condition: str, then: str | None, otherwise: str | None) -> str | None:
+    if not then and not otherwise:
+        return None
+    return f"CASE WHEN {condition} THEN {then or 'NULL'} ELSE {otherwise or 'NULL'} END"
+
+
+def _of_choice(attempts: Sequence[Attempt]) -> str | None:
+    """Return the fault of values of which the first one that is not NULL is taken."""
+    fault = None
+    for attempt in reversed(attempts):
+        fault = first(attempt.fault, _either(f"({attempt.value}) IS NULL", fault, None))
+    return fault
