@@ -193,7 +193,8 @@ class TestOneAmongMany:
         before = {row["id"]: row for row in world.rows("open")}
         assert sum(row["bytes"] for row in before.values()) > strategy.LITTLE_BYTES
         world.publish([message("b", NOW + SECOND, NOW + SECOND, key="k7", payload="one")])
-        world.runner(spark_engine, max_driver_messages=100).once()
+        done = world.runner(spark_engine, max_driver_messages=100).once()
+        assert (len(done.microbatches), done.others) == (1, 0)  # what follows the commit did not fail
         ways = [(row["path"], row["commit_form"]) for row in world.history()]
         assert ways == [("executors", "merge"), ("driver", "merge")]
         after = {row["id"]: row for row in world.rows("open")}

@@ -109,13 +109,18 @@ def test_due() -> None:
     assert grown.folded("small", 7) == grown
 
 
-def test_unread() -> None:
+@pytest.mark.parametrize("more", [[], ["b"]])
+def test_unread(more: list[str]) -> None:
     """
-    A batch of which a version comes without messages has none.
+    A batch of which a version comes without messages has none, also if others come with some.
     """
-    rows = [{"id": "a", "revision": 1, "whole": True}, {"id": "a", "revision": 2, "whole": False, "messages": []}]
-    [row] = latest(pa.Table.from_pylist(rows, GROWN)).to_pylist()
-    assert row["messages"] is None
+    new = [{"type": type_, "event_time": 1} for type_ in more]
+    rows = [{"id": "a", "revision": 1, "whole": True}, {"id": "a", "revision": 2, "whole": False, "messages": new}]
+    rows += [{"id": "c", "revision": 1, "whole": True, "messages": [{"type": "d", "event_time": 1}]}]
+    rows += [{"id": "c", "revision": 2, "whole": False, "messages": [{"type": "e", "event_time": 2}]}]
+    unread, read = latest(pa.Table.from_pylist(rows, GROWN)).sort_by("id").to_pylist()
+    assert unread["messages"] is None
+    assert [one["type"] for one in read["messages"]] == ["d", "e"]
 
 
 def test_twice() -> None:

@@ -160,8 +160,10 @@ def require_whole(rows: pa.Table) -> None:
 def concatenated(lists: pa.ChunkedArray, begin: Ints) -> pa.Array:
     """Return a list for each run of lists, from its begin to the next: all elements, or NULL if a list is NULL."""
     each = whole(lists)
-    size = to_numpy(pc.list_value_length(each), null=0)
     unread = np.logical_or.reduceat(to_numpy(each.is_null()) == 1, begin[:-1])
+    # A NULL list has no elements: Arrow counts them in one place, and leaves them out in another.
+    each = pc.if_else(mask(np.repeat(unread, np.diff(begin))), pa.scalar(None, each.type), each)
+    size = to_numpy(pc.list_value_length(each), null=0)
     ends = np.append(0, np.cumsum(size))[begin].astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(ends), each.flatten(), mask=mask(unread)).cast(lists.type)
 

@@ -118,6 +118,8 @@ def read_depot(
     present = None if any(ways.values()) else [name for name in (*MESSAGE, INVALID_VALUE) if name in names]
 
     def messages(readable: int) -> Iterator[pa.Table]:
+        for way in ways.values():  # a column of another type is an error, even where nothing was read
+            yield _part(_nothing(table, present), [], way, payload)
         for added in added_by(table, readable, last, present, without):
             alike: dict[str | None, list[int]] = defaultdict(list)
             for version in added[VERSION].unique().to_pylist():
@@ -189,6 +191,11 @@ def added_by(
             waiting, size = [], 0
     if waiting:
         yield pa.concat_tables(waiting, promote_options="default")
+
+
+def _nothing(table: DepotTable, names: list[str] | None) -> pa.Table:
+    fields = [field for field in pa.schema(table.schema().to_arrow()) if names is None or field.name in names]
+    return pa.schema([*fields, pa.field(CHANGE, pa.string()), pa.field(VERSION, pa.int64())]).empty_table()
 
 
 def _messages(added: pa.Table, payload: pa.DataType) -> pa.Table:
