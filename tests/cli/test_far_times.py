@@ -65,7 +65,7 @@ def test_differences(far: Command) -> None:
         updates={"event_time": "received_at"}, predicate="state = 'rejected' AND type = 'a'"
     )
     verified = far("verify")
-    assert (verified.status, f"{AFTER} us" in verified.out) == (1, True)
+    assert (verified.status, f"{BEFORE} us" in verified.out) == (1, True)
     assert far("replay").status == 1
 
 
