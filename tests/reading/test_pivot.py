@@ -249,3 +249,15 @@ def test_of_a_table(tmp_path: Path) -> None:
     world = closed(tmp_path, SPLIT, pa.float64())
     expected = windrow.read_closed(world.ledger, pivot=True, types=["a", "b"]).batches
     assert windrow.pivot(windrow.read_closed(world.ledger).batches, ["a", "b"]).equals(expected)
+
+
+def test_of_a_table_that_keeps_repeats(tmp_path: Path) -> None:
+    """
+    A batch with several messages of a type is no row with one of them: it is refused, unless all are asked for.
+    """
+    world = closed(tmp_path, KEPT, pa.int64(), repeats="keep")
+    batches = windrow.read_closed(world.ledger).batches
+    with pytest.raises(OutputRefused, match="several messages of type"):
+        windrow.pivot(batches, ["a", "b"])
+    expected = windrow.read_closed(world.ledger, pivot=True, types=["a", "b"]).batches
+    assert windrow.pivot(batches, ["a", "b"], repeats=True).equals(expected)

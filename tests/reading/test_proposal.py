@@ -173,5 +173,7 @@ class TestRules:
         wrong = np.where(np.array(DEVICE) == "pump-1", -86_400 * SECOND, 0)
         arrived = times(AT + 100_000)
         found = proposed(device=DEVICE, metric=METRIC, ts=times(AT + wrong), ingested_at=arrived, value=VALUE)
-        assert [note.split(";")[0] for note in found.notes] == ["Clocks that are nearly always wrong: pump-1"]
+        [note] = found.notes
+        assert note.split(";")[0] == "Clocks that are nearly always wrong: pump-1"
+        assert "event_time = \"timestamp_micros(unix_micros(ts) + CASE WHEN device = 'pump-1' THEN 86400000000 " in note
         assert Rules(**rules(found)).max_delay < 60 * SECOND

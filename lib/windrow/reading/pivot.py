@@ -119,6 +119,11 @@ class Pivot:
         columns: list[pa.Array | pa.ChunkedArray] = [batches[name] for name in self.batch]
         for at, type_ in enumerate(self.types):
             mine = order[bounds[at] : bounds[at + 1]]
+            if not self.repeats and (np.diff(row[mine]) == 0).any():
+                raise OutputRefused(
+                    f"a batch has several messages of type {type_!r}, and one column has room for one number",
+                    'The ledger keeps repeats: say repeats=True, for columns such as "temperature.mean".',
+                )
             figures = _figures(row[mine], values[mine], self.columns(type_), batches.num_rows)
             columns += [pa.array(one) for one in figures]
         typed = [one.cast(type_) for one, type_ in zip(columns, self.schema.types, strict=True)]
@@ -158,7 +163,8 @@ def pivot(batches: pa.Table, types: Sequence[str], repeats: bool = False) -> pa.
     """Return a row of numbers for each batch, with a column for each type (see `reading.pivot`).
 
     `batches` are as `read_closed` or a topology over a ledger returns them; `repeats` says whether they may hold
-    several messages of a type. Raises OutputRefused if payloads are no numbers.
+    several messages of a type. Raises OutputRefused if payloads are no numbers, and for a batch that repeats a type
+    without `repeats`.
     """
     payload = plain_type(batches.schema.field("messages").type.value_type.field("payload").type)
     return Pivot(once(types), payload, repeats).rows(batches)

@@ -6,8 +6,9 @@ none for most rows is not proposed. What cannot be known is said in the reason, 
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -20,9 +21,11 @@ from windrow.errors import MessagesError, NotFound
 from windrow.expressions import DEPOT
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model.durations import UNITS, span, text
+from windrow.model.messages import microseconds
 from windrow.model.payload import parse
 from windrow.reading.tuning import Trial, advise
 from windrow.reading.tuning.grid import gaps_of
+from windrow.reading.warnings import corrected, plain_offset
 
 # Usual names, the surest first; of `receivedAt`, `_received_at` and `RECEIVED_AT` the form is the same.
 NAMES = {
@@ -95,7 +98,10 @@ def propose(rows: pa.Table, latest: int) -> Proposal:
     columns = [*search.times(), *search.identity(), *search.sequence()]
     payload, payload_type = search.payload()
     chosen = [*columns, *payload]
-    rules, notes = _rules(_messages(rows, {one.name: one.value for one in chosen}, payload_type), latest)
+    mapping = {one.name: one.value for one in chosen}
+    messages = _messages(rows, mapping, payload_type)
+    rules, wrong = _rules(messages, latest)
+    notes = _clocks(messages, mapping, wrong) if wrong else []
     if search.left:
         notes.append(f"Columns that are not used: {', '.join(search.left)}.")
     order = ["source", "key", "type", "event_time", "received_at", "sequence", "payload"]
@@ -283,7 +289,7 @@ def _messages(rows: pa.Table, columns: Mapping[str, str], payload_type: Choice |
 
 
 def _rules(messages: pa.Table, latest: int) -> tuple[list[Choice], list[str]]:
-    """Return rules for messages: a batch for each key and window on the calendar; and what to know of the clocks."""
+    """Return rules for messages: a batch for each key and window on the calendar; and the sources with wrong clocks."""
     version = pa.repeat(pa.scalar(0, pa.int64()), messages.num_rows)
     trial, usual = Trial.of(messages.append_column("version", version), latest=latest), Rules()
     gaps = gaps_of(trial)
@@ -299,10 +305,18 @@ def _rules(messages: pa.Table, latest: int) -> tuple[list[Choice], list[str]]:
         Choice("repeats", "keep", "all measurements of a window stay in one batch"),
         Choice("max_delay", text(delay), late),
     ]
-    wrong = ", ".join(sorted(trial.left_out)[:NAMED])
-    more = f" and {len(trial.left_out) - NAMED:,} more" if len(trial.left_out) > NAMED else ""
-    hint = "after a run, `windrow status` gives the line that corrects them"
-    return rules, [f"Clocks that are nearly always wrong: {wrong}{more}; {hint}."] if wrong else []
+    return rules, sorted(trial.left_out)
+
+
+def _clocks(messages: pa.Table, mapping: Mapping[str, str], wrong: Sequence[str]) -> list[str]:
+    """Return the note about sources with wrong clocks, with the line that corrects them."""
+    offset = microseconds(messages["event_time"]) - microseconds(messages["received_at"])
+    of = pc.index_in(messages["source"], pa.array(wrong, pa.string())).to_numpy()
+    offsets = {source: plain_offset(int(np.median(offset[of == at]))) for at, source in enumerate(wrong)}
+    more = f" and {len(wrong) - NAMED:,} more" if len(wrong) > NAMED else ""
+    line = json.dumps(corrected(mapping, offsets), ensure_ascii=False)
+    named = f"Clocks that are nearly always wrong: {', '.join(wrong[:NAMED])}{more}"
+    return [f"{named}; to correct them, write under [depot.columns] before the first run: event_time = {line}"]
 
 
 def _about(gap: int) -> str:

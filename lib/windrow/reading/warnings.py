@@ -194,7 +194,7 @@ def _sources(recent: RecentRows) -> Iterator[LedgerWarning]:
     found = recent.beyond(SOURCES)
     if not found:
         return
-    offsets = {row["source"]: row["offset_us"] for row in recent.beyond(OFFSETS)}
+    offsets = {row["source"]: plain_offset(row["offset_us"]) for row in recent.beyond(OFFSETS)}
     named = [
         f"{row['source']!r} ({row['rejected']:,} of {row['messages']:,}, {_apart(offsets[row['source']])})"
         for row in found[:NAMED]
@@ -207,12 +207,18 @@ def _sources(recent: RecentRows) -> Iterator[LedgerWarning]:
         "ledger-sources",
         f"nearly all messages of {', '.join(named + more)} were rejected; behind and ahead are the median of "
         "event time minus processing time",
-        f"If their clocks are wrong, write under [depot.columns]{'' if mapping else TABLE}: event_time = "
+        "If their clocks are wrong, begin a new ledger, because this one keeps what it rejected, and write under "
+        f"[depot.columns]{'' if mapping else TABLE}: event_time = "
         + json.dumps(corrected(mapping, {row["source"]: offsets[row["source"]] for row in found}), ensure_ascii=False),
     )
 
 
 TABLE = ' (depot = "..." becomes table = "..." under [depot])'
+
+
+def plain_offset(offset: int) -> int:
+    """Return how far a clock is off (us), from a minute on in whole seconds: the rest is how long messages take."""
+    return round(offset / SECOND) * SECOND if abs(offset) >= UNITS["m"] else offset
 
 
 def corrected(mapping: Mapping[str, str], offsets: Mapping[str, int]) -> str:
