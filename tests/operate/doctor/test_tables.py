@@ -427,6 +427,7 @@ class TestClocks:
         One clock for all is fine until most of the messages that are too old are so only because of others.
         """
         assert "clock-shared" not in {one.code for one in seen(world, warn={"least": 1})}
+        world.runner(EngineFactory("embedded")).flush()
         world.publish([message(key="late", event_time=NOW - HOUR, received_at=NOW - HOUR)])
         world.runner(EngineFactory("embedded")).once()
         found = of(seen(world, warn={"least": 1}), "clock-shared")
