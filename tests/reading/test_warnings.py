@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -240,6 +241,19 @@ class TestDelay:
         world.publish([*punctual, *(message("a", NOW - HOUR + at, NOW) for at in range(late))])
         world.runner(embedded).once()
         assert ("ledger-delay" in said(world)) is warns
+
+    def test_reads_no_open_batch(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
+        """
+        Warnings count what is open by the sums beside the clocks, and read no file of open batches.
+        """
+        world = World(tmp_path, clock)
+        world.publish([message("a", NOW + at, NOW + at) for at in range(20)], [message("a", NOW - HOUR, NOW)])
+        world.runner(embedded).once()
+        before, files = said(world), list(Path(world.ledger).glob("state=open/*/*.parquet"))
+        assert (before.keys() >= {"ledger-delay"}, bool(files)) == (True, True)
+        for file in files:
+            file.unlink()
+        assert said(world) == before
 
     def test_only_the_last_microbatches(
         self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch

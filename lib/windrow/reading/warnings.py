@@ -1,9 +1,8 @@
 """Warn of windows that split early, of shared and wrong clocks, and of a `max_delay` that is too short.
 
 Only the last `RECENT` microbatches count, and of these those since the rules or the mapping of the depot last changed:
-whoever acts on a warning is not told again, and a run need not read the whole ledger to warn. Of open batches only the
-sums beside the clocks are read. The statements are Spark SQL that DataFusion and DuckDB know too; `{batch}` is the
-ledger.
+whoever acts on a warning is not told again. Of open batches only the sums beside the clocks are read. The statements
+are Spark SQL that DataFusion and DuckDB know too; `{batch}` is the ledger.
 """
 
 from __future__ import annotations

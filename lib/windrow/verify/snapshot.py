@@ -97,7 +97,7 @@ def read_snapshot(ledger: Ledger, rows: PartedRows) -> Snapshot:
     TableUnwritable for a full disk.
     """
     with _readable(ledger):
-        controls = ledger.rows("progress", PROGRESS, "id = 'progress'", "ORDER BY microbatch DESC")
+        controls = _controls(ledger)
         progress = _progress(controls.to_pylist(), ledger)
         sources = ledger.rows("progress", SOURCES, "id <> 'progress'")
         history = ledger.rows("microbatch", HISTORY, rest="ORDER BY microbatch")
@@ -152,7 +152,7 @@ def read_progress(location: str, version: int) -> Progress:
     """Read only the progress of a ledger at a version. Raises as `read_snapshot` does."""
     ledger = open_ledger(location, version)
     with _readable(ledger):
-        return _progress(_controls(ledger), ledger)
+        return _progress(_controls(ledger).to_pylist(), ledger)
 
 
 def first_version(location: str, progress: Progress) -> tuple[int, list[str]]:
@@ -211,9 +211,8 @@ def _raw_rows(ledger: Ledger, rejected: pa.Table) -> RawRows:
     )
 
 
-def _controls(ledger: Ledger) -> list[dict[str, Any]]:
-    rows = ledger.rows("progress", PROGRESS, "id = 'progress'", "ORDER BY microbatch DESC")
-    return list(rows.to_pylist())
+def _controls(ledger: Ledger) -> pa.Table:
+    return ledger.rows("progress", PROGRESS, "id = 'progress'", "ORDER BY microbatch DESC")
 
 
 def _progress(controls: list[dict[str, Any]], ledger: Ledger) -> Progress:
