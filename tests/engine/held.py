@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,7 +103,8 @@ class HeldCommit(SparkCommit):
 
     here: Callable[[], object]
 
-    def stage(self, frame: DataFrame) -> None:
+    @contextmanager
+    def staged(self, frame: DataFrame) -> Iterator[str]:
         """Have the rows pass through a function that calls."""
         here = self.here
 
@@ -111,4 +113,5 @@ class HeldCommit(SparkCommit):
             here()
             yield from given
 
-        SparkCommit.stage(self, frame.mapInArrow(passed, frame.schema))
+        with SparkCommit.staged(self, frame.mapInArrow(passed, frame.schema)) as source:
+            yield source

@@ -15,8 +15,9 @@ from tests.engine.world import World
 from tests.faults.mishaps import forget_tables
 from tests.messages import HOUR, SECOND, log, message, table
 from windrow.engine.spark.errors import translated
-from windrow.errors import DepotChanged, EngineUnavailable, FormatFailed
+from windrow.errors import DepotChanged, EngineUnavailable, FormatFailed, MicrobatchFailed
 from windrow.ledger import strategy
+from windrow.ledger.open_batches import SparkOpen
 
 
 class TestExecutors:
@@ -34,6 +35,41 @@ class TestExecutors:
         assert [row["path"] for row in world.history()] == ["driver", "executors", "executors"]
         assert world.canonical() == world.expected()
         world.assert_balanced()
+
+    @pytest.mark.ci
+    @pytest.mark.parametrize("commit", ["merge", "files"])
+    def test_messages_from_the_driver(self, world, spark_engine, commit):
+        """
+        Messages that the driver has, processed on the executors because too many are open, give the result of one
+        call; nothing fails, and no commit takes the rows of another one.
+        """
+        versions = log(versions=5, size=40)
+        for number, rows in enumerate(versions):
+            world.publish(rows)
+            done = world.runner(spark_engine, max_driver_messages=45, commit=commit, retries=0).once()
+            assert (len(done.microbatches), done.others) == (1, 0)
+            assert world.history()[-1]["path"] == ("executors" if number else "driver")
+        assert world.canonical() == world.expected()
+        world.assert_balanced()
+
+    @pytest.mark.ci
+    def test_rows_in_another_session(self, world, spark_engine, monkeypatch):
+        """
+        Rows that a session has which is not at work are not committed, and no later attempt commits them.
+        """
+        versions = log(versions=2, size=40)
+        world.publish(versions[0])
+        world.runner(spark_engine, max_driver_messages=45).once()
+        world.publish(versions[1])
+        before = world.canonical()
+        monkeypatch.setattr(SparkOpen, "session", property(lambda opened: opened.engine.session))
+        for _ in range(2):
+            with pytest.raises(MicrobatchFailed, match="windrow_rows_"):
+                world.runner(spark_engine, max_driver_messages=45, retries=2).once()
+        assert world.canonical() == before
+        monkeypatch.undo()
+        world.runner(spark_engine, max_driver_messages=45).once()
+        assert world.canonical() == world.expected()
 
     @pytest.mark.slow
     def test_without_a_source(self, spark_engine, tmp_path, clock):

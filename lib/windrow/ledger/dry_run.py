@@ -23,8 +23,7 @@ from windrow.model.payload import of_column
 from windrow.model.tables import CHANGED
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+    from windrow.engine.spark.engine import SparkEngine
     from windrow.ledger.open_batches import SparkOpen
 
 
@@ -89,8 +88,7 @@ class DryRunLedger(Ledger):
         """Return the open batches in memory as Spark reads them."""
         from windrow.ledger.open_batches import SparkOpen
 
-        session = cast("SparkSession", self.engine.session_at_work)
-        return SparkOpen(session, "", 0, live.schema, live.open.wanted(None))
+        return SparkOpen(cast("SparkEngine", self.engine), "", 0, live.schema, live.open.wanted(None))
 
     def fold(self, live: Live, fold: Fold) -> None:
         """Drop nothing: memory has only what counts."""

@@ -32,8 +32,6 @@ from windrow.ledger.versions import Fold, fold_note, written
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from windrow.engine.spark.engine import SparkEngine
     from windrow.ledger.open_batches import SparkOpen
 
@@ -96,8 +94,9 @@ class FilesLedger(Ledger):
         """Return the open batches as Spark reads them."""
         from windrow.ledger.open_batches import SparkOpen
 
-        session = cast("SparkSession", self.engine.session_at_work)
-        return SparkOpen(session, reference(self._spark_place), live.table_version, live.schema)
+        return SparkOpen(
+            cast("SparkEngine", self.engine), reference(self._spark_place), live.table_version, live.schema
+        )
 
     def row_writer(self, live: Live) -> RowWriter:
         """Return what writes rows part by part."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -32,7 +33,6 @@ from windrow.model.tables import CHANGED, DELETED, WHOLE
 from windrow.rows.frame import frame_of
 from windrow.rows.session_settings import INTERPRETED, NOTE, ONE_TASK, SMALL_BYTES, WHOLE_TIMES, configured
 
-SOURCE = "windrow_rows"
 # If the user's session sets transaction ids, Delta would silently skip our commit.
 NO_TRANSACTION_ID = dict.fromkeys(("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"))
 # Delta's file of checksums of a version takes 25 requests to an object store.
@@ -63,12 +63,9 @@ class SparkCommit:
         if not isinstance(rows, pa.Table):
             frame = _written(rows, names, revision).unionByName(frame)
         plain = without_dictionary(rows if isinstance(rows, pa.Table) else None)
-        with self._configured(ONE_TASK | INTERPRETED if few else {}, plain):
-            self.stage(frame)
-            try:
-                counts = self.session.sql(_merge_sql(reference(self.ledger), names, self.token, revision)).collect()
-            finally:
-                self.session.catalog.dropTempView(SOURCE)
+        with self._configured(ONE_TASK | INTERPRETED if few else {}, plain), self.staged(frame) as source:
+            statement = _merge_sql(reference(self.ledger), source, names, self.token, revision)
+            counts = self.session.sql(statement).collect()
         if not (inserted := counts[0]["num_inserted_rows"] if counts else 0):
             raise LedgerMoved(
                 "the ledger moved between prime and commit",
@@ -76,9 +73,20 @@ class SparkCommit:
             )
         return int(inserted)
 
-    def stage(self, frame: DataFrame) -> None:
-        """Register the rows to write under a name for SQL."""
-        frame.createOrReplaceTempView(SOURCE)
+    @contextmanager
+    def staged(self, frame: DataFrame) -> Iterator[str]:
+        """Register the rows to write under a name for SQL, and give the name, which no other commit has.
+
+        A view is of the session of its frame. If that were not the session at work, a common name could be found
+        there with the rows of another commit.
+        """
+        # guard: rows-of-this-commit
+        name = f"windrow_rows_{uuid4().hex}"
+        frame.createOrReplaceTempView(name)
+        try:
+            yield name
+        finally:
+            self.session.catalog.dropTempView(name)
 
     def fold(self, fold: Fold) -> None:
         """Replace live rows by those that count: all of them, or what was written since the last large fold."""
@@ -88,14 +96,11 @@ class SparkCommit:
         frame = frame if whole else frame.where("NOT folded")
         rows = _folded(frame, fold, self.live.totals.total[1])
         scope = tables.ARE_LIVE if whole else f"{tables.ARE_LIVE} AND folded = false"
-        with self._configured({}, without_dictionary(None)):
-            self.stage(rows.repartitionByRange("state", "id").sortWithinPartitions("state", "id"))
-            try:
-                writer = self.session.table(SOURCE).write.format("delta").mode("overwrite")
-                writer = writer.option("replaceWhere", scope).option("dataChange", "false")
-                writer.saveAsTable(ledger) if is_catalog_name(self.ledger) else writer.save(self.ledger)
-            finally:
-                self.session.catalog.dropTempView(SOURCE)
+        ordered = rows.repartitionByRange("state", "id").sortWithinPartitions("state", "id")
+        with self._configured({}, without_dictionary(None)), self.staged(ordered) as source:
+            writer = self.session.table(source).write.format("delta").mode("overwrite")
+            writer = writer.option("replaceWhere", scope).option("dataChange", "false")
+            writer.saveAsTable(ledger) if is_catalog_name(self.ledger) else writer.save(self.ledger)
 
     @contextmanager
     def _configured(self, sped_up: Mapping[str, str], without_dictionary: Sequence[str]) -> Iterator[None]:
@@ -150,7 +155,7 @@ def _folded(versions: DataFrame, fold: Fold, open_messages: int) -> DataFrame:
     return rows.withColumns(recorded | {"folded": F.lit(fold == "large")}).select(*columns)
 
 
-def _merge_sql(ledger: str, columns: Sequence[str], token: str, revision: int) -> str:
+def _merge_sql(ledger: str, source: str, columns: Sequence[str], token: str, revision: int) -> str:
     named = ", ".join(f"`{name}`" for name in columns)
     values = ", ".join(f"s.`{name}`" for name in columns)
     progress = f"state = '{tables.PROGRESS}' AND id = '{tables.PROGRESS}'"
@@ -159,6 +164,6 @@ def _merge_sql(ledger: str, columns: Sequence[str], token: str, revision: int) -
     # In Delta 4.4 the token that the source reads refuses a commit beside another one as well.
     taken = f"t.state = '{tables.PROGRESS}' AND t.id = '{tables.PROGRESS}' AND t.revision >= {revision:d}"
     return (
-        f"MERGE INTO {ledger} t USING (SELECT * FROM {SOURCE} WHERE {same}) s ON {taken} AND t.revision = s.revision "
+        f"MERGE INTO {ledger} t USING (SELECT * FROM {source} WHERE {same}) s ON {taken} AND t.revision = s.revision "
         f"WHEN NOT MATCHED THEN INSERT ({named}) VALUES ({values})"
     )

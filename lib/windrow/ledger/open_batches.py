@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from windrow.columnar.arrow import in_columns, mask, plain, where, whole
 from windrow.delta.table import unreadable
+from windrow.engine.spark.engine import SparkEngine
 from windrow.errors import BrokenPromise
 from windrow.ledger.live import ended_in
 from windrow.ledger.strategy import GOOD_PART
@@ -42,16 +43,23 @@ class SparkOpen:
     """The open rows of the ledger `reference` at a version; `rows` are all open batches if the driver has them.
 
     Batches whose messages the driver has not read are there without them. `whole` has all rows of those states of a
-    topology that the driver has read whole.
+    topology that the driver has read whole. The session is asked of the engine whenever it is needed: rows that were
+    primed before `foreachBatch` are read within it, where another one is at work.
     """
 
-    session: SparkSession
+    engine: SparkEngine
     reference: str
     version: int
     schema: pa.Schema
     rows: pa.Table | None = None
     whole: dict[str, pa.Table] = field(default_factory=dict)
     _counted: tuple[BatchFilter, OpenBatches] | None = None
+
+    @property
+    def session(self) -> SparkSession:
+        """Return the session at work."""
+        # guard: session-at-work
+        return self.engine.session_at_work
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Bring the open batches that match to the driver, with messages those that can change; all of all for None."""

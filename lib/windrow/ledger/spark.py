@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -136,8 +135,7 @@ class SparkLedger(Ledger):
         version = committed[0]
         # guard: remembered-version-only
         if self._known is not None and self._known[0] == committed:
-            known = self._known[1]
-            return replace(known, open=replace(cast("SparkOpen", known.open), session=self._session))
+            return self._known[1]
         # guard: spark-primed-uncached
         whole = self._session.sql(f"SELECT * FROM {reference(self.place)} VERSION AS OF {version} WHERE {UNCACHED}")
         columns = schema_of(whole)
@@ -146,7 +144,7 @@ class SparkLedger(Ledger):
         control = tables.control_schema(schema)
         rows = brought(whole.where(F.col("state").isin(*tables.CONTROL)).select(*control.names), self.place)
         versions = rows.cast(control).combine_chunks()
-        opened = SparkOpen(self._session, reference(self.place), version, schema)
+        opened = SparkOpen(self.engine, reference(self.place), version, schema)
         live = Live(schema, latest(versions), opened, version, Growth.of(versions))
         self._known = (committed, live) if '"token"' in (committed[1] or "") else None
         return live
@@ -207,7 +205,7 @@ def _after(live: Live, rows: Rows, control: pa.Table, max_cached_bytes: int) -> 
     if here and opened.rows is not None:
         known = _kept(followed(opened.rows, live_now.filter(pc.invert(is_control))), revision, max_cached_bytes)
     version = live.table_version + 1
-    next_open = SparkOpen(opened.session, opened.reference, version, opened.schema, known)
+    next_open = SparkOpen(opened.engine, opened.reference, version, opened.schema, known)
     moved = live_now.filter(is_control).select(live.rows.column_names)
     return Live(live.schema, followed(live.rows, moved), next_open, version, live.growth + Growth.of(moved))
 
