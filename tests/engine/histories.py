@@ -91,14 +91,15 @@ class Histories(RuleBasedStateMachine):
         super().__init__()
         self.factory = factory
 
-    @initialize(rows=ROWS, share=SHARES)
-    def begin(self, rows: list[tuple[Any, ...]], share: int) -> None:
+    @initialize(rows=ROWS, share=SHARES, most=st.sampled_from([500_000, 8, 0]))
+    def begin(self, rows: list[tuple[Any, ...]], share: int, most: int) -> None:
         """Create depot and ledger of one of the worlds, and publish."""
         self.folder = Path(tempfile.mkdtemp(prefix="windrow-"))
         self.world = self.worlds[share % len(self.worlds)](self.folder, ManualClock())
         self.last: list[Row] = []
         self.rules = self.world.rules[0]
         self.share = 0
+        self.most = most  # messages that Spark's driver takes: all, those that are new, or none
         self.readable = 0  # the first version of the depot to which it can be set back
         self.begin_ledger(0)
         self.publish(rows, 0)
@@ -119,7 +120,7 @@ class Histories(RuleBasedStateMachine):
 
     def driver(self, at: Callable[[Point], None] | None = None, **more: Any) -> Runner:
         """Return a driver, with a probe if one is given."""
-        values = self.values(**more)
+        values = {"max_driver_messages": self.most} | self.values(**more)
         return self.world.probed(self.factory, at, **values) if at else self.world.runner(self.factory, **values)
 
     def driver_beside(self, **more: Any) -> Runner:

@@ -65,6 +65,22 @@ def test_checkpoints_are_used_once(world: World, spark_engine: EngineFactory, tm
     assert world.canonical() == world.expected()
 
 
+@pytest.mark.ci
+def test_a_function_that_exits(world: World, spark_engine: EngineFactory) -> None:
+    """
+    What asks to exit within a batch of Spark's stream ends the run, which does not wait for the batch for ever.
+    """
+    world.publish(*log(versions=1))
+
+    def leave(here: Point) -> None:
+        raise SystemExit(7)
+
+    with pytest.raises(SystemExit, match="7"):
+        world.probed(spark_engine, leave).once()
+    world.runner(spark_engine).once()
+    assert world.canonical() == world.expected()
+
+
 @pytest.mark.slow
 def test_a_backlog_is_read_once(world: World, spark_engine: EngineFactory, spark: SparkSession) -> None:
     """

@@ -220,19 +220,20 @@ class Take:
     """The function that `foreachBatch` calls. On Spark Connect a copy of it runs in a process of the server.
 
     `failure` is the error of a call in this process. An error in another process comes back in the text of the stream's
-    error, where `failure_in` finds it.
+    error, where `failure_in` finds it. A request to exit is passed on as well: it would end the thread that Spark
+    calls, and Spark would wait for it for ever.
     """
 
     def __init__(self, take: Callable[[DataFrame, int], int], begin: int) -> None:
         """Handle frames from depot version `begin` on with `take`, which returns where the next one begins."""
         self._take, self.begin = take, begin
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
 
     def __call__(self, frame: DataFrame, _: int) -> None:
         """Handle one frame; remember where the next one begins."""
         try:
             self.begin = self._take(frame, self.begin)
-        except Exception as error:
+        except BaseException as error:
             self.failure = error
             raise RuntimeError(_marked(error)) from error
 
@@ -240,7 +241,7 @@ class Take:
 MARK = re.compile(r"<windrow>(.*?)</windrow>", re.DOTALL)
 
 
-def _marked(error: Exception) -> str:
+def _marked(error: BaseException) -> str:
     words = (error.message, error.hint) if isinstance(error, WindrowError) else (first_line(error), "")
     return f"<windrow>{json.dumps([type(error).__name__, *words])}</windrow>"
 

@@ -22,9 +22,11 @@ from windrow.testing.points import At
 from windrow.verify import verify
 
 Message = tuple[Any, ...]
-# How Spark works in a try: on the driver or on executors, and by MERGE or by files.
+# How Spark works in a try: by MERGE or by files; on the driver, on executors, or as many messages are new and open.
 WAYS: list[dict[str, Any]] = [
-    {"commit": commit, **where} for commit in ("merge", "files") for where in ({}, {"max_driver_messages": 0})
+    {"commit": commit, **where}
+    for commit in ("merge", "files")
+    for where in ({}, {"max_driver_messages": 8}, {"max_driver_messages": 0})
 ]
 
 
