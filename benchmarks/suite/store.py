@@ -49,7 +49,10 @@ def measure(conditions: Conditions) -> Iterator[Row]:
             try:
                 driver.answer()
                 count, _ = _rounds(proxy, bucket, lambda one: driver.do(one, "round"), 2, rounds)
-                yield Row("Spark: requests", count, "", aim=at_most(120, own=True))
+                yield Row("Spark: requests", count, "", aim=at_most(100, own=True))
+                files = Bucket(f"s3a://windrow/{uuid4().hex}", ManualClock())
+                count, _ = _rounds(proxy, files, lambda one: driver.do(one, "round", commit="files"), 2, rounds)
+                yield Row("Spark, by files: requests", count, "", aim=at_most(45, own=True))
             finally:
                 driver.close()
 

@@ -46,7 +46,7 @@ class TestExecutors:
         versions = log(versions=5, size=40)
         for number, rows in enumerate(versions):
             world.publish(rows)
-            done = world.runner(spark_engine, max_driver_messages=45, commit=commit, retries=0).once()
+            done = world.runner(spark_engine, max_driver_messages=40, commit=commit, retries=0).once()
             assert (len(done.microbatches), done.others) == (1, 0)
             assert world.history()[-1]["path"] == ("executors" if number else "driver")
         assert world.canonical() == world.expected()
@@ -59,16 +59,16 @@ class TestExecutors:
         """
         versions = log(versions=2, size=40)
         world.publish(versions[0])
-        world.runner(spark_engine, max_driver_messages=45).once()
+        world.runner(spark_engine, max_driver_messages=40).once()
         world.publish(versions[1])
         before = world.canonical()
         monkeypatch.setattr(SparkOpen, "session", property(lambda opened: opened.engine.session))
         for _ in range(2):
             with pytest.raises(MicrobatchFailed, match="windrow_rows_"):
-                world.runner(spark_engine, max_driver_messages=45, retries=2).once()
+                world.runner(spark_engine, max_driver_messages=40, retries=2).once()
         assert world.canonical() == before
         monkeypatch.undo()
-        world.runner(spark_engine, max_driver_messages=45).once()
+        world.runner(spark_engine, max_driver_messages=40).once()
         assert world.canonical() == world.expected()
 
     @pytest.mark.slow

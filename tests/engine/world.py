@@ -88,13 +88,15 @@ class World:
         """Return the settings of these tables."""
         return factory.settings(self.depot, self.ledger, **settings)
 
-    def runner(self, factory: EngineFactory, wrapped: Wrapped = lambda tables: tables, **settings: Any) -> Runner:
+    def runner(self, factory: EngineFactory, wrapped: Wrapped | None = None, **settings: Any) -> Runner:
         """Return a runner without idle ticks unless set, on the tables as `wrapped` returns them.
 
-        It fails the test rather than go on for ever.
+        It fails the test rather than go on for ever. If nothing interferes, it tries nothing again: a failure that the
+        next attempt hides may have left something behind.
         """
-        tables = self.tables(factory, **({"idle_timeout": "never"} | settings))
-        runner = self.made(wrapped(tables), report=lambda _: still_ends(runner.summary))
+        usual = {"idle_timeout": "never"} | ({"retries": 0} if wrapped is None else {})
+        tables = self.tables(factory, **(usual | settings))
+        runner = self.made(tables if wrapped is None else wrapped(tables), report=lambda _: still_ends(runner.summary))
         return runner
 
     def made(self, tables: Tables, **called: Any) -> Runner:

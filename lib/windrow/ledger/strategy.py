@@ -2,8 +2,9 @@
 
 It reads all of them if they are little. Otherwise the driver keeps the headers of all open batches, if these are few
 enough, and reads the messages of those that can change. Of more batches it reads all if many of them can change, else
-those that can change. The driver processes a microbatch if it holds the new messages and if these and the open messages
-that it needs are at most `max_driver_messages`; otherwise the executors do. The history records the choice as `path`.
+those that can change. The driver processes a microbatch if it holds the new messages and if these and a quarter of the
+open messages that it needs are at most `max_driver_messages`; otherwise the executors do. The history records the choice
+as `path`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from windrow.model.open_batches import OpenBatches
 LITTLE_BYTES = 16_000_000  # in memory
 BATCH_BYTES, MESSAGE_BYTES = 400, 150  # approximate overhead in memory on top of `open_bytes`
 GOOD_PART = 4  # of the open batches, one in four
+# So many open messages count as a new one. On two cores a million of them, with ten thousand new ones, took the driver
+# 1.4 s, and the executors 4.2 s; as many new ones took the driver 11 s.
+OPEN_MESSAGES = 4
 
 
 def reads_all(opened: OpenBatches, messages: int, max_cached_bytes: int) -> bool:
@@ -29,4 +33,4 @@ def keeps_headers(opened: OpenBatches, max_cached_bytes: int) -> bool:
 
 def fits_driver(messages: int, open_messages: int, max_driver_messages: int) -> bool:
     """Tell whether the driver processes the new messages and those of the open batches that are read."""
-    return messages + open_messages <= max_driver_messages
+    return messages + open_messages // OPEN_MESSAGES <= max_driver_messages

@@ -163,7 +163,7 @@ class Settings(BaseSettings):
     start_from: str = Field("beginning", description="where a new ledger begins in the depot; see docs/settings.md")
     max_messages: Count = Field(1_000_000, description="messages of a microbatch, in whole depot versions")
     max_driver_messages: int = Field(
-        1_000_000, ge=0, description="messages, new and open; above it Spark executors process"
+        1_000_000, ge=0, description="new messages, and a quarter of the open ones; above it Spark executors process"
     )
     max_cached_bytes: int = Field(
         536_870_912, ge=0, description="most bytes of what is open that stay in memory between microbatches"
