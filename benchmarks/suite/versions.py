@@ -29,7 +29,7 @@ def measure(conditions: Conditions) -> Iterator[Row]:
     chosen = {count: settings(depot, conditions.directory / f"ledger-{count}") for count, depot in depots.items()}
     for count, depot in depots.items():
         conditions.tell(f"{count:,} versions are written")
-        inputs.write(depot, messages.slice(0, count * SIZE), count)
+        inputs.write_many(depot, messages.slice(0, count * SIZE), count)
     ours(settings(depots[FEW], conditions.directory / "warm"))()  # compilers
     first = {count: ours(one)() for count, one in chosen.items()}
     runs = {str(count): partial(_afresh, ours(one)) for count, one in chosen.items()}

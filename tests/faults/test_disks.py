@@ -136,7 +136,7 @@ class TestFull:
         version = half.version()
         half.runner(embedded, with_probe(nowhere, partial(FullFold, limit)), retries=0, fold_commits=2).once()
         [said] = caplog.records
-        assert said.getMessage() == "fold failed"
+        assert said.msg == "fold failed"
         assert said.error.startswith("WINDROW-TABLE-UNWRITABLE: the ledger")
         assert (half.version(), half.history()[-1]["attempt"]) == (version + 1, 1)
         assert_whole(half)

@@ -64,6 +64,14 @@ class TestWritten:
         assert [json.loads(line)["event"] for line in out.file.getvalue().splitlines()] == ["retry"]
         assert (logger.level, logger.propagate, list(logger.handlers)) == before
 
+    def test_text_has_the_fields(self, caplog):
+        """
+        The text of a record, which is all that a program without logging of its own shows, has name and fields.
+        """
+        log.warning("retry", attempt=1, error="no\x1bdisk")
+        assert caplog.messages == ["retry attempt=1 error=no\\x1bdisk"]
+        assert [(record.msg, record.attempt) for record in caplog.records] == [("retry", 1)]
+
     def test_a_library_is_silent(self, world, embedded, capfd):
         """
         `windrow.run` in a program that configured no logging prints nothing.

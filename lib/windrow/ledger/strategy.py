@@ -3,8 +3,8 @@
 It reads all of them if they are little. Otherwise the driver keeps the headers of all open batches, if these are few
 enough, and reads the messages of those that can change. Of more batches it reads all if many of them can change, else
 those that can change. The driver processes a microbatch if it holds the new messages and if these and a quarter of the
-open messages that it needs are at most `max_driver_messages`; otherwise the executors do. The history records the choice
-as `path`.
+open ones that it needs are at most `max_driver_messages`; otherwise the executors do. The history records the choice as
+`path`.
 """
 
 from __future__ import annotations

@@ -1,15 +1,17 @@
 """The log: events with fields go to Python's logger `windrow`; the commands decide how they are written.
 
-The library configures no logging. In a program that embeds Windrow, records carry their fields as `extra`; if the
-program does not configure logging, only warnings appear. Secrets are removed before a record is created.
+The library configures no logging. In a program that embeds Windrow, records carry their fields as `extra`, and the text
+of a record has them too: if the program does not configure logging, it shows the text of warnings and nothing else.
+Secrets are removed before a record is created.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from typing import Any, Literal
 
 import structlog
@@ -49,9 +51,31 @@ def _escape(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typ
     return {name: printable(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
+class Event(str):
+    """The name of an event. Its text, which a program without logging of its own shows, has the fields too."""
+
+    __slots__ = ("fields",)
+    fields: Mapping[str, object]
+
+    def __str__(self) -> str:
+        """Return the name and the fields, such as `retry attempt=1`."""
+        return " ".join([self.name, *(f"{name}={printable(str(value))}" for name, value in self.fields.items())])
+
+    @property
+    def name(self) -> str:
+        """Return the name alone."""
+        return str.__str__(self)
+
+
+def _with_fields(_: Any, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    named = Event(event.pop("event"))
+    named.fields = dict(event)
+    return {"event": named, **event}
+
+
 log: structlog.stdlib.BoundLogger = structlog.wrap_logger(
     logging.getLogger(NAME),
-    processors=[structlog.stdlib.filter_by_level, _redact, structlog.stdlib.render_to_log_kwargs],
+    processors=[structlog.stdlib.filter_by_level, _redact, _with_fields, structlog.stdlib.render_to_log_kwargs],
     wrapper_class=structlog.stdlib.BoundLogger,
 )
 
@@ -104,4 +128,7 @@ class ToConsole(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record as one line, without wrapping."""
+        if isinstance(record.msg, Event):
+            record = copy(record)
+            record.msg = record.msg.name  # the formatter adds the fields
         self._console.print(Text.from_ansi(self.format(record)), soft_wrap=True)
