@@ -128,7 +128,7 @@ class ToConsole(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record as one line, without wrapping."""
-        if isinstance(record.msg, Event):
+        if isinstance(event := record.msg, Event):
             record = copy(record)
-            record.msg = record.msg.name  # the formatter adds the fields
+            record.msg = event.name  # the formatter adds the fields
         self._console.print(Text.from_ansi(self.format(record)), soft_wrap=True)
