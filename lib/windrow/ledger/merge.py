@@ -159,8 +159,9 @@ def _merge_sql(ledger: str, source: str, columns: Sequence[str], token: str, rev
     named = ", ".join(f"`{name}`" for name in columns)
     values = ", ".join(f"s.`{name}`" for name in columns)
     progress = f"state = '{tables.PROGRESS}' AND id = '{tables.PROGRESS}'"
+    latest = f"{progress} AND revision >= {revision - 1:d} AND {UNCACHED}"  # by statistics, files before it are skipped
     # guard: merge-token
-    same = f"(SELECT max_by(token, revision) FROM {ledger} WHERE {progress} AND {UNCACHED}) = '{token}'"
+    same = f"(SELECT max_by(token, revision) FROM {ledger} WHERE {latest}) = '{token}'"
     # In Delta 4.4 the token that the source reads refuses a commit beside another one as well.
     taken = f"t.state = '{tables.PROGRESS}' AND t.id = '{tables.PROGRESS}' AND t.revision >= {revision:d}"
     return (

@@ -27,7 +27,6 @@ from windrow.ledger.result import totals as sums
 from windrow.ledger.row_writer import RowWriter, WrittenRows
 from windrow.ledger.task_files import written_by_tasks
 from windrow.ledger.versions import latest_whole
-from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.floors import Cuts, Floors
 from windrow.model.open_batches import BatchFilter
@@ -35,6 +34,7 @@ from windrow.model.tables import CHANGED, DELETED, FILLED, require_filled
 from windrow.rows.arrow import ArrowRows
 from windrow.rows.frame import in_one
 from windrow.rows.rows import Function
+from windrow.source.conversion import messages_in
 from windrow.source.slices import Slice
 
 ROWS_OF_A_PARTITION = 200_000
@@ -148,7 +148,7 @@ def _stepped(step: Step, schema: pa.Schema, both: pa.Table) -> pa.Table:
     """Return the rows that the step gives for the messages and open batches of a task."""
     is_message = pc.is_null(both[PACKED])
     messages = both.filter(is_message).drop_columns([BUCKET, PACKED])
-    arrived = message_columns.conform(messages, schema.field("payload").type)
+    arrived = messages_in(schema.field("payload").type)(messages)
     packed = both[PACKED].filter(pc.invert(is_message))
     parts = [in_columns(pa.ipc.open_stream(part.as_buffer()).read_all(), schema) for part in packed]
     batches = latest_whole(pa.concat_tables([schema.empty_table(), *parts]))

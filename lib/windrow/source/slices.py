@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -20,6 +20,9 @@ from windrow.model.summary import SUMMARY, combine, summarise
 from windrow.rows.rows import Function, Rows
 from windrow.source.conversion import Conversion
 from windrow.source.raw_records import ParsedChunks, parse_here
+
+if TYPE_CHECKING:
+    from windrow.rows.frame import FrameRows
 
 # Parses chunks where they are, on the executors or on disk, after the partial rows of the ledger.
 ChunkParser: TypeAlias = Callable[[pa.Table], ParsedChunks]
@@ -83,12 +86,21 @@ class MessageSlice(Slice):
 
     def summarise(self, latest: int) -> pa.Table:
         """Return the summary of its messages; rejected records count as read, and every version appears."""
-        parts = [self.rows.map(partial(summarise, latest=latest), SUMMARY).table()]
+        parts = [self._summary(latest)]
         if self.parsed is not None:
             read = dict.fromkeys(self.expected, 0) | dict(self.parsed.rejected)
             counted = pa.table({"version": list(read), "messages": list(read.values())})
             parts.append(in_columns(counted, SUMMARY))
         return combine(pa.concat_tables(parts))
+
+    def _summary(self, latest: int) -> pa.Table:
+        if self.path == "executors":
+            from windrow.source.spark_summary import can_summarise, summarised
+
+            rows = cast("FrameRows", self.rows)
+            if can_summarise(rows):
+                return summarised(rows, latest)
+        return self.rows.map(partial(summarise, latest=latest), SUMMARY).table()
 
     def times(self) -> pa.Table | None:
         """Return source, key and event time of its messages; those that lack one are invalid."""

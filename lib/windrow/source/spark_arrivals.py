@@ -35,6 +35,7 @@ class SparkArrivals(Arrivals):
     collected: pa.Table | None
     parsed: PersistedFrame
     has_replacement: bool  # whether a text of a query has U+FFFD
+    has_changes: bool  # whether a version in the frame on the executors changed or removed rows
 
     @classmethod
     def of(
@@ -64,12 +65,16 @@ class SparkArrivals(Arrivals):
             kept.callback(one.release)
         if feed is None:
             frame = read.keep(frame) if persist else frame
-            last, replaced = frame.agg(F.max(VERSION), F.lit(False) if persist else replacement_in(frame)).collect()[0]
+            changes = F.max(F.col(CHANGE) != "insert")
+            seen = F.lit(False) if persist else replacement_in(frame)
+            last, changed, replaced = frame.agg(F.max(VERSION), changes, seen).collect()[0]
         else:
-            last, replaced = pc.max(feed[VERSION]).as_py(), not persist and has_replacement(feed)
+            last, changed, replaced = pc.max(feed[VERSION]).as_py(), False, not persist and has_replacement(feed)
         new = {version: count for version, count in counts.items() if count != 0 and version <= (last or 0)}
         rows = None if feed is None else conversion.new_rows(feed, feed[CHANGE], settings.on_depot_delete)
-        return cls(listed, new, byte_count, settings, conversion, last, frame, rows, parsed, bool(replaced))
+        return cls(
+            listed, new, byte_count, settings, conversion, last, frame, rows, parsed, bool(replaced), bool(changed)
+        )
 
     def _slice(self, counts: Mapping[int, int | None]) -> Slice | None:
         to_messages = self.conversion.apply_on(self.frame.sparkSession)
@@ -110,7 +115,8 @@ class SparkArrivals(Arrivals):
             refuse_set_back(plain(back.select(VERSION).limit(1).toArrow()), self.settings.on_depot_delete == "error")
             return
         # guard: executors-depot-unchanged
-        refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
+        if self.has_changes:
+            refuse_changes(plain(part.where(F.col(CHANGE) != "insert").select(CHANGE, VERSION).limit(1).toArrow()))
 
 
 def _new_rows(part: DataFrame, conversion: Conversion, count: int) -> FrameRows:
