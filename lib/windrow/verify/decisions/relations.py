@@ -133,7 +133,8 @@ QUALIFY cut IS DISTINCT FROM lag(cut) OVER (PARTITION BY source ORDER BY microba
 """
 
 # The verdict on each message needs no window, only its processing time (`now`) and the messages before: `reason` is
-# NULL for an accepted one. `place` is that among equal ones, in the order of processing.
+# NULL for an accepted one. `place` is that among equal ones, in the order of processing. Messages that were open after
+# what is verified come before all others, and have a `batch`.
 JUDGED = f"""
 CREATE OR REPLACE TABLE judged AS
 WITH processed AS (
@@ -142,8 +143,12 @@ WITH processed AS (
     LEFT JOIN moves AS m ON m.sent AND m.source = a.source AND m.version = a.version
 ), measured AS (
     SELECT *, now - max_delay - event_time AS late, event_time - now - max_leap AS early,
-        coalesce(late <= 0 AND early <= 0, false) AS timely
+        coalesce(late <= 0 AND early <= 0, false) AS timely, NULL::BIGINT AS batch
     FROM processed
+    UNION ALL BY NAME
+    SELECT h.* EXCLUDE (row, previous_event_time), -1 AS version, 0 AS microbatch, 0 AS now,
+        -row_number() OVER () AS row, true AS timely, h.row AS batch
+    FROM held_open AS h
 ), placed AS (
     SELECT *, CASE WHEN timely THEN row_number() OVER (
         PARTITION BY source, key, type, event_time, timely
@@ -201,7 +206,8 @@ def relate_history(connection: DuckDBPyConnection, history: MicrobatchHistory, d
 
 def choose_streams(connection: DuckDBPyConnection, history: MicrobatchHistory, most: int | None, room: int) -> None:
     """Create the relation of streams; the windows of streams with `most` messages together are derived."""
-    connection.execute(STREAMS, {"gone": history.gone, "most": most, "room": room})
+    gone = 0 if history.verified else history.gone
+    connection.execute(STREAMS, {"gone": gone, "most": most, "room": room})
 
 
 def judge_part(connection: DuckDBPyConnection) -> None:
