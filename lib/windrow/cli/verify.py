@@ -123,9 +123,7 @@ def _of_batcher(call: Call, at: list[int] | None, since: int | None, most: int |
                     relying_on=Reliance(since, record),
                 )
         except KeyboardInterrupt:
-            call.answer(
-                {"stopped": asdict(standing)}, f"stopped while verifying {_how_far(standing)}; nothing was kept"
-            )
+            call.answer(asdict(standing), f"stopped while verifying {_how_far(standing)}")
             return 3
         status = _answer(call, report, _books_of_batcher(report), strict)
         if record and remember(report, record, datetime.now(UTC)) and not call.json:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from itertools import pairwise
 
 from deltalake import DeltaTable
 
@@ -121,7 +120,8 @@ class Checks:
             read = base.add_to(read)
         found = [*([] if base else began), *read.findings(), *on_disk]
         books = list[Books]()
-        for before, version in pairwise([None, *self._wanted]):
+        for number, version in enumerate(self._wanted):
+            before = self._wanted[number - 1] if number else None
             with PartedRows(self._room) as rows:
                 snapshot = read_snapshot(self._ledger(version), rows, base.revision if base else 0)
                 checked = VersionCheck(base.join(snapshot) if base else snapshot, read, self._room, base)

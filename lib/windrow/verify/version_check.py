@@ -52,10 +52,13 @@ class VersionCheck:
             standing = replace(standing, streams=decisions.streams, messages=decisions.chosen)
             by_part = list[Found]()
             for number, part in enumerate(parts):
+
+                def derived(done: int, now: Standing = standing) -> None:
+                    progress(replace(now, derived_messages=done))
+
                 progress(standing)
                 by_part += self._check_part(connection, part)
-                before = standing
-                decisions.check_part(lambda done, now=before: progress(replace(now, derived_messages=done)))
+                decisions.check_part(derived)
                 [(streams,)] = connection.sql(STREAMS).fetchall()
                 standing = replace(
                     standing,

@@ -99,10 +99,9 @@ def source_histories(connection: DuckDBPyConnection, history: MicrobatchHistory)
             floor, flush = before[place], history.kinds[microbatch] == "flush"
             now = max(floor, flushed.get((microbatch, source), NONE)) if flush else after[place]
             changes.append(Change(microbatch, floor, now, flush, cuts.get((microbatch, source), NOBODY)))
-        floor, off_calendar = heights[-1] + raised[-1], calendar.get(source, [[], []])
-        found[source] = SourceHistory(
-            history.rules, raised, heights, reached_in, changes, floor, *off_calendar, history.verified
-        )
+        cut_in, at_cut = calendar.get(source, [[], []])
+        heard = history.rules, raised, heights, reached_in, changes, heights[-1] + raised[-1]
+        found[source] = SourceHistory(*heard, cut_in, at_cut, history.verified)
     return found
 
 
