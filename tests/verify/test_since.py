@@ -24,7 +24,7 @@ from tests.messages import Row, log, table
 from tests.verify.worlds import random_world
 from windrow.batching.rules import ShortWindowWarning
 from windrow.columnar.arrow import plain
-from windrow.errors import NotFound
+from windrow.errors import NotFound, TableUnreadable
 from windrow.model import tables
 from windrow.verify import Reliance, Report, verify
 from windrow.verify.record import Record, remember
@@ -321,6 +321,18 @@ class TestWrong:
         report = check(later)
         assert report.since is not None
         assert {one.check for one in report.differences} == {"files"}
+
+    @pytest.mark.parametrize("role", ["ledger", "depot"])
+    def test_old_content(self, later: World, role: str) -> None:
+        """
+        The content of a file of then is not read again: what changed in its place is found only if everything is.
+        """
+        files = live(later, "closed", 1) if role == "ledger" else DeltaTable(later.depot, version=1).file_uris()
+        Path(min(files)).write_bytes(b"x" * Path(min(files)).stat().st_size)
+        report = check(later)
+        assert (report.ok, report.since is None) == (True, False)
+        with pytest.raises(TableUnreadable):
+            whole(later)
 
 
 def live(world: World, state: str, version: int | None = None) -> list[str]:

@@ -72,7 +72,7 @@ def check_files(table: DeltaTable, location: str, role: str, log: Log, read: set
     Raises TableUnreadable for the first file that exists and cannot be read in full.
     """
     new = _entries(table, location, role, without=read)
-    read |= new.keys()
+    read.update(new)
     with reading(location, role):
         why = _why_wrong(table_files(location, table), new, log)
     wrong = [{"table": role, "file": path, "why": why[path]} for path in new if path in why]
@@ -90,7 +90,7 @@ def _check_sizes(
         for path, entry in _entries(table, location, role, ["path", "size_bytes"]).items()
         if log.added_in.get(path, -1) <= since
     }
-    read |= entries.keys()
+    read.update(entries)
     with reading(location, role):
         listed = table_files(location, table).get_file_info(FileSelector("", recursive=True))
     sizes = {info.path: info.size for info in listed}

@@ -39,11 +39,13 @@ def check_finals(before: Ledger, after: Ledger) -> Iterator[Difference]:
     """
     revision = last_revision(before)
     old, new = (final_files(one.table) for one in (before, after))
-    others = [path for path in new.keys() - old.keys() if (new[path] or 0) <= revision]
+    gone, others = old.keys() - new.keys(), [path for path in new if path not in old and (new[path] or 0) <= revision]
+    if not gone and not others:
+        return
     not_newer = ~(ds.field("revision") > revision) | ds.field("revision").is_null()
     names = [field.name for field in before.table.schema().fields if field.name != "folded"]
     with reading(before.location, "ledger"), database() as connection:
-        connection.register("older", _rows(before, old.keys() - new.keys(), names, None))
+        connection.register("older", _rows(before, gone, names, None))
         connection.register("newer", _rows(after, others, names, not_newer))
         changed = connection.sql(CHANGED).to_arrow_table()
     for state in FINAL:
@@ -64,7 +66,7 @@ def _rows(ledger: Ledger, paths: Iterable[str], names: list[str], where: ds.Expr
     """Return a reader over the rows in some files of a ledger."""
     wanted, store = set(paths), table_files(ledger.location, ledger.table)
     table = ledger.table.to_pyarrow_dataset(filesystem=store)
-    files = [one for one in table.get_fragments() if unquote(one.path) in wanted] if wanted else []
+    files = [one for one in table.get_fragments() if unquote(one.path) in wanted]
     return (
         ds.FileSystemDataset(files, table.schema, table.format, store).scanner(columns=names, filter=where).to_reader()
     )
