@@ -92,7 +92,13 @@ class Base:
         return replace(after, history=history)
 
     def add_to(self, depot: Depot) -> Depot:
-        """Return the messages since then, with those that were open counted for the version that `join` says."""
+        """Return the messages since then, with those that were open counted for the version that `join` says.
+
+        Raises Unfounded for versions that can no longer be read.
+        """
+        # guard: new-versions-readable
+        if depot.readable > depot.first:
+            raise Unfounded("depot versions since then can no longer be read")
         if not self.since.open_messages:
             return depot
         listed = self.join(self.snapshot).versions_read
