@@ -70,7 +70,7 @@ class TestSince:
         assert "relies on" not in said.out
         said = filled("verify")
         assert "relies on ledger version 1, verified on 20" in said.out.splitlines()[0]
-        assert "microbatches up to 1, depot up to version 1; then 1 message were open in 1 batch" in said.out
+        assert "microbatches up to 1, depot up to version 1; open then: 1 message in 1 batch" in said.out
         assert "1 message open then or read since = 1 in open batches" in said.out
         assert filled("verify", "--at", "1", "--json").json()["since"] is None
         assert filled("verify", "--since", "0", "--json").json()["since"] is None

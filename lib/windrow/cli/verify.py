@@ -152,7 +152,7 @@ def _relied_on(report: Report) -> Iterator[str]:
         recorded = f"verified on {since.verified_at}" if since.verified_at else "of which there is no record"
         yield (
             f"relies on ledger version {since.ledger_version}, {recorded}: microbatches up to {since.microbatch:,}, "
-            f"depot up to version {since.depot_version:,}; then {count(since.open_messages, 'message')} were open in "
+            f"depot up to version {since.depot_version:,}; open then: {count(since.open_messages, 'message')} in "
             f"{count(since.open_batches, 'batch')}"
         )
 
