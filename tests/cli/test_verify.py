@@ -1,3 +1,7 @@
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -49,3 +53,90 @@ def test_file_that_was_not_committed(filled: Command, tmp_path: Path, rows: int,
     """
     pq.write_table(pq.read_table(tmp_path / "messages.parquet").slice(0, rows), tmp_path / "data/depot/part-0.parquet")
     assert filled("verify", "--strict").status == status
+
+
+class TestSince:
+    def test_record(self, filled: Command, tmp_path: Path) -> None:
+        """
+        With a record each verification says on what it relies; without the setting nothing is written.
+        """
+        before = {*tmp_path.iterdir()}
+        assert filled("verify", "--strict").status == 0
+        assert {*tmp_path.iterdir()} == before
+        with (tmp_path / "windrow.toml").open("a") as settings:
+            settings.write('[verify]\nrecord = "verified.json"\n')
+        said = filled("verify")
+        assert said.out.splitlines()[-1].startswith("recorded in verified.json")
+        assert "relies on" not in said.out
+        said = filled("verify")
+        assert "relies on ledger version 1, verified on 20" in said.out.splitlines()[0]
+        assert "microbatches up to 1, depot up to version 1; open then: 1 message in 1 batch" in said.out
+        assert "1 message open then or read since = 1 in open batches" in said.out
+        assert filled("verify", "--at", "1", "--json").json()["since"] is None
+        assert filled("verify", "--since", "0", "--json").json()["since"] is None
+        assert filled("verify", "--json").json()["since"]["ledger_version"] == 1
+
+    def test_torn_record(self, filled: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        A torn record is said, and replaced after everything was verified; with --since it is an error.
+        """
+        monkeypatch.setenv("WINDROW_VERIFY__RECORD", "verified.json")
+        (tmp_path / "verified.json").write_text("{")
+        said = filled("verify", "--since", "1")
+        assert (said.status, "WINDROW-NOT-FOUND" in said.err, "not a whole record" in said.err) == (2, True, True)
+        said = filled("verify")
+        assert (said.status, "nothing to rely on: verified.json is not a whole record" in said.out) == (0, True)
+        assert "relies on" in filled("verify").out
+
+    def test_no_directory(self, filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        A record that cannot be written is an error after the report.
+        """
+        monkeypatch.setenv("WINDROW_VERIFY__RECORD", "nowhere/verified.json")
+        said = filled("verify")
+        assert (said.status, "no difference" in said.out, "WINDROW-OUTPUT" in said.err) == (2, True, True)
+
+    @pytest.mark.parametrize("asked", [["words:topology"], ["--at", "1"]])
+    def test_does_not_go_with(self, filled: Command, asked: list[str]) -> None:
+        """
+        --since is refused beside --at and for a topology.
+        """
+        assert filled("verify", *asked, "--since", "1").status == 2
+
+
+STOPPED = """
+import os, signal, sys
+from windrow.cli import main
+from windrow.verify import version_check
+derived = version_check.Decisions.check_part
+
+def stop(self, progress):
+    derived(self, progress)
+    if self.placed >= int(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGINT)
+
+version_check.Decisions.check_part = stop
+sys.exit(main(["verify", *sys.argv[2:]]))
+"""
+
+
+def test_ctrl_c(filled: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Ctrl-C says which parts and streams are done and what is left, and leaves nothing behind.
+    """
+    (tmp_path / "temporary").mkdir()
+    environment = os.environ | {"TMPDIR": str(tmp_path / "temporary"), "WINDROW_VERIFY__RECORD": "verified.json"}
+    for options in ([], ["--json"]):
+        command = [sys.executable, "-c", STOPPED, "1", *options]
+        said = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert said.returncode == 3, said.stderr
+        if options:
+            found = json.loads(said.stdout)
+            assert (found["ledger_version"], found["parts_done"], found["parts"]) == (1, 0, 1)
+            assert (found["proven_streams"], found["streams"], found["messages"]) == (0, 1, 4)
+        else:
+            assert (
+                "stopped while verifying ledger version 1: 0 of 1 part done, 1 part left; 0 of 1 stream" in said.stdout
+            )
+        assert list((tmp_path / "temporary").iterdir()) == []
+        assert not (tmp_path / "verified.json").exists()

@@ -6,6 +6,7 @@ import json
 import tempfile
 import warnings
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from tests.verify.worlds import random_world
 from windrow.batching.rules import ShortWindowWarning
 from windrow.verify import Report, verify
 from windrow.verify.decisions import windows
+from windrow.verify.report import Standing
 
 
 def check(world: World) -> Report:
@@ -103,17 +105,19 @@ class TestBounded:
 
     def test_progress(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         """
-        Long work tells how many messages are done, stream by stream.
+        Long work tells how many messages are done, stream by stream, and which streams are proven.
         """
         monkeypatch.setattr(windows, "CHUNK", 1)
-        steps: list[tuple[str, int, int]] = []
-        report = verify(world.depot, world.ledger, progress=lambda *step: steps.append(step))
-        assert (steps[0], report.ok) == (("depot", 1, 2), True)
-        *told, (last, done, total) = steps[1:]
-        accepted = report.books[0].in_open_batches + report.books[0].in_closed_batches
-        assert len(told) == report.books[0].streams
-        assert told[-1][0] == f"{accepted} of {accepted} messages of ledger version {world.version()}"
-        assert (last, done, total) == (f"ledger version {world.version()}", 2, 2)
+        steps: list[Standing] = []
+        report = verify(world.depot, world.ledger, progress=steps.append)
+        assert (steps[0], report.ok) == (Standing(), True)
+        begin, *told, last = steps[1:]
+        books, version = report.books[0], world.version()
+        accepted = books.in_open_batches + books.in_closed_batches
+        assert begin == Standing(version, 0, 1, 0, books.streams, 0, accepted, 0)
+        assert len(told) == books.streams
+        assert told[-1] == replace(begin, derived_messages=accepted)
+        assert last == Standing(version, 1, 1, books.streams, books.streams, accepted, accepted, 0)
 
     def test_forgotten(self, world: World, embedded: EngineFactory) -> None:
         """

@@ -26,6 +26,7 @@ from windrow.model import tables
 from windrow.reading.tables import open_ledger
 from windrow.verify import Report, verify
 from windrow.verify.invariants import INVARIANTS
+from windrow.verify.report import Standing
 
 RULES = {"max_batch_bytes": 40}
 SECONDS = timedelta(seconds=1)
@@ -165,11 +166,12 @@ class TestClean:
 
     def test_progress(self, world):
         """
-        Whoever asks is told after the depot and after each version how far it is.
+        Whoever asks is told before the depot is read, and how far each version is.
         """
-        steps: list[tuple[str, int, int]] = []
-        verify(world.depot, world.ledger, [3, 1], lambda *step: steps.append(step))
-        assert steps == [("depot", 1, 3), ("ledger version 1", 2, 3), ("ledger version 3", 3, 3)]
+        steps: list[Standing] = []
+        verify(world.depot, world.ledger, [3, 1], steps.append)
+        done = [(one.ledger_version, one.parts_done, one.parts) for one in steps]
+        assert done == [(-1, 0, 0), (1, 0, 1), (1, 1, 1), (3, 0, 1), (3, 1, 1)]
 
     def test_independent(self):
         """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,10 +15,8 @@ from windrow.errors import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rich.status import Status as Spinner
-
     from windrow.topology.verify import TopologyReport
-    from windrow.verify.report import Conclusion, Report
+    from windrow.verify.report import Conclusion, Report, Standing
 
 
 MOST = 5_000_000
@@ -38,6 +38,14 @@ def verify(
         ),
     ] = MOST,
     all_: Annotated[bool, typer.Option("--all", help="Derive the batches again of all streams.")] = False,
+    since: Annotated[
+        int | None,
+        typer.Option(
+            "--since",
+            min=0,
+            help="Check what came after this ledger version; 0: everything. Default: the one in `[verify] record`.",
+        ),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit status 1 also where something could not be checked.")
     ] = False,
@@ -53,26 +61,26 @@ def verify(
     was taken once, and that the files of its states are sound.
     """
     if topology is not None:
-        if at or all_ or most != MOST:
-            raise SettingsError("--at, --most and --all do not apply to a topology", "--replay and --strict do.")
-    elif replay:
+        if at or all_ or most != MOST or since is not None:
+            raise SettingsError(
+                "--at, --since, --most and --all do not apply to a topology", "--replay and --strict do."
+            )
+        return _of_topology(call, topology, replay, strict)
+    if replay:
         raise SettingsError("--replay needs a topology", "To replay the ledger of the batcher, use `windrow replay`.")
-    with aside.status("verifying") as spinner:
-        if topology is None:
-            report, books = _of_batcher(call, spinner, at, None if all_ else most)
-        else:
-            report, books = _of_topology(call, spinner, topology, replay)
-    call.answer(report.to_dict(), tell=lambda: _print(report, books))
-    return 0 if report.ok and (report.complete or not strict) else 1
+    if at and since is not None:
+        raise SettingsError("--since does not go with --at", "--since is about the latest version.")
+    return _of_batcher(call, at, since, None if all_ else most, strict)
 
 
-def _of_topology(call: Call, spinner: Spinner, topology: str, replay: bool) -> tuple[Conclusion, Iterator[str]]:
-    """Verify a topology; return also its books, in lines."""
+def _of_topology(call: Call, topology: str, replay: bool, strict: bool) -> int:
+    """Verify a topology."""
     from windrow.topology.verify import verify_topology
 
     given = call.topology(topology)
-    report = verify_topology(*given, replay, progress=lambda what: spinner.update(f"verifying {what}"))
-    return report, _books_of_topology(report)
+    with aside.status("verifying") as spinner:
+        report = verify_topology(*given, replay, progress=lambda what: spinner.update(f"verifying {what}"))
+    return _answer(call, report, _books_of_topology(report), strict)
 
 
 def _books_of_topology(report: TopologyReport) -> Iterator[str]:
@@ -86,31 +94,77 @@ def _books_of_topology(report: TopologyReport) -> Iterator[str]:
         yield f"state {state.name}: {held}, digest {state.digest[:16]}{again}"
 
 
-def _of_batcher(
-    call: Call, spinner: Spinner, at: list[int] | None, most: int | None
-) -> tuple[Conclusion, Iterator[str]]:
-    """Verify the ledger of a batcher; return also its books, in lines."""
+def _of_batcher(call: Call, at: list[int] | None, since: int | None, most: int | None, strict: bool) -> int:
+    """Verify the ledger of a batcher, and remember what was verified; Ctrl-C says how far it came."""
+    from windrow.verify import Reliance
     from windrow.verify import verify as check
+    from windrow.verify.record import remember
+    from windrow.verify.report import Standing
+
+    standing = Standing()
+
+    def progress(now: Standing) -> None:
+        nonlocal standing
+        standing = now
+        spinner.update(f"verifying {_how_far(now)}")
 
     with call.readable_settings() as chosen:
-        report = check(
-            chosen.depot,
-            chosen.ledger,
-            at or None,
-            progress=lambda what, done, total: spinner.update(f"verified {what}, step {done} of {total}"),
-            columns=chosen.depot_columns,
-            most=most,
-            max_memory_bytes=chosen.max_memory_bytes,
+        record = "" if at else chosen.verify.record
+        try:
+            with aside.status("verifying") as spinner:
+                report = check(
+                    chosen.depot,
+                    chosen.ledger,
+                    at or None,
+                    progress=progress,
+                    columns=chosen.depot_columns,
+                    most=most,
+                    max_memory_bytes=chosen.max_memory_bytes,
+                    relying_on=Reliance(since, record),
+                )
+        except KeyboardInterrupt:
+            call.answer(asdict(standing), f"stopped while verifying {_how_far(standing)}")
+            return 3
+        status = _answer(call, report, _books_of_batcher(report), strict)
+        if record and remember(report, record, datetime.now(UTC)) and not call.json:
+            say(f"recorded in {record}: the next one goes on from here", markup=False)
+    return status
+
+
+def _how_far(standing: Standing) -> str:
+    """Say what is verified, what of it is done and what is left."""
+    if standing.ledger_version < 0:
+        return "the files of both tables, and reading the depot"
+    left = count(standing.parts - standing.parts_done, "part")
+    found = count(standing.differences, "difference") if standing.differences else "no difference"
+    return (
+        f"ledger version {standing.ledger_version}: {standing.parts_done:,} of {count(standing.parts, 'part')} done, "
+        f"{left} left; {standing.proven_streams:,} of {count(standing.streams, 'stream')} proven; "
+        f"{standing.derived_messages:,} of {count(standing.messages, 'message')} derived again; {found} so far"
+    )
+
+
+def _relied_on(report: Report) -> Iterator[str]:
+    """Say on what a report relies, or why on nothing."""
+    if report.since_refused:
+        yield f"everything was verified, for there is nothing to rely on: {report.since_refused}"
+    if since := report.since:
+        recorded = f"verified on {since.verified_at}" if since.verified_at else "of which there is no record"
+        yield (
+            f"relies on ledger version {since.ledger_version}, {recorded}: microbatches up to {since.microbatch:,}, "
+            f"depot up to version {since.depot_version:,}; open then: {count(since.open_messages, 'message')} in "
+            f"{count(since.open_batches, 'batch')}"
         )
-    return report, _books_of_batcher(report)
 
 
 def _books_of_batcher(report: Report) -> Iterator[str]:
+    yield from _relied_on(report)
+    read = "open then or read since" if report.since else "read"
     for books in report.books:
         by_format = f" ({books.rejected_by_format:,} of them by the format)" if books.rejected_by_format else ""
         yield (
             f"ledger version {books.ledger_version} (depot version {books.depot_version}, "
-            f"{count(books.microbatches, 'microbatch')}): {count(books.messages_read, 'message')} read = "
+            f"{count(books.microbatches, 'microbatch')}): {count(books.messages_read, 'message')} {read} = "
             f"{books.in_open_batches:,} in open batches + {books.in_closed_batches:,} in closed batches "
             f"+ {books.rejected:,} rejected{by_format}"
         )
@@ -124,6 +178,12 @@ def _books_of_batcher(report: Report) -> Iterator[str]:
             f"  derived again: {count(books.decided, 'decision')}, "
             f"the batches of {books.derived_streams:,} of {count(books.streams, 'stream')}"
         )
+
+
+def _answer(call: Call, report: Conclusion, books: Iterator[str], strict: bool) -> int:
+    """Print a report and return the exit status."""
+    call.answer(report.to_dict(), tell=lambda: _print(report, books))
+    return 0 if report.ok and (report.complete or not strict) else 1
 
 
 def _print(report: Conclusion, books: Iterator[str]) -> None:

@@ -155,10 +155,10 @@ class Ledger:
         with reading(self.location, "ledger"):
             yield from self._stream(states, columns, where, rest)
 
-    def tables(self, states: str | tuple[str, ...], columns: str) -> Iterator[pa.Table]:
+    def tables(self, states: str | tuple[str, ...], columns: str, where: str) -> Iterator[pa.Table]:
         """Yield columns of the rows in some states as tables, each read on demand; at least one, which may be empty."""
         with reading(self.location, "ledger"):
-            stream = self._stream(states, columns, "true")
+            stream = self._stream(states, columns, where)
             yield stream.schema.empty_table()
             for batch in stream:
                 yield pa.Table.from_batches([batch])

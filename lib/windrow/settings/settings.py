@@ -108,6 +108,12 @@ class ProducerPart(Part):
         return self
 
 
+class VerifyPart(Part):
+    """`[verify]`: what `windrow verify` remembers."""
+
+    record: str = Field("", description="file for what was verified, from which the next one goes on; empty: none")
+
+
 class LogPart(Part):
     """`[log]`: what a run writes on standard error."""
 
@@ -204,6 +210,7 @@ class Settings(BaseSettings):
     producer: ProducerPart = ProducerPart()
     mqtt: MqttPart = MqttPart()
     kafka: KafkaPart = KafkaPart()
+    verify: VerifyPart = VerifyPart()
     log: LogPart = LogPart()
     metrics: MetricsPart = MetricsPart()
     file_content: ClassVar[Mapping[str, Any]] = {}

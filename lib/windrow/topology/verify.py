@@ -33,6 +33,7 @@ from windrow.topology.state import State
 from windrow.topology.status import require_run
 from windrow.topology.topology import Topology
 from windrow.verify.files import check_table
+from windrow.verify.log import read_log
 from windrow.verify.report import Conclusion, Difference, Found, differing, parted, unequal
 
 
@@ -97,7 +98,8 @@ def verify_topology(
         found += _check_output(name, notes, application(ledger, name, ()), history)
     progress("the table of states")
     table = open_table(str(ledger.path), "ledger")
-    found += check_table(table, str(ledger.path), "ledger", (), "state=microbatch", primed.microbatch)[0]
+    log = read_log(table, str(ledger.path), "ledger")
+    found += check_table(log, table, str(ledger.path), "ledger", (), "state=microbatch", primed.microbatch)
     files = Counter(pa.table(table.get_add_actions(flatten=True))["partition.state"].to_pylist())
     again = _replayed(topology, settings, spark, found) if replay else {}
     for state in topology.states.values():

@@ -8,7 +8,7 @@ invariants of `windrow check`, with the same SQL.
 
 Memory does not grow with the tables. The messages of depot and ledger go to a temporary file by their stream
 (`parts`), and all that concerns a stream is checked in DuckDB for as many streams at a time as fit: matching,
-invariants, final rows, decisions. What sources sent is read once before, because the verdict on a message needs the
+invariants, decisions. What sources sent is read once before, because the verdict on a message needs the
 clock of its source, to which all parts contribute. Without messages, the rows of all streams are in DuckDB together,
 and what needs no messages is checked over them. DuckDB has half of the memory and goes to disk beyond it. Counts of
 parts are added up (`report.merged`). A raw depot is formatted some raw sources at a time; what the format refused stays
@@ -17,200 +17,177 @@ in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from windrow.errors import ExpressionError
-from windrow.reading.tables import DepotTable, Ledger, accepted_versions, open_depot, open_ledger
-from windrow.verify.decisions import MOST, Decisions
+from windrow.errors import ExpressionError, NotFound
+from windrow.reading.tables import Ledger, accepted_versions, open_depot, open_ledger
+from windrow.verify.base import NOTHING, Base, Reliance, Unfounded, find_base, identify
+from windrow.verify.decisions import MOST
 from windrow.verify.depot import Depot, read_depot
 from windrow.verify.files import check_states, check_table
-from windrow.verify.log import Log, check_commits, check_finals, check_part_finals
-from windrow.verify.messages import Matched, check_counts, check_versions, match
-from windrow.verify.parts import Part, PartedRows, divide
-from windrow.verify.quality.parted import check_overall, check_part, create_views
-from windrow.verify.raw.checks import check_raw
-from windrow.verify.report import Books, Difference, Found, Report, at_version, merged, parted
+from windrow.verify.finals import check_finals
+from windrow.verify.log import Log, check_commits, read_log
+from windrow.verify.parts import PartedRows
+from windrow.verify.report import Books, Difference, Found, Report, Standing, Verified, at_version, parted
 from windrow.verify.snapshot import Snapshot, first_version, read_progress, read_snapshot
-from windrow.verify.tables import OF_LEDGER, ledger_tables, load_part
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
-Progress = Callable[[str, int, int], None]
+from windrow.verify.version_check import Progress, VersionCheck
 
 MEMORY_BYTES = 1_000_000_000
 NOT_ON_DISK = "the files and logs of both tables, and what was final in an earlier version: Spark read the rows"
 
-COUNTS = """
-SELECT coalesce(sum(message_rows) FILTER (WHERE state = 'open'), 0)::BIGINT,
-    coalesce(sum(message_rows) FILTER (WHERE state = 'closed'), 0)::BIGINT, (SELECT count(*) FROM all_rejected)
-FROM all_batches
-"""
-
-__all__ = ["Books", "Difference", "Report", "verify"]
+__all__ = ["Books", "Difference", "Reliance", "Report", "verify"]
 
 
 def verify(
     depot: str,
     ledger: str,
     versions: Sequence[int] | None = None,
-    progress: Progress = lambda what, done, total: None,
+    progress: Progress = lambda standing: None,
     columns: Mapping[str, str] | None = None,
     most: int | None = MOST,
     max_memory_bytes: int = MEMORY_BYTES,
+    relying_on: Reliance = NOTHING,
 ) -> Report:
     """Check the books of a ledger at some of its versions (default: the latest), and compare them with the depot.
 
     Windows are derived for streams with `most` messages together, the smallest streams first; None: for all.
     `columns` is `[depot.columns]`; versions that were read are mapped as the history recorded it. `progress` is called
-    with what was done, the number of steps done, and of all steps. `max_memory_bytes` is about what all of it takes
-    besides the process itself; a stream that is too large for it is a finding, not derived. Raises TableMissing,
-    TableRefused, OtherDepot, TableUnreadable for a file that cannot be read in full, TableUnwritable for a full disk,
-    and NotFound for a ledger version that does not exist or can no longer be read.
+    with what is done so far. `max_memory_bytes` is about what all of it takes besides the process itself; a stream that
+    is too large for it is a finding, not derived.
+
+    Of one version only what came after an earlier one is checked, if it is `relying_on` that (`record.remember` writes
+    the record). If this is not sound, all is checked and the report says why.
+
+    Raises TableMissing, TableRefused, OtherDepot, TableUnreadable for a file that cannot be read in full,
+    TableUnwritable for a full disk, and NotFound for a ledger version that does not exist or can no longer be read, and
+    if it is not sound to rely on the version that was asked for.
     """
     book = open_ledger(ledger)
     wanted = sorted(set(versions or [book.version]))
-    reached = [read_progress(ledger, version) for version in wanted]
-    log = open_depot(depot, book, reached[-1])
-    found, logs = _check_on_disk(book, wanted, log, depot)
-    first, began = first_version(ledger, reached[-1])
-    last = max(one.depot_version for one in reached)
     with ExitStack() as stack:
-        messages = stack.enter_context(PartedRows(max_memory_bytes))
-        read = _depot(log, messages, first, last, columns or {}, open_ledger(ledger, wanted[-1]))
-        found = [*began, *read.findings(), *found]
-        progress("depot", 1, len(wanted) + 1)
-        books, before = list[Books](), None
-        for version in wanted:
-            rows = stack.enter_context(PartedRows(max_memory_bytes))
-            snapshot = read_snapshot(open_ledger(ledger, version), rows)
-            here = [] if logs is None else [*check_commits(ledger, snapshot, *logs)]
-            if logs is not None and before is not None:
-                here += check_finals(logs[0], before, snapshot)
-            done = _message_progress(progress, version, len(books) + 1, len(wanted) + 1)
-            checked = VersionCheck(snapshot, read, logs[0] if logs else None, before, max_memory_bytes)
-            books.append(checked.run(most, done))
-            found += at_version(version, [*here, *checked.found])
-            if before is not None:
-                before.rows.close()
-            before = snapshot
-            progress(f"ledger version {version}", len(books) + 1, len(wanted) + 1)
-    return Report(depot, ledger, tuple(books), *parted(found))
+        checks = Checks(book, depot, wanted, progress, columns or {}, most, max_memory_bytes, stack)
+        try:
+            base = checks.find_base(relying_on) if len(wanted) == 1 else None
+            return checks.run(base)
+        except Unfounded as error:
+            if relying_on.version is not None:
+                message = f"verify cannot rely on ledger version {relying_on.version}: {error}"
+                raise NotFound(message, "Without --since it says so and verifies everything.") from error
+            return checks.run(None, str(error))
 
 
-def _check_on_disk(
-    book: Ledger, wanted: Sequence[int], log: DepotTable, depot: str
-) -> tuple[list[Found], tuple[Log, Log] | None]:
-    """Check the files of both tables and the end of each log; return the logs as well, None where Spark reads them."""
-    if not isinstance(log, DeltaTable):
-        return [NOT_ON_DISK], None
-    handles = [open_ledger(book.location, version).table for version in wanted]
-    last = read_progress(book.location, book.version).microbatch
-    found, own = check_table(book.table, book.location, "ledger", handles, "state=microbatch", last)
-    for table in handles:
-        found += at_version(table.version(), check_states(table))
-    others, read = check_table(log, depot, "depot")
-    return [*found, *others], (own, read)
-
-
-def _depot(
-    log: DepotTable,
-    rows: PartedRows,
-    first: int,
-    last: int,
-    columns: Mapping[str, str],
-    ledger: Ledger,
-) -> Depot:
-    """Read the depot; if only Spark can map its columns, it is not checked and the report says so."""
-    try:
-        if ledger.raw:
-            # It alone imports the settings, and with them the rules.
-            from windrow.verify.raw.depot import read_raw_depot
-
-            with PartedRows(rows.max_memory_bytes, ["raw_source"]) as chunks:
-                return read_raw_depot(log, rows, chunks, first, last, ledger)
-        history = ledger.rows("microbatch", "versions, columns", "kind = 'data'").to_pylist()
-        recorded = {part["version"]: row["columns"] for row in history for part in row["versions"] or []}
-        if not isinstance(log, DeltaTable):
-            log, columns, recorded = log.mapped_as(recorded), {}, {}
-        return read_depot(log, rows, first, last, dict(columns), recorded, ledger.payload, accepted_versions(ledger))
-    except ExpressionError as error:
-        why = f"cannot be mapped without Spark (--engine spark): {error.message}"
-        return Depot.unread(rows, first, last, why)
-
-
-class VersionCheck:
-    """The check of one ledger version against the depot: `found` has what is wrong, and what could not be checked."""
+class Checks:
+    """The checks of some versions of a ledger against its depot."""
 
     def __init__(
-        self, snapshot: Snapshot, depot: Depot, log: Log | None, before: Snapshot | None, max_memory_bytes: int
+        self,
+        book: Ledger,
+        depot: str,
+        wanted: Sequence[int],
+        progress: Progress,
+        columns: Mapping[str, str],
+        most: int | None,
+        max_memory_bytes: int,
+        stack: ExitStack,
     ) -> None:
-        """Check within so much memory. With a `log` final rows are compared with those of the version `before`."""
-        self._snapshot, self._depot, self._log, self._before = snapshot, depot, log, before
-        self._max_memory_bytes = max_memory_bytes
-        self.found: list[Found] = []
-        self._matched = Matched()
+        """Open the depot; `stack` closes what is read."""
+        self._book, self._location, self._wanted, self._stack = book, depot, wanted, stack
+        self._progress, self._columns, self._most, self._room = progress, columns, most, max_memory_bytes
+        self._reached = [read_progress(book.location, version) for version in wanted]
+        self._depot = open_depot(depot, book, self._reached[-1])
+        self._logs: tuple[Log, Log] | None = None
 
-    def run(self, most: int | None, progress: Callable[[int, int], None]) -> Books:
-        """Check part by part what concerns streams, and the rest over all parts; return the books."""
-        snapshot, depot, room = self._snapshot, self._depot, self._max_memory_bytes
-        stored = [snapshot.rows.byte_count, depot.rows.byte_count]
-        parts = divide([*stored, self._before.rows.byte_count] if self._before else stored, room)
-        with ledger_tables(snapshot, room) as connection:
-            create_views(connection)
-            decisions = Decisions(connection, snapshot, progress)
-            decisions.check(depot, most, room)
-            by_part = list[Found]()
-            for part in parts:
-                load_part(connection, part, {"depot": depot.rows} | dict.fromkeys(OF_LEDGER, snapshot.rows))
-                by_part += self._check_part(connection, part)
-                decisions.check_part()
-            in_open, in_closed, rejected = _counts(connection)
-            self.found += check_versions(snapshot, depot)
-            self.found += check_counts(snapshot, depot, self._matched, in_open + in_closed + rejected)
-            self.found += [*merged(by_part), *check_raw(snapshot, depot), *check_overall(connection)]
-            self.found += merged(decisions.found)
-        partly = depot.readable > depot.first
-        return Books(
-            ledger_version=snapshot.version,
-            depot_version=snapshot.progress.depot_version,
-            microbatches=snapshot.history.num_rows,
-            messages_read=snapshot.messages_read,
-            in_open_batches=in_open,
-            in_closed_batches=in_closed,
-            rejected=rejected,
-            rejected_by_format=snapshot.raw.rejected.num_rows if snapshot.raw else 0,
-            ok=self._matched.ok,
-            lost=self._matched.lost,
-            duplicated=0 if partly else self._matched.duplicated,
-            unexpected=0 if partly else self._matched.unexpected,
-            unchecked=self._matched.extra if partly else 0,
-            decided=decisions.messages,
-            streams=decisions.streams,
-            derived_streams=decisions.derived,
-        )
+    def find_base(self, relying_on: Reliance) -> Base | None:
+        """Return what the check builds on, None if nobody asked for it. Raises Unfounded."""
+        latest = open_ledger(self._book.location, self._wanted[-1])
+        return find_base(relying_on, latest, self._depot, self._location, self._rows())
 
-    def _check_part(self, connection: DuckDBPyConnection, part: Part) -> list[Found]:
-        """Check the messages of the loaded part, the invariants of its streams, and its final rows."""
-        matched, differences = match(connection, self._snapshot, self._depot)
-        self._matched += matched
-        found: list[Found] = [*differences, *check_part(connection)]
-        if self._log is not None and self._before is not None:
-            load_part(connection, part, dict.fromkeys(OF_LEDGER, self._before.rows), "_before")
-            found += check_part_finals(connection, self._log, self._before, self._snapshot)
+    def run(self, base: Base | None, since_refused: str | None = None) -> Report:
+        """Check what came after the base, without one everything. Raises Unfounded for versions that are gone."""
+        self._progress(Standing())
+        self._logs = base.logs if base else self._read_logs()
+        on_disk = self._check_on_disk(base)
+        begin, began = first_version(self._book.location, self._reached[-1])
+        begin = base.since.depot_version + 1 if base else begin
+        read = self._read_depot(begin)
+        read = base.add_to(read) if base else read
+        found = [*([] if base else began), *read.findings(), *on_disk]
+        books = list[Books]()
+        for number, version in enumerate(self._wanted):
+            before = self._wanted[number - 1] if number else None
+            with PartedRows(self._room) as rows:
+                snapshot = read_snapshot(self._ledger(version), rows, base.revision if base else 0)
+                checked = VersionCheck(base.join(snapshot) if base else snapshot, read, self._room, base)
+                books.append(checked.run(self._most, self._progress))
+                by_log = self._check_log(snapshot, before, base)
+            found += at_version(version, [*by_log, *checked.found])
+        differences, findings = parted(found)
+        verified = None if differences else self._identify()
+        founded = base.since if base else None, since_refused, verified
+        return Report(self._location, self._book.location, *founded, tuple(books), differences, findings)
+
+    def _read_logs(self) -> tuple[Log, Log] | None:
+        """Return the logs of ledger and depot, None if Spark reads them."""
+        if not isinstance(self._depot, DeltaTable):
+            return None
+        own = read_log(self._book.table, self._book.location, "ledger")
+        return own, read_log(self._depot, self._location, "depot")
+
+    def _rows(self) -> PartedRows:
+        return self._stack.enter_context(PartedRows(self._room))
+
+    def _ledger(self, version: int) -> Ledger:
+        return open_ledger(self._book.location, version)
+
+    def _identify(self) -> Verified | None:
+        if self._logs is None:
+            return None
+        verified = identify(self._ledger(self._wanted[-1]), self._logs[0], self._depot, self._logs[1])
+        return verified if verified.ledger_fingerprint and verified.depot_fingerprint else None
+
+    def _check_log(self, snapshot: Snapshot, before: int | None, base: Base | None) -> list[Found]:
+        """Check a version against the logs, and its final rows against those of the version `before`."""
+        if self._logs is None:
+            return []
+        since = base.since.ledger_version if base else 0
+        found = [*check_commits(self._book.location, snapshot, *self._logs, since)]
+        if before is not None and not self._logs[0].is_restored(before, snapshot.version):
+            found += check_finals(self._ledger(before), self._ledger(snapshot.version))
         return found
 
+    def _check_on_disk(self, base: Base | None) -> list[Found]:
+        """Check the files of both tables and the end of each log, unless Spark reads them."""
+        depot, book = self._depot, self._book
+        if self._logs is None or not isinstance(depot, DeltaTable):
+            return [NOT_ON_DISK]
+        since = (base.since.ledger_version, base.since.depot_version) if base else (-1, -1)
+        handles = [self._ledger(version).table for version in self._wanted]
+        last = read_progress(book.location, book.version).microbatch
+        where, other = (book.table, book.location, "ledger"), (depot, self._location, "depot")
+        found = check_table(self._logs[0], *where, handles, "state=microbatch", last, since[0])
+        for table in handles:
+            found += at_version(table.version(), check_states(table))
+        return [*found, *check_table(self._logs[1], *other, since=since[1])]
 
-def _counts(connection: DuckDBPyConnection) -> tuple[int, int, int]:
-    """Return the number of messages in open and in closed batches, and of rejections."""
-    [counts] = connection.sql(COUNTS).fetchall()
-    return counts
+    def _read_depot(self, first: int) -> Depot:
+        """Read the depot; if only Spark can map its columns, it is not checked and the report says so."""
+        log, rows, ledger, columns = self._depot, self._rows(), self._ledger(self._wanted[-1]), dict(self._columns)
+        last = max(one.depot_version for one in self._reached)
+        try:
+            if ledger.raw:
+                # It alone imports the settings, and with them the rules.
+                from windrow.verify.raw.depot import read_raw_depot
 
-
-def _message_progress(progress: Progress, version: int, done: int, total: int) -> Callable[[int, int], None]:
-    """Return a callback that reports how many messages of a version were decided again."""
-    return lambda so_far, of: progress(f"{so_far:,} of {of:,} messages of ledger version {version}", done, total)
+                with PartedRows(self._room, ["raw_source"]) as chunks:
+                    return read_raw_depot(log, rows, chunks, first, last, ledger)
+            history = ledger.rows("microbatch", "versions, columns", "kind = 'data'").to_pylist()
+            recorded = {part["version"]: row["columns"] for row in history for part in row["versions"] or []}
+            if not isinstance(log, DeltaTable):
+                log, columns, recorded = log.mapped_as(recorded), {}, {}
+            return read_depot(log, rows, first, last, columns, recorded, ledger.payload, accepted_versions(ledger))
+        except ExpressionError as error:
+            why = f"cannot be mapped without Spark (--engine spark): {error.message}"
+            return Depot.unread(rows, first, last, why)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -20,7 +20,7 @@ from windrow.delta.row_changes import parquet_file, row_groups
 from windrow.delta.table import FAULTS, reading, table_files
 from windrow.errors import first_line
 from windrow.model import tables
-from windrow.verify.log import Log, read_log
+from windrow.verify.log import Log
 from windrow.verify.report import Difference, Found, at_version, differing
 
 OF_A_VERSION = re.compile(r"_delta_log/\.?(\d{20})\..*")
@@ -30,20 +30,24 @@ TOGETHER = 16_000_000  # bytes of rows that are compared together, so that memor
 
 
 def check_table(
+    log: Log,
     table: DeltaTable,
     location: str,
     role: str,
     wanted: Sequence[DeltaTable] = (),
     begin: str = "",
     microbatch: int | None = None,
-) -> tuple[list[Found], Log]:
+    since: int = -1,
+) -> list[Found]:
     """Check the end of a table's log, and its live files at the `wanted` versions (default: the latest).
 
-    `begin` and `microbatch` say which files may be those of lost commits (`unnamed`). Returns also the log.
+    `begin` and `microbatch` say which files may be those of lost commits (`unnamed`). Files that are there `since` a
+    version are not read: they must have their size.
     """
-    log, read = read_log(table, location, role), set[str]()
-    found = at_version(table.version(), check_end(table, location, role))
+    found, read = at_version(table.version(), check_end(table, location, role)), set[str]()
     for handle in wanted or [table]:
+        if since >= 0:
+            found += at_version(handle.version(), _check_sizes(handle, location, role, log, since, read))
         found += at_version(handle.version(), check_files(handle, location, role, log, read))
     lost = unnamed(table, location, log, begin, microbatch)
     found += [
@@ -51,7 +55,7 @@ def check_table(
         "other files; either they were not committed, or the entry is gone"
         for first in lost[:1]
     ]
-    return found, log
+    return found
 
 
 def check_states(table: DeltaTable) -> Iterator[Difference]:
@@ -67,18 +71,48 @@ def check_files(table: DeltaTable, location: str, role: str, log: Log, read: set
 
     Raises TableUnreadable for the first file that exists and cannot be read in full.
     """
-    with reading(location, role):
-        listed = plain(pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all())
-        entries = counted(listed).to_pylist()
-    named = {unquote(entry["path"]): entry for entry in entries}
-    # a clone names files of its origin by their address
-    new = {path: entry for path, entry in named.items() if path not in read and ":" not in path.split("/")[0]}
-    read |= new.keys()
+    new = _entries(table, location, role, without=read)
+    read.update(new)
     with reading(location, role):
         why = _why_wrong(table_files(location, table), new, log)
     wrong = [{"table": role, "file": path, "why": why[path]} for path in new if path in why]
     expected = f"each file of the {role} can be read in full and holds what the log says of it"
     yield from differing("files", expected, pa.Table.from_pylist(wrong), "files")
+
+
+def _check_sizes(
+    table: DeltaTable, location: str, role: str, log: Log, since: int, read: set[str]
+) -> Iterator[Difference]:
+    """Check that the files that are there since a version have their sizes, and add them to `read`."""
+    # What a trimmed log no longer adds is older than what it does.
+    entries = {
+        path: entry["size_bytes"]
+        for path, entry in _entries(table, location, role, ["path", "size_bytes"]).items()
+        if log.added_in.get(path, -1) <= since
+    }
+    read.update(entries)
+    with reading(location, role):
+        listed = table_files(location, table).get_file_info(FileSelector("", recursive=True))
+    sizes = {info.path: info.size for info in listed}
+    wrong = [
+        {"table": role, "file": path, "why": f"it has {sizes.get(path, 'no')} bytes, the log says {size}"}
+        for path, size in entries.items()
+        # guard: old-file-sizes
+        if sizes.get(path) != size
+    ]
+    yield from differing("files", f"each file of the {role} as it was", pa.Table.from_pylist(wrong), "files")
+
+
+def _entries(
+    table: DeltaTable, location: str, role: str, names: Sequence[str] | None = None, without: Collection[str] = ()
+) -> dict[str, dict[str, Any]]:
+    """Return what the log says of each live file, by path; a clone names files of its origin by their address."""
+    with reading(location, role):
+        listed = plain(pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all())
+        paths = [unquote(path) for path in listed["path"].to_pylist()]
+        wanted = [path not in without and ":" not in path.split("/")[0] for path in paths]
+        entries = counted(listed.select(names or listed.column_names).filter(pa.array(wanted, pa.bool_()))).to_pylist()
+    return {unquote(entry["path"]): entry for entry in entries}
 
 
 def check_end(table: DeltaTable, location: str, role: str) -> Iterator[Difference]:

@@ -1,15 +1,14 @@
 """Check history and progress against the Delta logs, which record every commit independently.
 
 Windrow adds a note to each commit of a ledger: the number of the microbatch and its token. A commit without a note,
-such as an UPDATE by hand, must leave history and progress as they were in the version before it. Final rows are the
-same in every later version.
+such as an UPDATE by hand, must leave history and progress as they were in the version before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -22,29 +21,15 @@ from windrow.errors import NotFound, TableUnreadable
 from windrow.model import tables
 from windrow.model.commits import WITHOUT_ROWS, fingerprint, note_of, rows_in
 from windrow.reading.tables import open_ledger
-from windrow.verify.columns import MESSAGE, surplus
+from windrow.verify.columns import surplus
 from windrow.verify.report import Difference, Found, differing
 from windrow.verify.snapshot import Snapshot
-from windrow.verify.tables import differing_rows
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 NOTED = {
     "microbatch": "microbatch", "token": "token", "kind": "kind", "depot_version": "depot_version",
     "messages_read": "messages", "rejected": "rejected", "closed": "closed",
 }  # fmt: skip
 RESTORED = "RESTORE"
-FINALS = {
-    "closed": "SELECT * EXCLUDE (row) FROM batches{0} WHERE state = 'closed'",
-    "messages": f"SELECT {', '.join(f'h.{name}' for name in MESSAGE)}, b.id FROM held{{0}} AS h "
-    "JOIN batches{0} AS b ON b.row = h.row WHERE b.state = 'closed'",
-    "rejected": "SELECT * FROM rejected{0}",
-}
-GONE = """
-SELECT * EXCLUDE (sign) FROM (SELECT *, 1 AS sign FROM ({0}) UNION ALL SELECT *, -1 FROM ({1}))
-GROUP BY ALL HAVING sum(sign) > 0 ORDER BY ALL
-"""
 # Columns of the progress row that a fold changes.
 OF_FOLDS = ("versions_written", "versions_obsolete", "messages_written")
 
@@ -53,7 +38,7 @@ OF_FOLDS = ("versions_written", "versions_obsolete", "messages_written")
 class Log:
     """The commits of a log: fingerprint and note by version, the versions without a note, and what RESTORE undid.
 
-    `rows` has the number of rows of each file, from the entry that added it.
+    `rows` has the number of rows of each file, from the entry that added it, and `added_in` the last such version.
     """
 
     marks: dict[int, str]
@@ -61,6 +46,7 @@ class Log:
     foreign: list[int]
     restored: dict[int, int]
     rows: dict[str, int | None]
+    added_in: dict[str, int]
 
     def is_restored(self, before: int, after: int) -> bool:
         """Tell whether the table was restored between two versions."""
@@ -72,13 +58,18 @@ class Log:
         return [one for one in self.foreign if one <= upto and not any(to < one < at for at, to in undone)]
 
 
-def read_log(table: DeltaTable, location: str, role: str) -> Log:
-    """Read the log of a table from the version of the handle back as far as it goes. Raises TableUnreadable."""
-    log = Log({}, {}, [], {}, {})
+def read_log(table: DeltaTable, location: str, role: str, since: int = 0) -> Log:
+    """Read the log of a table from the version of the handle back to another, or as far as it goes.
+
+    Raises TableUnreadable.
+    """
+    log = Log({}, {}, [], {}, {}, {})
     with reading(location, role):
-        for commit in history(table, files=True):
+        for commit in history(table, since, files=True):
             version, operation = int(commit["version"]), commit.get("operation")
-            log.rows.update({unquote(add["path"]): rows_in(add) for add in commit.pop("added")})
+            added = {unquote(add["path"]): rows_in(add) for add in commit.pop("added")}
+            log.rows.update(added)
+            log.added_in.update(dict.fromkeys(added.keys() - log.added_in.keys(), version))
             log.marks[version] = fingerprint(commit)
             note = note_of(commit)
             if "windrow" in note:
@@ -91,50 +82,20 @@ def read_log(table: DeltaTable, location: str, role: str) -> Log:
     return log
 
 
-def check_commits(location: str, snapshot: Snapshot, log: Log, depot: Log) -> Iterator[Found]:
-    """Compare the history with the notes of its commits, and the progress with the history and the depot's log."""
+def check_commits(location: str, snapshot: Snapshot, log: Log, depot: Log, since: int = 0) -> Iterator[Found]:
+    """Compare the history with the notes of its commits, and the progress with the history and the depot's log.
+
+    Commits without a note are compared with the version before from version `since` on.
+    """
     yield from _noted(snapshot, log)
     yield from _progress(snapshot, depot)
     for version in log.lasting(snapshot.version):
+        if version <= since:
+            continue
         try:
             yield from _changed_by(location, version)
         except (NotFound, TableUnreadable):
             yield f"ledger version {version}, which no microbatch committed: the one before cannot be read"
-
-
-def check_finals(log: Log, before: Snapshot, after: Snapshot) -> Iterator[Difference]:
-    """Compare history and rejections of the format of two versions, which never change, unless it was restored."""
-    if log.is_restored(before.version, after.version):
-        return
-    later_finals = _finals(after)
-    for name, earlier in _finals(before).items():
-        rows = surplus(earlier, later_finals[name])[0]
-        yield from differing(*_expected(name, before.version), rows, "rows that changed")
-
-
-def check_part_finals(
-    connection: DuckDBPyConnection, log: Log, before: Snapshot, after: Snapshot
-) -> Iterator[Difference]:
-    """Compare closed batches, their messages and rejections of the loaded part with those of an earlier version.
-
-    The earlier rows are loaded into tables whose names end with `_before`.
-    """
-    if not log.is_restored(before.version, after.version):
-        for name, query in FINALS.items():
-            both = query.format("_before"), query.format("")
-            yield from differing_rows(
-                connection, *_expected(name, before.version), GONE.format(*both), "rows that changed"
-            )
-
-
-def _expected(name: str, version: int) -> tuple[str, str]:
-    return f"final rows ({name})", f"final rows as in version {version}"
-
-
-def _finals(snapshot: Snapshot) -> dict[str, pa.Table]:
-    """Return the final rows that have no stream, without columns that are lists."""
-    finals, raw = {"microbatch": snapshot.history.drop_columns(["versions", "clocks"])}, snapshot.raw
-    return finals if raw is None else finals | {"rejected by the format": raw.rejected, "bytes": raw.byte_count}
 
 
 def _noted(snapshot: Snapshot, log: Log) -> Iterator[Difference]:

@@ -61,6 +61,58 @@ class Books:
     derived_streams: int
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a verification has come: the ledger version, -1 while the depot is read, and what of it is done.
+
+    `proven_streams` are those of the parts that are done, of all `streams` with batches. Of the `messages` whose
+    windows are derived again `derived_messages` are done. `differences` were found so far.
+    """
+
+    ledger_version: int = -1
+    parts_done: int = 0
+    parts: int = 0
+    proven_streams: int = 0
+    streams: int = 0
+    derived_messages: int = 0
+    messages: int = 0
+    differences: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What was verified: a ledger up to a version, which is a microbatch, and its depot up to a version.
+
+    Ids and fingerprints distinguish both from others with the same numbers: the token and the commit of the ledger
+    version, a digest of names and sizes of its files, and the commit of the depot version.
+    """
+
+    ledger_id: str
+    ledger_version: int
+    ledger_fingerprint: str
+    ledger_files: str
+    token: str
+    microbatch: int
+    depot_id: str
+    depot_version: int
+    depot_fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """What a verification relies on: a ledger version that was verified at a time, None if there is no record of it.
+
+    Its `open_batches` with `open_messages` are those that were open then.
+    """
+
+    ledger_version: int
+    microbatch: int
+    depot_version: int
+    verified_at: str | None
+    open_batches: int
+    open_messages: int
+
+
 class Conclusion:
     """What follows from the differences of a report, and from its findings: what could not be checked."""
 
@@ -85,10 +137,17 @@ class Conclusion:
 
 @dataclass(frozen=True, slots=True)
 class Report(Conclusion):
-    """The result of `verify`; `findings` says what could not be checked. A finding is not a difference."""
+    """The result of `verify`; `findings` says what could not be checked. A finding is not a difference.
+
+    `verified` is what it is about, at the last version. It relies on what is in `since`; with `since_refused`, the
+    reason why it could not, it relies on nothing.
+    """
 
     depot: str
     ledger: str
+    since: Since | None
+    since_refused: str | None
+    verified: Verified | None
     books: tuple[Books, ...]
     differences: tuple[Difference, ...]
     findings: tuple[str, ...]

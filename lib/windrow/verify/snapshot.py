@@ -24,14 +24,14 @@ from windrow.verify.parts import PartedRows
 
 BATCH = (
     "id, state, source, key, part, window_start, window_end, timeout, opened_by, closed_at, close_reason, "
-    "message_count, bytes, oversize, first_event_time, last_event_time, opened_in, closed_in"
+    "message_count, bytes, oversize, first_event_time, last_event_time, opened_in, closed_in, revision"
 )
 REJECTED = "id, reason, detail, missed_by_us, clock_lead_us, processing_time, microbatch, " + ", ".join(MESSAGE)
 PROGRESS = ", ".join(["id", *Progress.__dataclass_fields__, "token", "commit_fingerprint"])
 SOURCES = "id, source, clock, floor, cut, open_batches, open_messages, open_bytes, next_window_end"
 HISTORY = (
     "id, microbatch, kind, versions, messages_read, accepted, rejected, opened, closed, depot_version, clocks, rules, "
-    "started_at, token"
+    "started_at, token, revision"
 )
 PARTIAL = ("id", "raw_source", "chunk", "last", "content", "digests")
 BYTES = ("bytes_read", "bytes_framed", "bytes_rejected", "bytes_repeated")
@@ -90,28 +90,28 @@ class Snapshot:
         return lists.append_column("microbatch", self.history["microbatch"].take(lists["row"]))
 
 
-def read_snapshot(ledger: Ledger, rows: PartedRows) -> Snapshot:
+def read_snapshot(ledger: Ledger, rows: PartedRows, after: int = 0) -> Snapshot:
     """Read a ledger at its version; batches, messages and rejections are added to `rows`.
 
-    Raises TableMissing, TableRefused, or NotFound for a version that does not exist or can no longer be read, and
-    TableUnwritable for a full disk.
+    Of closed batches and rejections only those of revisions after `after`. Raises TableMissing, TableRefused, or
+    NotFound for a version that does not exist or can no longer be read, and TableUnwritable for a full disk.
     """
     with _readable(ledger):
         controls = _controls(ledger)
         progress = _progress(controls.to_pylist(), ledger)
         sources = ledger.rows("progress", SOURCES, "id <> 'progress'")
         history = ledger.rows("microbatch", HISTORY, rest="ORDER BY microbatch")
-        _read_batches(ledger, rows)
-        by_format = _read_rejected(ledger, rows)
+        _read_batches(ledger, rows, f"state = 'open' OR revision > {after:d}" if after else "true")
+        by_format = _read_rejected(ledger, rows, f"revision > {after:d}" if after else "true")
         raw = _raw_rows(ledger, by_format) if ledger.raw else None
     rows.close_blocks()
     return Snapshot(ledger.version, progress, plain(controls), plain(sources), plain(history), rows, raw)
 
 
-def _read_batches(ledger: Ledger, rows: PartedRows) -> None:
+def _read_batches(ledger: Ledger, rows: PartedRows, where: str) -> None:
     """Add the batches with their row numbers and without their messages, and the messages with those of their batch."""
     count = 0
-    for piece in ledger.tables(("open", "closed"), BATCH + ", messages"):
+    for piece in ledger.tables(("open", "closed"), BATCH + ", messages", where):
         flat = plain(piece.drop_columns(["messages"]))
         inside = exploded(piece, "messages")
         stream = {name: flat[name].take(inside["row"]) for name in ("source", "key")}
@@ -134,11 +134,11 @@ def _event_time_before(messages: pa.Table) -> pa.ChunkedArray:
     return pa.chunked_array([pc.if_else(first, pa.scalar(None, time.type), before)])
 
 
-def _read_rejected(ledger: Ledger, rows: PartedRows) -> pa.Table:
+def _read_rejected(ledger: Ledger, rows: PartedRows, where: str) -> pa.Table:
     """Add the rejections of messages, with the depot version in their ids; return those of the format."""
     names = [REJECTED, *(f'"{name}"' for name in RAW_REJECTED)] if ledger.raw else [REJECTED]
     by_format = []
-    for piece in ledger.tables("rejected", ", ".join(names)):
+    for piece in ledger.tables("rejected", ", ".join(names), where):
         rejected = as_messages(plain(piece))
         if ledger.raw:
             of_format = pc.fill_null(pc.starts_with(rejected["reason"], REFUSED), False)

@@ -27,10 +27,14 @@ if TYPE_CHECKING:
 LEAST_DATABASE_BYTES = 300_000_000  # with less, DuckDB fails at joins of few rows
 DATABASE_SHARE = 2  # of the memory is DuckDB's; the process, Arrow and the reference model have the rest
 OF_LEDGER = ("batches", "held", "rejected")
+OPEN = ("batches", "held")  # with `_open`: what was open after what is verified, if the check builds on that
 TIMES = {
     "event_time", "received_at", "processing_time", "window_start", "window_end", "timeout", "closed_at",
     "first_event_time", "last_event_time", "clock", "floor", "cut",
 }  # fmt: skip
+OPEN_MESSAGES = (
+    "INSERT INTO depot BY NAME SELECT * EXCLUDE (row, previous_event_time), $version AS version FROM held_open"
+)
 SMALL = "* EXCLUDE (payload), {} AS of_message"
 
 
@@ -51,6 +55,7 @@ def ledger_tables(snapshot: Snapshot, max_memory_bytes: int) -> Iterator[DuckDBP
             connection.register("by_format", counted(snapshot.raw.rejected.drop_columns(RAW_REJECTED)))
             connection.execute(f"INSERT INTO all_rejected BY NAME SELECT {SMALL.format(False)} FROM by_format")
         load_part(connection, (), dict.fromkeys(OF_LEDGER, snapshot.rows))
+        load_part(connection, (), dict.fromkeys(OPEN, snapshot.rows), "_open")
         yield connection
 
 
@@ -58,6 +63,12 @@ def load_part(connection: DuckDBPyConnection, part: Part, rows: Mapping[str, Par
     """Load the rows of a part into the tables of these names, in place of the part before."""
     for name, stored in rows.items():
         _create(connection, name + suffix, stored.read(name, part))
+
+
+def load_open(connection: DuckDBPyConnection, part: Part, rows: PartedRows, version: int) -> None:
+    """Load what was open after what is verified, and add its messages to those of the depot, as of a version."""
+    load_part(connection, part, dict.fromkeys(OPEN, rows), "_open")
+    connection.execute(OPEN_MESSAGES, {"version": version})
 
 
 def _create(connection: DuckDBPyConnection, name: str, rows: pa.RecordBatchReader, columns: str = "*") -> None:

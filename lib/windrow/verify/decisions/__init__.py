@@ -31,7 +31,7 @@ MOST = 5_000_000
 MODEL_BYTES = 1_000  # of memory for each message of a stream whose windows are derived, measured
 DECIDED = """
 SELECT count(*) FROM judged AS j JOIN streams AS s
-    ON s.source IS NOT DISTINCT FROM j.source AND s.key IS NOT DISTINCT FROM j.key WHERE s.whole
+    ON s.source IS NOT DISTINCT FROM j.source AND s.key IS NOT DISTINCT FROM j.key WHERE s.whole AND j.batch IS NULL
 """
 # Of the streams with batches: all, whole ones, derived ones; the others of the whole ones and their messages, first
 # those that are too large for the memory.
@@ -50,13 +50,13 @@ FROM streams
 class Decisions:
     """The decisions of a ledger version derived again: clocks and rules at once, then streams part by part.
 
-    `messages` were decided again; of the `streams` with batches, the windows of `derived` were. `progress` is called
-    with the messages whose windows are derived and how many these will be.
+    `messages` were decided again; of the `streams` with batches, the windows of `derived` were. What was decided up to
+    the microbatch `verified` is taken as right. Windows of `chosen` messages are to be derived, those of `placed` are.
     """
 
     connection: DuckDBPyConnection
     snapshot: Snapshot
-    progress: Callable[[int, int], None]
+    verified: int = 0
     messages: int = 0
     streams: int = 0
     derived: int = 0
@@ -76,7 +76,7 @@ class Decisions:
             self.ended = True
             return
         with self._in_range():
-            history = read_history(self.snapshot, depot.readable)
+            history = read_history(self.snapshot, depot.readable, self.verified)
             relate_history(self.connection, history, depot.rows)
             choose_streams(self.connection, history, most, max_memory_bytes // MODEL_BYTES)
             self.found += [
@@ -89,14 +89,17 @@ class Decisions:
             [(self.streams, whole, self.derived, *left, self.chosen)] = self.connection.sql(STREAMS).fetchall()
             self.found += _findings(f"in ledger version {self.snapshot.version}", self.streams, whole, *left)
 
-    def check_part(self) -> None:
-        """Derive the decisions on the messages of the loaded part, and compare them with the ledger."""
+    def check_part(self, progress: Callable[[int], None]) -> None:
+        """Derive the decisions on the messages of the loaded part, and compare them with the ledger.
+
+        `progress` is called with the messages whose windows are derived.
+        """
         if self.ended:
             return
         with self._in_range():
             judge_part(self.connection)
             before = self.placed
-            self.placed += derive(self.connection, self.sources, lambda done: self.progress(before + done, self.chosen))
+            self.placed += derive(self.connection, self.sources, lambda done: progress(before + done))
             self.found += [
                 *check_rejected(self.connection),
                 *check_windows(self.connection),

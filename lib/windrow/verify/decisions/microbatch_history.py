@@ -50,7 +50,8 @@ class MicrobatchHistory:
 
     `raised` is the sum by which changes of `max_delay` have raised every floor so far. `version` lists the depot
     versions that were read, in order, `read_in` the microbatch of each. `clocks` has `microbatch, source, clock, floor,
-    cut, flushed_at` as recorded. `gone` is the last microbatch with a version that can no longer be read.
+    cut, flushed_at` as recorded. `gone` is the last microbatch with a version that can no longer be read, or the one up
+    to which all is `verified`: what was open after that one is given.
     """
 
     kinds: list[str]
@@ -60,6 +61,7 @@ class MicrobatchHistory:
     read_in: Ints
     clocks: pa.Table
     gone: int
+    verified: int
 
     @property
     def table(self) -> pa.Table:
@@ -90,7 +92,7 @@ def is_whole(snapshot: Snapshot) -> bool:
     return in_order and not snapshot.history["kind"].null_count
 
 
-def read_history(snapshot: Snapshot, readable: int) -> MicrobatchHistory:
+def read_history(snapshot: Snapshot, readable: int, verified: int = 0) -> MicrobatchHistory:
     """Return the microbatches of a ledger whose history is complete; `readable` is the first readable depot version."""
     history, read = snapshot.history, snapshot.versions_read
     kinds = ["", *history["kind"].to_pylist()]
@@ -106,7 +108,8 @@ def read_history(snapshot: Snapshot, readable: int) -> MicrobatchHistory:
         version=version,
         read_in=read_in,
         clocks=clocks.append_column("microbatch", history["microbatch"].take(clocks["row"])),
-        gone=int(read_in[version < readable].max(initial=0)),
+        gone=int(read_in[version < readable].max(initial=verified)),
+        verified=verified,
     )
 
 

@@ -60,7 +60,8 @@ class SourceHistory:
     """The history of a source: the `heights` of its floor, the microbatches that reached them, and the changes.
 
     `rules` and `raised` are indexed by microbatch; a floor is height + raised. `floor` is the last one. From the
-    microbatches `cut_in` on, windows may lie off the calendar up to the `cuts`.
+    microbatches `cut_in` on, windows may lie off the calendar up to the `cuts`. What was open after the microbatch
+    `verified` is given.
     """
 
     rules: Sequence[Rules]
@@ -71,6 +72,7 @@ class SourceHistory:
     floor: int
     cut_in: Sequence[int] = ()
     cuts: Sequence[int] = ()
+    verified: int = 0
 
 
 @dataclass(slots=True)
@@ -94,13 +96,25 @@ class Window:
 class Stream:
     """One stream: its active windows, ordered by start, and the rules in force."""
 
-    def __init__(self, number: int, messages: Messages, source_history: SourceHistory, batches: list[Batch]) -> None:
-        """Begin without windows; the batches are added to `batches`."""
+    def __init__(
+        self,
+        number: int,
+        messages: Messages,
+        source_history: SourceHistory,
+        batches: list[Batch],
+        windows: Sequence[Window] = (),
+    ) -> None:
+        """Begin with the open windows of the first messages, one for each; the batches are added to `batches`."""
         self._number, self._messages, self._source_history, self._batches = number, messages, source_history, batches
         self._batch_of = [0] * len(messages.microbatch)
         self._active: list[Window] = []
         self._changes = source_history.changes
-        self._in_force(0, 0)
+        self._in_force(source_history.verified, 0)
+        self._begin = len(windows)
+        for row, window in enumerate(windows):
+            window.held.setdefault(messages.kind[row], []).append(row)
+            window.byte_count += messages.byte_count[row]
+        self._active = sorted({window.start: window for window in windows}.values(), key=START)
 
     def derive(self) -> list[int]:
         """Take the messages in order, and note the batches as they are after the last microbatch.
@@ -108,7 +122,8 @@ class Stream:
         Returns the batch of each message, as its place in the list of batches.
         """
         current = 0
-        for row, microbatch in enumerate(self._messages.microbatch):
+        for row in range(self._begin, len(self._messages.microbatch)):
+            microbatch = self._messages.microbatch[row]
             if microbatch != current:
                 current = microbatch
                 self._apply_changes(current)

@@ -133,22 +133,31 @@ QUALIFY cut IS DISTINCT FROM lag(cut) OVER (PARTITION BY source ORDER BY microba
 """
 
 # The verdict on each message needs no window, only its processing time (`now`) and the messages before: `reason` is
-# NULL for an accepted one. `place` is that among equal ones, in the order of processing.
+# NULL for an accepted one. `place` is that among equal ones, in the order of processing, NULL if there is no other: few
+# are sorted then. Messages that were open after what is verified come before all others, and have a `batch`.
 JUDGED = f"""
 CREATE OR REPLACE TABLE judged AS
 WITH processed AS (
     SELECT a.*, CASE WHEN a.good THEN greatest(a.received_at, m.before) END AS now
     FROM ({ARRIVED.format("depot")}) AS a
     LEFT JOIN moves AS m ON m.sent AND m.source = a.source AND m.version = a.version
-), measured AS (
+), measured AS MATERIALIZED (
     SELECT *, now - max_delay - event_time AS late, event_time - now - max_leap AS early,
-        coalesce(late <= 0 AND early <= 0, false) AS timely
+        coalesce(late <= 0 AND early <= 0, false) AS timely, NULL::BIGINT AS batch
     FROM processed
+    UNION ALL BY NAME
+    SELECT h.* EXCLUDE (row, previous_event_time), -1 AS version, 0 AS microbatch, 0 AS now,
+        -row_number() OVER () AS row, true AS timely, h.row AS batch
+    FROM held_open AS h
+), repeated AS (
+    SELECT source, key, type, event_time FROM measured WHERE timely GROUP BY ALL HAVING count(*) > 1
+), places AS (
+    SELECT row, row_number() OVER (
+        PARTITION BY source, key, type, event_time
+        ORDER BY version, now, sequence NULLS FIRST, received_at, payload NULLS FIRST) AS place
+    FROM measured SEMI JOIN repeated USING (source, key, type, event_time) WHERE timely
 ), placed AS (
-    SELECT *, CASE WHEN timely THEN row_number() OVER (
-        PARTITION BY source, key, type, event_time, timely
-        ORDER BY version, now, sequence NULLS FIRST, received_at, payload NULLS FIRST) END AS place
-    FROM measured
+    SELECT m.*, p.place FROM measured AS m LEFT JOIN places AS p ON p.row = m.row
 )
 SELECT * EXCLUDE (detail), detail,
     CASE WHEN detail IS NOT NULL THEN 'invalid' WHEN beyond > 0 THEN 'clock_ahead' WHEN late > 0 THEN 'too_old'
@@ -201,7 +210,8 @@ def relate_history(connection: DuckDBPyConnection, history: MicrobatchHistory, d
 
 def choose_streams(connection: DuckDBPyConnection, history: MicrobatchHistory, most: int | None, room: int) -> None:
     """Create the relation of streams; the windows of streams with `most` messages together are derived."""
-    connection.execute(STREAMS, {"gone": history.gone, "most": most, "room": room})
+    gone = 0 if history.verified else history.gone
+    connection.execute(STREAMS, {"gone": gone, "most": most, "room": room})
 
 
 def judge_part(connection: DuckDBPyConnection) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from windrow.verify.columns import NONE, Ints
 from windrow.verify.decisions.microbatch_history import MicrobatchHistory
-from windrow.verify.decisions.reference_model import DERIVED, Batch, Change, Messages, SourceHistory, Stream
+from windrow.verify.decisions.reference_model import DERIVED, Batch, Change, Messages, SourceHistory, Stream, Window
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -28,7 +28,8 @@ FROM moves GROUP BY source
 # The accepted messages of the chosen streams in the order in which the rules process them. A type is its number in the
 # order of their bytes.
 ACCEPTED = """
-SELECT s.stream, j.row, j.event_time, j.now AS processing_time, t.kind, j.content_bytes AS byte_count, j.microbatch
+SELECT s.stream, j.row, j.event_time, j.now AS processing_time, t.kind, j.content_bytes AS byte_count, j.microbatch,
+    coalesce(j.batch, -1) AS batch
 FROM judged AS j JOIN streams AS s ON s.source = j.source AND s.key = j.key
 JOIN (SELECT type, row_number() OVER (ORDER BY type) AS kind FROM (SELECT DISTINCT type FROM judged)) AS t
     ON t.type = j.type
@@ -38,6 +39,11 @@ ORDER BY s.stream, j.version, j.now, j.sequence NULLS FIRST, j.event_time, j.typ
 SOURCES = """
 SELECT DISTINCT s.stream, s.source FROM judged AS j JOIN streams AS s ON s.source = j.source AND s.key = j.key
 WHERE s.chosen AND j.reason IS NULL
+"""
+# The windows that were open after what is verified, and in which microbatch each changed last.
+OPENED = """
+SELECT b.row, b.window_start, b.window_end, b.opened_by, b.opened_in, h.microbatch
+FROM batches_open AS b ASOF JOIN history_rows AS h ON h.revision <= b.revision
 """
 
 
@@ -50,14 +56,17 @@ def derive(
     """
     found = connection.sql(ACCEPTED).fetchnumpy()
     source_of = dict(connection.sql(SOURCES).fetchall())
-    stream, row = found["stream"], found["row"]
+    opened = {place: Window(*window) for place, *window in connection.sql(OPENED).fetchall()}
+    stream, row, batch = found["stream"], found["row"], found["batch"]
     columns = np.stack([found.pop(name) for name in Messages.__dataclass_fields__])
     begins = np.flatnonzero(np.diff(stream, prepend=-1)).tolist()
     batches, batch_of, told = list[Batch](), list[int](), 0
     for begin, end in pairwise([*begins, row.size]):
         number = int(stream[begin])
         messages = Messages(*columns[:, begin:end].tolist())
-        batch_of += Stream(number, messages, sources[source_of[number]], batches).derive()
+        held = batch[begin:end]
+        windows = [opened[place] for place in held[held >= 0].tolist()]
+        batch_of += Stream(number, messages, sources[source_of[number]], batches, windows).derive()
         if end - told >= CHUNK:
             progress(end)
             told = end
@@ -90,8 +99,9 @@ def source_histories(connection: DuckDBPyConnection, history: MicrobatchHistory)
             floor, flush = before[place], history.kinds[microbatch] == "flush"
             now = max(floor, flushed.get((microbatch, source), NONE)) if flush else after[place]
             changes.append(Change(microbatch, floor, now, flush, cuts.get((microbatch, source), NOBODY)))
-        floor, off_calendar = heights[-1] + raised[-1], calendar.get(source, [[], []])
-        found[source] = SourceHistory(history.rules, raised, heights, reached_in, changes, floor, *off_calendar)
+        cut_in, at_cut = calendar.get(source, [[], []])
+        heard = history.rules, raised, heights, reached_in, changes, heights[-1] + raised[-1]
+        found[source] = SourceHistory(*heard, cut_in, at_cut, history.verified)
     return found
 
 

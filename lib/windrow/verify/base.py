@@ -1,0 +1,204 @@
+"""What a verification builds on: a ledger version that was verified before, if depot and ledger still agree with it.
+
+It relies on the same tables (ids and fingerprints of commits), on the files of that version (names and sizes), and on
+the same final rows (`finals`). What was open then is read as of that version: new messages meet it, so it is the joint
+between what was verified and what is new.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from windrow.errors import NotFound, TableUnreadable
+from windrow.reading.tables import DepotTable, Ledger, open_ledger
+from windrow.verify.columns import numbers
+from windrow.verify.depot import Depot
+from windrow.verify.finals import check_finals, last_revision
+from windrow.verify.log import Log, read_log
+from windrow.verify.parts import PartedRows
+from windrow.verify.record import Record
+from windrow.verify.report import Since, Verified
+from windrow.verify.snapshot import Snapshot, read_snapshot
+
+IDENTITY = "depot_version, microbatch, token"
+FILE = ("size_bytes", "path")
+COUNTS = ("messages_read", "accepted", "rejected", "opened", "closed")
+CHANGED = {
+    "ledger_id": "the record is of another ledger",
+    "depot_id": "the record is of another depot",
+    "depot_version": "the ledger was replaced",
+    "depot_fingerprint": "the depot was replaced, or set back and filled again",
+}
+
+
+class Unfounded(Exception):
+    """There is nothing to build on; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reliance:
+    """On what to rely: the ledger `version`, None for that in the file `record`, if there is one; 0 for nothing."""
+
+    version: int | None = None
+    record: str = ""
+
+
+NOTHING = Reliance()
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A ledger version that was verified: its history, and what was open; later rows have later revisions.
+
+    `since` says what is relied on; `logs` are those of ledger and depot from then on.
+    """
+
+    snapshot: Snapshot
+    revision: int
+    logs: tuple[Log, Log]
+    since: Since
+
+    def join(self, after: Snapshot) -> Snapshot:
+        """Return a later snapshot as if one microbatch had read what was open, and those before it nothing.
+
+        It is the last that read data. So the books are those of what is open and of what is new.
+        """
+        history, number = after.history, numbers(after.history["microbatch"])
+        count = int(np.count_nonzero((number >= 0) & (number <= self.since.microbatch)))
+        data = np.flatnonzero(pc.equal(history["kind"][:count], "data").to_numpy())
+        at = int(data[-1]) if data.size else 0
+        reached = history["depot_version"][:count].to_pylist()
+        listed = {"version": reached[at], "messages": self.since.open_messages}
+        beginning: dict[str, list[Any]] = {
+            **{name: [0] * count for name in COUNTS},
+            "depot_version": [reached[at] - 1] * at + reached[at:],
+            "versions": [None] * count,
+        }
+        if self.since.open_messages:
+            beginning["versions"][at] = [listed]
+            beginning["opened"][at] = self.since.open_batches
+            beginning["messages_read"][at] = beginning["accepted"][at] = self.since.open_messages
+        for name, values in beginning.items():
+            column = history[name].combine_chunks()
+            column = pa.concat_arrays([pa.array(values, column.type), column[count:]])
+            history = history.set_column(history.column_names.index(name), name, column)
+        return replace(after, history=history)
+
+    def add_to(self, depot: Depot) -> Depot:
+        """Return the messages since then, with those that were open counted for the version that `join` says.
+
+        Raises Unfounded for versions that can no longer be read.
+        """
+        # guard: new-versions-readable
+        if depot.readable > depot.first:
+            raise Unfounded("depot versions since then can no longer be read")
+        if not self.since.open_messages:
+            return depot
+        listed = self.join(self.snapshot).versions_read
+        return replace(depot, per_version=pa.concat_tables([depot.per_version, listed.select(["version", "messages"])]))
+
+
+def identify(ledger: Ledger, log: Log, depot: DepotTable, depot_log: Log) -> Verified:
+    """Return what was verified: a ledger version and its depot, by ids and fingerprints.
+
+    A fingerprint is empty where the log no longer has the commit. Raises NotFound, TableRefused.
+    """
+    [row] = ledger.rows("progress", IDENTITY, "id = 'progress'").to_pylist()
+    listed = pa.RecordBatchReader.from_stream(ledger.table.get_add_actions()).read_all()
+    files = sorted(f"{size} {path}" for size, path in zip(*(listed[name].to_pylist() for name in FILE), strict=True))
+    digest = hashlib.sha256("\n".join(files).encode()).hexdigest()
+    return Verified(
+        ledger_id=str(ledger.table.metadata().id),
+        ledger_version=ledger.version,
+        ledger_fingerprint=log.marks.get(ledger.version, ""),
+        ledger_files=digest,
+        token=row["token"],
+        microbatch=row["microbatch"],
+        depot_id=str(depot.metadata().id),
+        depot_version=row["depot_version"],
+        depot_fingerprint=depot_log.marks.get(row["depot_version"], ""),
+    )
+
+
+def find_base(relying_on: Reliance, ledger: Ledger, depot: DepotTable, location: str, rows: PartedRows) -> Base | None:
+    """Return what the verification of a ledger version against its depot builds on, None if nobody asked for it.
+
+    What was open then is added to `rows`. Raises Unfounded.
+    """
+    try:
+        record = Record.read(relying_on.record) if relying_on.record and relying_on.version != 0 else None
+    except ValueError as error:
+        raise Unfounded(str(error)) from error
+    version = record.verified.ledger_version if record and relying_on.version is None else relying_on.version
+    if not version:
+        return None
+    if not isinstance(depot, DeltaTable):
+        raise Unfounded("Spark reads the tables, so their files and logs cannot be compared")
+    if ledger.raw:
+        raise Unfounded("the ledger of a raw depot is verified as a whole")
+    recorded = record if record and record.verified.ledger_version == version else None
+    if recorded and recorded.verified.ledger_id != str(ledger.table.metadata().id):
+        raise Unfounded(CHANGED["ledger_id"])
+    if version > ledger.version:
+        raise Unfounded(f"the ledger ends at version {ledger.version}: it was set back")
+    try:
+        before = open_ledger(ledger.location, version)
+        reached = before.progress()
+        own = read_log(ledger.table, ledger.location, "ledger", version)
+        others = read_log(depot, location, "depot", max(reached.depot_version, 0))
+        verified = identify(before, own, depot, others)
+        _require_same(recorded, verified)
+        _require_unrestored(verified, own, others)
+        _require_rules(ledger, verified.microbatch)
+        # guard: final-rows-as-they-were
+        if any(check_finals(before, ledger)):
+            raise Unfounded("final rows of then were changed")
+        revision = last_revision(before)
+        snapshot = read_snapshot(before, rows, revision)
+    except (NotFound, TableUnreadable) as error:
+        raise Unfounded(f"ledger version {version} can no longer be read") from error
+    return Base(snapshot, revision, (own, others), _since(verified, recorded, snapshot))
+
+
+def _require_same(record: Record | None, verified: Verified) -> None:
+    """Raise Unfounded if a version is another one than was recorded, or the logs do not tell."""
+    if not verified.microbatch:
+        raise Unfounded("no microbatch had run by then")
+    for name in Verified.__dataclass_fields__ if record else ():
+        # guard: same-as-recorded
+        if record and getattr(record.verified, name) != getattr(verified, name):
+            raise Unfounded(CHANGED.get(name, f"ledger version {verified.ledger_version} is another one than then"))
+    if not (verified.ledger_fingerprint and verified.depot_fingerprint):
+        raise Unfounded("the logs no longer have the commits of then")
+
+
+def _require_unrestored(verified: Verified, log: Log, depot_log: Log) -> None:
+    """Raise Unfounded if a RESTORE came after what was verified."""
+    # guard: restored-since
+    if any(version > verified.ledger_version for version in log.restored):
+        raise Unfounded("the ledger was restored since then")
+    # guard: depot-restored-since
+    if any(version > verified.depot_version for version in depot_log.restored):
+        raise Unfounded("the depot was restored since then")
+
+
+def _require_rules(ledger: Ledger, microbatch: int) -> None:
+    """Raise Unfounded if the rules have changed since a microbatch."""
+    since = f"microbatch >= {microbatch:d}"
+    rows = ledger.rows("microbatch", "rules, min(microbatch) AS first", since, "GROUP BY rules")
+    # guard: rules-since
+    if rows.num_rows > 1:
+        raise Unfounded(f"the rules changed in microbatch {pc.max(rows['first']).as_py()}")
+
+
+def _since(verified: Verified, record: Record | None, snapshot: Snapshot) -> Since:
+    sums = [int(pc.sum(snapshot.sources[name]).as_py() or 0) for name in ("open_batches", "open_messages")]
+    reached = verified.ledger_version, verified.microbatch, verified.depot_version
+    return Since(*reached, record.verified_at if record else None, *sums)
