@@ -98,51 +98,57 @@ def _document(
 
 
 def _tell(found: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Advice, out: Path | None) -> None:
-    """Print a table of delays and one of windows, each with what they mean and with advice."""
-    from windrow.reading.tuning import advise_repeats, advise_window
-
+    """Print which max_delay and which window suit the messages, and why."""
     last = f"these are the last {found.messages.num_rows:,} (--limit; --from and --to choose others)"
     more = f" There are more: {last}." if found.cut else ""
     say(f"{count(trial.messages, 'message')} of depot versions {found.first} to {found.last}.{more}")
     for reason, number in trial.refused.items():
         say(f"  {number:,} are {reason} under any rules")
     rows = tuned.to_pylist()
-    best = min((row["max_delay_us"] for row in rows if row["max_delay_us"] >= advice.max_delay_us), default=None)
-    delays = {row["max_delay_us"] for row in rows}
-    delay = rules.max_delay if rules.max_delay in delays else best if best in delays else max(delays)
-    window = _most_tried([row["window_us"] for row in rows], rules.window)
-    by_delay = [row for row in rows if row["window_us"] == window]
-    by_window = [row for row in rows if row["max_delay_us"] == delay]
-    marks = {best: "enough", rules.max_delay: "now, enough" if best == rules.max_delay else "now"}
-    say(f"\n[bold]Which max_delay?[/bold] It is how long batches wait; here with window = {by_delay[0]['window']}:")
-    _print(DELAYS, [(*_delay_cells(row), marks.get(row["max_delay_us"], "")) for row in by_delay])
-    say("rejected: messages in no batch; wait: until a batch can close, for half of the messages and 95 %;")
-    say(f"now: as it is; enough: the shortest max_delay here that keeps {advice.keep_percent:g} %;")
-    for line in advice.why:
-        say(line, markup=False)
-    say(f"\n[bold]Which window?[/bold] It is what belongs together; here with max_delay = {by_window[0]['max_delay']}:")
-    _print(WINDOWS, [(*_window_cells(row), "now" if row["window_us"] == rules.window else "") for row in by_window])
-    say("in one: messages in a batch, on average; slivers: batches with less than a quarter of the messages of the")
-    say('middle one of their stream; whole: rounds of measurements in one batch, with split_at = "message" or')
-    say('"midpoint", with repeats = "keep", and with that and window_start = "aligned".')
-    if any(row["warning"] for row in (*by_delay, *by_window)):
-        say("*: the window is no longer than max_delay + max_leap", markup=False)
-    now = [row for row in by_window if row["window_us"] == rules.window]
-    for line in (*advise_window(by_window, rules, advice.max_delay_us), *advise_repeats([*now, *by_window][0])):
-        say(line, markup=False)
+    delays = sorted({row["max_delay_us"] for row in rows})
+    best = next((delay for delay in delays if delay >= advice.max_delay_us), None)
+    chosen = rules.max_delay if rules.max_delay in delays else best or delays[-1]
+    _tell_delays(rows, rules, advice, best)
+    _tell_windows([row for row in rows if row["max_delay_us"] == chosen], rules, advice)
     if out is not None:
         say(f"Wrote {out}.", markup=False)
+
+
+def _tell_delays(rows: list[dict[str, Any]], rules: Rules, advice: Advice, best: int | None) -> None:
+    """Print what each max_delay does, with the window that was tried with most of them: if several, that in force."""
+    tried = Counter(row["window_us"] for row in rows)
+    window = max(tried, key=lambda one: (tried[one], one == rules.window, -one))
+    rows = [row for row in rows if row["window_us"] == window]
+    marks = {best: "enough", rules.max_delay: "now, enough" if best == rules.max_delay else "now"}
+    say(f"\n[bold]Which max_delay?[/bold] It is how long batches wait; here with window = {rows[0]['window']}:")
+    _print(DELAYS, [(*_delay_cells(row), marks.get(row["max_delay_us"], "")) for row in rows])
+    say("rejected: messages in no batch; wait: until a batch can close, for half of the messages and 95 %;")
+    say(f"now: as it is; enough: the shortest max_delay here that keeps {advice.keep_percent:g} %{_starred(rows)}")
+    for line in advice.why:
+        say(line, markup=False)
+
+
+def _tell_windows(rows: list[dict[str, Any]], rules: Rules, advice: Advice) -> None:
+    """Print what each window does; the rows have the same max_delay."""
+    from windrow.reading.tuning import advise_repeats, advise_window
+
+    say(f"\n[bold]Which window?[/bold] It is what belongs together; here with max_delay = {rows[0]['max_delay']}:")
+    _print(WINDOWS, [(*_window_cells(row), "now" if row["window_us"] == rules.window else "") for row in rows])
+    say("in one: messages in a batch, on average; slivers: batches with less than a quarter of the messages of the")
+    say('middle one of their stream; whole: rounds of measurements in one batch, with split_at = "message" or')
+    say(f'"midpoint", with repeats = "keep", and with that and window_start = "aligned"{_starred(rows)}')
+    now = next((row for row in rows if row["window_us"] == rules.window), rows[0])
+    for line in (*advise_window(rows, rules, advice.max_delay_us), *advise_repeats(now)):
+        say(line, markup=False)
 
 
 DELAYS = ("max_delay", "rejected", "wait", "95 %", "")
 WINDOWS = ("window", "batches", "in one", "slivers", "whole: message", "midpoint", "keep", "aligned", "")
 
 
-def _most_tried(windows: list[int], now: int) -> int:
-    """Return the window that was tried with most delays; of several the one in force, or the shortest."""
-    tried = Counter(windows)
-    most = [window for window, number in tried.items() if number == max(tried.values())]
-    return now if now in most else min(most)
+def _starred(rows: list[dict[str, Any]]) -> str:
+    """Return what a star means, where there is one."""
+    return "; *: a window no longer than max_delay + max_leap" if any(row["warning"] for row in rows) else ""
 
 
 def _print(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

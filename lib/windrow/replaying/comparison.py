@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
@@ -27,14 +28,15 @@ from windrow.reading.database import database, share_of
 from windrow.reading.digests import BATCHES, Digests, Part, batch_digests, rejection_digests
 from windrow.reading.tables import Ledger
 from windrow.reading.values import records
-from windrow.replaying.differences import SEPARATOR, Differences, Listed, listed
+from windrow.replaying.differences import Listed, first, joined, sort_key
 from windrow.replaying.digest_tables import SIDES, DigestTables
-from windrow.replaying.report import Change, Comparison, Move, Side
+from windrow.replaying.report import Change, Comparison, Move, Side, What
 from windrow.verify.parts import Part as Buckets
 from windrow.verify.parts import PartedRows, divide
 
 COPIES = 4  # as much memory as for a part of `verify`, because here rows are compared in memory
 KINDS = ("batches", "rejections")
+SEPARATOR = "/"  # in the id of a batch: a place without it is the reason of a rejection
 CONTENT = ("source", "key", "content")  # equal for two batches with the same messages
 COMPARED = [name for name in dict.fromkeys((*canonical.BATCH, *canonical.REJECTED)) if name != "id"]
 
@@ -63,32 +65,46 @@ def _compare_rows(
 ) -> Comparison:
     """Compare the rows that differ."""
     same, first_microbatch = digests.find_differing()
-    found, marked = Differences(limit), digests.marked()
+    counts, moved = Counter[str](), 0
+    changes, moves = list[Listed[Change]](), list[Listed[Move]]()
     with PartedRows(max_memory_bytes) as rows:
-        for side, ledger in zip(SIDES, ledgers, strict=True):
-            for kind, pieces in zip(KINDS, (part.batches(ledger), part.rejections(ledger)), strict=True):
-                for piece in pieces:
-                    rows.add(f"{side} {kind}", piece.filter(pa.array(marked[digests.marks(piece)])))
-        rows.close_blocks()
+        _store(rows, ledgers, digests, part)
         for buckets in divide([rows.byte_count], max_memory_bytes // COPIES):
-            _compare_part(rows, buckets, limit, found)
-    return found.compared(same, first_microbatch)
+            (old_batches, old_rejected, old), (new_batches, new_rejected, new) = _read(rows, buckets)
+            old_rows, old_messages = _differing(old_batches, old_rejected, old.differing(new))
+            new_rows, new_messages = _differing(new_batches, new_rejected, new.differing(old))
+            pairs = _pairs(old_rows, new_rows)
+            new_messages = _with_old_ids(new_messages, old_rows, new_rows, pairs)
+            counts.update(pairs["what"].to_pylist())
+            changes += _changes(old_rows, new_rows, pairs, limit)
+            number, of_part = _moves(old_messages, new_messages, limit)
+            moved += number
+            moves += of_part
+    return Comparison(
+        same=same,
+        counts={what: counts[what] for what in get_args(What)},
+        moved=moved,
+        first_microbatch=first_microbatch,
+        changes=first(changes, limit),
+        moves=first(joined(moves), limit),
+    )
 
 
-def _compare_part(rows: PartedRows, buckets: Buckets, limit: int, found: Differences) -> None:
-    """Compare the rows of some streams, and add what differs to what was found."""
-    (old_batches, old_rejected, old), (new_batches, new_rejected, new) = (_read(rows, side, buckets) for side in SIDES)
-    old_rows, old_messages = _differing(old_batches, old_rejected, old.differing(new))
-    new_rows, new_messages = _differing(new_batches, new_rejected, new.differing(old))
-    pairs = _pairs(old_rows, new_rows)
-    found.add_changes(Counter(pairs["what"].to_pylist()), list(_changes(old_rows, new_rows, pairs, limit)))
-    found.add_moves(*_moves(old_messages, _with_old_ids(new_messages, old_rows, new_rows, pairs), limit))
+def _store(rows: PartedRows, ledgers: tuple[Ledger, Ledger], digests: DigestTables, part: Part) -> None:
+    """Put the rows that differ, and a few others, on disk by stream."""
+    marked = digests.marked()
+    for side, ledger in zip(SIDES, ledgers, strict=True):
+        for kind, pieces in zip(KINDS, (part.batches(ledger), part.rejections(ledger)), strict=True):
+            for piece in pieces:
+                rows.add(f"{side} {kind}", piece.filter(pa.array(marked[digests.marks(piece)])))
+    rows.close_blocks()
 
 
-def _read(rows: PartedRows, side: str, buckets: Buckets) -> tuple[pa.Table, pa.Table, Digests]:
-    """Return the batches and rejections of some streams, and their digests."""
-    batches, rejected = (rows.read(f"{side} {kind}", buckets).read_all() for kind in KINDS)
-    return batches, rejected, Digests.of(pa.concat_tables([batch_digests(batches), rejection_digests(rejected)]))
+def _read(rows: PartedRows, buckets: Buckets) -> Iterator[tuple[pa.Table, pa.Table, Digests]]:
+    """Yield the batches and rejections of some streams on each side, and their digests."""
+    for side in SIDES:
+        batches, rejected = (rows.read(f"{side} {kind}", buckets).read_all() for kind in KINDS)
+        yield batches, rejected, Digests.of(pa.concat_tables([batch_digests(batches), rejection_digests(rejected)]))
 
 
 def _differing(batches: pa.Table, rejected: pa.Table, differing: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -156,7 +172,7 @@ def _with_old_ids(messages: pa.Table, old_rows: pa.Table, new_rows: pa.Table, pa
     return messages.set_column(messages.column_names.index("place"), "place", place)
 
 
-def _changes(old_rows: pa.Table, new_rows: pa.Table, pairs: pa.Table, limit: int) -> Iterator[tuple[Listed, Change]]:
+def _changes(old_rows: pa.Table, new_rows: pa.Table, pairs: pa.Table, limit: int) -> Iterator[Listed[Change]]:
     """Yield the first changes by time and id."""
     sides = old_rows.take(pairs["old"]), new_rows.take(pairs["new"])
     order = {name: pc.coalesce(*(side[name] for side in sides)) for name in ("time", "id")}
@@ -173,10 +189,10 @@ def _changes(old_rows: pa.Table, new_rows: pa.Table, pairs: pa.Table, limit: int
             messages=(old["message_count"] or 0, new["message_count"] or 0),
             columns={name: (old[name], new[name]) for name in COMPARED if both and old[name] != new[name]},
         )
-        yield listed(time, change.id), change
+        yield sort_key(time, change.id), change
 
 
-def _moves(old_messages: pa.Table, new_messages: pa.Table, limit: int) -> tuple[int, list[tuple[Listed, Move]]]:
+def _moves(old_messages: pa.Table, new_messages: pa.Table, limit: int) -> tuple[int, list[Listed[Move]]]:
     """Compare two tables of messages with their `place`; return how many messages moved, and the first moves by time.
 
     Messages that are equal in every column cannot be told apart, so they are paired in order. Moves between the same
@@ -195,16 +211,16 @@ def _moves(old_messages: pa.Table, new_messages: pa.Table, limit: int) -> tuple[
     moved = {name: messages["place"].take(pa.array(at, mask=at < 0)) for name, at in (("old", old), ("new", new))}
     moved |= {"row": pa.array(row), "time": messages["event_time"].take(pa.array(row))}
     order = [(name, "ascending") for name in ("time", "old", "new")]
-    found = [("time", "first"), ("row", "first"), ("row", "count")]
-    grouped = pa.table(moved).sort_by(order).group_by(["old", "new"], use_threads=False).aggregate(found)
+    sums = [("time", "first"), ("row", "first"), ("row", "count")]
+    grouped = pa.table(moved).sort_by(order).group_by(["old", "new"], use_threads=False).aggregate(sums)
     grouped = grouped.rename_columns({"time_first": "time"}).sort_by(order)
     batches = [pc.match_substring(grouped[name], SEPARATOR) for name in ("old", "new")]
     between_reasons = pc.invert(pc.or_(*(pc.fill_null(one, False) for one in batches)))
-    first = grouped.filter(pc.or_(between_reasons, pa.array(np.arange(grouped.num_rows) < limit)))
-    examples = records(messages.select(list(COLUMNS)).take(first["row_first"]))
-    places = map(Move, *(first[name].to_pylist() for name in ("old", "new", "row_count")), examples)
-    times = first["time"].cast(pa.int64()).to_pylist()
-    return row.size, [(listed(time, move.before, move.after), move) for time, move in zip(times, places, strict=True)]
+    chosen = grouped.filter(pc.or_(between_reasons, pa.array(np.arange(grouped.num_rows) < limit)))
+    examples = records(messages.select(list(COLUMNS)).take(chosen["row_first"]))
+    found = map(Move, *(chosen[name].to_pylist() for name in ("old", "new", "row_count")), examples)
+    times = chosen["time"].cast(pa.int64()).to_pylist()
+    return row.size, [(sort_key(time, move.before, move.after), move) for time, move in zip(times, found, strict=True)]
 
 
 def codes(values: pa.Array) -> Ints:
