@@ -80,8 +80,9 @@ def _parts(values: pa.Array) -> list[pa.Array]:
         return [pa.repeat(NULL, len(values))]
     content = encoded(values)
     length = pc.binary_length(content)
-    if pc.max(length).as_py() < len(BEGINS):
-        parts = [BEGINS.take(length), content, COMMA]
+    least, most = pc.min_max(length).as_py().values()
+    if most < len(BEGINS):
+        parts = [BEGINS[most] if least == most else BEGINS.take(length), content, COMMA]
     else:
         parts = [length.cast(pa.large_string()).cast(BYTES), COLON, content, COMMA]
     return [pc.fill_null(joined(parts), NULL)] if content.null_count else parts

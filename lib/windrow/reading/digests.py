@@ -47,12 +47,12 @@ class Part:
     def batches(self, ledger: Ledger) -> Iterator[pa.Table]:
         """Yield the batches with their messages and the `microbatch` that closed them; see `Ledger.pieces`."""
         columns = ", ".join([*canonical.BATCH, "closed_in AS microbatch", "messages"])
-        return map(plain, ledger.pieces(BATCHES, columns, self.condition("closed_in")))
+        return ledger.pieces(BATCHES, columns, self.condition("closed_in"))
 
     def rejections(self, ledger: Ledger) -> Iterator[pa.Table]:
         """Yield the rejections with their `microbatch`."""
         columns = ", ".join([*canonical.REJECTED, "microbatch"])
-        return map(plain, ledger.pieces("rejected", columns, self.condition("microbatch")))
+        return ledger.pieces("rejected", columns, self.condition("microbatch"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +108,14 @@ def digests(ledger: str | Ledger, part: Part | None = None, version: int | None 
 
 def batch_digests(batches: pa.Table) -> pa.Table:
     """Return the digests of batches (`Part.batches`) in the columns of `ROW`."""
-    rows = one_batch(batches)
+    rows = one_batch(plain(batches))
     inside = canonical.contents(rows["messages"])
     return _digested(rows, canonical.batches(rows, inside), canonical.digests(inside))
 
 
 def rejection_digests(rejections: pa.Table) -> pa.Table:
     """Return the digests of rejections (`Part.rejections`) in the columns of `ROW`."""
-    rows = one_batch(rejections)
+    rows = one_batch(plain(rejections))
     return _digested(rows, canonical.rejections(rows), pa.nulls(rows.num_rows, pa.string()))
 
 

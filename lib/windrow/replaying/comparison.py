@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.columnar.arrow import plain
 from windrow.model import canonical
 from windrow.model.floors import Ints
 from windrow.model.messages import COLUMNS
@@ -96,7 +97,7 @@ def _store(rows: PartedRows, ledgers: tuple[Ledger, Ledger], digests: DigestTabl
     for side, ledger in zip(SIDES, ledgers, strict=True):
         for kind, pieces in zip(KINDS, (part.batches(ledger), part.rejections(ledger)), strict=True):
             for piece in pieces:
-                rows.add(f"{side} {kind}", piece.filter(pa.array(marked[digests.marks(piece)])))
+                rows.add(f"{side} {kind}", plain(piece).filter(pa.array(marked[digests.marks(piece)])))
     rows.close_blocks()
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from windrow.columnar.arrow import one_batch
+from windrow.columnar.arrow import one_batch, plain
 from windrow.model import canonical
 from windrow.reading.digests import Part
 from windrow.reading.tables import Ledger
@@ -94,4 +94,4 @@ def _digests(rows: pa.Table, encode: Callable[[pa.RecordBatch], pa.Array]) -> pa
     """Return the digests of rows that are encoded so, in the columns of `CREATE`."""
     reason = rows["reason"] if "reason" in rows.column_names else pa.nulls(rows.num_rows, pa.string())
     columns = [rows["id"], rows["state"], reason, rows["microbatch"], canonical.digests(encode(one_batch(rows)))]
-    return pa.table(columns, ["id", "state", "reason", "microbatch", "digest"])
+    return plain(pa.table(columns, ["id", "state", "reason", "microbatch", "digest"]))
