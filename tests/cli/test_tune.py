@@ -10,19 +10,23 @@ PAIRS = ("--windows", "5s,10s", "--delays", "5s,11s")
 
 
 class TestTune:
-    def test_says_what_each_pair_does(self, filled: Command) -> None:
+    def test_says_which_delay_and_which_window(self, filled: Command) -> None:
         """
-        A line a pair with what it rejects; the rules as they are and the delay that keeps enough are marked.
+        One table has a line for each delay, the other one for each window; the rules as they are and the delay that
+        keeps enough are marked, and so are windows that are too short.
         """
         said = filled("tune", *PAIRS, "--keep", "100")
         assert said.status == 0, said.err
-        lines = {" ".join(line.split()[:4]): line for line in said.out.splitlines()}
-        assert "now" in lines["10 s 5 s"]
-        assert "20.00 %" in lines["10 s 5 s"]
-        assert "enough" in lines["10 s* 11 s"]
-        assert "0.00 %" in lines["10 s* 11 s"]
-        assert "5 s* 5 s" in lines
-        assert 'max_delay = "11s" rejects 0 of 5 as too old; 5 s, as it is, 1' in said.out
+        delays, windows = said.out.split("Which window?")
+        lines = [" ".join(line.split()) for line in delays.splitlines()]
+        assert "max_delay rejected wait 95 %" in lines
+        assert any(line.startswith("5 s 20.00 %") and line.endswith("now") for line in lines)
+        assert any(line.startswith("11 s* 0.00 %") and line.endswith("enough") for line in lines)
+        assert 'max_delay = "11s" rejects 0 of 5 as too old; 5 s, as it is, 1' in lines
+        lines = [" ".join(line.split()) for line in windows.splitlines()]
+        assert "window batches in one slivers whole: message midpoint keep aligned" in lines
+        assert any(line.startswith("5 s* ") for line in lines)
+        assert any(line.startswith("10 s ") and line.endswith("now") for line in lines)
 
     def test_json(self, filled: Command) -> None:
         """

@@ -218,6 +218,20 @@ class TestStatus:
         row = min(busy.rows("open"), key=lambda row: (row["window_start"], row["id"]))
         assert (oldest.id, oldest.source, oldest.key) == (row["id"], row["source"], row["key"])
 
+    def test_oldest_waits_for_the_clock_of_its_source(self, world, embedded):
+        """
+        It says how far the clock of its source is before the timeout, however late the wall clock is, and 0 behind it.
+        """
+        world.publish([message("a")])
+        world.runner(embedded).once()
+        world.clock.advance(HOUR)
+        oldest = look(world).open.oldest
+        assert (oldest.floor, oldest.timeout, oldest.missing_seconds) == (
+            "2023-11-14T22:13:20Z",
+            "2023-11-14T22:13:30Z",
+            10.0,
+        )
+
     def test_json(self, busy):
         """
         A status is a document that JSON knows.
@@ -290,20 +304,42 @@ class TestTooOld:
             rejected = batch_messages(arrived, Rules(window=HOUR, max_delay=delay)).rejected
             assert rejected["reason"].to_pylist() == ["too_old"] * refused
 
-    def test_quantiles(self, world, embedded):
+    def test_wrong_clocks(self, world, embedded):
         """
-        The quantiles are those of the messages that were too old, without those of a source whose clock is wrong.
+        Neither a source whose clock is wrong nor a message of another month counts; how many these are is said.
         """
         late = [message("a", NOW - at * SECOND, NOW + at, source="late") for at in range(206)]
         world.publish(late, [message("a", NOW - HOUR + at, NOW + at, source="wrong") for at in range(300)])
         punctual = [message("b", NOW + at, NOW + at, source="late") for at in range(100)]
-        world.publish(punctual)
+        world.publish([*punctual, message("b", 0, NOW + 100, source="late")])
         world.runner(embedded).once()
         needed = look(world).needed_delay
-        assert needed.by_source.keys() == {"late", "wrong"}
+        assert (needed.by_source, needed.left_out) == ({"late": needed.needed_us}, 301)
+        assert round(needed.needed_us / SECOND) == 205
         assert {share: round(us / SECOND) for share, us in needed.quantiles_us.items()} == pytest.approx(
             {"0.5": 105, "0.9": 185, "0.99": 203}, abs=2
         )
+
+    def test_all_wrong(self, world, embedded):
+        """
+        If nearly all messages of most sources are too old, the rules are to blame, and their messages count.
+        """
+        world.publish([message("a", NOW - HOUR + at, NOW + at) for at in range(300)])
+        world.runner(embedded).once()
+        needed = look(world).needed_delay
+        assert (needed.needed_us, needed.left_out) == (HOUR, 0)
+
+    def test_other_rules(self, world, embedded):
+        """
+        What was too old under rules of before is no reason for another `max_delay`.
+        """
+        world.publish([message("a", NOW, NOW), message("b", NOW - HOUR, NOW)])
+        world.runner(embedded).once()
+        assert look(world).needed_delay.needed_us == HOUR
+        world.runner(embedded, rules={"max_delay": "2h", "window": "3h"}).once()
+        world.publish([message("c", NOW, NOW)])
+        world.runner(embedded, rules={"max_delay": "2h", "window": "3h"}).once()
+        assert look(world).needed_delay.needed_us is None
 
     def test_nothing_too_old(self, world, embedded):
         """

@@ -18,9 +18,9 @@ from tests.messages import HOUR, MILLISECOND, SECOND, Row, log, message, table
 from windrow.batching.rules import Rules, ShortWindowWarning
 from windrow.errors import NotFound, RulesError, SettingsError
 from windrow.model.durations import LONGEST
-from windrow.reading.tuning import Trial, advise, advise_repeats, suggested, sweep, tune
+from windrow.reading.tuning import Trial, advise, advise_repeats, advise_window, suggested, sweep, tune
 from windrow.reading.tuning.advice import NEARLY_ALL, too_old_by_others
-from windrow.reading.tuning.grid import OLDEST
+from windrow.reading.warnings import OLDEST
 
 WINDOWS, DELAYS = ["2s", "10s"], ["1s", "4s", "9s"]
 LONG = Rules(window="1h", max_delay="5s")
@@ -325,6 +325,23 @@ class TestRounds:
         assert advise_repeats(tune(fleet({"right": 0}), ["10s"], ["5s"], Rules(repeats="keep")).to_pylist()[0]) == (
             "with window = 10 s and max_delay = 5 s, 100 % of the rounds stay whole",
         )
+
+    def test_window(self) -> None:
+        """
+        Where a type that comes again ends every batch, the shortest window behind the delay is long enough; where
+        windows alone end batches, none is, and with `keep` it is for downstream to say.
+        """
+        rows = tune(fleet({"right": 0}), ["1s", "20s", "60s", "150s"], ["5s"]).to_pylist()
+        [said] = advise_window(rows, Rules(), 20 * SECOND)
+        assert said.startswith('window = "1m" is long enough: from ')
+        assert advise_window(rows, Rules(window_start="event_time"), 20 * SECOND)[0].startswith('window = "20s" ')
+        assert advise_window(rows[:1], Rules(), 20 * SECOND) == ()
+        steady = table([message(f"t{at}", NOW + at * SECOND, NOW + at * SECOND) for at in range(100)])
+        [said] = advise_window(tune(steady, ["10s", "30s"], ["1s"]).to_pylist(), Rules(), SECOND)
+        assert said.startswith("the longer the window, the fewer batches: 10 s makes ")
+        keep = Rules(repeats="keep")
+        [said] = advise_window(tune(steady, ["10s", "30s"], ["1s"], keep).to_pylist(), keep, SECOND)
+        assert said.startswith("the window alone decides what belongs together downstream: 10 s makes ")
 
 
 class TestSuggested:

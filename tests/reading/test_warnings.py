@@ -19,7 +19,7 @@ from windrow.model.messages import COLUMNS
 from windrow.model.warn import WarnPart
 from windrow.reading import warnings
 from windrow.reading.tables import open_ledger
-from windrow.reading.warnings import LedgerWarning, warnings_of
+from windrow.reading.warnings import LedgerWarning, recent_rows, warnings_of
 
 LIMITS = WarnPart(least=10)
 HOUR = 3_600 * SECOND
@@ -27,7 +27,7 @@ HOUR = 3_600 * SECOND
 
 def said(world: World, limits: WarnPart = LIMITS) -> dict[str, LedgerWarning]:
     """Return the warnings about a ledger by their codes."""
-    return {one.code: one for one in warnings_of(open_ledger(world.ledger), limits)}
+    return {one.code: one for one in warnings_of(recent_rows(open_ledger(world.ledger), limits))}
 
 
 def moved(found: LedgerWarning, rows: list[Row]) -> list[int]:

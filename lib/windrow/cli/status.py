@@ -238,12 +238,11 @@ def _of_batcher(found: BatcherStatus, most: int | None) -> Own:
         f"open    {_open(found)}",
         f"closed  {count(found.closed.batches, 'batch')} with {count(found.closed.messages, 'message')}",
     ]
-    too_old, sources = _too_old(found.needed_delay, most), len(found.clocks)
+    sources = len(found.clocks)
     behind = f"clocks: the {most} sources of {sources:,} that are furthest behind; --sources shows all"
     remarks = [
         *([behind] if most is not None and sources > most else []),
-        *([too_old] if too_old else []),
-        *_quantiles(found.needed_delay),
+        *_needed(found.needed_delay, most),
         *(f"hint: {hint}" for hint in found.hints),
     ]
     batches = f"{found.open.batches:,} open, {found.closed.batches:,} closed, {found.totals.rejected:,} rejected"
@@ -310,7 +309,8 @@ def _open(found: BatcherStatus) -> str:
         return "no batch"
     oldest = found.open.oldest
     holds = f"{count(found.open.batches, 'batch')} with {count(found.open.messages, 'message')}"
-    return f"{holds}; the oldest, {oldest.id}, is due at {oldest.timeout}"
+    stands = f"which stands at {oldest.floor}" if oldest.missing_seconds else "which has passed it"
+    return f"{holds}; the oldest, {oldest.id}, closes at {oldest.timeout} by the clock of its source, {stands}"
 
 
 def _tables(found: BatcherStatus, most: int | None) -> list[Table]:
@@ -339,16 +339,21 @@ def _figure(value: object) -> str:
     return f"{value:,.0f}" if isinstance(value, float | int) else str(value or "")
 
 
-def _quantiles(needed: NeededDelay) -> list[str]:
-    """Say how much max_delay most of the messages that were too old needed."""
+def _needed(needed: NeededDelay, most: int | None) -> Iterator[str]:
+    """Say which max_delay would have kept what was too old, and how many messages of wrong clocks are not counted."""
+    if needed.needed_us is not None:
+        allowed, enough = _off(needed.max_delay_us), _off(needed.needed_us)
+        sources = _needed_by_source(needed, most)
+        yield f"max_delay is {allowed}; {enough} would have kept every message that was too old ({sources})"
     shares = [f"{100 * float(share):g} % needed at most {_off(us)}" for share, us in needed.quantiles_us.items()]
-    return [f"too old messages, without wrong clocks: {', '.join(shares)}"] if shares else []
+    if shares:
+        yield f"too old messages, without wrong clocks: {', '.join(shares)}"
+    if needed.left_out:
+        yield f"{count(needed.left_out, 'message')} of wrong clocks were too old as well, and are not counted there"
 
 
-def _too_old(needed: NeededDelay, most: int | None) -> str:
-    """Say which max_delay would have kept what was too old, and, if there are many sources, what most of them need."""
-    if needed.needed_us is None:
-        return ""
+def _needed_by_source(needed: NeededDelay, most: int | None) -> str:
+    """Say what each source needed, and, if there are many, what most of them needed."""
     each = needed.by_source
     shown = each if most is None or len(each) <= most else dict(sorted(each.items(), key=lambda one: -one[1])[:most])
     by_source = ", ".join(f"{source or repr(source)} {_off(us)}" for source, us in shown.items())
@@ -358,5 +363,4 @@ def _too_old(needed: NeededDelay, most: int | None) -> str:
             f"half of {len(each):,} sources need at most {_off(half)}, nine tenths {_off(nine_tenths)}; {by_source}; "
             "--sources shows all"
         )
-    allowed, enough = _off(needed.max_delay_us), _off(needed.needed_us)
-    return f"max_delay is {allowed}; {enough} would have kept every message that was too old ({by_source})"
+    return by_source

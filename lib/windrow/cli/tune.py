@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,9 +46,10 @@ def tune(
 ) -> None:
     """Try other windows and delays on the messages of the depot.
 
-    For each pair it shows the batches, the rejections, how long messages wait, and the share of rounds of measurements
-    that stay whole under each choice of `split_at` and `repeats`, and with windows on the calendar. Sources with wrong
-    clocks are left out. It writes to no table. The other rules come from the settings.
+    One table answers which max_delay: what each rejects, and how long messages wait. The other answers which window:
+    the batches, and the share of rounds of measurements that stay whole under each choice of `split_at` and `repeats`,
+    and with windows on the calendar. --json has every pair. Sources with wrong clocks are left out. It writes to no
+    table. The other rules come from the settings.
     """
     from windrow.reading import plot, tuning
     from windrow.reading.recent import recent
@@ -96,56 +98,83 @@ def _document(
 
 
 def _tell(found: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Advice, out: Path | None) -> None:
-    """Print what was tried, a line for each pair, and the advice with its reason."""
+    """Print which max_delay and which window suit the messages, and why."""
     last = f"these are the last {found.messages.num_rows:,} (--limit; --from and --to choose others)"
     more = f" There are more: {last}." if found.cut else ""
     say(f"{count(trial.messages, 'message')} of depot versions {found.first} to {found.last}.{more}")
     for reason, number in trial.refused.items():
         say(f"  {number:,} are {reason} under any rules")
-    heads = ("window", "max_delay", "rejected", "batches", "slivers", "in one", "wait", "95 %", "whole %")
-    table = grid((*heads, ""), (), padding=0)
-    for column in table.columns[:-1]:
-        column.justify = "right"
-    delays = tuned["max_delay_us"].to_pylist()
-    best = min((delay for delay in delays if delay >= advice.max_delay_us), default=None)
-    for row in tuned.to_pylist():
-        now = (row["window_us"], row["max_delay_us"]) == (rules.window, rules.max_delay)
-        enough = row["max_delay_us"] == best
-        notes = {"now": now, "enough": enough}
-        style = "bold" if now else "green" if enough else None
-        table.add_row(*_cells(row), ", ".join(note for note, holds in notes.items() if holds), style=style)
-    people.print(table)
-    say(f"now: the rules in force; enough: the shortest max_delay here that keeps {advice.keep_percent:g} %;")
-    say("*: a window no longer than max_delay + max_leap; in one: messages in a batch, on average;", markup=False)
-    say("wait: how long messages wait at least until their batch closes, half of them and 95 %;")
-    say("slivers: batches with less than a quarter of the messages of the middle one of their stream;")
-    say('whole: rounds of measurements in one batch, with split_at = "message", "midpoint", and repeats = "keep",')
-    say('without and with window_start = "aligned".')
-    for line in (*advice.why, *_of_rounds(tuned, rules, best), *([] if out is None else [f"Wrote {out}."])):
+    rows = tuned.to_pylist()
+    delays = sorted({row["max_delay_us"] for row in rows})
+    best = next((delay for delay in delays if delay >= advice.max_delay_us), None)
+    chosen = rules.max_delay if rules.max_delay in delays else best or delays[-1]
+    _tell_delays(rows, rules, advice, best)
+    _tell_windows([row for row in rows if row["max_delay_us"] == chosen], rules, advice)
+    if out is not None:
+        say(f"Wrote {out}.", markup=False)
+
+
+def _tell_delays(rows: list[dict[str, Any]], rules: Rules, advice: Advice, best: int | None) -> None:
+    """Print what each max_delay does, with the window that was tried with most of them: if several, that in force."""
+    tried = Counter(row["window_us"] for row in rows)
+    window = max(tried, key=lambda one: (tried[one], one == rules.window, -one))
+    rows = [row for row in rows if row["window_us"] == window]
+    marks = {best: "enough", rules.max_delay: "now, enough" if best == rules.max_delay else "now"}
+    say(f"\n[bold]Which max_delay?[/bold] It is how long batches wait; here with window = {rows[0]['window']}:")
+    _print(DELAYS, [(*_delay_cells(row), marks.get(row["max_delay_us"], "")) for row in rows])
+    say("rejected: messages in no batch; wait: until a batch can close, for half of the messages and 95 %;")
+    say(f"now: as it is; enough: the shortest max_delay here that keeps {advice.keep_percent:g} %{_starred(rows)}")
+    for line in advice.why:
         say(line, markup=False)
 
 
-def _of_rounds(tuned: pa.Table, rules: Rules, best: int | None) -> tuple[str, ...]:
-    """Say what share of the rounds stays whole, under the rules in force if they were tried, else with enough delay."""
-    from windrow.reading.tuning import advise_repeats
+def _tell_windows(rows: list[dict[str, Any]], rules: Rules, advice: Advice) -> None:
+    """Print what each window does; the rows have the same max_delay."""
+    from windrow.reading.tuning import advise_repeats, advise_window
 
-    rows = tuned.to_pylist()
-    now = [row for row in rows if (row["window_us"], row["max_delay_us"]) == (rules.window, rules.max_delay)]
-    return advise_repeats([*now, *(row for row in rows if row["max_delay_us"] == best), *rows][0])
+    say(f"\n[bold]Which window?[/bold] It is what belongs together; here with max_delay = {rows[0]['max_delay']}:")
+    _print(WINDOWS, [(*_window_cells(row), "now" if row["window_us"] == rules.window else "") for row in rows])
+    say("in one: messages in a batch, on average; slivers: batches with less than a quarter of the messages of the")
+    say('middle one of their stream; whole: rounds of measurements in one batch, with split_at = "message" or')
+    say(f'"midpoint", with repeats = "keep", and with that and window_start = "aligned"{_starred(rows)}')
+    now = next((row for row in rows if row["window_us"] == rules.window), rows[0])
+    for line in (*advise_window(rows, rules, advice.max_delay_us), *advise_repeats(now)):
+        say(line, markup=False)
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
+DELAYS = ("max_delay", "rejected", "wait", "95 %", "")
+WINDOWS = ("window", "batches", "in one", "slivers", "whole: message", "midpoint", "keep", "aligned", "")
+
+
+def _starred(rows: list[dict[str, Any]]) -> str:
+    """Return what a star means, where there is one."""
+    return "; *: a window no longer than max_delay + max_leap" if any(row["warning"] for row in rows) else ""
+
+
+def _print(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """Print a table whose last column says which row is which."""
+    table = grid(heads, (), padding=0)
+    for column in table.columns[:-1]:
+        column.justify = "right"
+    for row in rows:
+        table.add_row(*row, style={"": None, "enough": "green"}.get(row[-1], "bold"))
+    people.print(table)
+
+
+def _delay_cells(row: dict[str, Any]) -> list[str]:
+    waits = [_seconds(row[f"wait_seconds_{name}"]) for name in ("median", "p95")]
+    return [row["max_delay"] + "*" * bool(row["warning"]), f"{row['rejected_percent']:.2f} %", *waits]
+
+
+def _window_cells(row: dict[str, Any]) -> list[str]:
     mean = row["batch_messages_mean"]
     whole = [row[f"whole_percent_{name}"] for name in ("message", "midpoint", "keep", "aligned")]
     return [
-        row["window"] + ("*" if row["warning"] else ""),
-        row["max_delay"],
-        f"{row['rejected_percent']:.2f} %",
+        row["window"] + "*" * bool(row["warning"]),
         f"{row['batches']:,}",
-        f"{row['slivers']:,}",
         "" if mean is None else f"{mean:,.1f}",
-        *(_seconds(row[f"wait_seconds_{name}"]) for name in ("median", "p95")),
-        "" if None in whole else "/".join(f"{percent:.0f}" for percent in whole),
+        f"{row['slivers']:,}",
+        *("" if percent is None else f"{percent:.0f} %" for percent in whole),
     ]
 
 

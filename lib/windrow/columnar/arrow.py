@@ -102,6 +102,11 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if column.num_chunks else pa.nulls(0, column.type)
 
 
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """Return a table as one batch."""
+    return pa.RecordBatch.from_arrays([whole(column) for column in table.columns], schema=table.schema)
+
+
 def places(values: pa.Array, among: pa.Array) -> np.ndarray:
     """Return the place of each value among others, which are distinct and may be many more; -1 for one that is absent.
 

@@ -15,7 +15,7 @@ netstrings, in the order of the ids' bytes. Source of netstrings: D. J. Bernstei
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
 import numpy as np
@@ -37,17 +37,19 @@ REJECTED = (
 BYTES = pa.large_binary()
 NAN = np.uint64(0x7FF8_0000_0000_0000).view(np.float64)
 NULL, COLON, COMMA, NOTHING = texts(["~", ":", ",", ""]).cast(BYTES)
+BEGINS = texts([f"{length}:" for length in range(1_000)]).cast(BYTES)  # of netstrings: most values are as short
 
 
-def batches(rows: pa.RecordBatch) -> pa.Array:
-    """Return each batch as bytes. `rows` has the columns of `BATCH` and `messages`."""
-    return joined([*(netstrings(rows[name]) for name in BATCH), netstrings(contents(rows["messages"]))])
+def batches(rows: pa.RecordBatch, inside: pa.Array | None = None) -> pa.Array:
+    """Return each batch as bytes. `rows` has the columns of `BATCH` and `messages`, or `inside` are its `contents`."""
+    inside = contents(rows["messages"]) if inside is None else inside
+    return fields([*(rows[name] for name in BATCH), inside])
 
 
 def contents(messages: pa.Array) -> pa.Array:
     """Return the messages inside each batch as bytes, one after the other; `messages` is a column of lists."""
     inside = pc.list_flatten(messages)
-    return _in_lists(messages, joined([netstrings(pc.struct_field(inside, name)) for name in MESSAGE]))
+    return _in_lists(messages, fields([pc.struct_field(inside, name) for name in MESSAGE]))
 
 
 def _in_lists(lists: pa.Array, elements: pa.Array) -> pa.Array:
@@ -59,14 +61,31 @@ def _in_lists(lists: pa.Array, elements: pa.Array) -> pa.Array:
 
 def rejections(rows: pa.RecordBatch) -> pa.Array:
     """Return each rejected message as bytes. `rows` has the columns of `REJECTED`."""
-    return joined([netstrings(rows[name]) for name in REJECTED])
+    return fields([rows[name] for name in REJECTED])
+
+
+def fields(columns: Sequence[pa.Array]) -> pa.Array:
+    """Return the values of each row as netstrings, one after the other."""
+    return joined([part for column in columns for part in _parts(column)])
 
 
 def netstrings(values: pa.Array) -> pa.Array:
     """Return each value as a netstring, NULL as `~`."""
+    return fields([values])
+
+
+def _parts(values: pa.Array) -> list[pa.Array]:
+    """Return what makes netstrings if it is joined."""
+    if values.null_count == len(values):
+        return [pa.repeat(NULL, len(values))]
     content = encoded(values)
-    length = pc.binary_length(content).cast(pa.large_string()).cast(BYTES)
-    return pc.fill_null(pc.binary_join_element_wise(length, COLON, content, COMMA, NOTHING), NULL)
+    length = pc.binary_length(content)
+    least, most = pc.min_max(length).as_py().values()
+    if most < len(BEGINS):
+        parts = [BEGINS[most] if least == most else BEGINS.take(length), content, COMMA]
+    else:
+        parts = [length.cast(pa.large_string()).cast(BYTES), COLON, content, COMMA]
+    return [pc.fill_null(joined(parts), NULL)] if content.null_count else parts
 
 
 def encoded(values: pa.Array) -> pa.Array:
@@ -76,8 +95,8 @@ def encoded(values: pa.Array) -> pa.Array:
     if pa.types.is_list(values.type):
         return pc.if_else(values.is_valid(), _in_lists(values, netstrings(pc.list_flatten(values))), None)
     if pa.types.is_struct(values.type):
-        fields = [netstrings(pc.struct_field(values, at)) for at in range(values.type.num_fields)]
-        return pc.if_else(values.is_valid(), joined(fields), None)
+        members = [pc.struct_field(values, at) for at in range(values.type.num_fields)]
+        return pc.if_else(values.is_valid(), fields(members), None)
     if pa.types.is_floating(values.type):
         return _bits(values.cast(pa.float64()))
     if pa.types.is_timestamp(values.type):
@@ -97,13 +116,12 @@ def digests(encoded: pa.Array) -> pa.Array:
     return pa.array([sha256(row).hexdigest() for row in encoded.to_pylist()], pa.string())
 
 
-def digest(ids: pa.Array, row_digests: pa.Array) -> str:
-    """Return the digest of several rows from their ids and digests, which may be in any order."""
-    order = pc.sort_indices(ids)
-    lines = joined([netstrings(ids.take(order)), netstrings(row_digests.take(order))])
+def digest(pieces: Iterable[pa.RecordBatch]) -> str:
+    """Return the digest of several rows from their `id` and `digest`, in the order of the ids' bytes."""
     whole = sha256()
-    for line in lines.to_pylist():
-        whole.update(line)
+    for piece in pieces:
+        lines = fields([piece[name] for name in ("id", "digest")])
+        whole.update(b"".join(lines.to_pylist()))
     return whole.hexdigest()
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.delta.locations import local_path
 from windrow.delta.table import open_table
 from windrow.errors import TableMissing
-from windrow.model.durations import in_words
+from windrow.model.durations import SECOND, in_words
+from windrow.model.timestamps import time_text
 from windrow.model.warn import WarnPart
 from windrow.reading.log import waiting_versions
 from windrow.reading.status import DepotPlace, Status, common_status, one_row
-from windrow.reading.tables import Ledger, open_ledger, recorded_rules
+from windrow.reading.tables import Ledger, equal, open_ledger, recorded_rules
 from windrow.reading.values import records
-from windrow.reading.warnings import statement, warnings_of
+from windrow.reading.warnings import AGE, RecentRows, recent_rows, warnings_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +33,18 @@ class SourceClock:
 
 @dataclass(frozen=True, slots=True)
 class OldestBatch:
-    """The open batch whose window began first."""
+    """The open batch whose window began first.
+
+    It closes when the `floor` of its source reaches the `timeout`, for which `missing_seconds` are missing.
+    """
 
     id: str
     source: str
     key: str
     window_start: str
     timeout: str
+    floor: str
+    missing_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +94,18 @@ class TooOld:
 
 @dataclass(frozen=True, slots=True)
 class NeededDelay:
-    """The `max_delay` in force, and those that would have kept every message rejected as too old so far.
+    """The `max_delay` in force, and those that would have kept every message rejected as too old.
 
     In microseconds; `needed_us` is None and `by_source` empty when no message was too old. `quantiles_us` says how much
-    half, 0.9 and 0.99 of these messages needed, since rules and mapping last changed and without wrong clocks.
+    half, 0.9 and 0.99 of these messages needed. All of it counts what was read since rules and mapping last changed,
+    without `left_out` messages of wrong clocks: of sources of which nearly all were rejected, or a month old.
     """
 
     max_delay_us: int
     needed_us: int | None
     by_source: dict[str, int]
     quantiles_us: dict[str, int]
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +152,7 @@ def status(depot: str, ledger: str, now: int, limits: WarnPart | None = None) ->
     """
     book = open_ledger(ledger)
     progress, limits, refused = book.progress(), limits or WarnPart(), _refused(book)
-    too_old = _too_old(refused)
+    recent = recent_rows(book, limits)
     return BatcherStatus(
         **common_status(book, {None: DepotPlace(depot)}, now),
         rules=in_words(recorded_rules(progress.rules)),
@@ -151,9 +160,9 @@ def status(depot: str, ledger: str, now: int, limits: WarnPart | None = None) ->
         open=_open(book, progress.max_delay_us, now),
         closed=ClosedBatches(**one_row(book, "closed", BATCHES)),
         rejected=_by_reason(refused),
-        too_old=too_old,
-        hints=tuple(map(str, warnings_of(book, limits))),
-        needed_delay=_needed(book, progress.max_delay_us, too_old, limits),
+        too_old=_too_old(refused),
+        hints=tuple(map(str, warnings_of(recent))),
+        needed_delay=_needed(recent, progress.max_delay_us),
     )
 
 
@@ -173,13 +182,18 @@ def waiting(depot: str, ledger: str) -> int | None:
 
 
 BATCHES = "count(*) AS batches, coalesce(sum(message_count), 0) AS messages"
-# The age of a message when it was processed, which the rule compares with max_delay.
-AGE = "CAST(processing_time AS BIGINT) - CAST(event_time AS BIGINT)"
 QUANTILES = """
-SELECT approx_percentile_cont(needed, 0.5) AS "0.5", approx_percentile_cont(needed, 0.9) AS "0.9",
-    approx_percentile_cont(needed, 0.99) AS "0.99"
-FROM (SELECT CAST(processing_time AS BIGINT) - CAST(event_time AS BIGINT) AS needed
-    FROM {batch} WHERE state = 'rejected' AND reason = 'too_old' AND {counted}) AS late
+SELECT approx_percentile_cont(age, 0.5) AS "0.5", approx_percentile_cont(age, 0.9) AS "0.9",
+    approx_percentile_cont(age, 0.99) AS "0.99"
+FROM (SELECT {age} AS age FROM {batch} WHERE state = 'rejected' AND reason = 'too_old' AND {counted}) AS late
+WHERE age <= {oldest}
+"""
+LATE = """
+SELECT source, count(*) AS messages, max(age) FILTER (WHERE age <= {oldest}) AS needed,
+    count(*) FILTER (WHERE age <= {oldest}) AS counted
+FROM (SELECT coalesce(source, '') AS source, {age} AS age
+    FROM {batch} WHERE state = 'rejected' AND reason = 'too_old' AND microbatch > {since}) AS late
+GROUP BY source ORDER BY source
 """
 
 
@@ -190,11 +204,20 @@ def _clocks(book: Ledger) -> tuple[SourceClock, ...]:
 
 def _open(book: Ledger, max_delay: int, now: int) -> OpenBatches:
     """Return the open batches; timeouts follow the rules in force, even if a row was written under others."""
+    oldest = _oldest(book, max_delay)
+    seconds = 0.0 if oldest is None else _open_for(book, now) / SECOND
+    return OpenBatches(**one_row(book, "open", BATCHES), oldest=oldest, oldest_seconds=seconds)
+
+
+def _oldest(book: Ledger, max_delay: int) -> OldestBatch | None:
     timeout = f"window_end + INTERVAL '{max_delay} microseconds' AS timeout"
     first = book.rows("open", f"id, source, key, window_start, {timeout}", rest="ORDER BY window_start, id LIMIT 1")
-    oldest = [OldestBatch(**row) for row in records(first)]
-    seconds = _open_for(book, now) / 1_000_000 if oldest else 0.0
-    return OpenBatches(**one_row(book, "open", BATCHES), oldest=oldest[0] if oldest else None, oldest_seconds=seconds)
+    if not first.num_rows:
+        return None
+    [row] = records(first)
+    clock = book.rows("progress", "floor", equal({"source": row["source"]}))
+    [[due], [floor]] = (times.cast(pa.int64()).to_pylist() for times in (first["timeout"], clock["floor"]))
+    return OldestBatch(**row, floor=time_text(floor), missing_seconds=max(0, due - floor) / SECOND)
 
 
 def _open_for(book: Ledger, now: int) -> int:
@@ -227,11 +250,15 @@ def _too_old(refused: list[dict[str, Any]]) -> tuple[TooOld, ...]:
     return tuple(TooOld(**{name: row[name] for name in names}) for row in refused if row["reason"] == "too_old")
 
 
-def _needed(book: Ledger, max_delay: int, too_old: tuple[TooOld, ...], limits: WarnPart) -> NeededDelay:
+def _needed(recent: RecentRows, max_delay: int) -> NeededDelay:
     """Return which `max_delay` would have kept the messages that were too old under the one in force."""
-    by_source = {row.source: row.needed_delay_us for row in too_old}
-    shares = {}
-    if by_source:
-        [row] = book.ask(statement(QUANTILES, limits, "ledger")).to_pylist()
-        shares = {share: round(needed) for share, needed in row.items() if needed is not None}
-    return NeededDelay(max_delay, max(by_source.values(), default=None), by_source, shares)
+    late = recent.beyond(LATE)
+    if not late:
+        return NeededDelay(max_delay, None, {}, {}, 0)
+    wrong = set(recent.wrong_clocks())
+    right = [row for row in late if row["source"] not in wrong]
+    by_source = {row["source"]: row["needed"] for row in right if row["needed"] is not None}
+    [quantiles] = recent.beyond(QUANTILES)
+    shares = {share: round(needed) for share, needed in quantiles.items() if needed is not None}
+    left_out = sum(row["messages"] for row in late) - sum(row["counted"] for row in right)
+    return NeededDelay(max_delay, max(by_source.values(), default=None), by_source, shares, left_out)

@@ -16,9 +16,16 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 MEMORY_BYTES = 2_000_000_000  # the same as Spark's driver
+LEAST_BYTES = 300_000_000  # with less, DuckDB fails at joins of few rows
+SHARE = 2  # of the memory is DuckDB's; the process, Arrow and a reference model have the rest
 PREFIX = "windrow-check-"
 LOCK = "lock"  # the file that a process holds as long as it uses its directory
 LOCKED_AFTER_SECONDS = 60  # a directory is locked by then, or its process was killed
+
+
+def share_of(max_memory_bytes: int) -> int:
+    """Return how much of the memory of a check is DuckDB's."""
+    return max(LEAST_BYTES, max_memory_bytes // SHARE)
 
 
 @contextmanager

@@ -146,8 +146,9 @@ def _closing(timeout: int, clock: dict[str, int], idle_timeout: int | None) -> d
     missing = timeout - clock["floor"]
     idle_at = None if idle_timeout is None else clock["seen_at"] + max(0, timeout + idle_timeout - clock["clock"])
     if missing > 0:
-        why = f"the clock of its source is {durations.span(missing)} before the timeout"
-        when = f"with the first message of its source that arrives at {time_text(timeout)} or later"
+        stands = f"the clock of its source stands at {time_text(clock['floor'])}"
+        why = f"it waits for {time_text(timeout)}, and {stands}, which is {durations.span(missing)} before"
+        when = f"with the first message of its source whose received_at is {time_text(timeout)} or later"
     else:
         why = "the clock of its source has passed the timeout since the last microbatch"
         when = "with the next microbatch"

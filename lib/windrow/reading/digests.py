@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import one_batch, plain
 from windrow.model import canonical
 from windrow.reading.tables import Ledger, open_ledger, quoted
 
@@ -44,6 +44,16 @@ class Part:
             wanted.append(f"{name} IN ({', '.join(quoted(value) for value in values)})")
         return " AND ".join(wanted)
 
+    def batches(self, ledger: Ledger) -> Iterator[pa.Table]:
+        """Yield the batches with their messages and the `microbatch` that closed them; see `Ledger.pieces`."""
+        columns = ", ".join([*canonical.BATCH, "closed_in AS microbatch", "messages"])
+        return ledger.pieces(BATCHES, columns, self.condition("closed_in"))
+
+    def rejections(self, ledger: Ledger) -> Iterator[pa.Table]:
+        """Yield the rejections with their `microbatch`."""
+        columns = ", ".join([*canonical.REJECTED, "microbatch"])
+        return ledger.pieces("rejected", columns, self.condition("microbatch"))
+
 
 @dataclass(frozen=True, slots=True)
 class Digests:
@@ -60,13 +70,13 @@ class Digests:
     def of(cls, rows: pa.Table) -> Digests:
         """Return the digests of some rows."""
         ordered = rows.sort_by("id").combine_chunks()
-        return cls(ordered, _digest(ordered))
+        return cls(ordered, canonical.digest(ordered.to_batches()))
 
     @classmethod
     def under(cls, ids: pa.Array, rows: pa.Table) -> Digests:
         """Return the digests of rows with any columns, such as those of a state, as `id, digest`."""
-        fields = [canonical.netstrings(column.combine_chunks()) for column in (pa.chunked_array([ids]), *rows.columns)]
-        return cls.of(pa.table({"id": ids, "digest": canonical.digests(canonical.joined(fields))}))
+        encoded = canonical.fields([ids, *(column.combine_chunks() for column in rows.columns)])
+        return cls.of(pa.table({"id": ids, "digest": canonical.digests(encoded)}))
 
     def differing(self, others: Digests) -> pa.Table:
         """Return the rows that the others do not have with the same digest."""
@@ -76,12 +86,13 @@ class Digests:
 
     def microbatches(self) -> pa.Table:
         """Return `microbatch, rows, digest` of each microbatch that finished something, in their order."""
-        finished = self.rows.filter(pc.is_valid(self.rows["microbatch"])).sort_by("microbatch").combine_chunks()
+        order = [(name, "ascending") for name in ("microbatch", "id")]
+        finished = self.rows.filter(pc.is_valid(self.rows["microbatch"])).sort_by(order).combine_chunks()
         runs = pc.run_end_encode(finished["microbatch"].combine_chunks())
         ends = runs.run_ends.to_pylist()
         parts = [finished.slice(begin, end - begin) for begin, end in zip([0, *ends], ends, strict=False)]
-        columns = [runs.values, [part.num_rows for part in parts], [_digest(part) for part in parts]]
-        return pa.table(columns, schema=MICROBATCH)
+        digests_of_parts = [canonical.digest(part.to_batches()) for part in parts]
+        return pa.table([runs.values, [part.num_rows for part in parts], digests_of_parts], schema=MICROBATCH)
 
 
 def digests(ledger: str | Ledger, part: Part | None = None, version: int | None = None) -> Digests:
@@ -90,30 +101,24 @@ def digests(ledger: str | Ledger, part: Part | None = None, version: int | None 
     Raises TableMissing, TableRefused, TableUnreadable, or NotFound for a version that does not exist.
     """
     opened = ledger if isinstance(ledger, Ledger) else open_ledger(ledger, version)
-    return Digests.of(pa.concat_tables([ROW.empty_table(), *_pieces(opened, part or Part())]))
+    wanted = part or Part()
+    pieces = [*map(batch_digests, wanted.batches(opened)), *map(rejection_digests, wanted.rejections(opened))]
+    return Digests.of(pa.concat_tables(pieces))
 
 
-def _pieces(ledger: Ledger, part: Part) -> Iterator[pa.Table]:
-    """Yield the digests of rows piece by piece, so that a large ledger need not fit in memory."""
-    columns = ", ".join([*canonical.BATCH, "closed_in AS microbatch", "messages"])
-    for piece in ledger.pieces(BATCHES, columns, part.condition("closed_in")):
-        rows = _plain(piece)
-        content = canonical.digests(canonical.contents(rows["messages"]))
-        yield _rows(rows, canonical.batches(rows), content)
-    columns = ", ".join([*canonical.REJECTED, "microbatch"])
-    for piece in ledger.pieces("rejected", columns, part.condition("microbatch")):
-        rows = _plain(piece)
-        yield _rows(rows, canonical.rejections(rows), pa.nulls(rows.num_rows, pa.string()))
+def batch_digests(batches: pa.Table) -> pa.Table:
+    """Return the digests of batches (`Part.batches`) in the columns of `ROW`."""
+    rows = one_batch(plain(batches))
+    inside = canonical.contents(rows["messages"])
+    return _digested(rows, canonical.batches(rows, inside), canonical.digests(inside))
 
 
-def _plain(piece: pa.RecordBatch) -> pa.RecordBatch:
-    return plain(pa.table(piece)).combine_chunks().to_batches(max_chunksize=max(piece.num_rows, 1))[0]
+def rejection_digests(rejections: pa.Table) -> pa.Table:
+    """Return the digests of rejections (`Part.rejections`) in the columns of `ROW`."""
+    rows = one_batch(plain(rejections))
+    return _digested(rows, canonical.rejections(rows), pa.nulls(rows.num_rows, pa.string()))
 
 
-def _rows(rows: pa.RecordBatch, encoded: pa.Array, content: pa.Array) -> pa.Table:
+def _digested(rows: pa.RecordBatch, encoded: pa.Array, content: pa.Array) -> pa.Table:
     columns = [rows["id"], rows["state"], rows["microbatch"], canonical.digests(encoded), content]
     return pa.table(columns, schema=ROW)
-
-
-def _digest(rows: pa.Table) -> str:
-    return canonical.digest(rows["id"].combine_chunks(), rows["digest"].combine_chunks())

@@ -212,8 +212,7 @@ def rows_of(book: Ledger, choice: Choice, written_by: Span, shape: Shape) -> Ite
     columns = ", ".join(f'"{name}"' for name in schema.names)
     for piece in book.pieces(states, columns, choice.written(written_by), choice.order):
         read += piece.num_rows
-        rows = pa.Table.from_batches([piece]).cast(schema)
-        for batch in shape(rows).combine_chunks().to_batches():
+        for batch in shape(piece.cast(schema)).combine_chunks().to_batches():
             yield read, batch
 
 

@@ -149,16 +149,11 @@ class Ledger:
             return self._stream(states, columns, where, rest, then).read_all()
 
     def pieces(
-        self, states: str | tuple[str, ...], columns: str, where: str, rest: str = ""
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the same rows piece by piece, each read on demand, for results that may not fit in memory."""
+        self, states: str | tuple[str, ...], columns: str, where: str = "true", rest: str = ""
+    ) -> Iterator[pa.Table]:
+        """Yield the same rows piece by piece, each read on demand; the first piece is empty, and has the columns."""
         with reading(self.location, "ledger"):
-            yield from self._stream(states, columns, where, rest)
-
-    def tables(self, states: str | tuple[str, ...], columns: str, where: str) -> Iterator[pa.Table]:
-        """Yield columns of the rows in some states as tables, each read on demand; at least one, which may be empty."""
-        with reading(self.location, "ledger"):
-            stream = self._stream(states, columns, where)
+            stream = self._stream(states, columns, where, rest)
             yield stream.schema.empty_table()
             for batch in stream:
                 yield pa.Table.from_batches([batch])

@@ -8,7 +8,7 @@ are Spark SQL that DataFusion and DuckDB know too; `{batch}` is the ledger.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -17,6 +17,7 @@ from windrow.model.durations import SECOND, UNITS, span
 from windrow.model.warn import WarnPart
 from windrow.reading.tables import Ledger, recorded_rules
 
+OLDEST = 30 * UNITS["d"]  # an older message says more of a wrong clock than of a delay
 RECENT = 1_000  # microbatches; a guess: some hours of a run that goes on, some weeks of a job that runs every half hour
 SINCE = """(SELECT greatest(max(past.microbatch) - {recent}, coalesce(max(past.microbatch) FILTER (
         WHERE past.rules <> present.rules OR coalesce(past.columns, '') <> coalesce(latest.columns, '')), 0))
@@ -90,6 +91,8 @@ SELECT coalesce(source, '') AS source,
 FROM {batch} WHERE state = 'rejected' AND reason IN ('too_old', 'too_futuristic') AND microbatch > {since}
 GROUP BY coalesce(source, '')
 """
+# The age of a message when it was processed, which the rule compares with max_delay.
+AGE = "CAST(processing_time AS BIGINT) - CAST(event_time AS BIGINT)"
 READ_SINCE = "coalesce(opened_in, microbatch) > {since}"
 # Of closed batches, of open ones (by source, beside its clock), and rejected.
 MESSAGES = """coalesce(sum(message_count), 0) + coalesce(sum(open_messages), 0)
@@ -116,7 +119,7 @@ def statement(query: str, limits: WarnPart, batch: str = "{batch}", since: int |
 
     It counts what was read after the microbatch `since`; with None it asks the table, and reads all of it.
     """
-    known = {"batch": batch, "messages": MESSAGES, **limits.model_dump()}
+    known = {"batch": batch, "messages": MESSAGES, "age": AGE, "oldest": OLDEST, **limits.model_dump()}
     known["since"] = SINCE.format(batch=batch, recent=RECENT) if since is None else str(since)
     known["read_since"] = READ_SINCE.format(**known)
     known["shared"] = SHARED.format(**known)
@@ -124,12 +127,24 @@ def statement(query: str, limits: WarnPart, batch: str = "{batch}", since: int |
     return query.replace("{counted}", COUNTED).format(**known).strip()
 
 
-def warnings_of(book: Ledger, limits: WarnPart) -> tuple[LedgerWarning, ...]:
-    """Return what is off by these limits, nothing for a ledger with less than `limits.least` batches or messages."""
+def recent_rows(book: Ledger, limits: WarnPart) -> RecentRows:
+    """Return the last rows of a ledger, since its rules or the mapping of its depot last changed."""
     [row] = book.ask(f"SELECT {SINCE.format(batch='ledger', recent=RECENT)} AS since").to_pylist()
-    recent = RecentRows(book, limits, row["since"] or 0)
+    return RecentRows(book, limits, row["since"] or 0)
+
+
+def warnings_of(recent: RecentRows) -> tuple[LedgerWarning, ...]:
+    """Return what is off by the limits, nothing for a ledger with less than `limits.least` batches or messages."""
     looks = (_splits, _slivers, _shared, _sources, _delay)
     return tuple(chain.from_iterable(look(recent) for look in looks))
+
+
+def wrong_clocks(nearly_all: Sequence[str], source_count: int) -> Sequence[str]:
+    """Return the sources with wrong clocks, of those of which nearly all messages were too old or too futuristic.
+
+    There are none if that holds for most sources: then the rules are to blame.
+    """
+    return () if 2 * len(nearly_all) > source_count else nearly_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +158,11 @@ class RecentRows:
     def beyond(self, query: str) -> list[dict[str, Any]]:
         """Return what one of the queries says is off."""
         return self.book.ask(statement(query, self.limits, "ledger", self.since)).to_pylist()
+
+    def wrong_clocks(self) -> Sequence[str]:
+        """Return the sources with wrong clocks."""
+        known = self.book.rows("progress", "count(*) AS sources", "source IS NOT NULL")["sources"][0].as_py()
+        return wrong_clocks([row["source"] for row in self.beyond(SOURCES)], known)
 
 
 def _splits(recent: RecentRows) -> Iterator[LedgerWarning]:

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Literal
 from windrow.batching.rules import Rules
 from windrow.delta.locations import is_catalog_name
 from windrow.errors import DepotUnreadable, EngineUnavailable, NotFound, SettingsError
-from windrow.reading.digests import Digests, Part, Streams, digests
-from windrow.reading.tables import Ledger, open_depot, open_ledger, recorded_rules
+from windrow.reading.digests import Part, Streams
+from windrow.reading.tables import open_depot, open_ledger, recorded_rules
 from windrow.replaying.comparison import compare
 from windrow.replaying.legs import Leg, recorded, under
 from windrow.replaying.microbatch_range import Span, find_span
@@ -75,7 +75,8 @@ def replay(
     Without `into` the new ledger is deleted after the comparison. `rules` replace the recorded ones; `ticks="fresh"`
     leaves out recorded ticks and flushes. The result lists at most `limit` changes and moves. `progress` is called with
     the number of messages done and the total. The embedded engine is used unless `spark` is given or the settings say
-    `engine = "spark"`. Raises SettingsError, NotFound, TableMissing, TableRefused, DepotUnreadable, DepotChanged.
+    `engine = "spark"`. Raises SettingsError, NotFound, TableMissing, TableRefused, DepotUnreadable, DepotChanged, and
+    TableUnwritable for a full disk.
     """
     settings, portion = settings or Settings.load(), portion or Portion()
     _require(settings, into, ticks, portion.streams)
@@ -91,14 +92,13 @@ def replay(
         )
         _play(player, span, legs)
         part = Part(span.after, portion.streams)
-        ledgers = span.end, open_ledger(place)
-        found = digests(ledgers[0], part), digests(ledgers[1], part)
-        _require_some(found, portion.streams)
-        equal = found[0].total == found[1].total
+        ledgers, microbatches = (span.end, open_ledger(place)), (span.upto - span.after, player.microbatches)
+        sides, comparison = compare(ledgers, microbatches, part, limit, settings.max_memory_bytes)
+        _require_some(sides, portion.streams)
         return Replay(
             into=into,
             ticks=ticks,
-            equal=equal,
+            equal=comparison is None,
             depot=settings.depot,
             ledger=settings.ledger,
             first_depot_version=span.first,
@@ -107,9 +107,9 @@ def replay(
             rules=None if given is None else recorded_rules(given),
             keys=tuple(portion.keys),
             sources=tuple(portion.sources),
-            recorded=_side(ledgers[0], part, found[0], span.upto - span.after),
-            replayed=_side(ledgers[1], part, found[1], player.microbatches),
-            comparison=None if equal else compare(ledgers, found, part, limit),
+            recorded=sides[0],
+            replayed=sides[1],
+            comparison=comparison,
         )
 
 
@@ -127,9 +127,9 @@ def _require(settings: Settings, into: str | None, ticks: str, streams: Streams)
     open_depot(settings.depot, ledger, ledger.progress())
 
 
-def _require_some(found: tuple[Digests, Digests], streams: Streams) -> None:
+def _require_some(sides: tuple[Side, Side], streams: Streams) -> None:
     """Raise NotFound for streams without messages: the name is probably misspelt."""
-    if streams and not any(side.rows.num_rows for side in found):
+    if streams and not any(side.batches or side.rejected for side in sides):
         named = " and ".join(f"{name} {', '.join(map(repr, values))}" for name, values in streams.items())
         raise NotFound(f"no message of {named} was read", "`windrow show` lists keys and sources.")
 
@@ -161,11 +161,3 @@ def _play(player: Player, span: Span, legs: Sequence[Leg]) -> None:
     except DepotUnreadable as error:
         raise DepotUnreadable(error.message, EARLIER) from error
     player.finish()
-
-
-def _side(ledger: Ledger, part: Part, found: Digests, microbatches: int) -> Side:
-    """Summarise the replayed part of a ledger."""
-    where = part.condition("microbatch")
-    reasons = ledger.rows("rejected", "reason, count(*) AS messages", where, "GROUP BY reason ORDER BY reason")
-    refused = {row["reason"]: row["messages"] for row in reasons.to_pylist()}
-    return Side(found.total, microbatches, found.rows.num_rows - sum(refused.values()), refused)

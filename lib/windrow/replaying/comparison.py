@@ -1,8 +1,9 @@
 """Compare two ledgers, the recorded one (`old`) and that of a replay (`new`).
 
-1. Rows with equal digests are the same, and are not read.
-2. Only the rows that differ are read from both ledgers.
-3. They are paired: by id (`changed`), then batches with equal messages (`other window`). The rest only `appears` or
+1. Rows with equal digests are the same (`DigestTables`).
+2. The rows that differ are read from both ledgers, and put on disk by their streams, so that memory does not grow with
+   the ledgers. The rest is done for as many streams at a time as fit.
+3. Rows are paired: by id (`changed`), then batches with equal messages (`other window`). The rest only `appears` or
    `disappears`.
 4. Messages are compared as multisets. Each has a *place*: the id of its batch, or the reason of its rejection. One that
    is in another place moved.
@@ -13,7 +14,7 @@ To pair rows, both sides are concatenated: the rows before `old_count` are the o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import get_args
 
 import numpy as np
@@ -24,42 +25,96 @@ from windrow.columnar.arrow import plain
 from windrow.model import canonical
 from windrow.model.floors import Ints
 from windrow.model.messages import COLUMNS
-from windrow.reading.digests import BATCHES, Digests, Part
+from windrow.reading.database import database, share_of
+from windrow.reading.digests import BATCHES, Digests, Part, batch_digests, rejection_digests
 from windrow.reading.tables import Ledger
 from windrow.reading.values import records
-from windrow.replaying.report import Change, Comparison, Move, What
+from windrow.replaying.differences import Listed, first, joined, sort_key
+from windrow.replaying.digest_tables import SIDES, DigestTables
+from windrow.replaying.report import Change, Comparison, Move, Side, What
+from windrow.verify.parts import Part as Buckets
+from windrow.verify.parts import PartedRows, divide
 
+COPIES = 4  # as much memory as for a part of `verify`, because here rows are compared in memory
+KINDS = ("batches", "rejections")
+SEPARATOR = "/"  # in the id of a batch: a place without it is the reason of a rejection
 CONTENT = ("source", "key", "content")  # equal for two batches with the same messages
 COMPARED = [name for name in dict.fromkeys((*canonical.BATCH, *canonical.REJECTED)) if name != "id"]
 
 
-def compare(ledgers: tuple[Ledger, Ledger], found: tuple[Digests, Digests], part: Part, limit: int) -> Comparison:
-    """Compare two ledgers with the given digests; list at most `limit` changes and moves."""
-    old_differing, new_differing = found[0].differing(found[1]), found[1].differing(found[0])
-    old_rows, old_messages = _rows(ledgers[0], part, old_differing)
-    new_rows, new_messages = _rows(ledgers[1], part, new_differing)
-    pairs = _pairs(old_rows, new_rows)
-    moved, listed = moves(old_messages, _with_old_ids(new_messages, old_rows, new_rows, pairs), limit)
-    counts = Counter(pairs["what"].to_pylist())
+def compare(
+    ledgers: tuple[Ledger, Ledger], microbatches: tuple[int, int], part: Part, limit: int, max_memory_bytes: int
+) -> tuple[tuple[Side, Side], Comparison | None]:
+    """Summarise a part of two ledgers, which so many microbatches made; compare them if their digests differ.
+
+    The comparison lists at most `limit` changes and moves. Raises TableUnwritable for a full disk.
+    """
+    with database(share_of(max_memory_bytes)) as connection:
+        digests = DigestTables(connection)
+        for side, ledger in zip(SIDES, ledgers, strict=True):
+            digests.load(side, ledger, part)
+        old, new = (
+            Side(digests.total(side), number, *digests.counts(side))
+            for side, number in zip(SIDES, microbatches, strict=True)
+        )
+        equal = old.digest == new.digest
+        return (old, new), None if equal else _compare_rows(ledgers, digests, part, limit, max_memory_bytes)
+
+
+def _compare_rows(
+    ledgers: tuple[Ledger, Ledger], digests: DigestTables, part: Part, limit: int, max_memory_bytes: int
+) -> Comparison:
+    """Compare the rows that differ."""
+    same, first_microbatch = digests.find_differing()
+    counts, moved = Counter[str](), 0
+    changes, moves = list[Listed[Change]](), list[Listed[Move]]()
+    with PartedRows(max_memory_bytes) as rows:
+        _store(rows, ledgers, digests, part)
+        for buckets in divide([rows.byte_count], max_memory_bytes // COPIES):
+            (old_batches, old_rejected, old), (new_batches, new_rejected, new) = _read(rows, buckets)
+            old_rows, old_messages = _differing(old_batches, old_rejected, old.differing(new))
+            new_rows, new_messages = _differing(new_batches, new_rejected, new.differing(old))
+            pairs = _pairs(old_rows, new_rows)
+            new_messages = _with_old_ids(new_messages, old_rows, new_rows, pairs)
+            counts.update(pairs["what"].to_pylist())
+            changes += _changes(old_rows, new_rows, pairs, limit)
+            number, of_part = _moves(old_messages, new_messages, limit)
+            moved += number
+            moves += of_part
     return Comparison(
-        same=found[0].rows.num_rows - old_differing.num_rows,
+        same=same,
         counts={what: counts[what] for what in get_args(What)},
         moved=moved,
-        first_microbatch=pc.min(old_differing["microbatch"]).as_py(),
-        changes=tuple(_changes(old_rows, new_rows, pairs, limit)),
-        moves=listed,
+        first_microbatch=first_microbatch,
+        changes=first(changes, limit),
+        moves=first(joined(moves), limit),
     )
 
 
-def _rows(ledger: Ledger, part: Part, differing: pa.Table) -> tuple[pa.Table, pa.Table]:
+def _store(rows: PartedRows, ledgers: tuple[Ledger, Ledger], digests: DigestTables, part: Part) -> None:
+    """Put the rows that differ, and a few others, on disk by stream."""
+    marked = digests.marked()
+    for side, ledger in zip(SIDES, ledgers, strict=True):
+        for kind, pieces in zip(KINDS, (part.batches(ledger), part.rejections(ledger)), strict=True):
+            for piece in pieces:
+                rows.add(f"{side} {kind}", plain(piece).filter(pa.array(marked[digests.marks(piece)])))
+    rows.close_blocks()
+
+
+def _read(rows: PartedRows, buckets: Buckets) -> Iterator[tuple[pa.Table, pa.Table, Digests]]:
+    """Yield the batches and rejections of some streams on each side, and their digests."""
+    for side in SIDES:
+        batches, rejected = (rows.read(f"{side} {kind}", buckets).read_all() for kind in KINDS)
+        yield batches, rejected, Digests.of(pa.concat_tables([batch_digests(batches), rejection_digests(rejected)]))
+
+
+def _differing(batches: pa.Table, rejected: pa.Table, differing: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Return the batches and rejections that differ, and their messages.
 
-    The rows have `microbatch` and `content` from their digests, and the `time` that orders them in a listing. The
-    `place` of a message is the id of its batch, or the reason of its rejection.
+    The rows have `content` from their digests, and the `time` that orders them in a listing. The `place` of a message
+    is the id of its batch, or the reason of its rejection.
     """
-    columns = [*canonical.BATCH, "messages"]
-    batches = _read_differing(ledger, BATCHES, columns, part.condition("closed_in"), differing)
-    rejected = _read_differing(ledger, ("rejected",), canonical.REJECTED, part.condition("microbatch"), differing)
+    batches, rejected = (_with_content(rows, differing) for rows in (batches, rejected))
     inside, of = pc.list_flatten(batches["messages"]), pc.list_parent_indices(batches["messages"])
     held = {name: batches[name].take(of) for name in ("source", "key")}
     held |= {name: pc.struct_field(inside, name) for name in canonical.MESSAGE}
@@ -74,20 +129,11 @@ def _rows(ledger: Ledger, part: Part, differing: pa.Table) -> tuple[pa.Table, pa
     return pa.concat_tables(rows, promote_options="default").combine_chunks(), pa.concat_tables(messages)
 
 
-def _read_differing(
-    ledger: Ledger, states: tuple[str, ...], columns: Sequence[str], where: str, differing: pa.Table
-) -> pa.Table:
-    """Read the rows that differ, piece by piece, and add `microbatch` and `content`."""
-    ids, wanted = differing["id"].combine_chunks(), ", ".join(columns)
-    pieces = [plain(ledger.rows(states, wanted, "false"))]
-    for piece in ledger.pieces(states, wanted, where):
-        rows = plain(pa.table(piece))
-        pieces.append(rows.filter(pc.is_in(rows["id"], ids)))
-    chosen = pa.concat_tables(pieces).combine_chunks()
-    at = pc.index_in(chosen["id"], ids)
-    for name in ("microbatch", "content"):
-        chosen = chosen.append_column(name, differing[name].take(at))
-    return chosen
+def _with_content(rows: pa.Table, differing: pa.Table) -> pa.Table:
+    """Return the rows that differ, with the `content` of their digests."""
+    at = pc.index_in(rows["id"], differing["id"].combine_chunks())
+    chosen = rows.append_column("content", differing["content"].take(at))
+    return chosen.filter(at.is_valid()).combine_chunks()
 
 
 def _pairs(old_rows: pa.Table, new_rows: pa.Table) -> pa.Table:
@@ -102,8 +148,8 @@ def _pairs(old_rows: pa.Table, new_rows: pa.Table) -> pa.Table:
     partner = partners(codes(rows["id"].combine_chunks()), old_count)
     changed = partner >= 0
     batches = np.flatnonzero(~changed & pc.is_in(rows["state"], pa.array(BATCHES)).to_numpy())
-    content = [canonical.netstrings(rows[name].take(pa.array(batches)).combine_chunks()) for name in CONTENT]
-    other = partners(codes(canonical.joined(content)), int(np.searchsorted(batches, old_count)))
+    content = [rows[name].take(pa.array(batches)).combine_chunks() for name in CONTENT]
+    other = partners(codes(canonical.fields(content)), int(np.searchsorted(batches, old_count)))
     partner[batches] = np.where(other >= 0, batches[other], -1)
     what = np.select([changed, partner >= 0, is_old], ["changed", "other window", "disappears"], "appears")
     # A pair is listed once, at its old row.
@@ -127,15 +173,16 @@ def _with_old_ids(messages: pa.Table, old_rows: pa.Table, new_rows: pa.Table, pa
     return messages.set_column(messages.column_names.index("place"), "place", place)
 
 
-def _changes(old_rows: pa.Table, new_rows: pa.Table, pairs: pa.Table, limit: int) -> Iterator[Change]:
-    """Yield the first changes, ordered by time and id."""
+def _changes(old_rows: pa.Table, new_rows: pa.Table, pairs: pa.Table, limit: int) -> Iterator[Listed[Change]]:
+    """Yield the first changes by time and id."""
     sides = old_rows.take(pairs["old"]), new_rows.take(pairs["new"])
     order = {name: pc.coalesce(*(side[name] for side in sides)) for name in ("time", "id")}
     chosen = pc.sort_indices(pa.table(order), [(name, "ascending") for name in order]).slice(0, limit)
-    rows = (records(side.take(chosen)) for side in sides)
-    for old, new, what in zip(*rows, pairs["what"].take(chosen).to_pylist(), strict=True):
+    columns = (*(records(side.take(chosen)) for side in sides), pairs["what"].take(chosen).to_pylist())
+    times = order["time"].take(chosen).cast(pa.int64()).to_pylist()
+    for time, old, new, what in zip(times, *columns, strict=True):
         both = what in ("changed", "other window")
-        yield Change(
+        change = Change(
             what=what,
             id=old["id"] or new["id"],
             becomes=new["id"] if what == "other window" else None,
@@ -143,16 +190,17 @@ def _changes(old_rows: pa.Table, new_rows: pa.Table, pairs: pa.Table, limit: int
             messages=(old["message_count"] or 0, new["message_count"] or 0),
             columns={name: (old[name], new[name]) for name in COMPARED if both and old[name] != new[name]},
         )
+        yield sort_key(time, change.id), change
 
 
-def moves(old_messages: pa.Table, new_messages: pa.Table, limit: int) -> tuple[int, tuple[Move, ...]]:
+def _moves(old_messages: pa.Table, new_messages: pa.Table, limit: int) -> tuple[int, list[Listed[Move]]]:
     """Compare two tables of messages with their `place`; return how many messages moved, and the first moves by time.
 
     Messages that are equal in every column cannot be told apart, so they are paired in order. Moves between the same
-    two places count as one.
+    two places count as one. Those between reasons are returned beyond the `limit` as well.
     """
     messages, old_count = pa.concat_tables([old_messages, new_messages]).combine_chunks(), old_messages.num_rows
-    message = codes(canonical.joined([canonical.netstrings(messages[name].combine_chunks()) for name in COLUMNS]))
+    message = codes(canonical.fields([messages[name].combine_chunks() for name in COLUMNS]))
     place = codes(messages["place"].combine_chunks())
     stayed = partners(message * (place.max(initial=0) + 1) + place, old_count) >= 0
     rest = np.flatnonzero(~stayed)
@@ -163,12 +211,17 @@ def moves(old_messages: pa.Table, new_messages: pa.Table, limit: int) -> tuple[i
     old, new = np.where(is_old, row, -1), np.where(is_old, other, row)
     moved = {name: messages["place"].take(pa.array(at, mask=at < 0)) for name, at in (("old", old), ("new", new))}
     moved |= {"row": pa.array(row), "time": messages["event_time"].take(pa.array(row))}
-    ordered = pa.table(moved).sort_by([(name, "ascending") for name in ("time", "old", "new")])
-    grouped = ordered.group_by(["old", "new"], use_threads=False).aggregate([("row", "first"), ("row", "count")])
-    first = grouped.slice(0, limit)
-    examples = records(messages.select(list(COLUMNS)).take(first["row_first"]))
-    columns = (first[name].to_pylist() for name in ("old", "new", "row_count"))
-    return row.size, tuple(map(Move, *columns, examples))
+    order = [(name, "ascending") for name in ("time", "old", "new")]
+    sums = [("time", "first"), ("row", "first"), ("row", "count")]
+    grouped = pa.table(moved).sort_by(order).group_by(["old", "new"], use_threads=False).aggregate(sums)
+    grouped = grouped.rename_columns({"time_first": "time"}).sort_by(order)
+    batches = [pc.match_substring(grouped[name], SEPARATOR) for name in ("old", "new")]
+    between_reasons = pc.invert(pc.or_(*(pc.fill_null(one, False) for one in batches)))
+    chosen = grouped.filter(pc.or_(between_reasons, pa.array(np.arange(grouped.num_rows) < limit)))
+    examples = records(messages.select(list(COLUMNS)).take(chosen["row_first"]))
+    found = map(Move, *(chosen[name].to_pylist() for name in ("old", "new", "row_count")), examples)
+    times = chosen["time"].cast(pa.int64()).to_pylist()
+    return row.size, [(sort_key(time, move.before, move.after), move) for time, move in zip(times, found, strict=True)]
 
 
 def codes(values: pa.Array) -> Ints:

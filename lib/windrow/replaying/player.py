@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from windrow.settings.settings import Settings
 
 
+BYTES_OF_MESSAGE = 4_000  # of the memory: four times what it takes, because the comparison comes on top
+
+
 def begin(source: Source, ledger: Ledger, span: Span, rules: str) -> None:
     """Create the ledger of a replay. Raises TableRefused if something is there already."""
     into, keep = ledger.settings.ledger, ledger.settings.keep
@@ -92,6 +95,8 @@ class Player:
     ) -> None:
         """Play only these `streams`; use Spark if a `session` is given."""
         self._settings, self._streams, self._played, self._session = settings, streams, played, session
+        most, room = settings.max_messages, settings.max_memory_bytes // BYTES_OF_MESSAGE
+        self._max_messages = most if settings.engine == "spark" else min(most, room)
         self._clock = WallClock()
         self._ticks = ticks_of([])
         self._tables: tuple[Source, Ledger] | None = None
@@ -142,7 +147,7 @@ class Player:
         while True:
             microbatch = self._microbatch(leg.rules)
             reached = microbatch.primed.reached.depot_version
-            arrived = arrivals.after(reached, self._settings.max_messages)
+            arrived = arrivals.after(reached, self._max_messages)
             if arrived is None or min(arrived.expected) > leg.depot_version:
                 return
             messages = arrived.parse(microbatch.primed.partial)
@@ -152,7 +157,7 @@ class Player:
                 self._tick(leg.rules, stop)
                 continue
             if max(arrived.expected) > stop:
-                before_tick = arrivals.after(reached, self._settings.max_messages, upto=stop)
+                before_tick = arrivals.after(reached, self._max_messages, upto=stop)
                 if before_tick is None:
                     raise BrokenPromise(f"depot versions {reached + 1} to {stop} have messages, and none arrived")
                 messages = before_tick.parse(microbatch.primed.partial)

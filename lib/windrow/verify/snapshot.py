@@ -111,7 +111,7 @@ def read_snapshot(ledger: Ledger, rows: PartedRows, after: int = 0) -> Snapshot:
 def _read_batches(ledger: Ledger, rows: PartedRows, where: str) -> None:
     """Add the batches with their row numbers and without their messages, and the messages with those of their batch."""
     count = 0
-    for piece in ledger.tables(("open", "closed"), BATCH + ", messages", where):
+    for piece in ledger.pieces(("open", "closed"), BATCH + ", messages", where):
         flat = plain(piece.drop_columns(["messages"]))
         inside = exploded(piece, "messages")
         stream = {name: flat[name].take(inside["row"]) for name in ("source", "key")}
@@ -138,7 +138,7 @@ def _read_rejected(ledger: Ledger, rows: PartedRows, where: str) -> pa.Table:
     """Add the rejections of messages, with the depot version in their ids; return those of the format."""
     names = [REJECTED, *(f'"{name}"' for name in RAW_REJECTED)] if ledger.raw else [REJECTED]
     by_format = []
-    for piece in ledger.tables("rejected", ", ".join(names), where):
+    for piece in ledger.pieces("rejected", ", ".join(names), where):
         rejected = as_messages(plain(piece))
         if ledger.raw:
             of_format = pc.fill_null(pc.starts_with(rejected["reason"], REFUSED), False)

@@ -26,7 +26,7 @@ from windrow.errors import (
 )
 from windrow.model.warn import WarnPart
 from windrow.reading.tables import open_ledger
-from windrow.reading.warnings import warnings_of
+from windrow.reading.warnings import recent_rows, warnings_of
 from windrow.verify import quality, verify
 from windrow.verify.invariants import INVARIANTS, SUITES
 from windrow.verify.quality import Checked
@@ -123,7 +123,9 @@ class TestWarnings:
             world.publish([message(f"t{kind}", at, at, source="bursts") for kind in range(types)])
         world.runner(embedded).once()
         limits = WarnPart(least=10, split_share=0.2, sliver_share=0.1)
-        said = {one.code.replace("-", "_"): one.what for one in warnings_of(open_ledger(world.ledger), limits)}
+        said = {
+            one.code.replace("-", "_"): one.what for one in warnings_of(recent_rows(open_ledger(world.ledger), limits))
+        }
         checked = quality.check(session, world.ledger, limits=limits)
         found = {one.name: one for one in checked.failures("warning") if one.name.startswith("ledger")}
         assert said.keys() == found.keys() == {name for name in WARNINGS if name.startswith("ledger")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +10,9 @@ import numpy as np
 
 from windrow.batching.rules import CALENDAR, Rules
 from windrow.model.durations import span, text
-from windrow.reading.tuning.grid import OLDEST, settable
+from windrow.reading.tuning.grid import settable
 from windrow.reading.tuning.trial import Trial
+from windrow.reading.warnings import OLDEST
 
 MOST_OF = 0.5
 CENTISECOND = 10_000
@@ -22,6 +24,7 @@ SETTINGS = {
     "keep": 'repeats = "keep"',
     "aligned": CALENDAR,
 }
+SIMILAR = 0.02  # as many batches, but for a few
 MANY = 0.1  # of all batches
 
 
@@ -88,6 +91,29 @@ def _named(counts: dict[str, int]) -> str:
     most = sorted(counts.items(), key=lambda item: -item[1])[:NAMED_SOURCES]
     more = f" and {len(counts) - NAMED_SOURCES:,} more" if len(counts) > NAMED_SOURCES else ""
     return ", ".join(f"{source!r} ({count:,})" for source, count in most) + more
+
+
+def advise_window(rows: Sequence[dict[str, Any]], rules: Rules, max_delay: int) -> tuple[str, ...]:
+    """Say which window suits a max_delay (microseconds), from rows of `sweep` that differ in the window, in its order.
+
+    A type that comes again ends a batch early, so from some window on longer ones make the same batches. With
+    `repeats = "keep"` the window alone decides what belongs together.
+    """
+    first, last = rows[0], rows[-1]
+    spread = f"{first['window']} makes {first['batches']:,} batches, {last['window']} {last['batches']:,}"
+    if first is last:
+        return ()
+    if rules.repeats == "keep":
+        return (f"the window alone decides what belongs together downstream: {spread}",)
+    alike = [row for row in rows if row["batches"] <= (1 + SIMILAR) * last["batches"]]
+    if len(alike) == 1:
+        return (f"the longer the window, the fewer batches: {spread}",)
+    least = max_delay + rules.max_leap if rules.window_start == "arrival" else 0
+    chosen = next((row for row in alike if row["window_us"] > least), last)
+    same = f"from {alike[0]['window']} on all make about {chosen['batches']:,} batches"
+    return (
+        f'window = "{text(chosen["window_us"])}" is long enough: {same}, because a type that comes again ends them',
+    )
 
 
 def advise_repeats(row: dict[str, Any]) -> tuple[str, ...]:

@@ -8,8 +8,8 @@ from windrow.batching.rules import Rules
 from windrow.columnar.compiled import Ints
 from windrow.model.durations import UNITS, enough, microseconds
 from windrow.reading.tuning.trial import Trial
+from windrow.reading.warnings import OLDEST
 
-OLDEST = 30 * UNITS["d"]  # an older message says more of a wrong clock than of a delay
 SHARES = (0.9, 0.95, 0.99, 0.999)
 NEAR = 0.9  # of the longest
 FAR = 10  # times the delay that keeps all but a thousandth

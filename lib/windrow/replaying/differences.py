@@ -1,0 +1,34 @@
+"""Put together what differs in the parts of two ledgers; of changes and moves the first ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from operator import itemgetter
+from typing import TypeAlias, TypeVar
+
+from windrow.replaying.report import Move
+
+T = TypeVar("T")
+SortKey: TypeAlias = tuple[tuple[bool, int | str], ...]
+Listed: TypeAlias = tuple[SortKey, T]
+
+
+def sort_key(*values: int | str | None) -> SortKey:
+    """Return the place in a listing that is ordered by these values; None is last."""
+    return tuple((value is None, "" if value is None else value) for value in values)
+
+
+def first(found: Iterable[Listed[T]], limit: int) -> tuple[T, ...]:
+    """Return the first of what was found, in the order of the listing."""
+    return tuple(one for _, one in sorted(found, key=itemgetter(0))[:limit])
+
+
+def joined(moves: Iterable[Listed[Move]]) -> list[Listed[Move]]:
+    """Add up moves between the same two places, which are in several parts if both are reasons."""
+    found: dict[tuple[str | None, str | None], Listed[Move]] = {}
+    for at, move in sorted(moves, key=itemgetter(0)):
+        earliest, known = found.get((move.before, move.after), (at, replace(move, messages=0)))
+        total = replace(known, messages=known.messages + move.messages)
+        found[move.before, move.after] = earliest, total
+    return list(found.values())

@@ -1,0 +1,173 @@
+"""A thousand random histories under windows on the calendar.
+
+Many histories share a ledger, each with a source, and so a clock, of its own. So one microbatch, tick or flush is a
+step of all of them: this takes minutes, where a ledger for each history takes hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import windrow
+from tests.batching.strategies import Flush, Log, Row, Tick, Version, place, rows
+from tests.batching.test_properties import (
+    expected_batches,
+    expected_rejections,
+    in_any_order,
+    judged,
+    picked,
+    without_names,
+)
+from tests.clocks import NOW, ManualClock
+from tests.engine.factory import EMBEDDED, EngineFactory
+from tests.engine.world import World
+from tests.messages import MILLISECOND, SECOND, message
+from tests.oracle import Message, OracleRules
+from windrow.columnar.arrow import plain
+from windrow.model.canonical import BATCH, REJECTED
+from windrow.reading.tables import open_ledger
+
+pytestmark = pytest.mark.slow
+
+HISTORIES = 1_000
+VERSIONS = 6
+
+
+class History:
+    """The messages of one source, near its clock or near earlier ones, at distances that matter under the rules."""
+
+    def __init__(self, random: Random, rules: OracleRules, source: str) -> None:
+        self.random, self.rules, self.source = random, rules, source
+        self.clock = NOW + random.randrange(rules.window)
+        self.sent: list[Message] = []
+        window, delay, leap = rules.window, rules.max_delay, rules.max_leap
+        spans = (0, window, delay, leap, delay + window, window - delay)
+        self.marks = [sign * span + beside for span in spans for sign in (1, -1) for beside in (-1, 0, 0, 1)]
+
+    def version(self) -> Iterator[Message]:
+        """Yield what comes in the next depot version."""
+        random, rules = self.random, self.rules
+        for _ in range(random.choice((0, 1, 1, 2, 3))):
+            self.clock += random.choice((0, 0, 0, MILLISECOND, rules.window // 2, rules.window, rules.max_delay))
+            if self.sent and random.random() < 0.1:
+                yield random.choice(self.sent)
+                continue
+            anchor = random.choice(self.sent).event_time if self.sent and random.random() < 0.4 else self.clock
+            near = random.randint(-rules.max_delay, rules.max_leap)
+            event_time, lag = anchor + random.choice((0, near, random.choice(self.marks))), random.choice((0, 0, 1))
+            key, type_ = random.choice("kkl"), random.choice("abc")
+            sequence = random.choice((None, None, 0, 1))
+            payload = f"#{len(self.sent)}"
+            one = Message(0, self.source, key, type_, event_time, self.clock - lag, sequence, payload, 0)
+            self.sent.append(one)
+            yield one
+
+
+def random_log(random: Random, histories: int) -> Log:
+    """Return a log of several histories under the same rules; a tick or a flush is one of all."""
+    rules, index = random_rules(random), count()
+    sources = [History(random, rules, f"s{number}") for number in range(histories)]
+    steps = list[Version | Tick | Flush]()
+    for number in range(1, VERSIONS + 1):
+        new = [one for source in sources for one in source.version()]
+        steps.append(tuple(replace(one, index=next(index), version=number) for one in new))
+        if random.random() < 0.3:
+            steps.append(Tick(random.choice(sources).clock + random.choice((-1, 0, 1, rules.window, rules.max_delay))))
+        elif random.random() < 0.15:
+            steps.append(Flush(None))
+    return Log(rules, tuple(steps), versioned=True)
+
+
+def random_rules(random: Random) -> OracleRules:
+    """Return rules of any proportion whose windows lie on the calendar."""
+    unit = random.choice((MILLISECOND, SECOND))
+    window = unit * random.randint(1, 8)
+    return OracleRules(
+        window,
+        max_delay=unit * random.randint(0, 10),
+        max_leap=unit * random.randint(0, 6),
+        max_batch_bytes=random.choice((None, None, 5, 13)),
+        window_start="aligned",
+        repeats=random.choice(("keep", "split")),
+        split_at=random.choice(("message", "midpoint")),
+        window_offset=random.randrange(0, window, MILLISECOND),
+    )
+
+
+def settings(rules: OracleRules) -> dict[str, Any]:
+    """Return the rules as settings."""
+    durations = {
+        name: f"{getattr(rules, name) // MILLISECOND}ms"
+        for name in ("window", "max_delay", "max_leap", "window_offset")
+    }
+    others = {name: getattr(rules, name) for name in ("window_start", "repeats", "split_at")}
+    return {"rules": durations | others | {"max_batch_bytes": rules.max_batch_bytes or 0}}
+
+
+def play(log: Log, world: World, engines: dict[str, EngineFactory], random: Random) -> None:
+    """Let each engine take the log into a ledger of its name, in microbatches of the same sizes."""
+    for step in (*log.steps, ()):
+        if isinstance(step, tuple) and step:
+            world.publish([message_row(one) for one in step])
+        if step and isinstance(step, tuple) and random.random() < 0.5:
+            continue  # so that a microbatch can take several versions
+        most = random.choice((1, 100, 10**6))
+        for name, factory in engines.items():
+            world.ledger = str(Path(world.depot).parent / name)
+            runner = world.runner(factory, max_messages=most, **settings(log.rules))
+            runner.once()
+            if isinstance(step, Tick):
+                runner.tick(step.now)
+            elif isinstance(step, Flush):
+                runner.flush()
+
+
+def message_row(one: Message) -> Row:
+    """Return a message as a row of the depot."""
+    others = {"source": one.source, "key": one.key, "sequence": one.sequence, "payload": one.payload}
+    return message(one.type, one.event_time, one.received_at, **others)
+
+
+def require_as_oracle(log: Log, ledger: str) -> None:
+    """Require that a ledger has the batches and rejections of the oracle."""
+    oracle, book = judged(log), open_ledger(ledger)
+    batches = rows(plain(book.rows(("open", "closed"), ", ".join((*BATCH, "messages")))))
+    expected = expected_batches([*oracle.open, *oracle.closed], log.messages)
+    assert sorted(without_names(batches), key=place) == expected
+    rejected = without_names(rows(plain(book.rows("rejected", ", ".join(REJECTED)))))
+    refused = expected_rejections(oracle, log.messages)
+    names = refused[0].keys() if refused else ()
+    assert in_any_order(picked(row, names) for row in rejected) == in_any_order(refused)
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES // 25))
+def test_embedded(tmp_path: Path, seed: int) -> None:
+    """
+    A thousand histories, 25 in a ledger, give the batches and rejections of the oracle on the embedded engine.
+    """
+    play_and_compare(tmp_path, seed, 25, {"embedded": EMBEDDED})
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES // 200))
+def test_spark(tmp_path: Path, seed: int, spark_engine: EngineFactory) -> None:
+    """
+    A thousand histories, 200 in a ledger, give the batches and rejections of the oracle, and on Spark the same digest.
+    """
+    play_and_compare(tmp_path, seed, 200, {"embedded": EMBEDDED, "spark": spark_engine})
+
+
+def play_and_compare(folder: Path, seed: int, histories: int, engines: dict[str, EngineFactory]) -> None:
+    """Play a log of a seed on engines; the ledger of each is that of the oracle, and all have the same digest."""
+    random = Random(seed)
+    log = random_log(random, histories)
+    play(log, World(folder, ManualClock(NOW * 2)), engines, random)
+    require_as_oracle(log, str(folder / "embedded"))
+    digests = {windrow.digests(str(folder / name)).total for name in engines}
+    assert len(digests) == 1
