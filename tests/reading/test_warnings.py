@@ -269,3 +269,24 @@ class TestDelay:
         assert "ledger-delay" in said(world)
         monkeypatch.setattr(warnings, "RECENT", 2)
         assert "ledger-delay" not in said(world)
+
+    def test_reads_no_file_of_earlier_microbatches(
+        self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        The end of a run takes no longer because the history is longer: files of earlier microbatches stay closed.
+        """
+        world, kinds = World(tmp_path, clock), ("closed", "rejected", "microbatch")
+        for at in range(4):
+            moment = NOW + at * HOUR
+            late = [message("a", moment - 2 * HOUR + one, moment) for one in range(20)]
+            world.publish([*late, *(message("a", moment + one, moment) for one in range(100))])
+            world.runner(embedded).once()
+            if at == 1:
+                earlier = [file for kind in kinds for file in Path(world.ledger).glob(f"state={kind}/*/*.parquet")]
+        monkeypatch.setattr(warnings, "RECENT", 2)
+        before = said(world)
+        assert (before.keys() >= {"ledger-delay"}, len(earlier) > len(kinds)) == (True, True)
+        for file in earlier:
+            file.unlink()
+        assert said(world) == before

@@ -16,7 +16,7 @@ from windrow.reading.log import waiting_versions
 from windrow.reading.status import DepotPlace, Status, common_status, one_row
 from windrow.reading.tables import Ledger, open_ledger, recorded_rules
 from windrow.reading.values import records
-from windrow.reading.warnings import statement, warnings_of
+from windrow.reading.warnings import RecentRows, recent_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +144,8 @@ def status(depot: str, ledger: str, now: int, limits: WarnPart | None = None) ->
     book = open_ledger(ledger)
     progress, limits, refused = book.progress(), limits or WarnPart(), _refused(book)
     too_old = _too_old(refused)
+    with recent_rows(book, limits) as recent:
+        hints, needed = tuple(map(str, recent.warnings())), _needed(recent, progress.max_delay_us, too_old)
     return BatcherStatus(
         **common_status(book, {None: DepotPlace(depot)}, now),
         rules=in_words(recorded_rules(progress.rules)),
@@ -152,8 +154,8 @@ def status(depot: str, ledger: str, now: int, limits: WarnPart | None = None) ->
         closed=ClosedBatches(**one_row(book, "closed", BATCHES)),
         rejected=_by_reason(refused),
         too_old=too_old,
-        hints=tuple(map(str, warnings_of(book, limits))),
-        needed_delay=_needed(book, progress.max_delay_us, too_old, limits),
+        hints=hints,
+        needed_delay=needed,
     )
 
 
@@ -174,11 +176,10 @@ def waiting(depot: str, ledger: str) -> int | None:
 
 BATCHES = "count(*) AS batches, coalesce(sum(message_count), 0) AS messages"
 # The age of a message when it was processed, which the rule compares with max_delay.
-AGE = "CAST(processing_time AS BIGINT) - CAST(event_time AS BIGINT)"
+AGE = "epoch_us(processing_time) - epoch_us(event_time)"
 QUANTILES = """
-SELECT approx_percentile_cont(needed, 0.5) AS "0.5", approx_percentile_cont(needed, 0.9) AS "0.9",
-    approx_percentile_cont(needed, 0.99) AS "0.99"
-FROM (SELECT CAST(processing_time AS BIGINT) - CAST(event_time AS BIGINT) AS needed
+SELECT quantile_cont(needed, 0.5) AS "0.5", quantile_cont(needed, 0.9) AS "0.9", quantile_cont(needed, 0.99) AS "0.99"
+FROM (SELECT epoch_us(processing_time) - epoch_us(event_time) AS needed
     FROM {batch} WHERE state = 'rejected' AND reason = 'too_old' AND {counted}) AS late
 """
 
@@ -190,7 +191,7 @@ def _clocks(book: Ledger) -> tuple[SourceClock, ...]:
 
 def _open(book: Ledger, max_delay: int, now: int) -> OpenBatches:
     """Return the open batches; timeouts follow the rules in force, even if a row was written under others."""
-    timeout = f"window_end + INTERVAL '{max_delay} microseconds' AS timeout"
+    timeout = f"make_timestamptz(epoch_us(window_end) + {max_delay}) AS timeout"
     first = book.rows("open", f"id, source, key, window_start, {timeout}", rest="ORDER BY window_start, id LIMIT 1")
     oldest = [OldestBatch(**row) for row in records(first)]
     seconds = _open_for(book, now) / 1_000_000 if oldest else 0.0
@@ -199,8 +200,8 @@ def _open(book: Ledger, max_delay: int, now: int) -> OpenBatches:
 
 def _open_for(book: Ledger, now: int) -> int:
     """Return the time since the start of the oldest open window, by the idle clock of its source (microseconds)."""
-    idle = f"max(CAST(clock AS BIGINT) + greatest(0, {now:d} - CAST(seen_at AS BIGINT)))"
-    begun = "min(CAST(window_start AS BIGINT))"
+    idle = f"max(epoch_us(clock) + greatest(0, {now:d} - epoch_us(seen_at)))"
+    begun = "min(epoch_us(window_start))"
     by_source = book.rows(("open", "progress"), f"{idle} - {begun} AS age", "source IS NOT NULL", "GROUP BY source")
     return max(0, pc.max(by_source["age"]).as_py() or 0)
 
@@ -227,11 +228,11 @@ def _too_old(refused: list[dict[str, Any]]) -> tuple[TooOld, ...]:
     return tuple(TooOld(**{name: row[name] for name in names}) for row in refused if row["reason"] == "too_old")
 
 
-def _needed(book: Ledger, max_delay: int, too_old: tuple[TooOld, ...], limits: WarnPart) -> NeededDelay:
+def _needed(recent: RecentRows, max_delay: int, too_old: tuple[TooOld, ...]) -> NeededDelay:
     """Return which `max_delay` would have kept the messages that were too old under the one in force."""
     by_source = {row.source: row.needed_delay_us for row in too_old}
     shares = {}
     if by_source:
-        [row] = book.ask(statement(QUANTILES, limits, "ledger")).to_pylist()
+        [row] = recent.beyond(QUANTILES)
         shares = {share: round(needed) for share, needed in row.items() if needed is not None}
     return NeededDelay(max_delay, max(by_source.values(), default=None), by_source, shares)

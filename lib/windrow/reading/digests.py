@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import plain
 from windrow.model import canonical
 from windrow.reading.tables import Ledger, open_ledger, quoted
 
@@ -97,17 +96,11 @@ def _pieces(ledger: Ledger, part: Part) -> Iterator[pa.Table]:
     """Yield the digests of rows piece by piece, so that a large ledger need not fit in memory."""
     columns = ", ".join([*canonical.BATCH, "closed_in AS microbatch", "messages"])
     for piece in ledger.pieces(BATCHES, columns, part.condition("closed_in")):
-        rows = _plain(piece)
-        content = canonical.digests(canonical.contents(rows["messages"]))
-        yield _rows(rows, canonical.batches(rows), content)
+        content = canonical.digests(canonical.contents(piece["messages"]))
+        yield _rows(piece, canonical.batches(piece), content)
     columns = ", ".join([*canonical.REJECTED, "microbatch"])
     for piece in ledger.pieces("rejected", columns, part.condition("microbatch")):
-        rows = _plain(piece)
-        yield _rows(rows, canonical.rejections(rows), pa.nulls(rows.num_rows, pa.string()))
-
-
-def _plain(piece: pa.RecordBatch) -> pa.RecordBatch:
-    return plain(pa.table(piece)).combine_chunks().to_batches(max_chunksize=max(piece.num_rows, 1))[0]
+        yield _rows(piece, canonical.rejections(piece), pa.nulls(piece.num_rows, pa.string()))
 
 
 def _rows(rows: pa.RecordBatch, encoded: pa.Array, content: pa.Array) -> pa.Table:

@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import plain
 from windrow.model import canonical
 from windrow.model.floors import Ints
 from windrow.model.messages import COLUMNS
@@ -79,11 +78,8 @@ def _read_differing(
 ) -> pa.Table:
     """Read the rows that differ, piece by piece, and add `microbatch` and `content`."""
     ids, wanted = differing["id"].combine_chunks(), ", ".join(columns)
-    pieces = [plain(ledger.rows(states, wanted, "false"))]
-    for piece in ledger.pieces(states, wanted, where):
-        rows = plain(pa.table(piece))
-        pieces.append(rows.filter(pc.is_in(rows["id"], ids)))
-    chosen = pa.concat_tables(pieces).combine_chunks()
+    pieces = [piece.filter(pc.is_in(piece["id"], ids)) for piece in ledger.pieces(states, wanted, where)]
+    chosen = pa.Table.from_batches(pieces).combine_chunks()
     at = pc.index_in(chosen["id"], ids)
     for name in ("microbatch", "content"):
         chosen = chosen.append_column(name, differing[name].take(at))

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
+from windrow.delta.database import MEMORY_BYTES
 from windrow.errors import ExpressionError
 from windrow.reading.tables import DepotTable, Ledger, accepted_versions, open_depot, open_ledger
 from windrow.verify.decisions import MOST, Decisions
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 Progress = Callable[[str, int, int], None]
-
-MEMORY_BYTES = 1_000_000_000
 NOT_ON_DISK = "the files and logs of both tables, and what was final in an earlier version: Spark read the rows"
 
 COUNTS = """

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from windrow.columnar.arrow import TIME, counted
+from windrow.delta.database import database
 from windrow.model.tables import RAW_REJECTED
-from windrow.reading.database import database
 from windrow.reading.values import records
 from windrow.verify.parts import EVERY, Part, PartedRows
 from windrow.verify.report import EXAMPLES, Difference
@@ -24,8 +24,6 @@ from windrow.verify.snapshot import Snapshot
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-LEAST_DATABASE_BYTES = 300_000_000  # with less, DuckDB fails at joins of few rows
-DATABASE_SHARE = 2  # of the memory is DuckDB's; the process, Arrow and the reference model have the rest
 OF_LEDGER = ("batches", "held", "rejected")
 TIMES = {
     "event_time", "received_at", "processing_time", "window_start", "window_end", "timeout", "closed_at",
@@ -40,7 +38,7 @@ def ledger_tables(snapshot: Snapshot, max_memory_bytes: int) -> Iterator[DuckDBP
 
     Raises TableUnwritable where neither memory nor disk have room.
     """
-    with database(max(LEAST_DATABASE_BYTES, max_memory_bytes // DATABASE_SHARE)) as connection:
+    with database(max_memory_bytes) as connection:
         connection.register("control_rows", snapshot.controls)
         connection.register("source_rows", snapshot.sources)
         connection.register("history_rows", snapshot.history)

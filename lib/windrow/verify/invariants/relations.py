@@ -27,13 +27,20 @@ EVER = f"""
     SELECT max(longest) AS longest_ever, collect_set(delay) AS delays
     FROM ({RULES})"""
 
-INSIDE = """
-    SELECT batch, count(*) AS found, sum(content_bytes) AS content_bytes,
+# The messages of each type in each batch, counted together, so that checks of batches need not read messages.
+TYPES = """
+    SELECT batch, state, source, key, window_start, type, count(*) AS times, sum(content_bytes) AS content_bytes,
         min(event_time) AS first_inside, max(event_time) AS last_inside,
         count(CASE WHEN (event_time >= window_start AND event_time < window_end) IS NOT TRUE THEN 1 END) AS outside,
         count(CASE WHEN type IS NULL OR received_at IS NULL THEN 1 END) AS incomplete,
         count(CASE WHEN event_time < previous_event_time THEN 1 END) AS unsorted
-    FROM {messages} GROUP BY batch"""
+    FROM {messages} GROUP BY batch, state, source, key, window_start, type"""
+
+INSIDE = """
+    SELECT batch, sum(times) AS found, sum(content_bytes) AS content_bytes, min(first_inside) AS first_inside,
+        max(last_inside) AS last_inside, sum(outside) AS outside, sum(incomplete) AS incomplete,
+        sum(unsorted) AS unsorted
+    FROM {types} GROUP BY batch"""
 
 BATCH = Relation(
     "batch",
@@ -62,8 +69,8 @@ WINDOW_TYPE = Relation(
     f"""
     SELECT m.*, coalesce(coalesce(closed_in, reached) >= kept_from, false) AS kept
     FROM (
-        SELECT source, key, window_start, type, count(*) AS times, min(batch) AS batch
-        FROM {{messages}} GROUP BY source, key, window_start, type
+        SELECT source, key, window_start, type, sum(times) AS times, min(batch) AS batch
+        FROM {{types}} GROUP BY source, key, window_start, type
     ) AS m
     LEFT JOIN (SELECT id AS of_id, max(closed_in) AS closed_in FROM {{batches}} GROUP BY id) AS b ON b.of_id = m.batch
     CROSS JOIN ({IN_FORCE}) AS n
@@ -185,9 +192,9 @@ TOTAL = Relation(
         FROM {batches}
     ) AS s
     CROSS JOIN (
-        SELECT count(CASE WHEN state = 'open' THEN 1 END) AS in_open,
-            count(CASE WHEN state = 'closed' THEN 1 END) AS in_closed
-        FROM {messages}
+        SELECT coalesce(sum(CASE WHEN state = 'open' THEN times END), 0) AS in_open,
+            coalesce(sum(CASE WHEN state = 'closed' THEN times END), 0) AS in_closed
+        FROM {types}
     ) AS b
     CROSS JOIN (SELECT count(*) AS rejected_rows FROM {rejected}) AS j
     CROSS JOIN (
@@ -218,11 +225,13 @@ def views(ledger: str, payload: pa.DataType | None = None) -> dict[str, str]:
     `payload` is the type of its payloads, text by default.
     """
     counted = payload_bytes(payload or pa.string(), "one.payload")
+    messages = f"({_MESSAGES.format(ledger=ledger, payload=counted).strip()})"
     lists = "SELECT h.microbatch, one.* FROM {ledger} AS h LATERAL VIEW explode({name}) AS one"
     return {
         "rows": f"(SELECT id, state FROM {ledger})",
         "batches": f"(SELECT * FROM {ledger} WHERE state IN ('open', 'closed'))",
-        "messages": f"({_MESSAGES.format(ledger=ledger, payload=counted).strip()})",
+        "messages": messages,
+        "types": f"({TYPES.format(messages=messages).strip()})",
         "rejected": f"(SELECT * FROM {ledger} WHERE state = 'rejected')",
         "microbatches": f"(SELECT * FROM {ledger} WHERE state = 'microbatch')",
         "versions": f"({lists.format(ledger=ledger, name='versions')} WHERE h.state = 'microbatch')",
