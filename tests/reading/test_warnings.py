@@ -279,6 +279,7 @@ class TestDelay:
         world, kinds = World(tmp_path, clock), ("closed", "rejected", "microbatch")
         for at in range(4):
             moment = NOW + at * HOUR
+            clock.set(moment)
             late = [message("a", moment - 2 * HOUR + one, moment) for one in range(20)]
             world.publish([*late, *(message("a", moment + one, moment) for one in range(100))])
             world.runner(embedded).once()

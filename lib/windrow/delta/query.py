@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 from weakref import finalize
 
 import pyarrow as pa
@@ -89,10 +90,13 @@ class TableRows:
             cursor.execute(f"CREATE TEMP TABLE copied_{name} AS FROM scanned_{name}")
             return f"FROM copied_{name}"
         for partition in sorted(partitions, key=str):
-            among = " AND ".join(f"{column} = {literal(value)}" for column, value in partition.items())
+            among = " AND ".join(
+                f"{name} IS NULL" if value is None else f"{name} = {literal(value)}"
+                for name, value in partition.items()
+            )
             paths = self._table.file_uris(file_pruning_predicate=f"{where} AND {among}")
             values = [
-                f"CAST({literal(partition[column])} AS {self._types[column]})"
+                f"CAST({'NULL' if partition[column] is None else literal(partition[column])} AS {self._types[column]})"
                 if column in partition
                 else identifier(column)
                 for column in columns
@@ -113,7 +117,9 @@ class TableRows:
 
     def _files(self, paths: Collection[str], columns: Collection[str]) -> str:
         """Return the rows of local files as DuckDB reads them; columns that a file lacks are NULL."""
-        listed = ", ".join(literal(GLOB.sub(r"[\g<0>]", path)) for path in paths)
+        root = self._table.table_uri.removeprefix("file://")  # delta-rs escapes this part of an address alone
+        places = (unquote(root) + path.removeprefix(root) if path.startswith(root) else path for path in paths)
+        listed = ", ".join(literal(GLOB.sub(r"[\g<0>]", place)) for place in places)
         known = ", ".join(
             f"{literal(name)}: {{name: {literal(name)}, type: {literal(self._types[name])}, default_value: NULL}}"
             for name in columns

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 DAMAGED = "Something else changed it. RESTORE it to an earlier version, or replay the depot into a new ledger."
-EVERY_COLUMN = re.compile(r"SELECT \* FROM ledger\b|^\*$")
+EVERY_COLUMN = re.compile(r"^\* |SELECT \* FROM ledger\b")
 # The messages of the open batches that have grown since their last whole version.
 GROWN = """
 SELECT {columns} FROM ({rows}) v LEFT JOIN (

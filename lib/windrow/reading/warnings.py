@@ -95,7 +95,8 @@ SELECT coalesce(source, '') AS source,
 FROM {batch} WHERE state = 'rejected' AND reason IN ('too_old', 'too_futuristic') AND microbatch > {since}
 GROUP BY coalesce(source, '')
 """
-READ_SINCE = "(opened_in > {since} OR microbatch > {since})"
+# By the state, because a file of one state has no statistics of the columns of another.
+READ_SINCE = "(state = 'closed' AND opened_in > {since} OR state = 'rejected' AND microbatch > {since})"
 # Of closed batches, of open ones (by source, beside its clock), and rejected.
 MESSAGES = """coalesce(sum(message_count), 0) + coalesce(sum(open_messages), 0)
             + count(*) FILTER (WHERE state = 'rejected')"""
