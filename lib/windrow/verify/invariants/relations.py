@@ -27,20 +27,24 @@ EVER = f"""
     SELECT max(longest) AS longest_ever, collect_set(delay) AS delays
     FROM ({RULES})"""
 
-# The messages of each type in each batch, counted together, so that checks of batches need not read messages.
-TYPES = """
-    SELECT batch, state, source, key, window_start, type, count(*) AS times, sum(content_bytes) AS content_bytes,
+# What the messages of each batch are together, and how many of a type there are: where messages are not read for each
+# relation, these are held.
+INSIDE = """
+    SELECT batch, state, count(*) AS found, sum(content_bytes) AS content_bytes,
         min(event_time) AS first_inside, max(event_time) AS last_inside,
         count(CASE WHEN (event_time >= window_start AND event_time < window_end) IS NOT TRUE THEN 1 END) AS outside,
         count(CASE WHEN type IS NULL OR received_at IS NULL THEN 1 END) AS incomplete,
         count(CASE WHEN event_time < previous_event_time THEN 1 END) AS unsorted
-    FROM {messages} GROUP BY batch, state, source, key, window_start, type"""
+    FROM {messages} GROUP BY batch, state"""
+TYPES = """
+    SELECT batch, source, key, window_start, type, count(*) AS times
+    FROM {messages} GROUP BY batch, source, key, window_start, type"""
 
-INSIDE = """
-    SELECT batch, sum(times) AS found, sum(content_bytes) AS content_bytes, min(first_inside) AS first_inside,
+OF_BATCH = """
+    SELECT batch, sum(found) AS found, sum(content_bytes) AS content_bytes, min(first_inside) AS first_inside,
         max(last_inside) AS last_inside, sum(outside) AS outside, sum(incomplete) AS incomplete,
         sum(unsorted) AS unsorted
-    FROM {types} GROUP BY batch"""
+    FROM {inside} GROUP BY batch"""
 
 BATCH = Relation(
     "batch",
@@ -54,7 +58,7 @@ BATCH = Relation(
         lag(b.window_end) OVER (PARTITION BY b.source, b.key ORDER BY b.window_start, b.part) AS previous_end,
         lag(b.part) OVER (PARTITION BY b.source, b.key ORDER BY b.window_start, b.part) AS previous_part
     FROM {{batches}} AS b
-    LEFT JOIN ({INSIDE}) AS i ON i.batch = b.id
+    LEFT JOIN ({OF_BATCH}) AS i ON i.batch = b.id
     LEFT JOIN ({RULES}) AS r ON r.microbatch = b.closed_in
     LEFT JOIN (SELECT source AS of_source, max(floor) AS source_floor FROM {{sources}} GROUP BY source) AS s
         ON s.of_source = b.source
@@ -192,9 +196,9 @@ TOTAL = Relation(
         FROM {batches}
     ) AS s
     CROSS JOIN (
-        SELECT coalesce(sum(CASE WHEN state = 'open' THEN times END), 0) AS in_open,
-            coalesce(sum(CASE WHEN state = 'closed' THEN times END), 0) AS in_closed
-        FROM {types}
+        SELECT coalesce(sum(CASE WHEN state = 'open' THEN found END), 0) AS in_open,
+            coalesce(sum(CASE WHEN state = 'closed' THEN found END), 0) AS in_closed
+        FROM {inside}
     ) AS b
     CROSS JOIN (SELECT count(*) AS rejected_rows FROM {rejected}) AS j
     CROSS JOIN (
@@ -231,6 +235,7 @@ def views(ledger: str, payload: pa.DataType | None = None) -> dict[str, str]:
         "rows": f"(SELECT id, state FROM {ledger})",
         "batches": f"(SELECT * FROM {ledger} WHERE state IN ('open', 'closed'))",
         "messages": messages,
+        "inside": f"({INSIDE.format(messages=messages).strip()})",
         "types": f"({TYPES.format(messages=messages).strip()})",
         "rejected": f"(SELECT * FROM {ledger} WHERE state = 'rejected')",
         "microbatches": f"(SELECT * FROM {ledger} WHERE state = 'microbatch')",
