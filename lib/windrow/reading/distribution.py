@@ -21,9 +21,10 @@ MILLISECONDS = "CAST((span - ((span % 1000) + 1000) % 1000) // 1000 AS BIGINT)"
 DELAYS = """
 SELECT coalesce({by}, '') AS name, outcome, {milliseconds} AS delay_ms, count(*) AS messages
 FROM (
-    SELECT source, type, 'accepted' AS outcome, CAST(epoch_us(received_at) AS HUGEINT) - epoch_us(event_time) AS span
+    SELECT source, one.type AS type, 'accepted' AS outcome,
+        CAST(epoch_us(one.received_at) AS HUGEINT) - epoch_us(one.event_time) AS span
     FROM (
-        SELECT source, unnest(messages, recursive := true)
+        SELECT source, unnest(messages) AS one
         FROM ledger WHERE state IN ('open', 'closed') AND {in_batches}
     ) AS accepted
     UNION ALL

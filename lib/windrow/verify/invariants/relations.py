@@ -27,24 +27,17 @@ EVER = f"""
     SELECT max(longest) AS longest_ever, collect_set(delay) AS delays
     FROM ({RULES})"""
 
-# What the messages of each batch are together, and how many of a type there are: where messages are not read for each
-# relation, these are held.
+# What the messages of each batch are together, and how many of a type a window has: DuckDB holds both for `check`.
 INSIDE = """
-    SELECT batch, state, count(*) AS found, sum(content_bytes) AS content_bytes,
+    SELECT batch, min(state) AS state, count(*) AS found, sum(content_bytes) AS content_bytes,
         min(event_time) AS first_inside, max(event_time) AS last_inside,
         count(CASE WHEN (event_time >= window_start AND event_time < window_end) IS NOT TRUE THEN 1 END) AS outside,
         count(CASE WHEN type IS NULL OR received_at IS NULL THEN 1 END) AS incomplete,
         count(CASE WHEN event_time < previous_event_time THEN 1 END) AS unsorted
-    FROM {messages} GROUP BY batch, state"""
+    FROM {messages} GROUP BY batch"""
 TYPES = """
-    SELECT batch, source, key, window_start, type, count(*) AS times
-    FROM {messages} GROUP BY batch, source, key, window_start, type"""
-
-OF_BATCH = """
-    SELECT batch, sum(found) AS found, sum(content_bytes) AS content_bytes, min(first_inside) AS first_inside,
-        max(last_inside) AS last_inside, sum(outside) AS outside, sum(incomplete) AS incomplete,
-        sum(unsorted) AS unsorted
-    FROM {inside} GROUP BY batch"""
+    SELECT source, key, window_start, type, count(*) AS times, min(batch) AS batch
+    FROM {messages} GROUP BY source, key, window_start, type"""
 
 BATCH = Relation(
     "batch",
@@ -58,7 +51,7 @@ BATCH = Relation(
         lag(b.window_end) OVER (PARTITION BY b.source, b.key ORDER BY b.window_start, b.part) AS previous_end,
         lag(b.part) OVER (PARTITION BY b.source, b.key ORDER BY b.window_start, b.part) AS previous_part
     FROM {{batches}} AS b
-    LEFT JOIN ({OF_BATCH}) AS i ON i.batch = b.id
+    LEFT JOIN {{inside}} AS i ON i.batch = b.id
     LEFT JOIN ({RULES}) AS r ON r.microbatch = b.closed_in
     LEFT JOIN (SELECT source AS of_source, max(floor) AS source_floor FROM {{sources}} GROUP BY source) AS s
         ON s.of_source = b.source
@@ -72,10 +65,7 @@ WINDOW_TYPE = Relation(
     "window_type",
     f"""
     SELECT m.*, coalesce(coalesce(closed_in, reached) >= kept_from, false) AS kept
-    FROM (
-        SELECT source, key, window_start, type, sum(times) AS times, min(batch) AS batch
-        FROM {{types}} GROUP BY source, key, window_start, type
-    ) AS m
+    FROM {{types}} AS m
     LEFT JOIN (SELECT id AS of_id, max(closed_in) AS closed_in FROM {{batches}} GROUP BY id) AS b ON b.of_id = m.batch
     CROSS JOIN ({IN_FORCE}) AS n
     CROSS JOIN (SELECT min(CASE WHEN keeps = 1 THEN microbatch END) AS kept_from FROM ({RULES})) AS r

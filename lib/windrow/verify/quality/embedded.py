@@ -33,21 +33,25 @@ ALL = "FROM batches UNION ALL BY NAME FROM rejected UNION ALL BY NAME FROM books
 OF_MESSAGES = ("id", "state", "source", "key", "window_start", "window_end", "messages")
 # By lists, because it takes a fraction of what it takes to group all messages by their batch.
 INSIDE = """
-CREATE TABLE inside AS SELECT id AS batch, state, len(times) AS found, coalesce(list_sum(bytes), 0) AS content_bytes,
-    list_min(times) AS first_inside, list_max(times) AS last_inside,
-    len(list_filter(times, lambda one: (one >= window_start AND one < window_end) IS NOT TRUE)) AS outside,
-    len(list_filter(messages, lambda one: one.type IS NULL OR one.received_at IS NULL)) AS incomplete,
-    len(list_filter(times, lambda one, place: one < times[place - 1])) AS unsorted
+CREATE TABLE inside AS SELECT id AS batch, min(state) AS state, sum(len(times)) AS found,
+    coalesce(sum(list_sum(bytes)), 0) AS content_bytes, min(list_min(times)) AS first_inside,
+    max(list_max(times)) AS last_inside,
+    sum(len(list_filter(times, lambda one: (one >= window_start AND one < window_end) IS NOT TRUE))) AS outside,
+    sum(len(list_filter(messages, lambda one: one.type IS NULL OR one.received_at IS NULL))) AS incomplete,
+    sum(len(list_filter(times, lambda one, place: one < times[place - 1]))) AS unsorted
 FROM (
     SELECT id, state, window_start, window_end, messages, list_transform(messages, lambda one: one.event_time) AS times,
         list_transform(messages, lambda one: coalesce(strlen(one.type), 0) + {payload}) AS bytes
-    FROM ledger)
+    FROM ledger
+) GROUP BY id
 """
 # Only what occurs again can fail, and hashes tell what may: they take little memory.
 EACH = """
 CREATE TEMP VIEW each_message AS SELECT *, hash(source, key, type, event_time) AS message_hash,
     hash(source, key, window_start, type) AS type_hash
-FROM (SELECT id AS batch, source, key, window_start, unnest(messages, recursive := true) FROM ledger)
+FROM (
+    SELECT batch, source, key, window_start, one.type AS type, one.event_time AS event_time
+    FROM (SELECT id AS batch, source, key, window_start, unnest(messages) AS one FROM ledger))
 """
 HASHES = """
 CREATE TEMP TABLE hashes AS SELECT message_hash, type_hash FROM each_message;
