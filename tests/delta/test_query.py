@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
-from tempfile import gettempdir
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, TableFeatures, write_deltalake
 
-from windrow.delta.database import PREFIX, within_memory
+from windrow.delta.database import within_memory
 from windrow.delta.query import Relation, TableRows, answer
 from windrow.errors import TableUnreadable
 
@@ -92,12 +92,13 @@ class TestFiles:
 
 
 class TestMemory:
-    def test_beyond_it(self, tmp_path: Path) -> None:
+    def test_beyond_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """
         What does not fit into memory goes to temporary files, of which nothing is left.
         """
-        table, before = written(tmp_path, numbers("new", 0, 100)), {*Path(gettempdir()).glob(f"{PREFIX}*")}
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        table = written(tmp_path / "table", numbers("new", 0, 100))
         many = "SELECT count(DISTINCT number || repeat('x', 200) || range) AS rows FROM rows, range(20_000)"
         with within_memory(1):
             assert asked(table, many) == [{"rows": 2_000_000}]
-        assert {*Path(gettempdir()).glob(f"{PREFIX}*")} <= before
+        assert [path.name for path in tmp_path.iterdir()] == ["table"]
