@@ -118,11 +118,11 @@ class TestExport:
 
     def test_starts_no_jvm_and_no_compiler(self, filled: Command, tmp_path: Path) -> None:
         """
-        Export loads neither Spark, nor the kernel's compiler, nor DuckDB.
+        Export loads neither Spark nor the kernel's compiler.
         """
         script = (
             "import sys; from windrow.cli import main; status = main(['export', '--out', 'a.parquet']); "
-            "loaded = {'pyspark', 'numba', 'duckdb'} & set(sys.modules); "
+            "loaded = {'pyspark', 'numba'} & set(sys.modules); "
             "sys.exit(f'loaded {loaded}' if loaded else status)"
         )
         done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -57,9 +57,9 @@ def batched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (["--version"], HEAVY | ARROW),
         (["--help"], HEAVY | ARROW),
-        (["status", "--json"], HEAVY),
-        (["status"], HEAVY),
-        (["show"], HEAVY),
+        (["status", "--json"], HEAVY - {"duckdb"}),
+        (["status"], HEAVY - {"duckdb"}),
+        (["show"], HEAVY - {"duckdb"}),
         (["run", "--once"], HEAVY | {"filelock"}),
         (["run", "--once", "--engine", "embedded"], HEAVY | {"filelock"}),
         (["run", "--once", "--config", "patient.toml"], HEAVY | {"filelock"}),

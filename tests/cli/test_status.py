@@ -209,7 +209,7 @@ class TestStatus:
         script = (
             "import sys; from windrow.cli import main; status = main(['status']) or main(['show', '--open']) "
             "or main(['show', '--key', 'k', '--type', 'a', '--at', '1970-01-01T00:01:40Z']); "
-            "loaded = {'pyspark', 'numba', 'duckdb', 'pandas'} & set(sys.modules); "
+            "loaded = {'pyspark', 'numba', 'pandas'} & set(sys.modules); "
             "sys.exit(f'loaded {loaded}' if loaded else status)"
         )
         done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -605,7 +605,7 @@ class TestTables:
         """
         world.publish(*log(versions=2))
         world.runner(embedded).once()
-        heavy = ["duckdb", "numba", "pandas", "pyspark", "sqlglot"]
+        heavy = ["numba", "pandas", "pyspark", "sqlglot"]
         code = (
             "import sys; from windrow.reading import batches, rejections, status; "
             f"status({world.depot!r}, {world.ledger!r}, 0); batches({world.ledger!r}, 'open'); "

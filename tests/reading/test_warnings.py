@@ -19,7 +19,7 @@ from windrow.model.messages import COLUMNS
 from windrow.model.warn import WarnPart
 from windrow.reading import warnings
 from windrow.reading.tables import open_ledger
-from windrow.reading.warnings import LedgerWarning, recent_rows, warnings_of
+from windrow.reading.warnings import LedgerWarning, warnings_of
 
 LIMITS = WarnPart(least=10)
 HOUR = 3_600 * SECOND
@@ -27,7 +27,7 @@ HOUR = 3_600 * SECOND
 
 def said(world: World, limits: WarnPart = LIMITS) -> dict[str, LedgerWarning]:
     """Return the warnings about a ledger by their codes."""
-    return {one.code: one for one in warnings_of(recent_rows(open_ledger(world.ledger), limits))}
+    return {one.code: one for one in warnings_of(open_ledger(world.ledger), limits)}
 
 
 def moved(found: LedgerWarning, rows: list[Row]) -> list[int]:
@@ -269,3 +269,25 @@ class TestDelay:
         assert "ledger-delay" in said(world)
         monkeypatch.setattr(warnings, "RECENT", 2)
         assert "ledger-delay" not in said(world)
+
+    def test_reads_no_file_of_earlier_microbatches(
+        self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        The end of a run takes no longer because the history is longer: files of earlier microbatches stay closed.
+        """
+        world, kinds = World(tmp_path, clock), ("closed", "rejected", "microbatch")
+        for at in range(4):
+            moment = NOW + at * HOUR
+            clock.set(moment)
+            late = [message("a", moment - 2 * HOUR + one, moment) for one in range(20)]
+            world.publish([*late, *(message("a", moment + one, moment) for one in range(100))])
+            world.runner(embedded).once()
+            if at == 1:
+                earlier = [file for kind in kinds for file in Path(world.ledger).glob(f"state={kind}/*/*.parquet")]
+        monkeypatch.setattr(warnings, "RECENT", 2)
+        before = said(world)
+        assert (before.keys() >= {"ledger-delay"}, len(earlier) > len(kinds)) == (True, True)
+        for file in earlier:
+            file.unlink()
+        assert said(world) == before

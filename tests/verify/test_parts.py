@@ -29,12 +29,12 @@ except TableUnwritable as error:
 """
 KILLED = """
 import os, signal
-from windrow.reading.database import database
+from windrow.delta.database import database
 with database() as connection:
     os.kill(os.getpid(), signal.SIGKILL)
 """
 USED = """
-from windrow.reading.database import database
+from windrow.delta.database import database
 with database() as connection:
     print(connection.sql("SELECT 1").fetchall())
 """

@@ -20,7 +20,6 @@ from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message
 from tests.verify.conftest import BY_DECISIONS, BY_LOG
-from windrow.columnar.arrow import plain
 from windrow.errors import NotFound, OtherDepot, TableMissing, TableRefused
 from windrow.model import tables
 from windrow.reading.tables import open_ledger
@@ -77,7 +76,8 @@ def failing(report: Report) -> set[str]:
 
 def rewrite(world: World, change: Callable[[list[Row]], list[Row] | None]) -> Report:
     """Damage the ledger: replace its rows by what `change` makes of them, and verify."""
-    rows = plain(open_ledger(world.ledger).ask("SELECT * FROM ledger ORDER BY id")).to_pylist()
+    states = (tables.OPEN, *tables.CONTROL, *tables.FINAL)
+    rows = open_ledger(world.ledger).rows(states, "*", rest="ORDER BY id").to_pylist()
     changed = change(rows) or rows
     schema = tables.ledger_schema(world.payload)
     write_deltalake(world.ledger, pa.Table.from_pylist(changed, schema), mode="overwrite")

@@ -41,13 +41,17 @@ def check(
     Exit status 1 when something critical fails. Check changes nothing. A ledger on a local disk needs no Spark, unless
     you give --engine spark. `windrow verify` checks the same invariants, and each message of the depot.
     """
+    from windrow.delta.database import within_memory
+
     if max_rejected is not None and not 0 <= max_rejected <= 1:
         raise SettingsError(f"--max-rejected {max_rejected:g} is no share", "Give a number from 0 to 1.")
     if sql:
         chosen = call.settings()
         _print_sql(chosen.ledger, chosen.payload_type)
         return 0
-    checked = _checked(call.sparkless_settings("ledger"), max_rejected, docs)
+    chosen = call.sparkless_settings("ledger")
+    with within_memory(chosen.max_memory_bytes):
+        checked = _checked(chosen, max_rejected, docs)
     call.answer(checked.to_dict(), tell=lambda: _print(checked))
     return 1 if checked.failures(fail_on) else 0
 

@@ -95,10 +95,10 @@ def _warn(settings: Settings) -> None:
     """Log what is off in a local ledger; any other would be read over the network once more."""
     from windrow.operate.log import log
     from windrow.reading.tables import open_ledger
-    from windrow.reading.warnings import recent_rows, warnings_of
+    from windrow.reading.warnings import warnings_of
 
     if local_path(settings.ledger) is not None:
-        for one in warnings_of(recent_rows(open_ledger(settings.ledger), settings.warn)):
+        for one in warnings_of(open_ledger(settings.ledger), settings.warn):
             log.warning(one.code, what=one.what, todo=one.todo)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import wraps
 from inspect import Parameter, signature
@@ -96,11 +96,11 @@ class Call:
 
         Spark copies all rows of the ledger; without `messages`, the batches in the copy have none.
         """
-        if self.flags.get("engine") != "spark":
-            yield self.path_settings()
-            return
-        found = self.settings()
-        with _spark_reads(found, messages):
+        from windrow.delta.database import within_memory
+
+        reads_here = self.flags.get("engine") != "spark"
+        found = self.path_settings() if reads_here else self.settings()
+        with within_memory(found.max_memory_bytes), nullcontext() if reads_here else _spark_reads(found, messages):
             yield found
 
     @contextmanager

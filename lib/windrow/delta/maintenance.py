@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from pyarrow.fs import FileSystem
 from pyarrow.parquet import ParquetFile
@@ -17,8 +17,9 @@ from windrow.delta import durable
 from windrow.delta.locations import local_path
 from windrow.delta.lock import commit_lock
 from windrow.delta.logfiles import entry_path
+from windrow.delta.query import Relation, TableRows, answer
 from windrow.delta.table import files_in, history, open_table, reading, writing
-from windrow.model.tables import is_of_topology, reached, reached_of
+from windrow.model.tables import PROGRESS, is_of_topology, reached, reached_of
 
 TARGET_SIZE = 100 * 1024 * 1024  # bytes, what delta-rs compacts to unless the table has its own setting
 ATTEMPTS = 5
@@ -146,10 +147,11 @@ class DeltaRsMaintenance:
         """Return the depot version up to which this ledger had read at time `before` (microseconds), -1 for none."""
         table = open_table(self.location, self.role)
         columns = pa.schema(table.schema().to_arrow()).names
-        started = f"CAST({'h.' if is_of_topology(columns) else ''}started_at AS BIGINT)"
-        asked = reached(columns, "ledger", started, before)
-        with reading(self.location, self.role):
-            found = pa.table(QueryBuilder().register("ledger", table).execute(asked).read_all())
+        started = f"epoch_us({'h.' if is_of_topology(columns) else ''}started_at)"
+        rows = TableRows(table, self.location, self.role)
+        named = Relation(["microbatch", PROGRESS], columns)
+        with rows.opened({"ledger": named}, {}) as connection:
+            found = answer(connection, reached(columns, "ledger", started, before)).read_all()
         return reached_of(found.to_pylist(), depot_id)
 
     def logged_at(self, version: int) -> int | None:

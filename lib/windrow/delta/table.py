@@ -44,7 +44,10 @@ FAULTS = (DeltaError, pa.ArrowException, OSError)
 UNTRIMMED = PostCommitHookProperties(cleanup_expired_logs=False)
 BY_NAME = 2  # the reader version that brought column mapping
 BEYOND_DELTA_RS = re.compile(r"[Uu]nsupported table features|is not supported for read")
-GONE_FILE = re.compile(r"Object at location (\S.*?) not found")
+GONE_FILE = re.compile(
+    r'(?:Object at location |match the pattern "|Cannot open file ")(\S.*?)(?: not found|"(?:$|\s|: No such))',
+    re.MULTILINE,
+)
 BEGINNING_BYTES = 65_536  # of an entry, which identify it
 HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}  # features that change no file's meaning
 

@@ -6,15 +6,17 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from windrow.delta.row_changes import has_feed
+from windrow.delta.table import filtered
 from windrow.errors import NotFound
 from windrow.model.commits import CHANGE, VERSION
-from windrow.model.messages import DEFAULTS, converted
+from windrow.model.messages import DEFAULTS, converted, microseconds
 from windrow.model.timestamps import time_text
 from windrow.reading import feed
 from windrow.reading.log import earliest_readable
@@ -53,14 +55,12 @@ def not_found(log: DepotTable, asked: Asked, at: int, mapped: bool, batch: str) 
     what = f"the depot has no message of {of} at {time_text(at)} in versions up to {log.version()}"
     if mapped or not isinstance(log, DeltaTable):
         return NotFound(what, batch)
-    same = equal(asked if "source" in feed.names(log) else asked | {"source": None})
-    nearest = f"ORDER BY abs(CAST(event_time AS BIGINT) - {at:d}), event_time LIMIT 3"
-    statement = ["SELECT event_time FROM depot WHERE", same, "AND event_time IS NOT NULL", nearest]
-    stream = QueryBuilder().register("depot", log).execute(" ".join(statement))
-    near = [str(row["event_time"]) for row in records(pa.RecordBatchReader.from_stream(stream).read_all())]
+    among = [(name, "=", value) for name, value in asked.items() if value is not None and name in feed.names(log)]
+    times = np.unique(microseconds(filtered(log, among, ["event_time"])["event_time"].drop_null()))
+    near = [time_text(int(time)) for time in times[np.argsort(np.abs(times - at), kind="stable")][:3]]
     if not near:
         return NotFound(what, "It has none at any other time, either.")
-    return NotFound(what, f"The nearest are at {', '.join(dict.fromkeys(near))}. {batch}")
+    return NotFound(what, f"The nearest are at {', '.join(near)}. {batch}")
 
 
 def _feed(

@@ -18,7 +18,7 @@ from windrow.reading.log import waiting_versions
 from windrow.reading.status import DepotPlace, Status, common_status, one_row
 from windrow.reading.tables import Ledger, equal, open_ledger, recorded_rules
 from windrow.reading.values import records
-from windrow.reading.warnings import AGE, RecentRows, recent_rows, warnings_of
+from windrow.reading.warnings import AGE, RecentRows, recent_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,8 @@ def status(depot: str, ledger: str, now: int, limits: WarnPart | None = None) ->
     """
     book = open_ledger(ledger)
     progress, limits, refused = book.progress(), limits or WarnPart(), _refused(book)
-    recent = recent_rows(book, limits)
+    with recent_rows(book, limits) as recent:
+        hints, needed = tuple(map(str, recent.warnings())), _needed(recent, progress.max_delay_us)
     return BatcherStatus(
         **common_status(book, {None: DepotPlace(depot)}, now),
         rules=in_words(recorded_rules(progress.rules)),
@@ -161,8 +162,8 @@ def status(depot: str, ledger: str, now: int, limits: WarnPart | None = None) ->
         closed=ClosedBatches(**one_row(book, "closed", BATCHES)),
         rejected=_by_reason(refused),
         too_old=_too_old(refused),
-        hints=tuple(map(str, warnings_of(recent))),
-        needed_delay=_needed(recent, progress.max_delay_us),
+        hints=hints,
+        needed_delay=needed,
     )
 
 
@@ -183,8 +184,7 @@ def waiting(depot: str, ledger: str) -> int | None:
 
 BATCHES = "count(*) AS batches, coalesce(sum(message_count), 0) AS messages"
 QUANTILES = """
-SELECT approx_percentile_cont(age, 0.5) AS "0.5", approx_percentile_cont(age, 0.9) AS "0.9",
-    approx_percentile_cont(age, 0.99) AS "0.99"
+SELECT quantile_cont(age, 0.5) AS "0.5", quantile_cont(age, 0.9) AS "0.9", quantile_cont(age, 0.99) AS "0.99"
 FROM (SELECT {age} AS age FROM {batch} WHERE state = 'rejected' AND reason = 'too_old' AND {counted}) AS late
 WHERE age <= {oldest}
 """
@@ -210,7 +210,7 @@ def _open(book: Ledger, max_delay: int, now: int) -> OpenBatches:
 
 
 def _oldest(book: Ledger, max_delay: int) -> OldestBatch | None:
-    timeout = f"window_end + INTERVAL '{max_delay} microseconds' AS timeout"
+    timeout = f"make_timestamptz(epoch_us(window_end) + {max_delay}) AS timeout"
     first = book.rows("open", f"id, source, key, window_start, {timeout}", rest="ORDER BY window_start, id LIMIT 1")
     if not first.num_rows:
         return None
@@ -222,8 +222,8 @@ def _oldest(book: Ledger, max_delay: int) -> OldestBatch | None:
 
 def _open_for(book: Ledger, now: int) -> int:
     """Return the time since the start of the oldest open window, by the idle clock of its source (microseconds)."""
-    idle = f"max(CAST(clock AS BIGINT) + greatest(0, {now:d} - CAST(seen_at AS BIGINT)))"
-    begun = "min(CAST(window_start AS BIGINT))"
+    idle = f"max(epoch_us(clock) + greatest(0, {now:d} - epoch_us(seen_at)))"
+    begun = "min(epoch_us(window_start))"
     by_source = book.rows(("open", "progress"), f"{idle} - {begun} AS age", "source IS NOT NULL", "GROUP BY source")
     return max(0, pc.max(by_source["age"]).as_py() or 0)
 

@@ -184,7 +184,7 @@ def _mark(book: Ledger, number: int) -> str:
 
     For 0, before the first microbatch, it is that of the ledger's id alone. A row without a token has its start time.
     """
-    token = "coalesce(token, CAST(CAST(started_at AS BIGINT) AS VARCHAR)) AS token"
+    token = "coalesce(token, CAST(epoch_us(started_at) AS VARCHAR)) AS token"
     tokens = book.rows("microbatch", token, f"microbatch = {number}")["token"].to_pylist()
     return hashlib.sha256("/".join([str(book.table.metadata().id), *tokens]).encode()).hexdigest()[:MARK_LETTERS]
 

@@ -8,13 +8,13 @@ from typing import Any, Literal
 from windrow.errors import NotFound
 from windrow.model import durations, tables
 from windrow.model.timestamps import time_text
-from windrow.reading.tables import Ledger, equal, open_ledger, quoted, within
+from windrow.reading.tables import Ledger, equal, moment, open_ledger, quoted, within
 from windrow.reading.values import records
 
 IDLE_TIMEOUT = 10_000_000
 ID = re.compile(r"batch/[^/]*/[^/]*/(?P<start>-?\d+)/\d+")
 
-START = "CAST(window_start AS BIGINT)"
+START = "epoch_us(window_start)"
 
 
 def batch(ledger: str, id: str, idle_timeout: int | None = IDLE_TIMEOUT) -> dict[str, Any]:  # noqa: A002 - the column
@@ -24,7 +24,7 @@ def batch(ledger: str, id: str, idle_timeout: int | None = IDLE_TIMEOUT) -> dict
     """
     book = open_ledger(ledger)
     start = _start_of(id)
-    where = f"id = {quoted(id)} AND {START} = {start}"
+    where = f"id = {quoted(id)} AND window_start = {moment(start)}"
     found = _read(book, ("open", "closed"), where)
     if not found:
         stream = f"starts_with(id, {quoted(id.rsplit('/', 2)[0] + '/')})"
@@ -55,7 +55,7 @@ def batches(
         return []
     starts = [row["start"] for row in chosen]
     among = ", ".join(quoted(row["id"]) for row in chosen)
-    where = f"id IN ({among}) AND {START} BETWEEN {min(starts)} AND {max(starts)}"
+    where = f"id IN ({among}) AND window_start BETWEEN {moment(min(starts))} AND {moment(max(starts))}"
     return _explained(book, _read(book, state, where, order), idle_timeout)
 
 
@@ -104,7 +104,7 @@ def _read(book: Ledger, states: str | tuple[str, ...], where: str, order: str = 
 
 def nearest_batch(book: Ledger, where: str, at: int) -> str:
     """Name the batch that is nearest to an event time (microseconds), of those that fulfil an SQL condition."""
-    apart = f"greatest({START} - {at:d}, {at:d} - CAST(window_end AS BIGINT), 0)"
+    apart = f"greatest({START} - {at:d}, {at:d} - epoch_us(window_end), 0)"
     names = "id, window_start, window_end"
     found = records(book.rows(("open", "closed"), names, where, f"ORDER BY {apart}, id LIMIT 1"))
     if not found:
@@ -127,8 +127,8 @@ def _explained(book: Ledger, found: list[dict[str, Any]], idle_timeout: int | No
         return found
     clocks = _clocks(book)
     delay = book.progress().max_delay_us
-    ends = book.rows("open", "id, CAST(window_end AS BIGINT) AS end").to_pylist()
-    timeouts = {row["id"]: row["end"] + delay for row in ends}
+    ends = book.rows("open", "id, epoch_us(window_end) AS window_end").to_pylist()
+    timeouts = {row["id"]: row["window_end"] + delay for row in ends}
     for row in waiting:
         row["timeout"] = time_text(timeouts[row["id"]])
         row["closing"] = _closing(timeouts[row["id"]], clocks[row["source"]], idle_timeout)
@@ -136,7 +136,7 @@ def _explained(book: Ledger, found: list[dict[str, Any]], idle_timeout: int | No
 
 
 def _clocks(book: Ledger) -> dict[str, dict[str, int]]:
-    columns = ", ".join(f"CAST({name} AS BIGINT) AS {name}" for name in ("clock", "floor", "seen_at"))
+    columns = ", ".join(f"epoch_us({name}) AS {name}" for name in ("clock", "floor", "seen_at"))
     rows = book.rows("progress", f"source, {columns}", "source IS NOT NULL").to_pylist()
     return {row.pop("source"): row for row in rows}
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import plain
 from windrow.errors import NotFound
 from windrow.reading.tables import equal, open_ledger, recorded_rules, within
 
@@ -18,25 +17,25 @@ SIZES = ("source", "state", "opened_by", "close_reason", "message_count", "bytes
 DELAY = pa.schema([("name", pa.string()), ("outcome", pa.string()), ("delay_ms", pa.int64()), ("messages", pa.int64())])
 WAIT = pa.schema([("wait_ms", pa.int64()), ("messages", pa.int64())])
 # Messages that lack one of both times are not counted. Division cuts off, so what is over is subtracted first.
-MILLISECONDS = "(span - ((span % 1000) + 1000) % 1000) / 1000"
+MILLISECONDS = "CAST((span - ((span % 1000) + 1000) % 1000) // 1000 AS BIGINT)"
 DELAYS = """
 SELECT coalesce({by}, '') AS name, outcome, {milliseconds} AS delay_ms, count(*) AS messages
 FROM (
-    SELECT source, type, 'accepted' AS outcome, CAST(received_at AS BIGINT) - CAST(event_time AS BIGINT) AS span
+    SELECT source, one.type AS type, 'accepted' AS outcome,
+        CAST(epoch_us(one.received_at) AS HUGEINT) - epoch_us(one.event_time) AS span
     FROM (
-        SELECT source, unnest(messages)['type'] AS type, unnest(messages)['event_time'] AS event_time,
-            unnest(messages)['received_at'] AS received_at
+        SELECT source, unnest(messages) AS one
         FROM ledger WHERE state IN ('open', 'closed') AND {in_batches}
     ) AS accepted
     UNION ALL
-    SELECT source, type, reason, CAST(received_at AS BIGINT) - CAST(event_time AS BIGINT)
+    SELECT source, type, reason, CAST(epoch_us(received_at) AS HUGEINT) - epoch_us(event_time)
     FROM ledger WHERE state = 'rejected' AND {refused}
 ) AS arrived WHERE span IS NOT NULL GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 """
 WAITS = """
 SELECT {milliseconds} AS wait_ms, count(*) AS messages
 FROM (
-    SELECT CAST(closed_at AS BIGINT) - CAST(unnest(messages)['received_at'] AS BIGINT) AS span
+    SELECT CAST(epoch_us(closed_at) AS HUGEINT) - epoch_us(unnest(messages).received_at) AS span
     FROM ledger WHERE state = 'closed' AND {in_batches}
 ) AS closed WHERE span IS NOT NULL GROUP BY 1 ORDER BY 1
 """
@@ -77,18 +76,17 @@ def distribution(
     in_batches, refused = (
         f"{asked} AND {within(column, column, begin, end)}" for column in ("window_start", "event_time")
     )
-    sizes = plain(book.rows(("open", "closed"), ", ".join(SIZES), in_batches))
-    refusing = plain(book.rows("rejected", "DISTINCT source", refused))
+    sizes = book.rows(("open", "closed"), ", ".join(SIZES), in_batches)
+    refusing = book.rows("rejected", "DISTINCT source", refused)
     if not sizes.num_rows + refusing.num_rows:
         raise NotFound("the ledger has no such batch or rejected message", "`windrow show` lists what there is.")
     sources = pa.concat_tables([sizes.select(["source"]), refusing])["source"]
     by = "source" if pc.count_distinct(sources).as_py() > 1 else "type"
+    delays = DELAYS.format(by=by, milliseconds=MILLISECONDS, in_batches=in_batches, refused=refused)
     return Distribution(
         sizes=sizes,
-        delays=book.ask(DELAYS.format(by=by, milliseconds=MILLISECONDS, in_batches=in_batches, refused=refused)).cast(
-            DELAY
-        ),
-        waits=book.ask(WAITS.format(milliseconds=MILLISECONDS, in_batches=in_batches)).cast(WAIT),
+        delays=book.ask(delays, ("open", "closed", "rejected")).cast(DELAY),
+        waits=book.ask(WAITS.format(milliseconds=MILLISECONDS, in_batches=in_batches), "closed").cast(WAIT),
         by=by,
         max_delay_us=rules["max_delay"],
         max_leap_us=rules["max_leap"],

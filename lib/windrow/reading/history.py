@@ -9,24 +9,24 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import plain
 from windrow.errors import NotFound
 from windrow.reading.tables import Ledger, open_ledger, within
 
 HISTORY = """
 SELECT h.microbatch, attempt, kind, messages_read AS messages, accepted, rejected, opened, closed, depot_version,
-    coalesce(CAST(array_length(versions) AS BIGINT), 0) AS depot_versions, engine, path, commit_form, started_at,
+    coalesce(len(versions), 0) AS depot_versions, engine, path, commit_form, started_at,
     prime_ms, plan_ms, process_ms,{of_topology}
-    (CAST(started_at AS BIGINT) - newest) / CAST(1000 AS DOUBLE) AS newest_ms,
-    (CAST(started_at AS BIGINT) - oldest) / CAST(1000 AS DOUBLE) AS oldest_ms
-FROM (SELECT * FROM ledger WHERE state = 'microbatch' AND {bounded}) AS h
+    (epoch_us(started_at) - newest) / 1000 AS newest_ms,
+    (epoch_us(started_at) - oldest) / 1000 AS oldest_ms
+FROM ledger AS h
 LEFT JOIN (
-    SELECT microbatch, max(CAST(moved['clock'] AS BIGINT)) AS newest, min(CAST(moved['clock'] AS BIGINT)) AS oldest
+    SELECT microbatch, max(epoch_us(moved['clock'])) AS newest, min(epoch_us(moved['clock'])) AS oldest
     FROM (
         SELECT microbatch, unnest(clocks) AS moved
-        FROM ledger WHERE state = 'microbatch' AND kind = 'data' AND {bounded}
+        FROM ledger WHERE kind = 'data' AND {bounded}
     ) AS each GROUP BY microbatch
 ) AS m ON m.microbatch = h.microbatch
+WHERE {bounded}
 ORDER BY h.microbatch{in_order}
 """
 OF_TOPOLOGY = " rules, depot, planned_id, planned_at, events_fired, options_used, appended,"
@@ -46,7 +46,7 @@ def history(ledger: str | Ledger, begin: int | None = None, end: int | None = No
     book = ledger if isinstance(ledger, Ledger) else open_ledger(ledger)
     bounded = within("started_at", "started_at", begin, end)
     columns, then = (OF_TOPOLOGY, ", depot") if book.of_topology else ("", "")
-    rows = plain(book.ask(HISTORY.format(bounded=bounded, of_topology=columns, in_order=then)))
+    rows = book.ask(HISTORY.format(bounded=bounded, of_topology=columns, in_order=then), "microbatch")
     if not rows.num_rows:
         raise NotFound(
             "the ledger has no microbatch in this range", "Choose an earlier beginning, or run `windrow run`."

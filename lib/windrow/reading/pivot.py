@@ -63,9 +63,8 @@ class Pivot:
         kept = any(recorded_rules(one).get("repeats") == "keep" for one in rules if one)
         if types is not None:
             return cls(once(types), book.payload, kept, early)
-        found = set()
-        for piece in book.pieces(EARLY if early else "closed", "messages", where):
-            found |= set(pc.struct_field(pc.list_flatten(piece["messages"]), "type").unique().to_pylist())
+        each = "DISTINCT unnest(list_distinct(list_transform(messages, lambda one: one.type))) AS type"
+        found = book.rows(EARLY if early else "closed", each, where)["type"].to_pylist()
         return cls(tuple(sorted(found, key=str.encode)), book.payload, kept, early)
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Open depot and ledger as Delta tables with delta-rs, check what they are, and query them in SQL.
+"""Open depot and ledger as Delta tables with delta-rs, check what they are, and query a ledger in DuckDB's SQL.
 
 Inside `reading_through`, another reader opens them, for tables that delta-rs cannot read. A query names the states of
 the rows it wants. The ledger is partitioned by state, so files of other states stay closed. Of live rows it gets those
@@ -9,41 +9,46 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from windrow.delta.log import identity
+from windrow.delta.query import Relation, TableRows, answer, identifier
 from windrow.delta.row_changes import changes
-from windrow.delta.table import open_table, reading
+from windrow.delta.table import open_table
 from windrow.errors import NotFound, OtherDepot, TableRefused
 from windrow.model import tables
 from windrow.model.payload import of_column
+from windrow.model.timestamps import time_text
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 DAMAGED = "Something else changed it. RESTORE it to an earlier version, or replay the depot into a new ledger."
-OF_MESSAGES = re.compile(r"\bmessages\b|SELECT \*")  # another statement asks for no messages of batches
-BATCHES_AT_ONCE = 1024  # with their messages, which may be hundreds each: less than DataFusion's 8192 rows
+EVERY_COLUMN = re.compile(r"^\* |SELECT \* FROM ledger\b")
+# The messages of the open batches that have grown since their last whole version.
 GROWN = """
-SELECT * FROM {ledger} WHERE NOT ({live})
-UNION ALL SELECT {columns} FROM ({rows}) v LEFT JOIN (
-    SELECT id, array_agg(message ORDER BY message['event_time'], message['type'], revision, place) AS messages FROM (
-        SELECT v.id, v.revision, unnest(v.messages) AS message,
-            unnest(range(1, CAST(cardinality(v.messages) AS BIGINT) + 1)) AS place
-        FROM {ledger} v JOIN (
+SELECT {columns} FROM ({rows}) v LEFT JOIN (
+    SELECT id, list(message ORDER BY message.event_time, message.type, revision, place) AS messages FROM (
+        SELECT v.id, v.revision, unnest(v.messages) AS message, generate_subscripts(v.messages, 1) AS place
+        FROM live_rows v JOIN (
             SELECT id, max(revision) AS newest, max(CASE WHEN whole THEN revision END) AS since
-            FROM {ledger} WHERE {open} GROUP BY id
+            FROM live_rows GROUP BY id
         ) c ON v.id = c.id AND v.revision >= c.since AND c.newest > c.since
-        WHERE v.{open} AND cardinality(v.messages) > 0
+        WHERE v.state = 'open'
     ) GROUP BY id
 ) j ON v.id = j.id"""
 LEDGER_COLUMNS = {"id", "state", "messages_read", "token", "schema_version"}
 SCHEMA_VERSIONS = "SELECT DISTINCT schema_version FROM {ledger} WHERE state = 'progress' AND id = 'progress'"
+OF_VERSION = ("id", "state", "revision", tables.DELETED, tables.WHOLE)  # the columns that say which versions count
 POSITION = ("depot_id", "start_from", "depot_version")
 
 
@@ -130,7 +135,7 @@ class Progress:
         return int(recorded_rules(self.rules)["max_delay"])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ledger:
     """One version of a ledger. A reader may give a copy as `table`, which has another version and log."""
 
@@ -139,58 +144,93 @@ class Ledger:
     version: int
 
     def rows(
-        self, states: str | tuple[str, ...], columns: str, where: str = "true", rest: str = "", then: str = "true"
+        self,
+        states: str | tuple[str, ...],
+        columns: str,
+        where: str = "true",
+        rest: str = "",
+        then: str = "true",
     ) -> pa.Table:
         """Return columns of the rows in some states; `where`, `rest` (GROUP BY, ORDER BY, LIMIT) and `then` are SQL.
 
         `then` is a condition on the result, such as on the elements of a list that `columns` unnests.
         """
-        with reading(self.location, "ledger"):
-            return self._stream(states, columns, where, rest, then).read_all()
+        statement = f"SELECT {columns} FROM ledger WHERE ({where}) {rest}"  # noqa: S608 - our own SQL, as below
+        if then != "true":
+            statement = f"SELECT * FROM ({statement}) WHERE {then}"  # noqa: S608
+        with self.opened(states, self._named(columns, where, rest, then), where) as connection:
+            return answer(connection, statement).read_all()
 
     def pieces(
         self, states: str | tuple[str, ...], columns: str, where: str = "true", rest: str = ""
     ) -> Iterator[pa.Table]:
-        """Yield the same rows piece by piece, each read on demand; the first piece is empty, and has the columns."""
-        with reading(self.location, "ledger"):
-            stream = self._stream(states, columns, where, rest)
-            yield stream.schema.empty_table()
-            for batch in stream:
+        """Yield the same rows piece by piece, each read on demand, for results that may not fit in memory.
+
+        The first piece is empty, so that there always is one.
+        """
+        with self.opened(states, self._named(columns, where, rest), where) as connection:
+            found = answer(connection, f"SELECT {columns} FROM ledger WHERE ({where}) {rest}")  # noqa: S608
+            yield found.schema.empty_table()
+            for batch in found:
                 yield pa.Table.from_batches([batch])
 
-    def ask(self, statement: str) -> pa.Table:
-        """Return the answer to a statement over the table `ledger`."""
-        with reading(self.location, "ledger"):
-            return self._execute(statement).read_all()
+    def ask(self, statement: str, states: str | tuple[str, ...], where: str = "true") -> pa.Table:
+        """Return the answer to a statement over the table `ledger`, which has the rows in some states.
 
-    def everything(self, without: str) -> pa.RecordBatchReader:
-        """Return a reader over the rows of all states, without one column; it reads piece by piece on demand."""
-        return self._execute(f"SELECT * EXCEPT ({without}) FROM ledger")  # noqa: S608 - a column that we name
+        Of final rows it may lack those that do not meet the condition `where`.
+        """
+        with self.opened(states, self._named(statement), where) as connection:
+            return answer(connection, statement).read_all()
 
-    def _stream(
-        self, states: str | tuple[str, ...], columns: str, where: str, rest: str = "", then: str = "true"
-    ) -> pa.RecordBatchReader:
-        wanted = (states,) if isinstance(states, str) else states
-        among = ", ".join(quoted(state) for state in wanted)
-        statement = ["SELECT", columns, "FROM ledger WHERE state IN (", among, ") AND (", where, ")", rest]
-        if then != "true":
-            statement = ["SELECT * FROM (", *statement, ") WHERE", then]
-        return self._execute(" ".join(statement))
+    def opened(
+        self, states: str | tuple[str, ...], names: Sequence[str], where: str = "true"
+    ) -> AbstractContextManager[DuckDBPyConnection]:
+        """Return a context with a connection to the view `ledger`: named columns of the rows in some states.
 
-    def _execute(self, statement: str) -> pa.RecordBatchReader:
-        query = QueryBuilder().register("versions", self.table)
-        names = [field.name for field in self.table.schema().fields]
-        view = tables.rows_that_count("versions")
-        if "messages" in names and OF_MESSAGES.search(statement):
-            view = grown_rows("versions", names)
-            query.execute(f"SET datafusion.execution.batch_size = {BATCHES_AT_ONCE}").read_all()
-        query.execute(f"CREATE VIEW ledger AS {view}").read_all()
-        return pa.RecordBatchReader.from_stream(query.execute(statement))
+        Of final rows it may lack those that do not meet the condition `where`. Raises TableUnreadable, and
+        TableUnwritable where neither memory nor disk have room.
+        """
+        wanted = {states} if isinstance(states, str) else {*states}
+        final, live = wanted.intersection(tables.FINAL), wanted.difference(tables.FINAL)
+        relations, views = {}, list[str]()
+        if final or not live:
+            relations["final_rows"] = Relation(final, names, where)
+            views.append(_selected(names, "final_rows"))
+        if live:
+            relations["live_rows"] = Relation(live, {*names, *OF_VERSION})
+            views.append(self._live(names, tables.OPEN in live))
+        return self.all_rows.opened(relations, {"ledger": " UNION ALL ".join(views)})
+
+    def _named(self, *statement: str) -> list[str]:
+        """Return the columns whose names are in an SQL statement over the table `ledger`; all of them for `*`."""
+        text = " ".join(statement)
+        words = {"id", "state", *re.findall(r"\w+", re.sub(r"\bAS \w+", "", text))}
+        takes_all = EVERY_COLUMN.search(text) is not None
+        return [name for name in self.names if takes_all or name in words]
+
+    def _live(self, names: Collection[str], has_open: bool) -> str:
+        """Return the query for the live rows that count, open batches with the messages of all their versions."""
+        latest = tables.live_rows("live_rows", "true")
+        if not has_open or "messages" not in names:
+            return _selected(names, f"({latest})")
+        joined = {"messages": "coalesce(j.messages, v.messages)", tables.WHOLE: "(v.whole OR j.id IS NOT NULL)"}
+        columns = ", ".join(f"{joined.get(name, f'v.{identifier(name)}')} AS {identifier(name)}" for name in names)
+        return GROWN.format(rows=latest, columns=columns)
+
+    @cached_property
+    def all_rows(self) -> TableRows:
+        """Return all rows of the version, also those that do not count."""
+        return TableRows(self.table, self.location, "ledger")
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Return the names of its columns."""
+        return [field.name for field in self.table.schema().fields]
 
     @property
     def raw(self) -> bool:
         """Tell whether its depot is a raw depot."""
-        return tables.is_over_raw(field.name for field in self.table.schema().fields)
+        return tables.is_over_raw(self.names)
 
     @property
     def payload(self) -> pa.DataType:
@@ -200,7 +240,7 @@ class Ledger:
     @property
     def of_topology(self) -> bool:
         """Tell whether it is the table of states of a topology."""
-        return tables.is_of_topology(field.name for field in self.table.schema().fields)
+        return tables.is_of_topology(self.names)
 
     def progress(self, depot: str | None = None) -> Progress:
         """Return the progress in the depot of a batcher, or in a `depot` of a topology.
@@ -221,9 +261,9 @@ class Ledger:
 
     def of_known_schema(self) -> Self:
         """Return this ledger. Raises TableRefused for one of another schema version, whatever its other columns are."""
-        with reading(self.location, "ledger"):
-            query = QueryBuilder().register("ledger", self.table).execute(SCHEMA_VERSIONS.format(ledger="ledger"))
-            require_known_schema(pa.RecordBatchReader.from_stream(query).read_all())
+        progress = Relation([tables.PROGRESS], ["id", "state", "schema_version"])
+        with self.all_rows.opened({"progress": progress}, {}) as connection:
+            require_known_schema(answer(connection, SCHEMA_VERSIONS.format(ledger="progress")).read_all())
         return self
 
 
@@ -237,21 +277,8 @@ def require_known_schema(found: pa.Table) -> None:
             )
 
 
-def grown_rows(ledger: str, names: Sequence[str]) -> str:
-    """Return DataFusion's query for the rows that count, open batches with the messages of all their versions.
-
-    `names` are the columns of the table. Only batches that have grown since their last whole version are put together.
-    """
-    own = 'v."{}"'
-    joined = {"messages": "coalesce(j.messages, v.messages)", tables.WHOLE: "(v.whole OR j.id IS NOT NULL)"}
-    columns = ", ".join(f'{joined.get(name, own.format(name))} AS "{name}"' for name in names)
-    return GROWN.format(
-        ledger=ledger,
-        live=tables.ARE_LIVE,
-        rows=tables.live_rows(ledger),
-        columns=columns,
-        open=f"state = '{tables.OPEN}'",
-    )
+def _selected(names: Collection[str], rows: str) -> str:
+    return f"SELECT {', '.join(map(identifier, names))} FROM {rows}"  # noqa: S608 - all names are quoted
 
 
 def open_ledger(location: str, version: int | None = None, of_topology: bool = False) -> Ledger:
@@ -346,8 +373,14 @@ def recorded_rules(rules: str | None) -> dict[str, Any]:
 def within(first: str, last: str, begin: int | None, end: int | None) -> str:
     """Return the SQL condition that the time from one column to another, both included, overlaps [begin, end)."""
     bounds = ((first, "<", end), (last, ">=", begin))
-    conditions = [f"CAST({name} AS BIGINT) {compare} {bound:d}" for name, compare, bound in bounds if bound is not None]
+    conditions = [f"{name} {compare} {moment(bound)}" for name, compare, bound in bounds if bound is not None]
     return f"({' AND '.join(conditions) or 'true'})"
+
+
+def moment(microseconds: int) -> str:
+    """Return a time as an SQL literal that both DuckDB and delta-rs know, if ISO 8601 has it."""
+    text = time_text(microseconds)
+    return quoted(text) if text.endswith("Z") else f"make_timestamptz({microseconds:d})"
 
 
 def equal(columns: Mapping[str, str | None]) -> str:

@@ -46,7 +46,7 @@ def time_range(
         ("open", "closed", "rejected"),
         f"source, key, {MESSAGES} AS messages, count(*) OVER () AS streams",
         f"source IS NOT NULL AND key IS NOT NULL AND {there}",
-        f"GROUP BY source, key ORDER BY messages DESC, source, key LIMIT {most:d}",
+        f"GROUP BY source, key ORDER BY 3 DESC, source, key LIMIT {most:d}",
     ).to_pylist()
     if not busiest:
         raise _nothing(key, source, bounded=begin is not None or end is not None)

@@ -18,7 +18,16 @@ from windrow.model.timestamps import time_text
 from windrow.reading.arrivals import CONTENT, arrivals, not_found
 from windrow.reading.details import nearest_batch
 from windrow.reading.reasons import TIMES, Why, explain
-from windrow.reading.tables import Ledger, Progress, accepted_versions, equal, open_depot, open_ledger, quoted
+from windrow.reading.tables import (
+    Ledger,
+    Progress,
+    accepted_versions,
+    equal,
+    moment,
+    open_depot,
+    open_ledger,
+    quoted,
+)
 from windrow.reading.values import records
 
 Outcome = Literal["open", "closed", "rejected", "waiting", "skipped", "lost"]
@@ -87,9 +96,9 @@ def trace(
 def _accepted(book: Ledger, asked: dict[str, str | None], at: int) -> list[Row]:
     """Return the messages in batches, each with its batch."""
     stream = equal({name: asked[name] for name in ("key", "source")})
-    window = f"CAST(window_start AS BIGINT) <= {at:d} AND CAST(window_end AS BIGINT) > {at:d}"
+    window = f"window_start <= {moment(at)} AND window_end > {moment(at)}"
     columns = f"source, {', '.join(BATCH)}, unnest(messages) AS message"
-    same = f"CAST(message['event_time'] AS BIGINT) = {at:d}"
+    same = f"message['event_time'] = {moment(at)}"
     if asked["type"] is not None:
         same += f" AND message['type'] = {quoted(asked['type'])}"
     found = records(book.rows(("open", "closed"), columns, f"{stream} AND {window}", then=same))
@@ -97,9 +106,10 @@ def _accepted(book: Ledger, asked: dict[str, str | None], at: int) -> list[Row]:
 
 
 def _rejected(book: Ledger, asked: dict[str, str | None], at: int) -> list[Row]:
-    moment = f"CAST(event_time AS BIGINT) = {at:d}"
-    count = ", ".join(f"CAST({name} AS BIGINT) AS {name}_us" for name in TIMES)
-    return records(book.rows("rejected", f"{', '.join(tables.REJECTED)}, {count}", f"{equal(asked)} AND {moment}"))
+    count = ", ".join(f"epoch_us({name}) AS {name}_us" for name in TIMES)
+    return records(
+        book.rows("rejected", f"{', '.join(tables.REJECTED)}, {count}", f"{equal(asked)} AND event_time = {moment(at)}")
+    )
 
 
 Placed = tuple[Row, int | None, Row | None, Row | None]

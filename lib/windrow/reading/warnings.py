@@ -2,27 +2,32 @@
 
 Only the last `RECENT` microbatches count, and of these those since the rules or the mapping of the depot last changed:
 whoever acts on a warning is not told again. Of open batches only the sums beside the clocks are read. The statements
-are Spark SQL that DataFusion and DuckDB know too; `{batch}` is the ledger.
+are Spark SQL that DuckDB knows too; `{batch}` is the ledger. Files of other microbatches stay closed.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from windrow.delta.query import answer
 from windrow.model.durations import SECOND, UNITS, span
 from windrow.model.warn import WarnPart
 from windrow.reading.tables import Ledger, recorded_rules
 
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
 OLDEST = 30 * UNITS["d"]  # an older message says more of a wrong clock than of a delay
 RECENT = 1_000  # microbatches; a guess: some hours of a run that goes on, some weeks of a job that runs every half hour
-SINCE = """(SELECT greatest(max(past.microbatch) - {recent}, coalesce(max(past.microbatch) FILTER (
+SINCE = """(SELECT greatest(max(present.microbatch) - {recent}, coalesce(max(past.microbatch) FILTER (
         WHERE past.rules <> present.rules OR coalesce(past.columns, '') <> coalesce(latest.columns, '')), 0))
     FROM {batch} AS past
-    CROSS JOIN (SELECT rules FROM {batch} WHERE state = 'progress' AND id = 'progress') AS present
+    CROSS JOIN (SELECT rules, microbatch FROM {batch} WHERE state = 'progress' AND id = 'progress') AS present
     CROSS JOIN (SELECT columns FROM {batch} WHERE state = 'microbatch' AND kind = 'data'
         ORDER BY microbatch DESC LIMIT 1) AS latest
     WHERE past.state = 'microbatch' AND past.kind = 'data')"""
@@ -37,9 +42,9 @@ WHERE batches >= {least} AND split > {split_share} * batches
 # Batches with less than a quarter of the messages that are usual for their stream.
 SLIVERS = """
 SELECT slivers, batches FROM (
-    SELECT count(*) FILTER (WHERE 4 * own.message_count < usual.messages) AS slivers, count(*) AS batches
+    SELECT count(*) FILTER (WHERE 4 * own.message_count < usual.count) AS slivers, count(*) AS batches
     FROM {batch} AS own JOIN (
-        SELECT coalesce(source, '') AS source, coalesce(key, '') AS key, median(message_count) AS messages
+        SELECT coalesce(source, '') AS source, coalesce(key, '') AS key, median(message_count) AS count
         FROM {batch} WHERE state = 'closed' AND opened_in > {since} GROUP BY coalesce(source, ''), coalesce(key, '')
     ) AS usual ON coalesce(own.source, '') = usual.source AND coalesce(own.key, '') = usual.key
     WHERE own.state = 'closed' AND own.opened_in > {since}
@@ -48,18 +53,18 @@ WHERE batches >= {least} AND slivers > {sliver_share} * batches AND rules NOT LI
 """
 # A source whose messages are too old because others of other keys moved its clock: it is not the clock of one device.
 SHARED = """
-SELECT source, late, raised, messages FROM (
+SELECT source, late, raised, read FROM (
     SELECT coalesce(source, '') AS source, min(key) <> max(key) AS several,
         count(*) FILTER (WHERE reason = 'too_old') AS late,
         count(*) FILTER (WHERE reason = 'too_old' AND clock_lead_us > 0) AS raised,
-        {messages} AS messages
+        {messages} AS read
     FROM {batch} WHERE state IN ('closed', 'rejected', 'progress') AND (state = 'progress' OR {read_since})
     GROUP BY coalesce(source, '')
-) AS counted WHERE several AND messages >= {least} AND late > {late_share} * messages AND 2 * raised > late
+) AS counted WHERE several AND read >= {least} AND late > {late_share} * read AND 2 * raised > late
 """
 SOURCES = """
-SELECT source, rejected, messages FROM (
-    SELECT source, sum(wrong) AS rejected, sum(every) AS messages FROM (
+SELECT source, rejected, read FROM (
+    SELECT source, sum(wrong) AS rejected, sum(every) AS read FROM (
         SELECT coalesce(source, '') AS source, count(*) AS wrong, count(*) AS every FROM {batch}
         WHERE state = 'rejected' AND reason IN ('too_old', 'too_futuristic') AND microbatch > {since}
         GROUP BY coalesce(source, '')
@@ -68,7 +73,7 @@ SELECT source, rejected, messages FROM (
         WHERE state IN ('closed', 'progress') AND (state = 'progress' OR opened_in > {since})
         GROUP BY coalesce(source, '')
     ) AS counted GROUP BY source
-) AS summed WHERE rejected >= {least} AND rejected > {rejected_share} * messages
+) AS summed WHERE rejected >= {least} AND rejected > {rejected_share} * read
     AND source NOT IN (SELECT source FROM ({shared}) AS shared_clocks)
 ORDER BY source
 """
@@ -77,26 +82,31 @@ COUNTED = """(state = 'progress' OR {read_since})
     AND coalesce(source, '') NOT IN (SELECT source FROM ({sources}) AS wrong_clocks)
     AND coalesce(source, '') NOT IN (SELECT source FROM ({shared}) AS shared_clocks)"""
 DELAY = """
-SELECT late, messages FROM (
+SELECT late, read FROM (
     SELECT count(*) FILTER (WHERE reason = 'too_old') AS late,
-        {messages} AS messages
+        {messages} AS read
     FROM {batch}
     WHERE state IN ('closed', 'rejected', 'progress') AND {counted}
-) AS counted WHERE messages >= {least} AND late > {late_share} * messages
+) AS counted WHERE read >= {least} AND late > {late_share} * read
 """
 # How far the event time of a message is from the time of its processing, in microseconds.
 OFFSETS = """
 SELECT coalesce(source, '') AS source,
-    CAST(median(CAST(event_time AS BIGINT) - CAST(processing_time AS BIGINT)) AS BIGINT) AS offset_us
+    CAST(median(epoch_us(event_time) - epoch_us(processing_time)) AS BIGINT) AS offset_us
 FROM {batch} WHERE state = 'rejected' AND reason IN ('too_old', 'too_futuristic') AND microbatch > {since}
 GROUP BY coalesce(source, '')
 """
 # The age of a message when it was processed, which the rule compares with max_delay.
-AGE = "CAST(processing_time AS BIGINT) - CAST(event_time AS BIGINT)"
-READ_SINCE = "coalesce(opened_in, microbatch) > {since}"
+AGE = "epoch_us(processing_time) - epoch_us(event_time)"
+# By the state, because a file of one state has no statistics of the columns of another.
+READ_SINCE = "(state = 'closed' AND opened_in > {since} OR state = 'rejected' AND microbatch > {since})"
 # Of closed batches, of open ones (by source, beside its clock), and rejected.
 MESSAGES = """coalesce(sum(message_count), 0) + coalesce(sum(open_messages), 0)
             + count(*) FILTER (WHERE state = 'rejected')"""
+OF_RECENT = (
+    "id", "state", "source", "key", "opened_by", "opened_in", "message_count", "reason", "clock_lead_us", "event_time",
+    "processing_time", "microbatch", "open_messages", "rules",
+)  # fmt: skip
 COLUMNS = "ORDER BY microbatch DESC LIMIT 1"
 NAMED = 10
 
@@ -127,16 +137,10 @@ def statement(query: str, limits: WarnPart, batch: str = "{batch}", since: int |
     return query.replace("{counted}", COUNTED).format(**known).strip()
 
 
-def recent_rows(book: Ledger, limits: WarnPart) -> RecentRows:
-    """Return the last rows of a ledger, since its rules or the mapping of its depot last changed."""
-    [row] = book.ask(f"SELECT {SINCE.format(batch='ledger', recent=RECENT)} AS since").to_pylist()
-    return RecentRows(book, limits, row["since"] or 0)
-
-
-def warnings_of(recent: RecentRows) -> tuple[LedgerWarning, ...]:
-    """Return what is off by the limits, nothing for a ledger with less than `limits.least` batches or messages."""
-    looks = (_splits, _slivers, _shared, _sources, _delay)
-    return tuple(chain.from_iterable(look(recent) for look in looks))
+def warnings_of(book: Ledger, limits: WarnPart) -> tuple[LedgerWarning, ...]:
+    """Return what is off by these limits, nothing for a ledger with less than `limits.least` batches or messages."""
+    with recent_rows(book, limits) as recent:
+        return recent.warnings()
 
 
 def wrong_clocks(nearly_all: Sequence[str], source_count: int) -> Sequence[str]:
@@ -154,15 +158,35 @@ class RecentRows:
     book: Ledger
     limits: WarnPart
     since: int
+    connection: DuckDBPyConnection
 
     def beyond(self, query: str) -> list[dict[str, Any]]:
         """Return what one of the queries says is off."""
-        return self.book.ask(statement(query, self.limits, "ledger", self.since)).to_pylist()
+        asked = statement(query, self.limits, "recent", self.since)
+        return answer(self.connection, asked).read_all().to_pylist()
 
     def wrong_clocks(self) -> Sequence[str]:
         """Return the sources with wrong clocks."""
         known = self.book.rows("progress", "count(*) AS sources", "source IS NOT NULL")["sources"][0].as_py()
         return wrong_clocks([row["source"] for row in self.beyond(SOURCES)], known)
+
+    def warnings(self) -> tuple[LedgerWarning, ...]:
+        """Return what is off."""
+        looks = (_splits, _slivers, _shared, _sources, _delay)
+        return tuple(chain.from_iterable(look(self) for look in looks))
+
+
+@contextmanager
+def recent_rows(book: Ledger, limits: WarnPart) -> Iterator[RecentRows]:
+    """Read the rows of the last `RECENT` microbatches, of those since the rules or the mapping of the depot changed."""
+    first = max(book.progress().microbatch - RECENT, 0)
+    asked = f"SELECT {SINCE.format(batch='ledger', recent=RECENT)} AS since"
+    [row] = book.ask(asked, ("microbatch", "progress"), f"microbatch > {first}").to_pylist()
+    since = max(first, row["since"] or 0)
+    read_since = READ_SINCE.format(since=since)
+    with book.opened(("closed", "rejected", "progress"), OF_RECENT, read_since) as connection:
+        connection.execute(f"CREATE TEMP TABLE recent AS FROM ledger WHERE state = 'progress' OR {read_since}")
+        yield RecentRows(book, limits, since, connection)
 
 
 def _splits(recent: RecentRows) -> Iterator[LedgerWarning]:
@@ -196,7 +220,7 @@ def _shared(recent: RecentRows) -> Iterator[LedgerWarning]:
     """Tell of sources with several keys whose clocks differ, so that the fastest makes the others too old."""
     if found := recent.beyond(SHARED + "ORDER BY source"):
         named = [
-            f"{row['source']!r} ({row['late']:,} of {row['messages']:,} messages, {row['raised']:,} of them only "
+            f"{row['source']!r} ({row['late']:,} of {row['read']:,} messages, {row['raised']:,} of them only "
             "because others moved its clock)"
             for row in found[:NAMED]
         ]
@@ -215,13 +239,12 @@ def _sources(recent: RecentRows) -> Iterator[LedgerWarning]:
         return
     offsets = {row["source"]: plain_offset(row["offset_us"]) for row in recent.beyond(OFFSETS)}
     named = [
-        f"{row['source']!r} ({row['rejected']:,} of {row['messages']:,}, {_apart(offsets[row['source']])})"
+        f"{row['source']!r} ({row['rejected']:,} of {row['read']:,}, {_apart(offsets[row['source']])})"
         for row in found[:NAMED]
     ]
     more = [f"and {len(found) - NAMED:,} more"] if len(found) > NAMED else []
-    mapping = json.loads(
-        recent.book.rows("microbatch", "columns", "kind = 'data'", COLUMNS)["columns"][0].as_py() or "{}"
-    )
+    asked = f"kind = 'data' AND microbatch > {recent.since}"
+    mapping = json.loads(recent.book.rows("microbatch", "columns", asked, COLUMNS)["columns"][0].as_py() or "{}")
     yield LedgerWarning(
         "ledger-sources",
         f"nearly all messages of {', '.join(named + more)} were rejected; behind and ahead are the median of "
@@ -264,7 +287,7 @@ def _text(source: str) -> str:
 def _delay(recent: RecentRows) -> Iterator[LedgerWarning]:
     """Tell when too many messages are too old, not counting those of wrong clocks."""
     for found in recent.beyond(DELAY):
-        late, read = found["late"], found["messages"]
+        late, read = found["late"], found["read"]
         yield LedgerWarning(
             "ledger-delay",
             f"{late:,} of {read:,} messages ({100 * late / read:.1f} %) were too old for max_delay "

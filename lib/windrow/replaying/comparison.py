@@ -21,11 +21,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import plain
+from windrow.delta.database import database
 from windrow.model import canonical
 from windrow.model.floors import Ints
 from windrow.model.messages import COLUMNS
-from windrow.reading.database import database, share_of
 from windrow.reading.digests import BATCHES, Digests, Part, batch_digests, rejection_digests
 from windrow.reading.tables import Ledger
 from windrow.reading.values import records
@@ -49,7 +48,7 @@ def compare(
 
     The comparison lists at most `limit` changes and moves. Raises TableUnwritable for a full disk.
     """
-    with database(share_of(max_memory_bytes)) as connection:
+    with database(max_memory_bytes) as connection:
         digests = DigestTables(connection)
         for side, ledger in zip(SIDES, ledgers, strict=True):
             digests.load(side, ledger, part)
@@ -97,7 +96,7 @@ def _store(rows: PartedRows, ledgers: tuple[Ledger, Ledger], digests: DigestTabl
     for side, ledger in zip(SIDES, ledgers, strict=True):
         for kind, pieces in zip(KINDS, (part.batches(ledger), part.rejections(ledger)), strict=True):
             for piece in pieces:
-                rows.add(f"{side} {kind}", plain(piece).filter(pa.array(marked[digests.marks(piece)])))
+                rows.add(f"{side} {kind}", piece.filter(pa.array(marked[digests.marks(piece)])))
     rows.close_blocks()
 
 

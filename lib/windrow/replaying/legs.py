@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import plain
 from windrow.model.floors import Floors
 from windrow.model.messages import LATEST, microseconds
 from windrow.reading.tables import Ledger
@@ -55,7 +54,7 @@ def recorded(ledger: Ledger, after: int, upto: int) -> list[Leg]:
     """Return the legs of the microbatches after `after`, up to `upto`."""
     among = f"microbatch > {after:d} AND microbatch <= {upto:d}"
     columns = f"{HISTORY}, format" if ledger.raw else HISTORY
-    history = plain(ledger.rows("microbatch", columns, among, "ORDER BY microbatch"))
+    history = ledger.rows("microbatch", columns, among, "ORDER BY microbatch")
     bounds, rules, found = _bounds(ledger, among), "", list[Leg]()
     for row in history.to_pylist():
         if row["kind"] in ("pause", "resume"):
@@ -114,7 +113,7 @@ def _floors(clocks: Iterable[Mapping[str, Any]], name: str) -> Floors:
 def _bounds(ledger: Ledger, among: str) -> dict[int, int]:
     """Return the latest allowed stamp (microseconds) of the microbatches that rejected messages as `clock_ahead`."""
     columns = "microbatch, received_at, missed_by_us"
-    ahead = plain(ledger.rows("rejected", columns, f"reason = 'clock_ahead' AND {among}"))
+    ahead = ledger.rows("rejected", columns, f"reason = 'clock_ahead' AND {among}")
     bound = pc.subtract(ahead["received_at"].cast(pa.int64()), ahead["missed_by_us"])
     grouped = ahead.append_column("bound", bound).group_by("microbatch").aggregate([("bound", "min")])
     return dict(zip(grouped["microbatch"].to_pylist(), grouped["bound_min"].to_pylist(), strict=True))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import plain
 from windrow.delta.table import history
 from windrow.errors import NotFound, TableUnreadable
 from windrow.model import timestamps as moments
@@ -42,7 +41,7 @@ def find_span(ledger: str, source: Source, begin: str | None, end: str | None) -
     no such microbatch, or if the ledger at one of the ends can no longer be read.
     """
     book = open_ledger(ledger)
-    rows = plain(book.rows("microbatch", "microbatch, depot_version, messages_read, versions, token", rest=ORDER))
+    rows = book.rows("microbatch", "microbatch, depot_version, messages_read, versions, token", rest=ORDER)
     number, version = rows["microbatch"], rows["depot_version"]
     earlier = rows.filter(pc.less(version, _version(begin, source, first=True))) if begin else rows.slice(0, 0)
     within = rows.filter(pc.less_equal(version, _version(end, source, first=False))) if end else rows

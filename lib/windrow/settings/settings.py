@@ -177,7 +177,7 @@ class Settings(BaseSettings):
     max_memory_bytes: int = Field(
         1_000_000_000,
         ge=1_000_000,
-        description="a larger depot version (embedded engine), or ledger (verify, replay), is processed in parts",
+        description="a larger depot version (embedded engine) or ledger (to read it) is processed in parts",
     )
     idle_timeout: OrNever = Field("10s", description="how long a silent source keeps overdue batches open, or never")  # type: ignore[assignment]
     max_clock_skew: Duration = Field("5m", description="a stamp this far ahead of the wall clock is rejected")  # type: ignore[assignment]

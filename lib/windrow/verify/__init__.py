@@ -22,6 +22,7 @@ from contextlib import ExitStack
 
 from deltalake import DeltaTable
 
+from windrow.delta.database import MEMORY_BYTES
 from windrow.errors import ExpressionError, NotFound
 from windrow.reading.tables import Ledger, accepted_versions, open_depot, open_ledger
 from windrow.verify.base import NOTHING, Base, Reliance, Unfounded, find_base, identify
@@ -35,7 +36,6 @@ from windrow.verify.report import Books, Difference, Found, Report, Standing, Ve
 from windrow.verify.snapshot import Snapshot, first_version, read_progress, read_snapshot
 from windrow.verify.version_check import Progress, VersionCheck
 
-MEMORY_BYTES = 1_000_000_000
 NOT_ON_DISK = "the files and logs of both tables, and what was final in an earlier version: Spark read the rows"
 
 __all__ = ["Books", "Difference", "Reliance", "Report", "verify"]

@@ -11,9 +11,9 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from windrow.columnar.arrow import counted, plain
+from windrow.delta.database import database
 from windrow.delta.table import reading, table_files
 from windrow.model.tables import FINAL
-from windrow.reading.database import database
 from windrow.reading.tables import Ledger
 from windrow.verify.report import Difference, differing
 

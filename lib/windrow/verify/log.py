@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from windrow.columnar.arrow import plain
 from windrow.delta.table import history, reading
 from windrow.errors import NotFound, TableUnreadable
 from windrow.model import tables
@@ -149,4 +148,4 @@ def _controls(location: str, version: int) -> tuple[pa.Table, pa.Table]:
     fields = tables.HISTORY + tables.PROGRESS_FIELDS + tables.RAW_FIELDS
     kept = {"id", *(name for name, type_ in fields if not pa.types.is_nested(type_))} - set(OF_FOLDS)
     names = ", ".join(f'"{field.name}"' for field in ledger.table.schema().fields if field.name in kept)
-    return plain(ledger.rows("microbatch", names)), plain(ledger.rows("progress", names))
+    return ledger.rows("microbatch", names), ledger.rows("progress", names)

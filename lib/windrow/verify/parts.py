@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.columnar.arrow import to_numpy, whole
-from windrow.reading.database import disk_error
+from windrow.delta.database import disk_error
 from windrow.verify.columns import Ints
 
 BUCKETS = 256  # of streams, by a hash of source and key, or of raw sources: a part is some of them

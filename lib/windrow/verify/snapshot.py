@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import counted, plain
+from windrow.columnar.arrow import counted
 from windrow.errors import NotFound, TableUnreadable, WindrowError, first_line
 from windrow.model.chunks import REFUSED
 from windrow.model.tables import RAW_REJECTED
@@ -105,14 +105,14 @@ def read_snapshot(ledger: Ledger, rows: PartedRows, after: int = 0) -> Snapshot:
         by_format = _read_rejected(ledger, rows, f"revision > {after:d}" if after else "true")
         raw = _raw_rows(ledger, by_format) if ledger.raw else None
     rows.close_blocks()
-    return Snapshot(ledger.version, progress, plain(controls), plain(sources), plain(history), rows, raw)
+    return Snapshot(ledger.version, progress, controls, sources, history, rows, raw)
 
 
 def _read_batches(ledger: Ledger, rows: PartedRows, where: str) -> None:
     """Add the batches with their row numbers and without their messages, and the messages with those of their batch."""
     count = 0
     for piece in ledger.pieces(("open", "closed"), BATCH + ", messages", where):
-        flat = plain(piece.drop_columns(["messages"]))
+        flat = piece.drop_columns(["messages"])
         inside = exploded(piece, "messages")
         stream = {name: flat[name].take(inside["row"]) for name in ("source", "key")}
         messages = as_messages(pa.table(stream | {name: inside[name] for name in inside.column_names}))
@@ -139,7 +139,7 @@ def _read_rejected(ledger: Ledger, rows: PartedRows, where: str) -> pa.Table:
     names = [REJECTED, *(f'"{name}"' for name in RAW_REJECTED)] if ledger.raw else [REJECTED]
     by_format = []
     for piece in ledger.pieces("rejected", ", ".join(names), where):
-        rejected = as_messages(plain(piece))
+        rejected = as_messages(piece)
         if ledger.raw:
             of_format = pc.fill_null(pc.starts_with(rejected["reason"], REFUSED), False)
             by_format.append(rejected.filter(of_format))
@@ -206,8 +206,8 @@ def _raw_rows(ledger: Ledger, rejected: pa.Table) -> RawRows:
     counts = ", ".join(f"COALESCE({name}, 0) AS {name}" for name in BYTES)
     return RawRows(
         rejected=rejected,
-        partial=plain(ledger.rows("partial", ", ".join(PARTIAL))),
-        byte_count=plain(ledger.rows("microbatch", f"microbatch, {counts}", rest="ORDER BY microbatch")),
+        partial=ledger.rows("partial", ", ".join(PARTIAL)),
+        byte_count=ledger.rows("microbatch", f"microbatch, {counts}", rest="ORDER BY microbatch"),
     )
 
 

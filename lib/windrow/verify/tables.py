@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from windrow.columnar.arrow import TIME, counted
+from windrow.delta.database import database
 from windrow.model.tables import RAW_REJECTED
-from windrow.reading.database import database, share_of
 from windrow.reading.values import records
 from windrow.verify.parts import EVERY, Part, PartedRows
 from windrow.verify.report import EXAMPLES, Difference
@@ -42,7 +42,7 @@ def ledger_tables(snapshot: Snapshot, max_memory_bytes: int) -> Iterator[DuckDBP
 
     Raises TableUnwritable where neither memory nor disk have room.
     """
-    with database(share_of(max_memory_bytes)) as connection:
+    with database(max_memory_bytes) as connection:
         connection.register("control_rows", snapshot.controls)
         connection.register("source_rows", snapshot.sources)
         connection.register("history_rows", snapshot.history)

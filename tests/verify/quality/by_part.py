@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from windrow.delta.database import MEMORY_BYTES
 from windrow.reading.tables import Ledger
-from windrow.verify import MEMORY_BYTES
 from windrow.verify.parts import PartedRows, divide
 from windrow.verify.quality.parted import check_overall, check_part, create_views
 from windrow.verify.report import Found, merged

@@ -11,7 +11,6 @@ from deltalake import write_deltalake
 
 from tests.engine.world import World
 from tests.messages import Row
-from windrow.columnar.arrow import plain
 from windrow.model import tables
 from windrow.reading.tables import open_ledger
 
@@ -22,7 +21,8 @@ SECOND = timedelta(seconds=1)
 
 def damage(world: World, change: Damage) -> None:
     """Replace the rows of a ledger by what `change` makes of them; None: it changed them in place."""
-    rows = plain(open_ledger(world.ledger).ask("SELECT * FROM ledger ORDER BY id")).to_pylist()
+    states = (tables.OPEN, *tables.CONTROL, *tables.FINAL)
+    rows = open_ledger(world.ledger).rows(states, "*", rest="ORDER BY id").to_pylist()
     changed = change(rows) or rows
     write_deltalake(
         world.ledger,

@@ -59,10 +59,10 @@ def check_stamps(depot: OpenDepot) -> Iterator[Finding]:
 
 def check_still(ledger: OpenLedger) -> Iterator[Finding]:
     """Check for silent sources: their clocks stand still, and without idle ticks their last batches stay open."""
-    latest = "max(CAST(seen_at AS BIGINT)) OVER ()"
+    latest = "max(epoch_us(seen_at)) OVER ()"
     rows = ledger.book.rows(
         "progress",
-        f"source, {latest} - CAST(seen_at AS BIGINT) AS silent",
+        f"source, {latest} - epoch_us(seen_at) AS silent",
         "source IS NOT NULL",
         "ORDER BY silent DESC, source",
         then=f"silent > {SILENT}",

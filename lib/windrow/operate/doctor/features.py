@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder, write_deltalake
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from windrow.errors import first_line
@@ -90,8 +90,7 @@ def _failure_of(work: Callable[[], object]) -> str:
 
 
 def _read(location: str) -> None:
-    stream = QueryBuilder().register("trial", DeltaTable(location)).execute("SELECT count(*) FROM trial")
-    pa.RecordBatchReader.from_stream(stream).read_all()
+    pa.RecordBatchReader.from_stream(DeltaTable(location).scan()).read_all()
 
 
 def _follow(location: str) -> None:

@@ -11,7 +11,7 @@ from windrow.model.durations import in_words
 from windrow.operate.doctor.finding import Finding, error, ok, warning
 from windrow.operate.doctor.opened import OpenLedger
 from windrow.reading.log import kept
-from windrow.reading.warnings import recent_rows, warnings_of
+from windrow.reading.warnings import warnings_of
 
 MANY_FILES = 1_000  # a microbatch takes 1.4 times as long
 MANY_LIVE = 100_000
@@ -110,5 +110,5 @@ def check_paused(ledger: OpenLedger) -> Iterator[Finding]:
 
 def check_warnings(ledger: OpenLedger) -> Iterator[Finding]:
     """Report windows that split early, shared and wrong clocks, and a `max_delay` that is too short."""
-    for one in warnings_of(recent_rows(ledger.book, ledger.settings.warn)):
+    for one in warnings_of(ledger.book, ledger.settings.warn):
         yield warning(one.code, one.what, one.todo)

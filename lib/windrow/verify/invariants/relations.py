@@ -27,13 +27,17 @@ EVER = f"""
     SELECT max(longest) AS longest_ever, collect_set(delay) AS delays
     FROM ({RULES})"""
 
+# What the messages of each batch are together, and how many of a type a window has: DuckDB holds both for `check`.
 INSIDE = """
-    SELECT batch, count(*) AS found, sum(content_bytes) AS content_bytes,
+    SELECT batch, min(state) AS state, count(*) AS found, sum(content_bytes) AS content_bytes,
         min(event_time) AS first_inside, max(event_time) AS last_inside,
         count(CASE WHEN (event_time >= window_start AND event_time < window_end) IS NOT TRUE THEN 1 END) AS outside,
         count(CASE WHEN type IS NULL OR received_at IS NULL THEN 1 END) AS incomplete,
         count(CASE WHEN event_time < previous_event_time THEN 1 END) AS unsorted
     FROM {messages} GROUP BY batch"""
+TYPES = """
+    SELECT source, key, window_start, type, count(*) AS times, min(batch) AS batch
+    FROM {messages} GROUP BY source, key, window_start, type"""
 
 BATCH = Relation(
     "batch",
@@ -47,7 +51,7 @@ BATCH = Relation(
         lag(b.window_end) OVER (PARTITION BY b.source, b.key ORDER BY b.window_start, b.part) AS previous_end,
         lag(b.part) OVER (PARTITION BY b.source, b.key ORDER BY b.window_start, b.part) AS previous_part
     FROM {{batches}} AS b
-    LEFT JOIN ({INSIDE}) AS i ON i.batch = b.id
+    LEFT JOIN {{inside}} AS i ON i.batch = b.id
     LEFT JOIN ({RULES}) AS r ON r.microbatch = b.closed_in
     LEFT JOIN (SELECT source AS of_source, max(floor) AS source_floor FROM {{sources}} GROUP BY source) AS s
         ON s.of_source = b.source
@@ -61,10 +65,7 @@ WINDOW_TYPE = Relation(
     "window_type",
     f"""
     SELECT m.*, coalesce(coalesce(closed_in, reached) >= kept_from, false) AS kept
-    FROM (
-        SELECT source, key, window_start, type, count(*) AS times, min(batch) AS batch
-        FROM {{messages}} GROUP BY source, key, window_start, type
-    ) AS m
+    FROM {{types}} AS m
     LEFT JOIN (SELECT id AS of_id, max(closed_in) AS closed_in FROM {{batches}} GROUP BY id) AS b ON b.of_id = m.batch
     CROSS JOIN ({IN_FORCE}) AS n
     CROSS JOIN (SELECT min(CASE WHEN keeps = 1 THEN microbatch END) AS kept_from FROM ({RULES})) AS r
@@ -185,9 +186,9 @@ TOTAL = Relation(
         FROM {batches}
     ) AS s
     CROSS JOIN (
-        SELECT count(CASE WHEN state = 'open' THEN 1 END) AS in_open,
-            count(CASE WHEN state = 'closed' THEN 1 END) AS in_closed
-        FROM {messages}
+        SELECT coalesce(sum(CASE WHEN state = 'open' THEN found END), 0) AS in_open,
+            coalesce(sum(CASE WHEN state = 'closed' THEN found END), 0) AS in_closed
+        FROM {inside}
     ) AS b
     CROSS JOIN (SELECT count(*) AS rejected_rows FROM {rejected}) AS j
     CROSS JOIN (
@@ -218,11 +219,14 @@ def views(ledger: str, payload: pa.DataType | None = None) -> dict[str, str]:
     `payload` is the type of its payloads, text by default.
     """
     counted = payload_bytes(payload or pa.string(), "one.payload")
+    messages = f"({_MESSAGES.format(ledger=ledger, payload=counted).strip()})"
     lists = "SELECT h.microbatch, one.* FROM {ledger} AS h LATERAL VIEW explode({name}) AS one"
     return {
         "rows": f"(SELECT id, state FROM {ledger})",
         "batches": f"(SELECT * FROM {ledger} WHERE state IN ('open', 'closed'))",
-        "messages": f"({_MESSAGES.format(ledger=ledger, payload=counted).strip()})",
+        "messages": messages,
+        "inside": f"({INSIDE.format(messages=messages).strip()})",
+        "types": f"({TYPES.format(messages=messages).strip()})",
         "rejected": f"(SELECT * FROM {ledger} WHERE state = 'rejected')",
         "microbatches": f"(SELECT * FROM {ledger} WHERE state = 'microbatch')",
         "versions": f"({lists.format(ledger=ledger, name='versions')} WHERE h.state = 'microbatch')",

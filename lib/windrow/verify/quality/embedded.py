@@ -1,11 +1,12 @@
-"""The rows of a ledger without Spark: delta-rs reads them once, DuckDB holds them and runs the translated SQL.
+"""The rows of a ledger without Spark: DuckDB runs the translated SQL, and reads each column of the files once.
 
-DuckDB holds them in memory up to a limit, and spills to temporary files. It computes what the invariants ask for; Great
-Expectations, on its engine for pandas, gets a small frame that refers to these rows.
+It holds rows without their messages in memory, and beyond a limit in temporary files. Of messages it holds counts, and
+those that may occur again. Great Expectations, on its engine for pandas, gets a small frame that refers to these rows.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,41 +14,65 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from windrow.delta.table import beyond_files, reading, unreadable
-from windrow.errors import TableRefused
-from windrow.reading.database import database
+from windrow.delta.query import answer
+from windrow.model import tables
 from windrow.reading.tables import Ledger, open_ledger
 from windrow.verify.invariants import for_duckdb, payload_bytes, views
+from windrow.verify.invariants.relations import TYPES
 from windrow.verify.quality.great_expectations import SITE
 
 if TYPE_CHECKING:
     import pandas as pd
     from duckdb import DuckDBPyConnection
 
-LEDGER = "ledger"
 ROWS = "rows"  # the attribute of a pandas frame that refers to the rows
-
-# The checks need only the length of a payload, so `content_bytes` is kept in its place.
-HELD = """
-CREATE TABLE ledger AS SELECT * REPLACE (list_transform(messages, lambda one: {{
-    'type': one.type, 'event_time': one.event_time, 'received_at': one.received_at,
-    'content_bytes': coalesce(strlen(one.type), 0) + {payload}}}) AS messages)
-FROM stream
+STATES = {"batches": ("open", "closed"), "rejected": ("rejected",), "books": ("microbatch", *tables.CONTROL)}
+LONG = ("messages", "payload", "content", "digests")  # columns that only an expectation of the user may need
+ASKS_FOR_LONG = re.compile(rf"\b({'|'.join(LONG)})\b|(?i:SELECT\s+|\.)\*")
+ALL = "FROM batches UNION ALL BY NAME FROM rejected UNION ALL BY NAME FROM books"
+OF_MESSAGES = ("id", "state", "source", "key", "window_start", "window_end", "messages")
+# By lists, because it takes a fraction of what it takes to group all messages by their batch.
+INSIDE = """
+CREATE TABLE inside AS SELECT id AS batch, min(state) AS state, sum(len(times)) AS found,
+    coalesce(sum(list_sum(bytes)), 0) AS content_bytes, min(list_min(times)) AS first_inside,
+    max(list_max(times)) AS last_inside,
+    sum(len(list_filter(times, lambda one: (one >= window_start AND one < window_end) IS NOT TRUE))) AS outside,
+    sum(len(list_filter(messages, lambda one: one.type IS NULL OR one.received_at IS NULL))) AS incomplete,
+    sum(len(list_filter(times, lambda one, place: one < times[place - 1]))) AS unsorted
+FROM (
+    SELECT id, state, window_start, window_end, messages, list_transform(messages, lambda one: one.event_time) AS times,
+        list_transform(messages, lambda one: coalesce(strlen(one.type), 0) + {payload}) AS bytes
+    FROM ledger
+) GROUP BY id
+"""
+# Only what occurs again can fail, and hashes tell what may: they take little memory.
+EACH = """
+CREATE TEMP VIEW each_message AS SELECT *, hash(source, key, type, event_time) AS message_hash,
+    hash(source, key, window_start, type) AS type_hash
+FROM (
+    SELECT batch, source, key, window_start, one.type AS type, one.event_time AS event_time
+    FROM (SELECT id AS batch, source, key, window_start, unnest(messages) AS one FROM ledger))
+"""
+HASHES = """
+CREATE TEMP TABLE hashes AS SELECT message_hash, type_hash FROM each_message;
+CREATE TEMP TABLE messages_again AS SELECT message_hash FROM (
+    SELECT message_hash FROM hashes
+    UNION ALL SELECT hash(source, key, type, event_time) FROM rejected WHERE reason = 'duplicate'
+) GROUP BY ALL HAVING count(*) > 1;
+CREATE TEMP TABLE types_again AS SELECT type_hash FROM hashes GROUP BY ALL HAVING count(*) > 1;
 """
 MESSAGES = """
-CREATE VIEW messages AS SELECT batch, state, source, key, window_start, window_end, unnest(inside) FROM (
-    SELECT id AS batch, state, source, key, window_start, window_end,
-        unnest(list_transform(messages, lambda one, place: struct_insert(
-            one, previous_event_time := messages[place - 1].event_time))) AS inside
-    FROM ledger WHERE state IN ('open', 'closed'))
+CREATE TABLE messages AS SELECT batch, source, key, type, event_time FROM each_message SEMI JOIN messages_again
+    USING (message_hash)
 """
+AGAIN = "(SELECT * FROM each_message SEMI JOIN types_again USING (type_hash))"
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedRows:
     """The rows of a ledger as a table of DuckDB."""
 
-    views: ClassVar[Mapping[str, str]] = {name: name for name in views(LEDGER)}
+    views: ClassVar[Mapping[str, str]] = {name: name for name in views("")}
     connection: DuckDBPyConnection
 
     def __deepcopy__(self, memo: Any) -> EmbeddedRows:
@@ -56,14 +81,14 @@ class EmbeddedRows:
 
     def ask(self, statement: str) -> pa.Table:
         """Return the answer to a statement, in which `{batch}` is the ledger."""
-        found = self.connection.sql(for_duckdb(statement.format(batch=LEDGER))).to_arrow_table()
-        return found.cast(pa.schema([field.with_type(_whole(field.type)) for field in found.schema]))
+        ledger = "ledger" if ASKS_FOR_LONG.search(statement) else "all_rows"
+        return answer(self.connection, for_duckdb(statement.format(batch=ledger))).read_all()
 
     def batch(self, context: Any, name: str) -> tuple[Any, pd.DataFrame]:
         """Return a batch definition for pandas, and a frame of one row that refers to these rows."""
         import pandas as pd
 
-        frame = pd.DataFrame({"ledger": [LEDGER]})
+        frame = pd.DataFrame({"ledger": ["ledger"]})
         frame.attrs[ROWS] = self
         source = context.data_sources.add_or_update_pandas(SITE)
         return source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("ledger"), frame
@@ -77,48 +102,30 @@ def rows_of(frame: pd.DataFrame) -> EmbeddedRows:
 
 @contextmanager
 def embedded_rows(location: str) -> Iterator[tuple[int, EmbeddedRows]]:
-    """Yield the latest version of a ledger at a path and its rows.
-
-    Raises TableMissing, TableUnreadable, and TableRefused for a ledger that only Spark can read.
-    """
+    """Yield the latest version of a ledger at a path and its rows. Raises TableMissing, TableUnreadable."""
     ledger = open_ledger(location)
-    beyond = beyond_files(ledger.table)
-    if beyond:
-        raise TableRefused(
-            f"the ledger at {location} has {beyond}, so its data files alone do not determine its rows",
-            "Check it with --engine spark.",
-        )
-    with held_rows(ledger) as rows:
-        yield ledger.version, rows
+    for table, states in STATES.items():
+        with ledger.opened(states, _columns(ledger, table)) as connection:
+            connection.execute(f"CREATE TABLE {table} AS FROM ledger")
+    with ledger.opened(("open", "closed"), OF_MESSAGES) as connection:
+        payload = payload_bytes(ledger.payload, "one.payload", "strlen")
+        for statement in (INSIDE.format(payload=payload), EACH, HASHES, MESSAGES):
+            connection.execute(statement)
+        connection.execute(f"CREATE TABLE types AS {TYPES.format(messages=AGAIN)}")
+    every = [state for states in STATES.values() for state in states]
+    with ledger.opened(tuple(every), ledger.names) as connection:
+        connection.execute(f"CREATE VIEW all_rows AS {ALL}")
+        connection.execute("CREATE VIEW rows AS SELECT id, state FROM all_rows")
+        over = views("books")
+        for name in ("microbatches", "versions", "clocks", "progress", "sources"):
+            connection.execute(f"CREATE VIEW {name} AS {for_duckdb('SELECT * FROM ' + over[name])}")
+        yield ledger.version, EmbeddedRows(connection)
 
 
-@contextmanager
-def held_rows(ledger: Ledger) -> Iterator[EmbeddedRows]:
-    """Yield the rows of a ledger version. Raises TableUnreadable."""
-    import duckdb
-
-    with database() as connection:
-        try:
-            _hold(connection, ledger)
-        except duckdb.OutOfMemoryException:
-            raise  # not a fault of the table
-        except duckdb.Error as error:
-            raise unreadable(ledger.location, "ledger", error) from error
-        yield EmbeddedRows(connection)
-
-
-def _hold(connection: DuckDBPyConnection, ledger: Ledger) -> None:
-    """Read the ledger into a table, and create the views over it."""
-    with reading(ledger.location, "ledger"):
-        connection.register("stream", ledger.everything(without="payload"))
-        connection.execute(HELD.format(payload=payload_bytes(ledger.payload, "one.payload", "strlen")))
-    connection.unregister("stream")
-    connection.execute(MESSAGES)
-    for name, rows in views(LEDGER).items():
-        if name != "messages":
-            connection.execute(f"CREATE VIEW {name} AS {for_duckdb(f'SELECT * FROM {rows}')}")
-
-
-def _whole(type_: pa.DataType) -> pa.DataType:
-    """Return int64 for a decimal, as which DuckDB sums whole numbers, else the type itself."""
-    return pa.int64() if pa.types.is_decimal(type_) else type_
+def _columns(ledger: Ledger, table: str) -> list[str]:
+    """Return the columns of a ledger that are held in a table."""
+    raw = tables.RAW_REJECTED if ledger.raw else []
+    own = {"batches": tables.BATCH, "rejected": ["state", *tables.REJECTED, *raw]}
+    only_batches = {*tables.BATCH}.difference(("id", "state", "source"))
+    names = own.get(table, [name for name in ledger.names if name not in only_batches])
+    return [name for name in names if name not in LONG]

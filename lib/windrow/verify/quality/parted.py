@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from windrow.reading.values import records
 from windrow.verify.invariants import INVARIANTS, Invariant, counting
+from windrow.verify.invariants.relations import INSIDE, TYPES
 from windrow.verify.quality.embedded import EmbeddedRows
 from windrow.verify.report import EXAMPLES, Difference
 
@@ -51,11 +52,13 @@ OF_PART = COMMON | {
     "batches": BATCHES.format("main.batches"),
     "rejected": REJECTED.format("main.rejected"),
     "messages": MESSAGES,
+    "inside": INSIDE.format(messages="part.messages"),
+    "types": TYPES.format(messages="part.messages"),
 }
 OF_ALL = COMMON | {
     "batches": BATCHES.format("all_batches"),
     "rejected": REJECTED.format("all_rejected"),
-    "messages": "SELECT state, unnest(range(message_rows)) FROM all_batches",
+    "inside": "SELECT state, message_rows AS found FROM all_batches",
     "rows": " UNION ALL ".join(
         [
             "SELECT id, state FROM all_batches",
