@@ -67,7 +67,7 @@ def test_span(filled: Command) -> None:
     """
     [batch, *_] = filled("show", "--open", "--json").json()
     said = " ".join(filled("show", batch["id"]).out.split())
-    assert re.search(r"the clock of its source is \d[^m]* s before", said), said
+    assert re.search(r"the clock of its source stands at \S+, which is \d[^m]* s before", said), said
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_dry_run_and_replay(world: World, embedded: EngineFactory, parts: list[i
     world.publish(*of_many_keys(versions=2))
     world.runner(embedded, **LEAST).once()
     assert world.replayed(**LEAST).equal
-    assert len(parts) == 2
+    assert len(parts) > 1
 
 
 def test_small_versions_stay_whole(world: World, embedded: EngineFactory, parts: list[int]) -> None:
