@@ -323,7 +323,7 @@ class TestStrings:
         rows = table([message("b"), message("c")])
         broken = rows.set_column(rows.schema.get_field_index("payload"), "payload", not_utf_8())
         write_deltalake(world.depot, broken, mode="append")
-        with pytest.raises((DepotUnreadable, MicrobatchFailed), match="UTF8"):
+        with pytest.raises((DepotUnreadable, MicrobatchFailed), match="have text that is not UTF-8"):
             world.runner(spark_engine, retries=0, max_driver_messages=max_driver_messages).once()
         assert world.history() == []
 
