@@ -59,7 +59,8 @@ def process_on_executors(
     both = _together(messages, opened.frame(wanted, streams), parts)
     others = [] if arrived is None else arrived.extra_rows(step.microbatch, live.schema)
     extra = [one.frame(opened.session).withColumn(CHANGED, F.lit(True)) for one in others]
-    stepping, writer = partial(_stepped, step, live.schema), ledger.row_writer(live)
+    conform = messages_in(live.schema.field("payload").type)
+    stepping, writer = partial(_stepped, step, live.schema, conform), ledger.row_writer(live)
     written = _kept(stepping, both, extra, live.schema) if writer is None else _filed(stepping, both, extra, writer)
     counts, left = sums(written.groups)
     passed = Floors.empty() if wanted is None else wanted.passed
@@ -144,11 +145,11 @@ def _packed(rows: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def _stepped(step: Step, schema: pa.Schema, both: pa.Table) -> pa.Table:
-    """Return the rows that the step gives for the messages and open batches of a task."""
+def _stepped(step: Step, schema: pa.Schema, conform: Function, both: pa.Table) -> pa.Table:
+    """Return the rows that the step gives for the messages, which `conform` checks, and open batches of a task."""
     is_message = pc.is_null(both[PACKED])
     messages = both.filter(is_message).drop_columns([BUCKET, PACKED])
-    arrived = messages_in(schema.field("payload").type)(messages)
+    arrived = conform(messages)
     packed = both[PACKED].filter(pc.invert(is_message))
     parts = [in_columns(pa.ipc.open_stream(part.as_buffer()).read_all(), schema) for part in packed]
     batches = latest_whole(pa.concat_tables([schema.empty_table(), *parts]))
