@@ -79,7 +79,7 @@ class TestPlot:
         """
         Without the packages that draw, the error names the extra before anything is read.
         """
-        monkeypatch.setattr(plot.theme, "find_spec", lambda name: None if name == "altair" else find_spec(name))
+        monkeypatch.setattr(plot.extra, "find_spec", lambda name: None if name == "vl_convert" else find_spec(name))
         said = filled("plot", "--out", "p.html", "--ledger", "nowhere")
         assert said.status == 2
         assert "windrow-delta[plot]" in said.err

@@ -51,10 +51,12 @@ def tune(
     and with windows on the calendar. --json has every pair. Sources with wrong clocks are left out. It writes to no
     table. The other rules come from the settings.
     """
-    from windrow.reading import plot, tuning
+    from windrow.reading import tuning
     from windrow.reading.recent import recent
 
     if out is not None:
+        from windrow.reading import plot
+
         plot.require_picture(out)
     begin, end = moments.event_range(from_, to)
     with call.readable_settings() as chosen, aside.status("reading"):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from windrow.errors import MissingExtra, NotFound
+from windrow.errors import NotFound
 from windrow.reading import plot
 
 pytestmark = pytest.mark.ci
@@ -216,14 +216,6 @@ class TestPicture:
         """
         with pytest.raises(NotFound):
             drawn(sizes([]), TYPICAL.slice(0, 0), waits())
-
-    def test_missing_extra(self, monkeypatch):
-        """
-        Without altair the error names what to install.
-        """
-        monkeypatch.setattr(plot.theme, "find_spec", lambda _: None)
-        with pytest.raises(MissingExtra, match=r"pip install 'windrow-delta\[plot\]'"):
-            drawn(sizes([1]), TYPICAL, waits())
 
 
 def test_only_times_far_apart():

@@ -77,14 +77,3 @@ def test_time_text(milliseconds, text):
     Times are said in the unit in which they are shortest.
     """
     assert bins.time_text(milliseconds) == text
-
-
-@given(some.floats(1, 1e13))
-def test_even_ticks(high):
-    """
-    There are a few ticks from 0, none beyond the end.
-    """
-    values = bins.even_ticks(high)["values"]
-    assert values[0] == 0
-    assert values[-1] <= high
-    assert 2 <= len(values) <= 12

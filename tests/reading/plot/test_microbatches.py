@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from windrow.errors import MissingExtra, NotFound
+from windrow.errors import NotFound
 from windrow.reading import plot
 
 pytestmark = pytest.mark.ci
@@ -112,14 +112,6 @@ class TestPhases:
         plot.save(chart, tmp_path / "picture.svg")
         assert "\N{UPWARDS ARROW} 7.63 s" in (tmp_path / "picture.svg").read_text()
 
-    def test_words_do_not_overlap(self):
-        """
-        Of neighbours far beyond the others the longest says how long it took.
-        """
-        slow = {3: 8_000.0, 4: 9_000.0, 5: 7_000.0, 90: 6_000.0}
-        _, words = drawn(history(100, process_ms=slow))["vconcat"][1]["layer"]
-        assert {"filter": "indexof([4, 90], datum.bar) >= 0"} in words["transform"]
-
 
 class TestLag:
     def test_from_the_nearest_to_the_furthest(self):
@@ -186,11 +178,3 @@ class TestPicture:
         """
         with pytest.raises(NotFound):
             drawn(history(0))
-
-    def test_missing_extra(self, monkeypatch):
-        """
-        Without altair the error names what to install.
-        """
-        monkeypatch.setattr(plot.theme, "find_spec", lambda _: None)
-        with pytest.raises(MissingExtra, match=r"pip install 'windrow-delta\[plot\]'"):
-            drawn(history(1))

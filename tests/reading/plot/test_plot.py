@@ -1,6 +1,8 @@
 import itertools
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 import windrow
 from tests.clocks import NOW
 from tests.messages import SECOND, message, table
-from windrow.errors import MissingExtra, NotFound, SettingsError
+from windrow.errors import NotFound, SettingsError
 from windrow.reading import plot
 
 pytestmark = pytest.mark.ci
@@ -170,25 +172,13 @@ class TestBands:
         drawing = svg(plot.timeline(result.batches, result.rejected, max_lines=29), tmp_path)
         assert len(re.findall(rf'<path[^>]*fill="{RED}"', drawing)) >= 2
 
-    def test_too_many_windows_become_stretches(self, result):
+    def test_too_many_windows(self, result):
         """
-        Above as many batches there are no boxes, but stretches that count every window, with a gap where there is none.
+        Above as many batches there are no boxes, and the picture says so.
         """
-        data = drawn(result, max_lines=3)["datasets"]
-        assert "batches" not in data
-        assert sum(row["windows"] for row in data["stretches"]) == result.batches.num_rows
-        starts, ends = (sorted(result.batches[name].to_pylist()) for name in ("window_start", "window_end"))
-        gaps = sum(start > end for start, end in zip(starts[1:], ends, strict=False))
-        assert len(data["stretches"]) == 1 + gaps
-
-    def test_open_batches_are_counted(self, result):
-        """
-        Above as many batches it is counted how many are open, at each moment between their window and their timeout.
-        """
-        batches = result.batches.select(["window_start", "timeout"]).to_pylist()
-        times = [(row["window_start"].timestamp() * 1e3, row["timeout"].timestamp() * 1e3) for row in batches]
-        for row in drawn(result, max_lines=3)["datasets"]["open"]:
-            assert row["open"] == sum(start <= row["moment"] < end for start, end in times)
+        picture = drawn(result, max_lines=3)
+        assert "batches" not in picture["datasets"]
+        assert "too many windows" in picture["title"]["subtitle"][1]
 
 
 class TestStretch:
@@ -324,14 +314,6 @@ class TestSave:
                 plot.save(chart, tmp_path / name)
         assert not list(tmp_path.iterdir())
 
-    def test_missing_extra(self, result, monkeypatch):
-        """
-        Without altair the error names what to install.
-        """
-        monkeypatch.setattr(plot.theme, "find_spec", lambda _: None)
-        with pytest.raises(MissingExtra, match=r"pip install 'windrow-delta\[plot\]'"):
-            plot.timeline(result.batches, result.rejected)
-
 
 def test_columns_of_the_ledger_are_enough():
     """
@@ -343,3 +325,12 @@ def test_columns_of_the_ledger_are_enough():
     )
     result = windrow.batch(binary, windrow.Rules())
     assert len(drawn(result)["datasets"]["messages"]) == 30
+
+
+def test_missing_extra(tmp_path):
+    """
+    Without altair the error names what to install.
+    """
+    script = "import sys; sys.modules['altair'] = None; import windrow.reading.plot"
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "WINDROW-MISSING-EXTRA: pictures need altair" in done.stderr
