@@ -72,7 +72,6 @@ def plot(
 
 
 def _refuse(what: What, given: dict[str, object]) -> None:
-    """Refuse flags that say nothing about the picture asked for."""
     known = {"timeline": set(given), "batches": {"--key", "--source"}, "microbatches": set()}
     wrong = [flag for flag, value in given.items() if value is not None and flag not in known[what]]
     if wrong:

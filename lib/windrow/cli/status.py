@@ -176,7 +176,6 @@ def _second(now: int) -> str:
 
 
 def _lines(found: Status, own: Own) -> list[str]:
-    """Return what stands above the tables."""
     return [
         *(f"depot   {_depot(depot, own.named)}" for depot in found.depots),
         f"ledger  {found.ledger.path}, version {found.ledger.version}; {own.what}",

@@ -100,7 +100,6 @@ def _document(
 
 
 def _tell(found: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Advice, out: Path | None) -> None:
-    """Print which max_delay and which window suit the messages, and why."""
     last = f"these are the last {found.messages.num_rows:,} (--limit; --from and --to choose others)"
     more = f" There are more: {last}." if found.cut else ""
     say(f"{count(trial.messages, 'message')} of depot versions {found.first} to {found.last}.{more}")
@@ -149,7 +148,6 @@ WINDOWS = ("window", "batches", "in one", "slivers", "whole: message", "midpoint
 
 
 def _starred(rows: list[dict[str, Any]]) -> str:
-    """Return what a star means, where there is one."""
     return "; *: a window no longer than max_delay + max_leap" if any(row["warning"] for row in rows) else ""
 
 

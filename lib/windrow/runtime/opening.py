@@ -82,7 +82,6 @@ def _begins_elsewhere(reader: DepotReader, primed: LedgerState, algorithm: Algor
 
 
 def _begin(reader: DepotReader, now: int) -> Reached:
-    """Return the position at which `start_from` begins."""
     depot, start_from = reader.source.depot(), reader.source.settings.start_from
     before = Start.parse(start_from).version_before(depot.version, now, reader.source.commits)
     return Reached(depot.id, start_from, before)

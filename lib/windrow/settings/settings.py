@@ -232,7 +232,6 @@ class Settings(BaseSettings):
             raise together([self._placed(one, values) for one in found]) from None
 
     def _contradictions(self) -> Iterator[UsageError]:
-        """Yield what is wrong with values of the right type."""
         checks: Mapping[tuple[str, ...], Callable[[], object]] = {
             ("rules",): self.rules.build,
             ("storage",): lambda: _require_storage(self.storage),

@@ -181,7 +181,6 @@ class KafkaBridge:
             self._store(one)
 
     def _store(self, one: Partition) -> None:
-        """Tell Kafka the offset that the depot has."""
         with suppress(KafkaException):
             self._consumer.store_offsets(offsets=[TopicPartition(one.topic, one.number, one.reached)])
 
@@ -195,7 +194,6 @@ class KafkaBridge:
     # Partitions.
 
     def _join(self) -> None:
-        """Join the group, or give back all partitions and join again."""
         self._consumer.subscribe(self._kafka.topics, on_assign=self._on_assign, on_revoke=self._on_revoke)
 
     def _on_assign(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
@@ -341,7 +339,6 @@ class KafkaBridge:
             self._lines.warn("no connection", time.monotonic(), broker=self._kafka.brokers, error=error.str())
 
     def _named(self, error: BaseException) -> BaseException:
-        """Return an error of the client as one of ours."""
         return refusal(error, self._kafka, self._trouble) if isinstance(error, KafkaException) else error
 
 

@@ -155,7 +155,6 @@ def _names(delays: pa.Table, data: dict[str, Rows], by: str, edges: Edges) -> al
 
 
 def _by_name(delays: pa.Table) -> pa.Table:
-    """Return messages, rejections and the quantiles of delay of each name."""
     ordered = delays.sort_by([("name", "ascending"), ("delay_ms", "ascending")])
     name, outcome, delay, weight = (
         ordered[column].to_numpy(zero_copy_only=False) for column in ("name", "outcome", "delay_ms", "messages")
@@ -194,7 +193,6 @@ def _histogram(name: str, edges: Edges, what: tuple[str, str], colour: Any, **ax
 
 
 def _limits(edges: Edges) -> list[alt.Chart]:
-    """Draw the rules as lines, and their names."""
     limits = chart("limits").encode(x=alt.X("at:Q", scale=alt.Scale(**edges.scale)))
     names = limits.mark_text(align="center", baseline="bottom", dy=-4, color=LIMIT)
     lines = limits.mark_rule(color=LIMIT, strokeDash=[4, 3], strokeWidth=1.3)

@@ -89,7 +89,6 @@ def windows(count: int, span: int, *, dense: bool) -> list[alt.Chart]:
 
 
 def _box_places(dense: bool, pixel: float) -> dict[str, str]:
-    """Return the positions of boxes in their row, and their labels."""
     top = "bars" if dense else "below"
     level = f"(datum.{top} - datum.bottom - 0.03) / datum.levels"
     return {

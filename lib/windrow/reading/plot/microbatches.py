@@ -107,7 +107,6 @@ def _events(history: pa.Table, each: int) -> pa.Table:
 
 
 def _messages(bars: pa.Table) -> alt.LayerChart:
-    """Draw how many messages were accepted and rejected."""
     words = ", ".join(f"{pc.sum(bars[name]).as_py():,} {name}" for name in MESSAGES)
     y = alt.Y("base:Q", axis=alt.Axis(title=None, labelExpr=SHORT_COUNTS, tickCount=4))
     return panel(f"Messages: {words}", 130, _stack("messages", y, MESSAGES))
@@ -193,7 +192,6 @@ def _axis(bars: pa.Table, history: pa.Table, each: int) -> dict[str, Any]:
 
 
 def _facts(history: pa.Table, each: int) -> list[str]:
-    """Say what was drawn, and what a bar stands for."""
     total = {name: pc.sum(history[name]).as_py() for name in COUNTED}
     kinds = {count["values"]: count["counts"] for count in history["kind"].value_counts().to_pylist()}
     of = ", ".join(f"{kinds[kind]:,} {kind}" for kind in ("data", *KINDS) if kind in kinds)

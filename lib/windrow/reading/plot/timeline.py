@@ -157,7 +157,6 @@ def _between(table: pa.Table, first: str, last: str, begin: int, end: int) -> pa
 
 
 def _facts(boxes: pa.Table, messages: pa.Table, left_out: dict[str, int]) -> str:
-    """Say what the picture holds, and what it leaves out."""
     rejected = pc.sum(messages["rejected"]).as_py()
     still_open = pc.sum(pc.equal(boxes["state"], "open")).as_py() or 0
     drawn = f"{messages.num_rows - rejected:,} messages in {boxes.num_rows:,} batches ({still_open:,} open)"

@@ -60,7 +60,6 @@ def tuning(tuned: pa.Table, rules: Rules | None = None, *, of: str | None = None
 
 
 def _described(row: dict[str, Any], rules: Rules | None) -> dict[str, Any]:
-    """Return a row with the texts of its cells."""
     short = " *" if row["warning"] else ""
     wait, p95 = (row[f"wait_seconds_{name}"] for name in ("median", "p95"))
     mean = row["batch_messages_mean"]

@@ -194,7 +194,6 @@ class Trial:
 
 
 def _has(messages: pa.Table, asked: dict[str, str]) -> npt.NDArray[np.bool_]:
-    """Tell which messages have the values asked for."""
     mask = np.ones(messages.num_rows, np.bool_)
     for name, value in asked.items():
         mask &= pc.fill_null(pc.equal(messages[name], value), False).to_numpy()
