@@ -151,12 +151,13 @@ class TestKept:
     @pytest.mark.parametrize("small", [100_000, 0])
     def test_nothing(self, world: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch, small: int) -> None:
         """
-        With `max_cached_bytes = 0` nothing stays in memory between microbatches, and the result is the same, whether
+        Without room to keep it nothing stays in memory between microbatches, and the result is the same, whether
         files are read whole or by their row groups.
         """
         monkeypatch.setattr(files, "SMALL_BYTES", small)
         monkeypatch.setattr("windrow.ledger.encoding.GROUP_BYTES", 1)
-        opened = world.tables(embedded, max_cached_bytes=0)
+        monkeypatch.setattr("windrow.settings.settings.Settings.max_cached_bytes", 0)
+        opened = world.tables(embedded)
         runner = world.runner(embedded, lambda _: opened)
         for version in log(versions=6):
             world.publish(version)

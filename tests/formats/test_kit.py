@@ -59,7 +59,7 @@ CASES: dict[str, dict[str, Any]] = {
         "malformed": [b"{" * 300, b'"\\', b"\n\n \n"],
     },
     "consecutive json": {
-        "settings": {"type": "json", "record_delimiter": "", "fields": FIELDS, "max_depth": 3},
+        "settings": {"type": "json", "record_delimiter": "", "fields": FIELDS},
         "good": JSON,
         "bad": [b'{"a": "1"}', b'{"a": 1,}'],
         "malformed": [b"{[}]" * 9, b'{"a": "', b"}}{{", b"1 2 3"],

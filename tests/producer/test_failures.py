@@ -406,10 +406,10 @@ class TestFence:
 class TestFull:
     def test_raise(self, depot, faults, gate):
         """
-        With `when_full = "raise"` a message without room is refused, and the others are delivered.
+        With `max_block = "0s"` a message without room is refused, and the others are delivered.
         """
         faults.before = gate
-        with Producer(depot, "p", buffer_bytes=150, max_message_bytes=100, when_full="raise") as producer:
+        with Producer(depot, "p", buffer_bytes=150, max_message_bytes=100, max_block="0s") as producer:
             sent = [producer.send(key="k", type="t") for _ in range(2)]
             with pytest.raises(ProducerFull):
                 producer.send(key="k", type="t")

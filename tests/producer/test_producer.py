@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from tests.producer.conftest import empty, messages
 from windrow.errors import MessageRefused, MessagesError, ProducerClosed, ProducerInUse, SettingsError, TableRefused
-from windrow.producer import Ack, Position, Producer, State
+from windrow.producer import Ack, Position, Producer, State, queue
 from windrow.producer.delivery import Batch
 
 NEVER = 3_600_000  # milliseconds
@@ -150,11 +150,12 @@ class TestHolding:
             sent = [producer.send(key="k", type="t") for _ in range(100)]
         assert {future.result(0).version for future in sent} == {1}
 
-    @pytest.mark.parametrize("limit", [{"batch_rows": 10}, {"batch_bytes": 1_000}], ids=["rows", "bytes"])
-    def test_enough(self, depot, limit):
+    @pytest.mark.parametrize("limit", [{"batch_rows": 10}, {}], ids=["rows", "bytes"])
+    def test_enough(self, depot, monkeypatch, limit):
         """
         A full batch is committed before `linger_ms` is over.
         """
+        monkeypatch.setattr(queue, "BATCH_BYTES", 1_000)
         with Producer(depot, "p", linger_ms=NEVER, **limit) as producer:
             first = producer.send(key="k", type="t", payload="x" * 50)
             ended = threading.Event()
@@ -374,7 +375,7 @@ class TestLife:
             thread.join(60)
         assert set(threading.enumerate()) <= before
 
-    @pytest.mark.parametrize("wrong", [{"hold": 1}, {"linger_ms": -1}, {"when_full": "drop"}, {"max_block": "soon"}])
+    @pytest.mark.parametrize("wrong", [{"hold": 1}, {"linger_ms": -1}, {"max_block": "soon"}])
     def test_settings(self, depot, wrong):
         """
         An unknown or invalid setting is an error.

@@ -107,7 +107,7 @@ class TestMistakes:
         [
             ("# first\n\nretries = 'x'", 3, "retries = 'x'"),
             ("[rules]\n# why\nwindow = '10 apples'\n", 3, "rules.window"),
-            ("[log]\nlevel = 'info'\n[format]\nquote = '''\n\n'''\nmax_depth = 0", 7, "format.max_depth"),
+            ("[log]\nlevel = 'info'\n[format]\nquote = '''\n\n'''\nmax_chunks = 0", 7, "format.max_chunks"),
             ("[format]\nfields = { a = 1 }", 2, "format.fields.a"),
             ("[format.fields]\na = 'int8'\n\"b c\" = 1", 3, "format.fields.b c"),
             ("[format]\ndelimeter = ';'", 2, "format.delimiter"),

@@ -99,7 +99,6 @@ def ingest_raw(
             settings.keep,
             raw_source=raw_source,
             chunk_bytes=settings.ingest.chunk_bytes,
-            commit_bytes=settings.ingest.commit_bytes,
             part=settings.format,
             progress=progress,
         )

@@ -15,8 +15,8 @@ def chunk(number, content=b"x", *, last=False, version=1, received_at=0):
     return Chunk.of(number, content, last, received_at, version)
 
 
-def take(queue, *arrived, held=1000, remembered=1000):
-    return list(queue.take(arrived, held, remembered))
+def take(queue, *arrived, held=1000):
+    return list(queue.take(arrived, held))
 
 
 def taken(steps):
@@ -84,7 +84,7 @@ class TestRefused:
         A chunk that came so long ago that nothing is remembered of it is kept as a conflict, not dropped.
         """
         queue = Queue()
-        take(queue, *(chunk(number) for number in range(1, 6)), remembered=2)
+        take(queue, *(chunk(number) for number in range(1, 6)))
         assert refused(take(queue, chunk(3), chunk(4))) == [(3, "format_conflict"), (4, "format_repeated")]
 
 

@@ -34,9 +34,12 @@ from windrow.settings.settings import Settings
 pytestmark = pytest.mark.kafka
 
 
-def settings(kafka: KafkaBroker, depot: str, *topics: str, producer: Any = None, **chosen: Any) -> Settings:
+def settings(
+    kafka: KafkaBroker, depot: str, *topics: str, producer: Any = None, payload_type: str = "", **chosen: Any
+) -> Settings:
     part = {"brokers": kafka.place, "topics": list(topics)} | chosen
-    return Settings(depot=depot, ledger=f"{depot}-ledger", kafka=part, producer=producer or {})
+    given = {"kafka": part, "producer": producer or {}, "payload_type": payload_type}
+    return Settings(depot=depot, ledger=f"{depot}-ledger", **given)
 
 
 def bridge(*given: Any, **chosen: Any) -> KafkaSummary:
@@ -208,7 +211,7 @@ class TestReading:
         """
         topic = kafka.topic()
         kafka.publish(topic, b"\xff\x00", None, "text")
-        assert bridge(kafka, depot, topic, payload="binary").invalid == 0
+        assert bridge(kafka, depot, topic, payload_type="BINARY").invalid == 0
         assert messages(depot)["payload"].to_pylist() == [b"\xff\x00", None, b"text"]
 
     def test_transactions(self, kafka, depot):

@@ -11,6 +11,7 @@ import pytest
 import windrow
 from tests.producer.bridge.conftest import messages
 from windrow.errors import BrokerRefused, DeliveryTimeout, ProducerFenced
+from windrow.producer.bridge import mqtt_connection
 from windrow.producer.bridge.mqtt import MqttBridge
 from windrow.producer.bridge.reader import BASE64
 from windrow.settings.settings import Settings
@@ -44,7 +45,7 @@ class Answering:
 
 def bridge(depot, port):
     """Return a bridge to a port."""
-    told = {"port": port, "topics": ["plant/{key}/{type...}"], "pause": "10ms"}
+    told = {"port": port, "topics": ["plant/{key}/{type...}"]}
     return MqttBridge(Settings(depot=depot, ledger=f"{depot}-ledger", mqtt=told))
 
 
@@ -110,11 +111,12 @@ class TestMessages:
         assert second.stop().received == 50
         assert sorted(map(int, payloads(depot))) == list(range(100))
 
-    def test_silent_broker(self, start, broker, publisher):
+    def test_silent_broker(self, start, broker, publisher, monkeypatch):
         """
-        A broker that reads nothing holds up a stopped bridge for `connect_timeout` at most.
+        A broker that reads nothing holds up a stopped bridge for `CONNECT_TIMEOUT_SECONDS` at most.
         """
-        running = start(connect_timeout="500ms")
+        monkeypatch.setattr(mqtt_connection, "CONNECT_TIMEOUT_SECONDS", 0.5)
+        running = start()
         running.until(lambda counts: counts.connections == 1, "it is connected")
         publisher.publish_all(("plant/a/b", "one"))
         running.until(lambda counts: counts.received == 1, "it has come")
@@ -167,12 +169,13 @@ class TestDepot:
         running.stop()
         assert payloads(depot) == [str(number) for number in range(50)]
 
-    def test_no_room(self, start, publisher, depot, faults, gate):
+    def test_no_room(self, start, publisher, depot, faults, gate, monkeypatch):
         """
         While the depot hangs no more is taken than there is room for, and the connection stays; then all comes.
         """
         faults.before = gate
-        running = start(producer={"buffer_bytes": 4_000, "max_message_bytes": 1_000, "linger_ms": 0}, keepalive="1s")
+        monkeypatch.setattr(mqtt_connection, "KEEPALIVE_SECONDS", 1)
+        running = start(producer={"buffer_bytes": 4_000, "max_message_bytes": 1_000, "linger_ms": 0})
         running.until(lambda counts: counts.connections == 1, "it is connected")
         publisher.publish_all(*[("plant/a/b", "x" * (20_000 if number == 30 else 500)) for number in range(50)])
         gate.await_commit()

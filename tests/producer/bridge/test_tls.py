@@ -161,7 +161,7 @@ def refusing(certificates, **chosen):
 
 def without_certificate(folder, certificates, server):
     """Return a bridge that trusts a server, and has no certificate."""
-    part = {"host": "127.0.0.1", "port": server.port, "topics": ["plant/{key}"], "pause": "10ms"}
+    part = {"host": "127.0.0.1", "port": server.port, "topics": ["plant/{key}"]}
     tls = {"tls": True, "ca_file": certificates["ca.pem"]}
     return MqttBridge(Settings(depot=str(folder / "depot"), ledger=str(folder / "ledger"), mqtt=part | tls))
 
@@ -245,8 +245,6 @@ def test_settings(windrow: Command, monkeypatch, tmp_path):
         ("password_file = 'absent'", "cannot be read"),
         ("tls = true\nca_file = 'absent'", "certificates of [mqtt]"),
         ("certificate_file = 'x'", "must be set together"),
-        ("keepalive = '0s'", "keepalive"),
-        ("pause = '2m'", "longest_pause"),
         ("group = 'a/b'", "group"),
         ("event_time = 'noon'", "event_time"),
         ("topics = ['a/{b}']", "level 2"),

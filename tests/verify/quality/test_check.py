@@ -26,7 +26,7 @@ from windrow.errors import (
 )
 from windrow.model.warn import WarnPart
 from windrow.reading.tables import open_ledger
-from windrow.reading.warnings import warnings_of
+from windrow.reading.warnings import SHARES, warnings_of
 from windrow.verify import quality, verify
 from windrow.verify.invariants import INVARIANTS, SUITES
 from windrow.verify.quality import Checked
@@ -106,7 +106,14 @@ class TestClean:
 
 class TestWarnings:
     @pytest.mark.slow_unless({"session": "embedded"})
-    def test_what_status_says(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory, session: Any) -> None:
+    def test_what_status_says(
+        self,
+        tmp_path: Path,
+        clock: ManualClock,
+        embedded: EngineFactory,
+        session: Any,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
         """
         What `status` warns of fails as a warning, by the same limits and with the same counts; what it is quiet about
         holds.
@@ -122,7 +129,9 @@ class TestWarnings:
         for at, types in bursts:
             world.publish([message(f"t{kind}", at, at, source="bursts") for kind in range(types)])
         world.runner(embedded).once()
-        limits = WarnPart(least=10, split_share=0.2, sliver_share=0.1)
+        monkeypatch.setitem(SHARES, "split_share", 0.2)
+        monkeypatch.setitem(SHARES, "sliver_share", 0.1)
+        limits = WarnPart(least=10)
         said = {one.code.replace("-", "_"): one.what for one in warnings_of(open_ledger(world.ledger), limits)}
         checked = quality.check(session, world.ledger, limits=limits)
         found = {one.name: one for one in checked.failures("warning") if one.name.startswith("ledger")}

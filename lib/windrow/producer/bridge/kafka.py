@@ -20,14 +20,14 @@ from windrow.delta.table import latest_table
 from windrow.errors import BrokerRefused, MissingExtra, OffsetsLost, ProducerFenced, SettingsError
 from windrow.model.timestamps import microseconds, time_text
 from windrow.operate.log import log
+from windrow.producer.bridge.chosen import password
 from windrow.producer.bridge.kafka_partition import Partition, producer_id, producer_of, record
 from windrow.producer.bridge.kafka_records import Records
-from windrow.producer.bridge.password import password
 from windrow.producer.bridge.summary import KafkaSummary, Lines
 from windrow.producer.writer import marks
 from windrow.reading.batcher_status import KafkaLag, PartitionLag
 from windrow.settings.bridges import KafkaPart
-from windrow.settings.settings import Settings
+from windrow.settings.settings import BATCH_BYTES, Settings
 from windrow.version import VERSION
 
 try:
@@ -142,7 +142,7 @@ class KafkaBridge:
         """Hold messages until there are enough, or the first one has lingered. Raises BrokerRefused, OffsetsLost."""
         limits, until = self._settings.producer, time.monotonic() + TICK
         rows = size = 0
-        while rows < limits.batch_rows and size < limits.batch_bytes:
+        while rows < limits.batch_rows and size < BATCH_BYTES:
             message: Any = self._consumer.poll(max(until - time.monotonic(), 0))
             if self._failed is not None:
                 raise self._failed
