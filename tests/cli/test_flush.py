@@ -6,6 +6,6 @@ class TestFlush:
         """
         After a flush nothing is open, and the history has recorded it.
         """
-        document = filled("flush", "--json").json()
+        document = filled("tick", "--all", "--json").json()
         assert (document["closed"], document["microbatches"][0]["kind"]) == (1, "flush")
-        assert "Nothing new" in filled("flush").out
+        assert "Nothing new" in filled("tick", "--all").out

@@ -12,7 +12,7 @@ class TestMaintain:
         The command says for each table what it did, or in a dry run would do; afterwards the ledger is verified.
         """
         for _ in range(2):
-            filled("flush")
+            filled("tick", "--all")
         would = filled("maintain", "--dry-run")
         assert would.status == 0, would.err
         done = filled("maintain")

@@ -152,7 +152,9 @@ def count(microbatch: Microbatch) -> None:
         spark.sql(f"ALTER TABLE delta.`{tables}/states` SET TBLPROPERTIES ({ONLY_SPARK})")
         found = answer(tables, capsys, "status", "readings:topology", "--engine", "spark")
         assert (found["states"], found["lag"]["messages"], found["totals"]["messages"]) == ({"counts": 1}, 0, 10)
-        [row] = answer(tables, capsys, "history", "readings:topology", "--engine", "spark")["microbatches"]
+        [row] = answer(tables, capsys, "status", "readings:topology", "--history", "20", "--engine", "spark")[
+            "microbatches"
+        ]
         assert (row["kind"], row["depot"], row["messages"]) == ("data", "readings", 10)
 
 
@@ -182,7 +184,7 @@ def test_history(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """
     The microbatches are listed.
     """
-    rows = answer(tables, capsys, "history", "--engine", "spark")["microbatches"]
+    rows = answer(tables, capsys, "status", "--history", "20", "--engine", "spark")["microbatches"]
     assert [(row["kind"], row["messages"]) for row in rows] == [("data", 10)]
 
 
@@ -203,7 +205,14 @@ def test_delta_rs_names_the_way_out(tables: Path, capsys: pytest.CaptureFixture[
     """
     Without the option the error says what to add.
     """
-    commands = (["verify"], ["show"], ["tune"], ["status"], ["history"], ["export", "--out", f"{tables}/no.json"])
+    commands = (
+        ["verify"],
+        ["show"],
+        ["tune"],
+        ["status"],
+        ["status", "--history", "9"],
+        ["export", "--out", f"{tables}/no.json"],
+    )
     for command in commands:
         assert main([*command, "--config", f"{tables}/windrow.toml"]) == 3
         assert "--engine spark" in capsys.readouterr().err

@@ -103,7 +103,7 @@ class TestRun:
         With --every the tables are maintained, which log and last sentence say; SIGTERM ends it as before.
         """
         for _ in range(2):
-            filled("flush")
+            filled("tick", "--all")
         publish(tmp_path, message("b", 161 * SECOND, 161 * SECOND))
         filled("ingest", "messages.parquet")
         process = subprocess.Popen(
@@ -160,7 +160,7 @@ class TestLog:
             "microbatch",
             "run ended",
         ]
-        assert filled("flush", "--log-level", "loud").status == 2
+        assert filled("tick", "--all", "--log-level", "loud").status == 2
 
     def test_textfile(self, filled: Command, tmp_path: Path) -> None:
         """
@@ -169,7 +169,7 @@ class TestLog:
         Path("windrow.toml").write_text('[metrics]\ntextfile = "windrow.prom"\n')
         assert filled("run", "--dry-run").status == 0
         assert not Path("windrow.prom").exists()
-        assert filled("flush").status == 0
+        assert filled("tick", "--all").status == 0
         assert 'windrow_microbatches_total{kind="flush",ledger="data/ledger"} 1.0' in Path("windrow.prom").read_text()
 
 

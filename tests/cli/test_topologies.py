@@ -114,7 +114,7 @@ def test_status(counting: Command) -> None:
     """
     assert counting("status", "seen:topology").status == 2
     counting("run", "seen:topology")
-    counting("option", "seen:topology", "max_messages=7")
+    counting("settings", "seen:topology", "max_messages=7")
     found = counting("status", "seen:topology", "--json").json()
     assert (found["states"], found["options"]) == ({"seen": 1}, {"max_messages": "7"})
     assert list(found["events"]) == ["hour"]
@@ -146,13 +146,13 @@ def test_alarms(counting: Command, tmp_path: Path) -> None:
     assert (refused.status, "a topology has no open" in refused.err) == (2, True)
 
 
-@pytest.mark.parametrize("command", ["status", "history"])
-def test_names_of_a_catalog(counting: Command, tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize("more", [[], ["--history", "9"]])
+def test_names_of_a_catalog(counting: Command, tmp_path: Path, more: list[str]) -> None:
     """
     Tables by name are refused without Spark, which alone knows where they are.
     """
     (tmp_path / "seen.py").write_text(MODULE.replace('"data/seen"', '"main.seen.states"'), encoding="utf-8")
-    failed = counting(command, "seen:topology", "--engine", "embedded")
+    failed = counting("status", "seen:topology", *more, "--engine", "embedded")
     assert (failed.status, "WINDROW-ENGINE" in failed.err) == (2, True)
 
 
@@ -224,11 +224,11 @@ def test_history(counting: Command) -> None:
     """
     counting("run", "seen:topology")
     counting("pause", "seen:topology")
-    kinds = [row["kind"] for row in counting("history", "seen:topology", "--json").json()["microbatches"]]
-    assert kinds[-1] == "pause"
-    assert len(counting("history", "seen:topology", "--last", "1", "--json").json()["microbatches"]) == 1
-    assert "pause" in counting("history", "seen:topology").out
-    assert counting("history", "--json").json()["microbatches"][0]["kind"] == "data"
+    rows = counting("status", "--history", "20", "seen:topology", "--json").json()["microbatches"]
+    assert rows[-1]["kind"] == "pause"
+    assert len(counting("status", "seen:topology", "--history", "1", "--json").json()["microbatches"]) == 1
+    assert "pause" in counting("status", "--history", "20", "seen:topology").out
+    assert counting("status", "--history", "20", "--json").json()["microbatches"][0]["kind"] == "data"
 
 
 def test_rollback(counting: Command) -> None:
@@ -249,12 +249,14 @@ def test_options_refused(counting: Command, given: list[str]) -> None:
     """
     An option that is none, or has a value that is none, is refused.
     """
-    failed = counting("option", "seen:topology", *given)
+    failed = counting("settings", "seen:topology", *given)
     assert failed.status == 2
     assert json.loads(counting("run", "seen:topology", "--json").out)["paused"] is False
 
 
-@pytest.mark.parametrize("command", [["run"], ["flush"], ["status"], ["verify"], ["maintain", "--only", "ledger"]])
+@pytest.mark.parametrize(
+    "command", [["run"], ["tick", "--all"], ["status"], ["verify"], ["maintain", "--only", "ledger"]]
+)
 def test_the_table_of_states_is_no_ledger(counting: Command, command: list[str]) -> None:
     """
     Commands of the batcher refuse the table of states; `maintain` looks after it.

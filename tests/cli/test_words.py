@@ -97,13 +97,13 @@ def test_lock_that_cannot_be(windrow: Command) -> None:
     assert "WINDROW-TABLE-UNWRITABLE" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["tick", "flush"])
-def test_no_spark_for_nothing(windrow: Command, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+@pytest.mark.parametrize("command", [["tick"], ["tick", "--all"]])
+def test_no_spark_for_nothing(windrow: Command, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
     """
     Without a depot, tick and flush say so before they start Spark, which here could not start.
     """
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    said = windrow(command, "--engine", "spark", "--depot", "nowhere")
+    said = windrow(*command, "--engine", "spark", "--depot", "nowhere")
     assert "WINDROW-TABLE-MISSING" in said.err
 
 

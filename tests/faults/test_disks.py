@@ -292,7 +292,7 @@ class TestClosed:
 
 
 class TestSaid:
-    @pytest.mark.parametrize("command", [("run",), ("flush",)])
+    @pytest.mark.parametrize("command", [("run",), ("tick", "--all")])
     def test_in_two_lines(self, windrow: Command, half: World, command: tuple[str, ...]) -> None:
         """
         On the command line a run that cannot write ends with 3 and says the code, the place, the cause and what to do.

@@ -126,7 +126,7 @@ def test_broken_package(home: Path, module: str, told: str) -> None:
     A package that cannot be used is an error that names the format.
     """
     install(home.parent / "packages", module)
-    done = windrow(home, "format", "check", "pumps.log")
+    done = windrow(home, "ingest", "--check", "pumps.log")
     assert (done.returncode, done.stderr.count("WINDROW-FORMAT-FAILED: the format 'logfmt' ")) == (2, 1), done.stderr
     assert told in done.stderr
 
@@ -135,6 +135,6 @@ def test_unknown(home: Path) -> None:
     """
     An unknown type names the installed formats, those of packages too.
     """
-    done = windrow(home, "format", "check", "pumps.log", WINDROW_FORMAT__TYPE="logfnt")
+    done = windrow(home, "ingest", "--check", "pumps.log", WINDROW_FORMAT__TYPE="logfnt")
     assert done.returncode == 2
     assert "installed: csv, json, native, lines, length-prefixed, logfmt" in done.stderr

@@ -284,7 +284,7 @@ class TestReading:
         said = windrow("bridge", "kafka", "--until-end")
         assert f"5 messages from {kafka.place} in d, 1 of them invalid; 1 partition at the end, lag 0." in said.out
         assert windrow("run", "--json").json()["messages"] == 5
-        windrow("flush")
+        windrow("tick", "--all")
         closed = windrow("show", "--closed", "--json").json()
         assert [(one["source"], len(one["messages"])) for one in closed] == [(f"{topic}/0", 2)] * 2
         (rejected,) = windrow("show", "--rejected", "--json").json()

@@ -204,7 +204,7 @@ def test_collectd(tmp_path, broker, publisher, depot, windrow: Command, at_end):
     ran = windrow("run", "--once", "--json").json()
     assert ran["messages"] == messages(depot).num_rows
     assert set(ran["microbatches"][0]["reasons"]) <= {"duplicate", "too_old"}
-    assert windrow("flush", "--json").json()["closed"] > 2
+    assert windrow("tick", "--all", "--json").json()["closed"] > 2
     verified = windrow("verify", "--json")
     assert verified.status == 0, verified.out
 
