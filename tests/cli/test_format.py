@@ -33,9 +33,8 @@ def ready(windrow: Command, tmp_path: Path) -> Command:
 
 class TestCheck:
     def test_good(self, ready: Command, tmp_path: Path) -> None:
-        """
-        Good files end with status 0, their first records as a table with types, and the messages they become; nothing
-        is written.
+        """Good files end with status 0, their first records as a table with types, and the messages they become;
+        nothing is written.
         """
         before = sorted(tmp_path.iterdir())
         said = ready("ingest", "--check", "good.csv", "--rejects", "rejects.csv")
@@ -49,9 +48,7 @@ class TestCheck:
         assert sorted(tmp_path.iterdir()) == before
 
     def test_bad(self, ready: Command, tmp_path: Path) -> None:
-        """
-        Bad records end it with status 1, each with file and line, byte, reason, field and its begin as it stands.
-        """
+        """Bad records end it with status 1, each with file and line, byte, reason, field and its begin as it stands."""
         said = ready("ingest", "--check", "good.csv", "bad.csv", "--rejects", "rejects.csv")
         assert said.status == 1
         assert "bad.csv: 32 bytes, 2 good records, 1 rejected (9 bytes)\n" in said.out
@@ -61,9 +58,7 @@ class TestCheck:
         assert (tmp_path / "rejects.csv").read_text() == "name,value\n[red]c,x\n"
 
     def test_sample(self, ready: Command, tmp_path: Path) -> None:
-        """
-        `--sample` bounds what is shown of good and bad records, and not what is counted.
-        """
+        """`--sample` bounds what is shown of good and bad records, and not what is counted."""
         (tmp_path / "many.csv").write_text("name,value\n" + "a,1\nb,x\n" * 9)
         document = ready("ingest", "--check", "many.csv", "--sample", "2", "--json").json()
         assert [len(document[name]) for name in ("rejects", "sample", "messages")] == [2, 2, 2]
@@ -73,18 +68,14 @@ class TestCheck:
         assert said.startswith("many.csv: 83 bytes, 9 good records, 9 rejected (36 bytes)\nrejected: 9 format_cast\n")
 
     def test_what_a_terminal_obeys(self, ready: Command, tmp_path: Path) -> None:
-        """
-        No value, detail or record of a file reaches the terminal as an order to it.
-        """
+        """No value, detail or record of a file reaches the terminal as an order to it."""
         (tmp_path / "odd.csv").write_text("name,value\n\x1b[2Ja,1\nb,\x1b[2J\n")
         said = ready("ingest", "--check", "odd.csv")
         assert said.out.count("\\x1b[2J") == 4
         assert "\x1b" not in said.out
 
     def test_standard_input(self, ready: Command, tmp_path: Path) -> None:
-        """
-        `-` reads standard input to its end.
-        """
+        """`-` reads standard input to its end."""
         program = "import sys; from windrow.cli import main; sys.exit(main())"
         arguments = [sys.executable, "-c", program, "ingest", "--check", "-", "--json"]
         said = subprocess.run(
@@ -107,18 +98,14 @@ class TestCheck:
         ids=["type", "nearest", "format", "unknown", "delimiters", "mapping", "none"],
     )
     def test_wrong_settings(self, ready: Command, tmp_path: Path, settings: str, says: str) -> None:
-        """
-        Wrong settings end it with status 2 before anything is read, and the error names the setting and its line.
-        """
+        """Wrong settings end it with status 2 before anything is read, and the error names the setting and its line."""
         (tmp_path / "windrow.toml").write_text(settings)
         said = ready("ingest", "--check", "absent.csv")
         assert (said.status, said.out) == (2, "")
         assert says in said.err
 
     def test_run_tells_the_same(self, ready: Command, tmp_path: Path) -> None:
-        """
-        A run over a raw depot refuses the same settings with the same line.
-        """
+        """A run over a raw depot refuses the same settings with the same line."""
         assert ready("ingest", "good.csv", "--format", "csv").status == 0
         (tmp_path / "windrow.toml").write_text(SETTINGS.replace("int64", "integer"))
         said = ready("run", "--once")
@@ -127,25 +114,19 @@ class TestCheck:
 
     @pytest.mark.parametrize(("file", "says"), [("absent.csv", "No such file"), (".", "is a directory")])
     def test_unreadable(self, ready: Command, file: str, says: str) -> None:
-        """
-        A file that cannot be read ends it with status 3.
-        """
+        """A file that cannot be read ends it with status 3."""
         said = ready("ingest", "--check", "good.csv", file)
         assert (said.status, said.out) == (3, "")
         assert "WINDROW-FILE-UNREADABLE" in said.err
         assert says in said.err
 
     def test_output_that_is_there(self, ready: Command, tmp_path: Path) -> None:
-        """
-        A file that is there already is not written over.
-        """
+        """A file that is there already is not written over."""
         said = ready("ingest", "--check", "bad.csv", "--rejects", "bad.csv")
         assert (said.status, "WINDROW-OUTPUT" in said.err) == (2, True)
 
 
 def test_rejects_alone(windrow: Command) -> None:
-    """
-    A file for rejects without --check is refused.
-    """
+    """A file for rejects without --check is refused."""
     said = windrow("ingest", "good.csv", "--format", "csv", "--rejects", "rejects.csv")
     assert (said.status, "--rejects goes with --check" in said.err) == (2, True)

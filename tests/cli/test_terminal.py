@@ -63,9 +63,7 @@ def run(directory: Path, encoding: str, *arguments: str) -> str:
 class TestControls:
     @pytest.mark.parametrize("line", READING)
     def test_reading_commands(self, hostile: Path, windrow: Command, tmp_path: Path, line: str) -> None:
-        """
-        No command that reads prints or draws a control character, whatever keys, payloads and arguments hold.
-        """
+        """No command that reads prints or draws a control character, whatever keys, payloads and arguments hold."""
         shutil.copytree(hostile, tmp_path, dirs_exist_ok=True)
         said = windrow(*line.split(" "))
         assert "UNEXPECTED" not in said.err
@@ -76,9 +74,7 @@ class TestControls:
         assert len([*tmp_path.glob("*.svg"), *tmp_path.glob("*.html"), *tmp_path.glob("*.png")]) == ("plot" in line)
 
     def test_key_is_escaped(self, hostile: Path, windrow: Command, tmp_path: Path) -> None:
-        """
-        For people a key shows its escapes; in JSON it is the key itself.
-        """
+        """For people a key shows its escapes; in JSON it is the key itself."""
         shutil.copytree(hostile, tmp_path, dirs_exist_ok=True)
         assert r"Prüfstand-✓\x1b[2J\x9b\u202e\r\x7f" in windrow("show", "--key", HOSTILE).out
         assert windrow("show", "--key", HOSTILE, "--json").json()[0]["key"] == HOSTILE
@@ -86,9 +82,7 @@ class TestControls:
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_encodings(hostile: Path, encoding: str) -> None:
-    """
-    A terminal that is not UTF-8 gets escapes for what it lacks, and JSON that says the same.
-    """
+    """A terminal that is not UTF-8 gets escapes for what it lacks, and JSON that says the same."""
     assert r"fstand-\u2713\x1b[2J" in run(hostile, encoding, "show", "--key", HOSTILE)
     assert json.loads(run(hostile, encoding, "show", "--key", HOSTILE, "--json"))[0]["key"] == HOSTILE
     assert r"\u2713" in run(hostile, encoding, "show", "✓")

@@ -28,17 +28,15 @@ class TestVersions:
         [("pytest>=1.10", "ok"), ("pytest<2", "warning"), ("pytest-none>=1", "error"), ("none; extra == 'x'", "ok")],
     )
     def test_packages(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requirement: str, level: str) -> None:
-        """
-        Packages are compared with what the installed package asks for, and one that only an extra needs may be missing.
+        """Packages are compared with what the installed package asks for, and one that only an extra needs may be
+        missing.
         """
         installed(tmp_path, monkeypatch, requirement)
         assert {finding.level for finding in check_packages("embedded")} - {"ok"} == {level} - {"ok"}
 
     @pytest.mark.parametrize(("runs_on", "level"), [("spark", "error"), ("embedded", "ok")])
     def test_engine(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs_on: str, level: str) -> None:
-        """
-        What the extra of Spark needs is required where Spark runs.
-        """
+        """What the extra of Spark needs is required where Spark runs."""
         installed(tmp_path, monkeypatch, "no-spark-here>=4; extra == 'spark'")
         assert {finding.level for finding in check_packages(runs_on)} == {level, "ok"}
 
@@ -46,15 +44,11 @@ class TestVersions:
         ("version", "level"), [("3.10.9", "error"), ("3.11.0", "ok"), ("3.13.0rc1", "ok"), ("3.14.0", "error")]
     )
     def test_python(self, version: str, level: str) -> None:
-        """
-        A Python that is not supported is an error.
-        """
+        """A Python that is not supported is an error."""
         assert check_python(version, PROJECT["requires-python"]).level == level
 
     def test_here(self) -> None:
-        """
-        Where the tests run, nothing is wrong with the packages.
-        """
+        """Where the tests run, nothing is wrong with the packages."""
         found = [finding for finding in check_machine("embedded", network=False) if finding.level == "error"]
         assert found == []
 
@@ -81,16 +75,12 @@ class TestJava:
         ],
     )
     def test_version(self, java: Path, said: str, runs_on: str, level: str) -> None:
-        """
-        Java must be new enough for Spark; an old one is an error only where Spark runs.
-        """
+        """Java must be new enough for Spark; an old one is an error only where Spark runs."""
         says(java, said)
         assert check_java(runs_on).level == level
 
     def test_none(self, java: Path) -> None:
-        """
-        Without Java the Spark engine is an error that says what to install, the embedded one needs none.
-        """
+        """Without Java the Spark engine is an error that says what to install, the embedded one needs none."""
         found = check_java("spark")
         assert (found.level, "JAVA_HOME" in found.what, "Install Java 17" in found.todo) == ("error", True, True)
         assert check_java("embedded").level == "ok"
