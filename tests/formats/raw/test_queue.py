@@ -75,8 +75,9 @@ class TestRefused:
         assert taken(steps) == [(1, 1), (2, 1)]
         assert refused(steps) == [(3, "format_conflict")]
 
-    def test_too_long_ago(self):
+    def test_too_long_ago(self, monkeypatch):
         """A chunk that came so long ago that nothing is remembered of it is kept as a conflict, not dropped."""
+        monkeypatch.setattr("windrow.formats.raw.queue.REMEMBERED_CHUNKS", 2)
         queue = Queue()
         take(queue, *(chunk(number) for number in range(1, 6)))
         assert refused(take(queue, chunk(3), chunk(4))) == [(3, "format_conflict"), (4, "format_repeated")]
