@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from tests.clocks import NOW, ManualClock
@@ -24,7 +24,7 @@ from windrow.delta.creation import create_depot
 from windrow.delta.lock import commit_lock
 from windrow.delta.logfiles import ASIDE, added_files, entry_path
 from windrow.delta.maintenance import DeltaRsMaintenance
-from windrow.errors import NotKept, TableRefused, TableUnreadable, TableUnwritable, WindrowError
+from windrow.errors import DepotChanged, NotKept, TableRefused, TableUnreadable, TableUnwritable, WindrowError
 from windrow.ingest.ingest import ingest
 from windrow.ingest.raw_files.depot import RawDepot
 from windrow.producer import Producer
@@ -288,21 +288,27 @@ class TestMend:
             maintain([source], ledger, NOW, "depot")
         assert name in aside(depot)
 
-    def test_checkpoint_of_several_files(self, worked, embedded):
-        """A checkpoint that lacks a file is not whole; an entry that was compacted with later ones is set aside with
-        them.
-        """
-        log = Path(worked.depot, "_delta_log")
-        DeltaTable(worked.depot).create_checkpoint()
-        whole = next(log.glob("*.checkpoint.parquet"))
-        part = whole.with_name(f"{whole.name[:20]}.checkpoint.{1:010}.{2:010}.parquet")
-        whole.rename(part)
-        merged = log / f"{6:020}.{8:020}.compacted.json"
+    def test_compacted_entries(self, worked, embedded):
+        """An entry that was compacted with later ones is set aside with them."""
+        merged = Path(worked.depot, "_delta_log") / f"{6:020}.{8:020}.compacted.json"
         merged.write_text("{}")
         emptied(worked.depot, 1)
         worked.runner(embedded).once()
-        assert {part.name, merged.name} <= set(aside(worked.depot))
+        assert merged.name in aside(worked.depot)
         assert_sound(worked)
+
+    @pytest.mark.parametrize("torn", ["entry", "hint"])
+    def test_only_own_tables(self, tmp_path, torn):
+        """A depot that Windrow did not create is left to its owner."""
+        depot = str(tmp_path / "own")
+        for _ in range(2):
+            write_deltalake(depot, pa.table({"key": ["k"]}), mode="append")
+        if torn == "entry":
+            emptied(depot, 1)
+        else:
+            Path(depot, "_delta_log", logfiles.HINT).write_text("{")
+        assert mending.mend(depot, "depot") is None
+        assert aside(depot) == []
 
     def test_torn_before_the_end(self, worked, embedded):
         """A torn entry before whole ones is an error, and nothing is moved."""
@@ -375,16 +381,19 @@ class TestMend:
         assert mending.mend(worked.depot, "depot") is None
         assert logfiles.note(Path(worked.depot), 8) == {}
 
-    def test_touched_later(self, worked, embedded):
-        """Changes to the set-aside files do not make later runs set more aside."""
-        emptied(worked.depot, 1)
+    def test_depot_mended_before(self, worked, embedded):
+        """If another process mended the depot, the run stops, and `recover` takes the ledger back."""
+        emptied(worked.depot, 3)
+        mending.mend(worked.depot, "depot")
+        forget_tables()
+        with pytest.raises(DepotChanged, match="recover"):
+            worked.runner(embedded, retries=0).once()
+        recover(worked.settings(embedded))
+        forget_tables()
+        worked.publish(*SAID[5:])
         worked.runner(embedded).once()
-        worked.publish(SAID[-1])
-        worked.runner(embedded).once()
-        version = worked.version()
-        next(Path(worked.depot, ASIDE).iterdir()).joinpath("note.txt").write_text("looked at")
-        worked.runner(embedded).once()
-        assert worked.version() == version
+        assert_sound(worked)
+        assert worked.canonical() == worked.expected()
 
     def test_whole_table(self, worked, embedded):
         """Nothing is moved in a whole table, even if a clean-up removed old files."""

@@ -115,8 +115,8 @@ def require_depot(source: Source, reached: Reached) -> Table:
         raise DepotChanged(
             f"the depot {source.settings.depot} ends at version {depot.version}, "
             f"but the ledger has read version {reached.depot_version}",
-            "The depot was restored or lost its last versions. Bring them back before anything is appended, or begin a "
-            "new ledger (--ledger).",
+            "The depot was restored or lost its last versions. Bring them back before anything is appended, take a "
+            "ledger on a local disk back (`windrow recover`), or begin a new one (--ledger).",
         )
     return depot
 
