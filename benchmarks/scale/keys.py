@@ -18,7 +18,6 @@ from benchmarks.scale.generated import publish
 from benchmarks.scale.heap import MASTER
 from benchmarks.scale.sessions import session
 from benchmarks.scale.telling import Telling, say
-from windrow.model import tables
 from windrow.settings.settings import Settings
 from windrow.topology import SparkMicrobatch, Topology, run_topology
 
@@ -75,8 +74,8 @@ def require_sums(spark: SparkSession, depot: Path, topology: Topology) -> None:
     """Require that each key has the sum of its rows and their number."""
     expected = spark.read.format("delta").load(str(depot)).groupBy("number")
     expected = expected.agg(F.sum("amount").alias("total"), F.count("*").alias("times"))
-    rows = tables.live_rows(f"delta.`{topology.location}`", "state = 'sums'")
-    found = spark.sql(rows).select(*expected.columns)
+    [view] = topology.views(f"delta.`{topology.location}`").values()
+    found = spark.sql(view).select(*expected.columns)
     different = expected.exceptAll(found).count() + found.exceptAll(expected).count()
     say(f"states: {found.count():,} keys, {different:,} different")
     if different:

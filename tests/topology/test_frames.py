@@ -310,7 +310,9 @@ def test_state_is_joined_by_sorting(spark: Any, tmp_path: Path) -> None:
     for _ in range(2):
         harness.append(pa.table({"number": range(10)}))
         harness.run()
-    assert len(plans) == 2
+    [view] = harness.topology.views(f"delta.`{harness.topology.location}`").values()
+    plans.append(spark.sql(view)._jdf.queryExecution().toString())
+    assert len(plans) == 3
     assert all("SortMergeJoin" in plan and "Broadcast" not in plan and "ShuffledHash" not in plan for plan in plans)
     assert {row["total"] for row in harness.state("sums")} == {1}
 

@@ -20,6 +20,8 @@ ENVIRONMENTS = ROOT / ".versions"
 PINNED = re.compile(r"^(pyspark|py4j)==.*\n", re.MULTILINE)
 # The first version of a range, such as the 1.6 of `deltalake>=1.6,<2`.
 RANGE = re.compile(r"^(?P<name>[\w-]+)>=(?P<first>[\d.]+)")
+# A later one would bring jars that were never tried.
+DELTA = re.compile(r"^delta-spark==.*\n", re.MULTILINE)
 # A typer from before it had a click of its own warns of what a later click deprecates.
 CLICK = "click==8.1.8\n"
 # Older releases of py4j leave sockets to the garbage collector.
@@ -99,7 +101,8 @@ def first_versions() -> str:
     """Return a pin to the first version of the range of each dependency that every user installs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     matches = [match for wanted in project["dependencies"] if (match := RANGE.match(wanted))]
-    return CLICK + "".join(f"{match['name']}=={match['first']}\n" for match in matches)
+    delta = DELTA.findall((ROOT / "constraints.txt").read_text(encoding="utf-8"))
+    return "".join([CLICK, *delta, *(f"{match['name']}=={match['first']}\n" for match in matches)])
 
 
 # Databricks' long-term runtimes have Spark 4.0 and 4.1.
