@@ -191,6 +191,6 @@ class TestRules:
             device=["a"] * at.size, ts=times(at), ingested_at=times(at + one), value=np.arange(at.size) / 7
         )
         [delay] = [choice for choice in found.rules if choice.name == "max_delay"]
-        assert delay.reason == "keeps 99.9 % of the rows; 1m30s keeps all"
+        assert delay.reason == "keeps 99.9 % of these rows, 1m30s all; `windrow tune` looks at more"
         found = proposed(device=DEVICE, ts=times(AT), ingested_at=times(AT + SECOND), value=VALUE)
-        assert [choice.reason for choice in found.rules if choice.name == "max_delay"] == ["keeps all rows"]
+        assert [choice.reason for choice in found.rules if choice.name == "max_delay"] == ["keeps all of these rows"]

@@ -327,8 +327,10 @@ def _named(sources: Sequence[str]) -> str:
 
 
 def _kept(delay: int, every: int) -> str:
-    """Say what a max_delay keeps of the rows, and which one keeps all."""
-    return "keeps all rows" if delay >= every else f"keeps {KEPT:g} % of the rows; {text(every)} keeps all"
+    """Say what a max_delay keeps of the rows that were looked at, and which one keeps all of them."""
+    if delay >= every:
+        return "keeps all of these rows"
+    return f"keeps {KEPT:g} % of these rows, {text(every)} all; `windrow tune` looks at more"
 
 
 def _about(gap: int) -> str:
