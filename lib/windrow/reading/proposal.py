@@ -61,6 +61,7 @@ WINDOWS = [
 IN_A_WINDOW = 8  # messages of one type, at least: a guess at what one looks at together
 NAMED = 5  # sources with wrong clocks
 KEPT = 99.9  # percent of the messages that the proposed max_delay does not reject
+LATEST = "the latest times; if another column says when a row came into the table, take that"
 CLOCKS = "Clocks that are nearly always wrong"
 CORRECT = "A comment in the file has the line that corrects them: put it in place of event_time before the first run."
 
@@ -137,7 +138,7 @@ class Search:
             yield Choice("received_at", times[event][0], "the event time, for no column says when a row arrived")
         else:
             named = plain_name(received) in NAMES["received_at"]
-            yield Choice("received_at", times[received][0], "by its name" if named else "the latest times")
+            yield Choice("received_at", times[received][0], "by its name" if named else LATEST)
         self.left = [name for name in self.left if name not in (event, received)]
 
     def identity(self) -> Iterator[Choice]:
@@ -301,7 +302,8 @@ def _rules(messages: pa.Table, latest: int) -> tuple[list[Choice], list[str]]:
     window = next((one for one in WINDOWS if one >= IN_A_WINDOW * gap), WINDOWS[-1]) if gap else usual.window
     rate = f"each type comes about every {_about(gap)}" if gap else "the default: no type comes again"
     same = messages["event_time"].equals(messages["received_at"])
-    delay, every = (usual.max_delay if same else advise(trial, usual, kept).max_delay_us for kept in (KEPT, 100))
+    needed, every = (usual.max_delay if same else advise(trial, usual, kept).max_delay_us for kept in (KEPT, 100))
+    delay = max(needed, usual.max_delay)  # rows that all came sooner do not say that none ever comes later
     late = "the default: no column says how late rows come" if same else _kept(delay, every)
     rules = [
         Choice("window", text(window), f"{rate}; choose what belongs together downstream"),
