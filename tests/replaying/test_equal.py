@@ -41,7 +41,7 @@ DEEDS = st.lists(
         st.tuples(st.just("run"), st.sampled_from([1, 20, 1_000])),
         st.tuples(st.just("tick"), st.sampled_from([0, 3, 30])),
         st.tuples(st.just("tick to"), st.sampled_from([-5, 0, 2])),
-        st.tuples(st.just("tick", "--all"), st.just(0)),
+        st.tuples(st.just("flush"), st.just(0)),
         st.tuples(st.just("pause"), st.just(0)),
         st.tuples(st.just("rules"), st.sampled_from(range(len(RULES)))),
     ),
