@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrameWriter, SparkSession
 
-from windrow.delta.locations import reference
+from windrow.delta.locations import is_catalog_name, reference
 from windrow.delta.table import unwritable
-from windrow.engine.side_files import ATTEMPTS, LATEST, Journal
+from windrow.engine.side_files import ATTEMPTS, BRIEF, LATEST, Journal
 from windrow.engine.spark.log import SparkLog
 from windrow.model.commits import note_of
 
@@ -25,16 +25,27 @@ class SparkJournal(Journal):
 
     def write(self, note: Mapping[str, Any]) -> None:
         """Commit a note; if another writer's commit came in between, try again. Raises TableUnwritable."""
-        row = self.session.createDataFrame([(note["name"],)], "name STRING").coalesce(1).write.format("delta")
+        row = self.session.createDataFrame([(note["name"],)], "name STRING").coalesce(1).write
         row = row.mode("overwrite").option("userMetadata", json.dumps(note))
         for attempt in range(ATTEMPTS):
             try:
-                row.save(self.location)
+                self._put(row)
             except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
                 if attempt + 1 == ATTEMPTS:
                     raise unwritable(self.location, "ledger", error) from error
             else:
                 return
+
+    def _put(self, row: DataFrameWriter) -> None:
+        if not is_catalog_name(self.location):
+            row.format("delta").save(self.location)
+            return
+        name = reference(self.location)
+        properties = ", ".join(f"'{key}' = '{value}'" for key, value in BRIEF.items())
+        self.session.sql(
+            f"CREATE TABLE IF NOT EXISTS {name} (name STRING) USING DELTA TBLPROPERTIES ({properties})"
+        ).collect()
+        row.insertInto(name)
 
     def notes(self) -> Iterable[Mapping[str, Any]]:
         """Return the latest notes, newest first."""
