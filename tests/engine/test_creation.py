@@ -124,6 +124,7 @@ def test_drivers(tmp_path: Path, clock: ManualClock) -> None:
         world.assert_balanced()
 
 
+@pytest.mark.spark
 def test_required_properties() -> None:
     """
     A table takes the property that its catalog requires, once, but a ledger keeps the isolation level of its fence.

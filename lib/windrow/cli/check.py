@@ -51,11 +51,11 @@ def check(
         _print_sql(chosen.ledger, chosen.payload_type)
         return 0
     chosen = call.sparkless_settings("ledger")
+    checked: Checked | None = None
     with within_memory(chosen.max_memory_bytes), call.waiting(if_exists):
         checked = _checked(chosen, max_rejected, docs)
         call.answer(checked.to_dict(), tell=lambda: _print(checked))
-        return 1 if checked.failures(fail_on) else 0
-    return 0
+    return 1 if checked is not None and checked.failures(fail_on) else 0
 
 
 def _checked(chosen: Settings, max_rejected: float | None, docs: str | None) -> Checked:

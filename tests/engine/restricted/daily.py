@@ -206,8 +206,9 @@ def test_depot_without_feed(spark: Any, settings: Settings) -> None:
     spark.sql(statement).collect()
     [newest] = spark.sql(f"DESCRIBE HISTORY {settings.depot} LIMIT 1").collect()
     publish(spark, settings.depot, [message("b"), message("c")])
-    later = {"ledger": f"{settings.ledger}_later", "start_from": f"version:{newest['version'] + 1}"}
-    assert windrow.run(settings.model_copy(update=later), spark=spark).total("messages") == 2
+    spark.sql(f"DROP TABLE {settings.ledger}").collect()
+    later = settings.model_copy(update={"start_from": f"version:{newest['version'] + 1}"})
+    assert windrow.run(later, spark=spark).total("messages") == 2
 
 
 def add_amounts(microbatch: Microbatch) -> None:
