@@ -97,7 +97,6 @@ class SparkSource(Source):
 
     def _go_by_files(self) -> None:
         """Read by files from now on. Raises EngineUnavailable where Spark does not say which file a row is from."""
-        # guard: files-are-named
         if not self.engine.names_files(self.place):
             raise EngineUnavailable(
                 f"the change data feed of the depot {self.settings.depot} does not have the versions to read, and "
