@@ -12,7 +12,7 @@ from pathlib import Path
 from windrow.delta.locations import is_catalog_name
 from windrow.errors import TableMissing
 
-SPARK_READS = "`status`, `show`, `verify`, `history`, `export`, `plot` and `tune`"
+SPARK_READS = "`status`, `show`, `verify`, `export`, `plot` and `tune`"
 FILE = Path(".windrow") / "paths.json"
 
 

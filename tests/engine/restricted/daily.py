@@ -178,12 +178,17 @@ def test_batches(spark: Any, settings: Settings, command: Callable[..., Any], tm
     command("resume")
     command("tick")
     assert command("run", "--once")["messages"] == 30
-    command("flush")
+    command("tick", "--all")
     status = command("status")
     assert status["open"]["batches"] == 0
     command("export", "--out", str(tmp_path / "closed.parquet"))
     assert command("show", "--key", "k")
-    assert {row["kind"] for row in command("history")["microbatches"]} >= {"data", "flush", "pause", "resume"}
+    assert {row["kind"] for row in command("status", "--history", "20")["microbatches"]} >= {
+        "data",
+        "flush",
+        "pause",
+        "resume",
+    }
     [counted] = spark.sql(f"SELECT count(*) AS batches FROM {settings.ledger} WHERE state = 'closed'").collect()
     assert status["closed"]["batches"] == counted["batches"] > 0
 
