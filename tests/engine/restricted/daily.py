@@ -184,7 +184,7 @@ def test_batches(spark: Any, settings: Settings, command: Callable[..., Any], tm
     command("export", "--out", str(tmp_path / "closed.parquet"))
     assert command("show", "--key", "k")
     kinds = {row["kind"] for row in command("status", "--history", "20")["microbatches"]}
-    assert kinds >= {"data", "flush", "pause", "resume"}
+    assert kinds >= {"data", "tick", "pause", "resume"}
     [counted] = spark.sql(f"SELECT count(*) AS batches FROM {settings.ledger} WHERE state = 'closed'").collect()
     assert status["closed"]["batches"] == counted["batches"] > 0
 
