@@ -1,4 +1,7 @@
-"""The job that compacts and cleans up depot and ledger: `windrow maintain`, with the job's parameters as its flags."""
+"""The job that compacts and cleans up depot and ledger: `windrow maintain`, with the job's parameters as its flags.
+
+The job may be started before the first run has made the ledger; until then it says so and succeeds.
+"""
 
 import sys
 
@@ -7,7 +10,7 @@ from windrow.cli import main as windrow
 
 def main(flags: list[str]) -> int:
     """Return the exit status; errors are printed to standard error."""
-    return windrow(["maintain", *flags])
+    return windrow(["maintain", "--if-exists", *flags])
 
 
 # A platform may treat any SystemExit as a failure, so a success ends without one.

@@ -54,6 +54,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "spark-files-executors": EXECUTORS | {"commit": "files"},
 }
 ONE_JVM = "spark"
+RUNNING = "sc://"  # how the address of a running server begins
 LIBRARY = Path(__file__).parents[1] / "lib" / "windrow"
 
 
@@ -110,8 +111,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def spark() -> Iterator[Any]:
     """The one Spark session of a process; its JVM compiles fast, because no test runs long enough for fast code.
 
-    With TEST_SPARK_REMOTE it is a Spark Connect session of that server, such as local[2]; with TEST_SPARK_MASTER one of
-    that cluster, such as local-cluster[2,1,1024].
+    With TEST_SPARK_REMOTE it is a Spark Connect session of that server, such as local[2], or sc://... for one that runs
+    and takes no settings; with TEST_SPARK_MASTER one of that cluster, such as local-cluster[2,1,1024].
     """
     home = os.environ.get("JAVA_HOME")
     if not (shutil.which("java") or (home and shutil.which("java", path=f"{home}/bin"))):
@@ -122,8 +123,9 @@ def spark() -> Iterator[Any]:
     remote = os.environ.get("TEST_SPARK_REMOTE")
     master = os.environ.get("TEST_SPARK_MASTER", "local[2]")
     session = connected(remote) if remote else local_session("windrow-tests", master=master)
-    for name, value in INTERPRETED.items():
-        session.conf.set(name, value)
+    if not (remote or "").startswith(RUNNING):
+        for name, value in INTERPRETED.items():
+            session.conf.set(name, value)
     yield session
     session.stop()
 
@@ -137,6 +139,8 @@ def connected(remote: str) -> Any:
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_TESTING", "1")  # a port that is free, where there is one fixed for everybody
+    if remote.startswith(RUNNING):
+        return SparkSession.builder.remote(remote).getOrCreate()
     builder = configure_spark_with_delta_pip(SparkSession.builder.remote(remote))
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)

@@ -295,6 +295,19 @@ class TestScripts:
         assert "Nothing to do yet: there is no depot at nowhere" in capfd.readouterr().out
         assert not (here / "none").exists()
 
+    @pytest.mark.parametrize("job", ["check_quality", "maintain_tables"])
+    def test_waits_for_its_ledger(
+        self, here: Path, job: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        """
+        Where no run has made the ledger yet, as without messages in a fresh deployment, the others say so and succeed.
+        """
+        flags = ["--config=windrow.toml", "--ledger=none", *(["--depot=depot"] if job == "maintain_tables" else [])]
+        started(job, monkeypatch, *flags)
+        assert "Nothing to do yet: there is no ledger at none" in capfd.readouterr().out
+        assert main([COMMANDS[job], *flags]) == 3
+        assert not (here / "none").exists()
+
     @pytest.mark.parametrize("job", COMMANDS)
     @pytest.mark.parametrize(
         ("flags", "reason"),

@@ -122,3 +122,18 @@ def test_drivers(tmp_path: Path, clock: ManualClock) -> None:
                 driven.result()
         assert world.canonical() == world.expected()
         world.assert_balanced()
+
+
+@pytest.mark.spark
+def test_required_properties() -> None:
+    """
+    A table takes the property that its catalog requires, once, but a ledger keeps the isolation level of its fence.
+    """
+    said = "Cannot create table a.b: catalog requires table property '{0}'='{1}' but the caller supplied '{0}'='{2}'."
+    vectors, isolation = "delta.enableDeletionVectors", "delta.isolationLevel"
+    refusal = ValueError(said.format(vectors, "true", "false"))
+    own = tables.LEDGER_PROPERTIES
+    assert spark_engine._required(refusal, own) == {vectors: "true"}
+    assert spark_engine._required(refusal, {**own, vectors: "true"}) == {}
+    assert spark_engine._required(ValueError(said.format(isolation, "WriteSerializable", "Serializable")), own) == {}
+    assert spark_engine._required(ValueError("there is no catalog"), own) == {}

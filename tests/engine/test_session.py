@@ -34,14 +34,16 @@ def test_settings_for_one_statement(spark: Any) -> None:
     assert spark.conf.get("spark.windrow.test", None) is None
 
 
-def test_session_that_takes_none(spark: Any) -> None:
+def test_refused_setting(spark: Any) -> None:
     """
-    Where a setting is refused, as serverless refuses all, the statement runs without any of them.
+    A setting that the session refuses, as serverless refuses most, does not drop the others, whatever their order.
     """
-    before = spark.conf.get(PARTITIONS)
-    with configured(spark, {PARTITIONS: "7", STATIC: "/elsewhere"}):
-        assert spark.conf.get(PARTITIONS) == before
+    before, static = spark.conf.get(PARTITIONS), spark.conf.get(STATIC)
+    with configured(spark, {"spark.windrow.test": "x", STATIC: "/elsewhere", PARTITIONS: "7"}):
+        assert (spark.conf.get("spark.windrow.test"), spark.conf.get(PARTITIONS)) == ("x", "7")
+        assert spark.conf.get(STATIC) == static
     assert spark.conf.get(PARTITIONS) == before
+    assert spark.conf.get("spark.windrow.test", None) is None
 
 
 def test_private_scratch(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -21,17 +23,24 @@ from windrow.errors import TableMissing
 from windrow.runtime.saved_plan import SavedPlan, SavedPlans
 from windrow.settings.settings import Settings
 
+BY_SPARK = [pytest.param(name, marks=pytest.mark.spark) for name in ("spark", "spark by name")]
 
-@pytest.fixture(params=["local", "stored", pytest.param("spark", marks=pytest.mark.spark)])
-def side_files(request: pytest.FixtureRequest, tmp_path: Path) -> SideFiles:
+
+@pytest.fixture(params=["local", "stored", *BY_SPARK])
+def side_files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SideFiles]:
     """The texts beside a table, by each of their ways."""
     write_deltalake(tmp_path, pa.table({"number": [1]}))
     if request.param == "local":
-        return LocalSideFiles(tmp_path, durable=True)
+        yield LocalSideFiles(tmp_path, durable=True)
+        return
     if request.param == "stored":
-        return StoredSideFiles(DeltaRsJournal.beside(str(tmp_path)))
+        yield StoredSideFiles(DeltaRsJournal.beside(str(tmp_path)))
+        return
     session: Any = request.getfixturevalue("spark")
-    return StoredSideFiles(SparkJournal(session, f"{tmp_path}/{DIRECTORY}/plans"))
+    named = f"default.texts_{uuid4().hex}"
+    place = named if request.param == "spark by name" else f"{tmp_path}/{DIRECTORY}/plans"
+    yield StoredSideFiles(SparkJournal(session, place))
+    session.sql(f"DROP TABLE IF EXISTS {named}")
 
 
 def test_created_once(side_files: SideFiles) -> None:

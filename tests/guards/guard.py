@@ -25,6 +25,7 @@ ON_SPARK = (
     "ledger/open_batches",
     "ledger/spark",
     "rows/frame",
+    "rows/session_settings",
     "runtime/executors",
     "runtime/foreach_batch",
     "source/raw_executors",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.markup import escape
 
-from windrow.cli.shared_options import Call, command, count, grid, say
+from windrow.cli.shared_options import Call, IfExists, command, count, grid, say
 from windrow.cli.terminal import aside, people
 from windrow.errors import SettingsError
 
@@ -35,6 +35,7 @@ def check(
     sql: Annotated[bool, typer.Option("--sql", help="Only print the invariants, as SQL to paste into an editor.")] = (
         False
     ),
+    if_exists: IfExists = False,
 ) -> int:
     """Check the ledger's invariants with Great Expectations.
 
@@ -50,10 +51,11 @@ def check(
         _print_sql(chosen.ledger, chosen.payload_type)
         return 0
     chosen = call.sparkless_settings("ledger")
-    with within_memory(chosen.max_memory_bytes):
+    checked: Checked | None = None
+    with within_memory(chosen.max_memory_bytes), call.waiting(if_exists):
         checked = _checked(chosen, max_rejected, docs)
-    call.answer(checked.to_dict(), tell=lambda: _print(checked))
-    return 1 if checked.failures(fail_on) else 0
+        call.answer(checked.to_dict(), tell=lambda: _print(checked))
+    return 1 if checked is not None and checked.failures(fail_on) else 0
 
 
 def _checked(chosen: Settings, max_rejected: float | None, docs: str | None) -> Checked:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from windrow.cli.shared_options import Call, Named, command, count, say
+from windrow.cli.shared_options import Call, Named, command, count, platform_reads, say
 from windrow.cli.terminal import aside, people
 from windrow.errors import TableMissing
 from windrow.runtime.wall_clock import WallClock
@@ -57,10 +57,13 @@ def _findings(call: Call, topology: str | None, network: bool) -> list[Finding]:
 
 def _settings(call: Call) -> Settings:
     """Return the settings, with catalog tables by their recorded paths, or else by their names."""
+    found = call.settings()
+    if platform_reads(found):
+        return found
     try:
         return call.path_settings()
     except TableMissing:
-        return call.settings()
+        return found
 
 
 def _print(findings: Sequence[Finding], errors: int, warnings: int) -> None:

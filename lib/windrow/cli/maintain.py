@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from windrow.cli.shared_options import Call, Named, command, count, say
+from windrow.cli.shared_options import Call, IfExists, Named, command, count, say
 from windrow.cli.terminal import aside
 from windrow.errors import SettingsError
 from windrow.runtime.wall_clock import WallClock
@@ -23,6 +23,7 @@ def maintain(
     topology: Named = None,
     only: Annotated[str | None, typer.Option("--only", help="Look after this one alone: ledger or depot.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")] = False,
+    if_exists: IfExists = False,
 ) -> None:
     """Drop obsolete versions, compact small files, remove old files.
 
@@ -35,9 +36,10 @@ def maintain(
     role = next((role for role in ROLES if role == only), None)
     if only is not None and role is None:
         raise SettingsError(f"--only {only!r} is no table", "Say ledger or depot.")
-    with aside.status("opening") as status:
-        done = _maintain(call, topology, role, dry_run, lambda table, step: status.update(f"{table}: {step}"))
-    call.answer({"dry_run": dry_run, "tables": done}, tell=lambda: _print(done, dry_run))
+    with call.waiting(if_exists, dry_run=dry_run, tables=[]):
+        with aside.status("opening") as status:
+            done = _maintain(call, topology, role, dry_run, lambda table, step: status.update(f"{table}: {step}"))
+        call.answer({"dry_run": dry_run, "tables": done}, tell=lambda: _print(done, dry_run))
 
 
 def _maintain(

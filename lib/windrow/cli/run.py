@@ -9,7 +9,7 @@ import typer
 from windrow.cli import shared_options
 from windrow.cli.running import run_and_print, run_topology
 from windrow.cli.shared_options import Call, Named, command
-from windrow.errors import SettingsError, TableMissing
+from windrow.errors import SettingsError
 from windrow.model.durations import microseconds
 
 if TYPE_CHECKING:
@@ -66,13 +66,8 @@ def run(
         return runner.once() if every is None else runner.every(pause)
 
     if topology is None:
-        try:
+        with call.waiting(wait_for_depot, microbatches=[]):
             run_and_print(call, chosen, work, dry_run, may_idle=every is None and accept is None and not dry_run)
-        except TableMissing as error:
-            if not wait_for_depot:
-                raise
-            what = error.args[0]  # somebody has yet to create the depot
-            call.answer({"microbatches": [], "waiting": what}, f"Nothing to do yet: {what}.")
         return
     found = call.find_topology(topology)
     if dry_run:

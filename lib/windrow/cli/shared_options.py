@@ -16,7 +16,7 @@ import typer
 
 from windrow.cli.terminal import people, write
 from windrow.delta.locations import is_catalog_name, local_path
-from windrow.errors import SettingsError, WindrowError
+from windrow.errors import SettingsError, TableMissing, WindrowError
 from windrow.model.printable import json_text as escaped_json
 from windrow.settings import path_cache as paths
 from windrow.settings.settings import Settings
@@ -32,6 +32,9 @@ Config = Annotated[
 ]
 Depot = Annotated[str | None, typer.Option("--depot", help="Depot: the Delta table of messages.")]
 Ledger = Annotated[str | None, typer.Option("--ledger", help="Ledger: the Delta table of batches.")]
+IfExists = Annotated[
+    bool, typer.Option("--if-exists", help="Without a table, say so and end with status 0 instead of 3.")
+]
 Engine = Annotated[str | None, typer.Option("--engine", help="spark, embedded (no JVM) or auto.")]
 Views = Annotated[str | None, typer.Option("--views", help="Schema of the views over a catalog ledger.")]
 Checkpoints = Annotated[
@@ -92,14 +95,16 @@ class Call:
 
     @contextmanager
     def readable_settings(self, messages: bool = True) -> Iterator[Settings]:
-        """Yield the settings of a command that reads with delta-rs; with `--engine spark`, Spark reads in the block.
+        """Yield the settings of a command that reads with delta-rs, or with Spark in the block.
 
-        Spark copies all rows of the ledger; without `messages`, the batches in the copy have none.
+        Spark reads with `--engine spark`, and tables by name where a platform provides it. It copies all rows of the
+        ledger; without `messages`, the batches in the copy have none.
         """
         from windrow.delta.database import within_memory
 
-        reads_here = self.flags.get("engine") != "spark"
-        found = self.path_settings() if reads_here else self.settings()
+        found = self.settings()
+        reads_here = self.flags.get("engine") != "spark" and not platform_reads(found)
+        found = self.path_settings() if reads_here else found
         with within_memory(found.max_memory_bytes), nullcontext() if reads_here else _spark_reads(found, messages):
             yield found
 
@@ -151,6 +156,20 @@ class Call:
         found, chosen = self.find_topology(place), self.settings()
         is_here = _are_here(chosen.engine, *_places(found))
         return found, chosen.model_copy(update={"engine": "embedded"}) if is_here else chosen
+
+    @contextmanager
+    def waiting(self, allowed: bool, **document: Any) -> Iterator[None]:
+        """Say that there is nothing to do yet if a table is missing in the block; raise TableMissing if not `allowed`.
+
+        Somebody, or another job, has yet to create the table.
+        """
+        try:
+            yield
+        except TableMissing as error:
+            if not allowed:
+                raise
+            what = error.args[0]
+            self.answer(document | {"waiting": what}, f"Nothing to do yet: {what}.")
 
     def answer(self, document: Any, *lines: str, tell: Callable[[], None] = lambda: None) -> None:
         """Print the document with `--json`, else the lines for people, and then what `tell` prints."""
@@ -228,6 +247,14 @@ def _are_here(engine: str, *places: str) -> bool:
     from windrow.engine import from_platform
 
     return engine == "auto" and not from_platform() and all(map(local_path, places))
+
+
+def platform_reads(chosen: Settings) -> bool:
+    """Tell whether tables have names that the Spark of a platform knows: delta-rs may not reach their files."""
+    from windrow.engine import choose, from_platform
+
+    named = any(map(is_catalog_name, (chosen.depot, chosen.ledger)))
+    return named and from_platform() and choose(chosen.engine) == "spark"
 
 
 def _needs_spark(ledger: str) -> bool:

@@ -37,7 +37,7 @@ class Engine(Protocol):
         """Return the log of a table."""
 
     def path(self, place: str) -> str | None:
-        """Return the path of a table for commands without Spark, None if the table does not exist."""
+        """Return the path of a table for commands without Spark, None if they can read none."""
 
     def lock(self, place: str, sync: bool = True) -> AbstractContextManager[None]:
         """Hold the lock of a table on a local disk; with `sync`, what was written is on the disk afterwards.

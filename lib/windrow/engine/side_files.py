@@ -28,7 +28,11 @@ COLUMNS = pa.schema([("name", pa.string())])
 ATTEMPTS = 10  # of writers that commit at the same time each round has one that succeeds
 LATEST = 100  # notes that are read; a name is used for minutes, and each attempt at a microbatch writes one or two
 # The notes of a journal matter no longer than their microbatch takes.
-BRIEF = {"delta.logRetentionDuration": "interval 1 days", "delta.checkpointInterval": "100"}
+BRIEF = {
+    "delta.logRetentionDuration": "interval 1 days",
+    "delta.deletedFileRetentionDuration": "interval 1 days",  # Spark wants it no longer than that of the log
+    "delta.checkpointInterval": "100",
+}
 
 
 class LocalSideFiles:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -30,16 +30,16 @@ NOTE = "spark.databricks.delta.commitInfo.userMetadata"  # user metadata of a co
 def configured(session: SparkSession, settings: Mapping[str, str | None]) -> Iterator[None]:
     """Set session settings for one statement (None unsets one), and restore the previous ones.
 
-    Serverless takes no settings, so there the statement runs without them.
+    Serverless takes few settings. The statement runs without those that are refused.
     """
     before: dict[str, str | None] = {}
-    try:
-        for name, value in settings.items():
-            before[name] = session.conf.get(name, None)
-            _restore(session, {name: value})
-    except PySparkException:
-        _restore(session, dict(list(before.items())[:-1]))
-        before = {}
+    for name, value in settings.items():
+        # guard: refused-setting-alone
+        with suppress(PySparkException):
+            known = session.conf.get(name, None)
+            if known != value:
+                _restore(session, {name: value})
+                before[name] = known
     try:
         yield
     finally:

@@ -34,12 +34,14 @@ def foreach_batch(
     settings: Settings | None = None,
     report: Callable[[Committed], None] = lambda committed: None,
     observers: Iterable[Observer] = (),
+    stream: str | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for `foreachBatch`, which appends a frame to the depot and batches what the depot has.
 
     `[ingest.columns]` maps the columns of the frame to those of a message. The depot is created if it does not exist.
-    `report` and `observers` are those of `windrow.run`. The function raises EngineUnavailable on Spark Connect, and
-    the errors of `windrow.run`.
+    `report` and `observers` are those of `windrow.run`. `stream` names the stream, as no other one that writes to this
+    depot is named: Spark Connect needs it, because it hides the id of the query. The function raises
+    EngineUnavailable without one there, and the errors of `windrow.run`.
     """
     from windrow.rows.frame import schema_of
 
@@ -47,7 +49,7 @@ def foreach_batch(
 
     def append_and_run(frame: DataFrame, batch_id: int) -> None:
         session = frame.sparkSession
-        query = _query_of(frame)
+        query = _query_of(frame) if stream is None else f"stream:{stream}"
         writer = cast("SparkWriter", writer_of(open_engine(settings, session), settings))
         writer.mend()
         schema = schema_of(frame)
@@ -68,8 +70,8 @@ def _query_of(frame: DataFrame) -> str:
         query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
     except Exception as error:
         raise EngineUnavailable(
-            "windrow.foreach_batch needs Spark without Connect, which hides the id of the streaming query",
-            "Write the stream into a depot, and run `windrow run` over it.",
+            "windrow.foreach_batch needs a name for the stream: Spark Connect hides the id of the streaming query",
+            "Pass one that no other stream of this depot has: foreach_batch(settings, stream='readings').",
         ) from error
     if query is None:
         raise EngineUnavailable(

@@ -12,6 +12,7 @@ from pathlib import Path
 from windrow.delta.locations import is_catalog_name
 from windrow.errors import TableMissing
 
+SPARK_READS = "`status`, `show`, `verify`, `export`, `plot` and `tune`"
 FILE = Path(".windrow") / "paths.json"
 
 
@@ -35,7 +36,8 @@ class PathBook:
             raise TableMissing(
                 f"{self.file} has no path for the catalog table {location}",
                 "`windrow init` or `windrow run` with Spark adds it; or give the path of the table "
-                f"(./{location} for a path of this name).",
+                f"(./{location} for a path of this name). A table that a catalog manages has none: {SPARK_READS} read "
+                "it with --engine spark; `replay`, `produce`, `bridge` and raw files need a table with a path.",
             )
         return known
 

@@ -30,7 +30,7 @@ from windrow.delta.row_changes import without_feed
 from windrow.engine.spark.engine import SparkEngine
 from windrow.engine.spark.errors import translated
 from windrow.errors import DepotUnreadable, EngineUnavailable, WindrowError, first_line
-from windrow.model.commits import CHANGE, VERSION, ListedVersions
+from windrow.model.commits import CHANGE, FEED, VERSION, ListedVersions
 from windrow.rows.session_settings import ALIKE, configured
 from windrow.source.arrivals import Arrivals
 from windrow.source.conversion import Conversion
@@ -90,14 +90,27 @@ class SparkSource(Source):
         """Return the first version to read, after syncing what is about to be read. Raises if a version is gone."""
         self._keep_read(after, upto)
         added(self.log.commits(after, upto), after, upto)
-        self._by_files = not self.depot().feed
+        self._by_files = False
+        if not self.depot().feed:
+            self._go_by_files()
         return after + 1
+
+    def _go_by_files(self) -> None:
+        """Read by files from now on. Raises EngineUnavailable where Spark does not say which file a row is from."""
+        if not self.engine.names_files(self.place):
+            raise EngineUnavailable(
+                f"the change data feed of the depot {self.settings.depot} does not have the versions to read, and "
+                "without it Spark does not say here which version a row is from",
+                f"Run ALTER TABLE {reference(self.place)} SET TBLPROPERTIES ({FEED} = true). What is added from then "
+                "on can be read, by a ledger that begins there (start_from).",
+            )
+        self._by_files = True
 
     def _require_began_later(self, error: DepotUnreadable) -> None:
         """Read by files from now on if the change feed began later than the versions to read, else raise the error."""
         if self._by_files or FEED_BEGAN_LATER not in str(error.__cause__):
             raise error
-        self._by_files = True
+        self._go_by_files()
 
     def _run(self, take: Take) -> None:
         """Stream the changes, or without a change feed the files, until `take` has handled all."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -46,6 +47,9 @@ from windrow.settings.settings import Settings
 
 FIRST = "windrow_first_rows"
 ON_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"  # there a path without a scheme is not on the local disk
+# As the client of Unity Catalog in Delta 4.4 says it (UCDeltaCatalogClientImpl.applyRequiredProperties).
+REQUIRED = re.compile(r"catalog requires table property '([^']+)'='([^']*)'")
+FENCE = {"delta.isolationLevel"}  # of a ledger, where Delta refuses a commit beside another one
 ASKING = "windrow-asks-whether-delta-skips-this"
 
 
@@ -104,11 +108,14 @@ class SparkEngine(Engine):
         return log
 
     def path(self, place: str) -> str | None:
-        """Return the path of a table for commands without Spark, None if the table does not exist."""
+        """Return the path of a table for commands without Spark.
+
+        None if the table does not exist, or if its catalog has commits that are not in its log.
+        """
         location = place
         if is_catalog_name(place):
             found = detail(self._session, reference(place))
-            location = found["location"] if found else ""
+            location = found["location"] if found and not is_managed(found["tableFeatures"]) else ""
         return str(local_path(location) or location) if location else None
 
     def local_path(self, place: str) -> Path | None:
@@ -126,6 +133,20 @@ class SparkEngine(Engine):
             # delta-rs reads the log, and a catalog may have commits that are not in it
             self._paths[place] = None if is_managed(found["tableFeatures"]) else local_path(found["location"])
         return self._paths[place]
+
+    def names_files(self, place: str) -> bool:
+        """Tell whether `input_file_name()` says in a stream of a table which file a row is from.
+
+        A platform may refuse the function, and does not say it of a table that a catalog manages.
+        """
+        try:
+            self._session.range(0).select(F.input_file_name()).schema  # noqa: B018 - a property that is asked for
+        except PySparkException:
+            return False
+        if not is_catalog_name(place) or self.local_path(place) is not None:
+            return True
+        found = detail(self._session, reference(place))
+        return found is not None and not is_managed(found["tableFeatures"])
 
     def lock(self, place: str, sync: bool = True) -> AbstractContextManager[None]:
         """Hold the lock of a table on a local disk, however Spark writes to it; other tables have no lock.
@@ -145,14 +166,20 @@ class SparkEngine(Engine):
         return SparkMaintenance(self._session, reference(place), role, lambda: self.lock(place))
 
     def side_files(self, place: str) -> SideFiles:
-        """Return the small texts beside a table. Raises TableMissing."""
+        """Return the small texts beside a table; for one in a catalog in the table `<name>_plans`. Raises TableMissing.
+
+        A catalog does not let anybody write into the directory of a table.
+        """
         path = self.local_path(place)
         if path is not None:
             return LocalSideFiles(path, self.settings.durable)
-        found = self.path(place)
-        if found is None:
+        if self.log(place).latest() is None:
             raise missing(place, "ledger")
-        return StoredSideFiles(SparkJournal(self._session, f"{found}/{DIRECTORY}/plans"))
+        journal = f"{place}/{DIRECTORY}/plans"
+        if is_catalog_name(place):
+            *home, name = parts(place)
+            journal = quoted(*home, f"{name}_plans")
+        return StoredSideFiles(SparkJournal(self._session, journal))
 
     def transaction(self, place: str, application: str, upto: int) -> int | None:
         """Return the last version recorded in the log of a table for a transaction id; not locally, at most `upto`.
@@ -240,6 +267,9 @@ class SparkEngine(Engine):
                 f"COMMENT '{comment}' TBLPROPERTIES ({listed}) AS SELECT * FROM {FIRST}"
             )
         except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
+            if required := _required(error, properties):
+                self._create_table(place, rows, {**properties, **required}, comment, by)
+                return
             if cause_of(error, place) is not None:
                 raise unwritable(place, "table", error) from error
             if isinstance(error, PySparkException) and error.getCondition() == "SCHEMA_NOT_FOUND":
@@ -250,3 +280,11 @@ class SparkEngine(Engine):
                 raise
         finally:
             self._session.catalog.dropTempView(FIRST)
+
+
+def _required(error: Exception, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return what a catalog requires of a table in place of one of the properties; nothing that breaks the fence."""
+    found = dict(REQUIRED.findall(str(error)))
+    # guard: required-spares-the-fence
+    spared = found.keys() & FENCE
+    return {} if spared or found.items() <= properties.items() else found

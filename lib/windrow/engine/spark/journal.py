@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from windrow.delta.locations import reference
+from windrow.delta.locations import is_catalog_name, reference
 from windrow.delta.table import unwritable
-from windrow.engine.side_files import ATTEMPTS, LATEST, Journal
+from windrow.engine.side_files import ATTEMPTS, BRIEF, LATEST, Journal
 from windrow.engine.spark.log import SparkLog
 from windrow.model.commits import note_of
 
@@ -25,16 +26,24 @@ class SparkJournal(Journal):
 
     def write(self, note: Mapping[str, Any]) -> None:
         """Commit a note; if another writer's commit came in between, try again. Raises TableUnwritable."""
-        row = self.session.createDataFrame([(note["name"],)], "name STRING").coalesce(1).write.format("delta")
-        row = row.mode("overwrite").option("userMetadata", json.dumps(note))
+        row = self.session.createDataFrame([(note["name"],)], "name STRING").coalesce(1)
         for attempt in range(ATTEMPTS):
             try:
-                row.save(self.location)
+                self._replace(row, json.dumps(note))
             except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
                 if attempt + 1 == ATTEMPTS:
                     raise unwritable(self.location, "ledger", error) from error
             else:
                 return
+
+    def _replace(self, row: DataFrame, note: str) -> None:
+        if not is_catalog_name(self.location):
+            row.write.format("delta").mode("overwrite").option("userMetadata", note).save(self.location)
+            return
+        name = reference(self.location)
+        properties = ", ".join(f"'{key}' = '{value}'" for key, value in BRIEF.items())
+        self.session.sql(f"CREATE TABLE IF NOT EXISTS {name} (name STRING) USING DELTA TBLPROPERTIES ({properties})")
+        row.writeTo(name).option("userMetadata", note).overwrite(F.lit(True))
 
     def notes(self) -> Iterable[Mapping[str, Any]]:
         """Return the latest notes, newest first."""

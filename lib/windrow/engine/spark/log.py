@@ -9,7 +9,6 @@ from typing import Any
 
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from windrow.columnar.arrow import plain
 from windrow.delta.log import Table, commits
@@ -227,8 +226,8 @@ def _files_in_log(session: SparkSession, location: str, versions: Collection[int
     lines = session.read.schema(f"add {add}, remove STRUCT<dataChange: BOOLEAN>").json(entries)
     lines = lines.where("add.dataChange OR (remove IS NOT NULL AND coalesce(remove.dataChange, true))")
     found: defaultdict[int, Added] = defaultdict(Added)
-    for file, entry in lines.select("add", F.input_file_name()).collect():
-        version = found[int(entry.rsplit("/", 1)[-1].split(".")[0])]
+    for file, entry in lines.select("add", "_metadata.file_name").collect():
+        version = found[int(entry.split(".")[0])]
         if file is None:
             version.removed = True
         else:

@@ -11,7 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from windrow.delta.maintenance import Compacted
-from windrow.delta.table import is_managed, unwritable
+from windrow.delta.table import is_managed, missing, unwritable
+from windrow.engine.spark.log import NO_TABLE
 from windrow.model.tables import is_of_topology, reached, reached_of
 from windrow.rows.session_settings import WHOLE_TIMES, configured
 
@@ -93,4 +94,6 @@ class SparkMaintenance:
             with self.lock(), configured(self.session, WHOLE_TIMES):
                 return [row.asDict() for row in self.session.sql(statement).selectExpr(*(columns or "*")).collect()]
         except PySparkException as error:
+            if error.getCondition() in NO_TABLE:
+                raise missing(self.reference, self.role) from error
             raise unwritable(self.reference, self.role, error) from error

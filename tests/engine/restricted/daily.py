@@ -1,0 +1,271 @@
+"""What is done with a ledger each day, on a session of the restricted server; `test_restricted.py` runs these tests.
+
+All tables have names, and their files are where this process cannot read them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+import windrow
+from tests.clocks import NOW
+from tests.messages import SECOND, log, message, table
+from windrow.cli import main
+from windrow.errors import EngineUnavailable
+from windrow.rows.frame import frame_of
+from windrow.settings.settings import Settings
+from windrow.topology import Microbatch, SparkMicrobatch, Topology, run_topology
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = "source STRING, key STRING, type STRING, event_time TIMESTAMP, received_at TIMESTAMP, sequence BIGINT, "
+CREATE = f"CREATE TABLE {{}} ({COLUMNS}payload STRING) USING DELTA"
+
+
+@pytest.fixture
+def schema(spark: Any) -> Iterator[str]:
+    """A schema of its own, whose tables are managed."""
+    name = f"windrow_{uuid4().hex}"
+    spark.sql(f"CREATE SCHEMA {name}").collect()
+    yield name
+    spark.sql(f"DROP SCHEMA {name} CASCADE").collect()
+
+
+@pytest.fixture
+def settings(schema: str, tmp_path: Path) -> Settings:
+    """Depot and ledger by name; checkpoints of streams elsewhere."""
+    values = {"depot": f"{schema}.depot", "ledger": f"{schema}.ledger", "checkpoints": str(tmp_path / "checkpoints")}
+    return Settings(engine="spark", idle_timeout="never", **values)
+
+
+@pytest.fixture
+def command(settings: Settings, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Run a command as a job does, with flags and a file, and return the JSON that it prints."""
+    config = tmp_path / "windrow.toml"
+    values = {name: getattr(settings, name) for name in ("engine", "depot", "ledger", "checkpoints")}
+    lines = [*(f"{name} = {json.dumps(value)}" for name, value in values.items()), 'idle_timeout = "never"']
+    config.write_text("\n".join(lines))
+
+    def run(name: str, *flags: str, status: int = 0) -> Any:
+        capfd.readouterr()
+        ended = main([name, "--config", str(config), "--json", *flags])
+        said = capfd.readouterr()
+        assert ended == status, said.err[-4_000:]
+        return json.loads(said.out) if status == 0 else said.err
+
+    return run
+
+
+def publish(spark: Any, name: str, rows: list[dict[str, Any]]) -> None:
+    """Append messages to a depot."""
+    frame_of(spark, table(rows)).write.format("delta").mode("append").saveAsTable(name)
+
+
+REFUSED: dict[str, tuple[Callable[[Any, str], object], str, str]] = {
+    "a setting": (
+        lambda spark, _: spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", "x"),
+        "CONFIG_NOT_AVAILABLE",
+        "/spark/conf",
+    ),
+    "a setting in SQL": (
+        lambda spark, _: spark.sql("SET spark.x = 1").collect(),
+        "CONFIG_NOT_AVAILABLE",
+        "/spark/conf",
+    ),
+    "persist": (
+        lambda spark, _: spark.range(1).persist(StorageLevel.DISK_ONLY),
+        "NOT_SUPPORTED_WITH_SERVERLESS",
+        "serverless/limitations",
+    ),
+    "CACHE TABLE": (
+        lambda spark, name: spark.sql(f"CACHE TABLE {name}").collect(),
+        "NOT_SUPPORTED_WITH_SERVERLESS",
+        "serverless/limitations",
+    ),
+    "a checkpoint": (
+        lambda spark, _: spark.range(1).localCheckpoint(),
+        "NOT_SUPPORTED_WITH_SERVERLESS",
+        "serverless/limitations",
+    ),
+    "a global view": (
+        lambda spark, _: spark.range(1).createGlobalTempView("x"),
+        "NOT_SUPPORTED_WITH_SERVERLESS",
+        "serverless/limitations",
+    ),
+    "another trigger": (
+        lambda spark, name: spark.readStream.table(name).writeStream.format("noop").start(),
+        "INFINITE_STREAMING_TRIGGER_NOT_SUPPORTED",
+        "serverless/limitations#streaming",
+    ),
+    "input_file_name": (
+        lambda spark, name: spark.table(name).select(F.input_file_name()).collect(),
+        "UC_COMMAND_NOT_SUPPORTED",
+        "functions/input_file_name",
+    ),
+    "a path": (
+        lambda spark, name: spark.read.format("delta").load(location(spark, name)).collect(),
+        "INVALID_PARAMETER_VALUE.LOCATION_OVERLAP",
+        "unity-catalog/paths",
+    ),
+    "a path in SQL": (
+        lambda spark, name: spark.sql(f"SELECT * FROM delta.`{location(spark, name)}`").collect(),
+        "INVALID_PARAMETER_VALUE.LOCATION_OVERLAP",
+        "unity-catalog/paths",
+    ),
+    "the JVM": (lambda spark, _: spark.sparkContext, "JVM_ATTRIBUTE_NOT_SUPPORTED", "spark"),
+    "much memory": (
+        lambda spark, _: spark.range(1).mapInArrow(much_memory, "id LONG").collect(),
+        "",
+        "MemoryError",
+    ),
+}
+
+
+def location(spark: Any, name: str) -> str:
+    """Return where the files of a table are."""
+    return str(spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]["location"])
+
+
+def much_memory(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Take more than the gigabyte that a function may have."""
+    taken = bytearray(1 << 30)
+    yield from batches
+    del taken
+
+
+def test_refused(spark: Any, schema: str) -> None:
+    """
+    What Databricks refuses on serverless compute is refused here, each with its condition and with its source; what it
+    allows is not.
+    """
+    name = f"{schema}.depot"
+    spark.sql(CREATE.format(name)).collect()
+    for what, (attempt, condition, source) in REFUSED.items():
+        with pytest.raises(PySparkException) as refused:
+            attempt(spark, name)
+        assert condition in (refused.value.getCondition() or ""), what
+        assert source in str(refused.value), what
+    for setting, value in {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "2"}.items():
+        spark.conf.set(setting, value)
+    stream = spark.readStream.table(name).writeStream.format("noop").trigger(availableNow=True)
+    stream.start().awaitTermination()
+
+
+def test_batches(spark: Any, settings: Settings, command: Callable[..., Any], tmp_path: Path) -> None:
+    """
+    A depot and a ledger are made, batched, paused, ticked and flushed, as jobs do it; what the commands show and export
+    of the ledger is what was published.
+    """
+    command("init")
+    command("init")  # views that are the same are left alone
+    publish(spark, settings.depot, [row for rows in log(versions=2) for row in rows])
+    done = command("run")
+    assert (done["messages"], done["accepted"] + done["rejected"]) == (60, 60)
+    command("pause")
+    publish(spark, settings.depot, log(versions=1, seed=2)[0])
+    assert command("run")["messages"] == 0
+    command("resume")
+    command("tick")
+    assert command("run", "--once")["messages"] == 30
+    command("tick", "--all")
+    status = command("status")
+    assert status["open"]["batches"] == 0
+    command("export", "--out", str(tmp_path / "closed.parquet"))
+    assert command("show", "--key", "k")
+    kinds = {row["kind"] for row in command("status", "--history", "20")["microbatches"]}
+    assert kinds >= {"data", "tick", "pause", "resume"}
+    [counted] = spark.sql(f"SELECT count(*) AS batches FROM {settings.ledger} WHERE state = 'closed'").collect()
+    assert status["closed"]["batches"] == counted["batches"] > 0
+
+
+def test_upkeep(spark: Any, settings: Settings, command: Callable[..., Any]) -> None:
+    """
+    A ledger is verified, checked and maintained, and the doctor finds no error.
+    """
+    assert command("maintain", "--if-exists")["waiting"].startswith("there is no")
+    command("init")
+    publish(spark, settings.depot, log(versions=1)[0])
+    assert command("run")["messages"] == 30
+    assert command("verify")["ok"]
+    assert command("check")["ok"]
+    command("maintain")
+    assert command("doctor")["errors"] == 0
+
+
+def test_depot_without_feed(spark: Any, settings: Settings) -> None:
+    """
+    A depot without a change data feed is refused once, with the statement that turns it on; what is added after that
+    is read by a ledger that begins there.
+    """
+    spark.sql(CREATE.format(settings.depot)).collect()
+    publish(spark, settings.depot, [message()])
+    with pytest.raises(EngineUnavailable, match=r"ALTER TABLE (.*) SET TBLPROPERTIES \(delta") as refused:
+        windrow.run(settings, spark=spark)
+    statement = (refused.value.hint or "").removeprefix("Run ").split(". ")[0]
+    spark.sql(statement).collect()
+    [newest] = spark.sql(f"DESCRIBE HISTORY {settings.depot} LIMIT 1").collect()
+    publish(spark, settings.depot, [message("b"), message("c")])
+    spark.sql(f"DROP TABLE {settings.ledger}").collect()
+    later = settings.model_copy(update={"start_from": f"version:{newest['version'] + 1}"})
+    assert windrow.run(later, spark=spark).total("messages") == 2
+
+
+def add_amounts(microbatch: Microbatch) -> None:
+    """Add amounts up, with Arrow."""
+    microbatch.state("shops").combine(microbatch.rows("sales"), total=("amount", "sum"))
+
+
+def append_large(microbatch: SparkMicrobatch) -> None:
+    """Append the large amounts to an output, with frames."""
+    microbatch.append("large", microbatch.rows("sales").where("amount > 100").select("shop", "amount"))
+
+
+def test_topology(spark: Any, schema: str, settings: Settings) -> None:
+    """
+    A topology on Arrow tables and on frames, with an output, processes each row once; its plans are in a table beside
+    that of the states, not in its directory.
+    """
+    topology = Topology("sales", [f"{schema}.sales"], f"{schema}.states", outputs={"large": f"{schema}.large"})
+    topology.state("shops", key="shop STRING", value="total BIGINT")
+    topology.function(add_amounts)
+    topology.function(append_large)
+    sales = "(shop STRING, amount BIGINT) USING DELTA TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    spark.sql(f"CREATE TABLE {schema}.sales {sales}").collect()
+    for amounts in ((1, 200), (4, 300)):
+        rows = ", ".join(f"('north', {amount})" for amount in amounts)
+        spark.sql(f"INSERT INTO {schema}.sales VALUES {rows}").collect()
+        assert run_topology(topology, settings, spark=spark).total("messages") == 2
+    assert run_topology(topology, settings, spark=spark).total("messages") == 0
+    assert topology.read("shops", spark=spark).to_pylist() == [{"shop": "north", "total": 505}]
+    assert pc.sum(spark.table(f"{schema}.large").toArrow()["amount"]).as_py() == 500
+    plans = spark.sql(f"DESCRIBE HISTORY {schema}.states_plans").collect()
+    assert any("microbatch" in (commit["userMetadata"] or "") for commit in plans)
+
+
+def test_stream_of_the_user(spark: Any, schema: str, settings: Settings, tmp_path: Path) -> None:
+    """
+    A stream of the user is batched in `foreachBatch` under the name that it was given, each message once, also if its
+    checkpoint is lost; without a name the function says that it needs one.
+    """
+    spark.sql(CREATE.format(f"{schema}.arriving")).collect()
+    publish(spark, f"{schema}.arriving", [message(), message("b", NOW + SECOND, NOW + SECOND)])
+    for attempt in range(2):
+        stream = spark.readStream.table(f"{schema}.arriving").writeStream.trigger(availableNow=True)
+        stream = stream.option("checkpointLocation", str(tmp_path / f"stream-{attempt}"))
+        stream.foreachBatch(windrow.foreach_batch(settings, stream="arriving")).start().awaitTermination()
+    assert spark.table(settings.depot).count() == 2
+    with pytest.raises(EngineUnavailable, match="stream='readings'"):
+        windrow.foreach_batch(settings)(spark.table(f"{schema}.arriving"), 0)
+    query = f"SELECT sum(messages_read) AS messages FROM {settings.ledger} WHERE state = 'microbatch'"
+    assert spark.sql(query).collect()[0]["messages"] == 2

@@ -1,0 +1,102 @@
+"""Spark's own Connect server on the loopback interface, which refuses what Databricks refuses on serverless compute."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pyspark
+from delta.pip_utils import configure_spark_with_delta_pip
+from pyspark.sql import SparkSession
+
+from tests.conftest import FAST_JAVA
+from tests.engine.processes import PATIENCE_SECONDS, ROOT
+from windrow.engine.spark.session import LOOPBACK, SETTINGS
+
+SPARK = Path(pyspark.__file__).parent
+SOURCES = sorted(Path(__file__).parent.glob("*.java"))
+JARS = ("spark-connect_*", "hadoop-client-api-*")
+MEMORY_OF_FUNCTIONS = "1g"  # of custom code: Serverless compute limitations, docs.databricks.com
+
+
+class Server(NamedTuple):
+    """A running server: its address for `SPARK_REMOTE`."""
+
+    remote: str
+
+
+@contextmanager
+def restricted_server(directory: Path) -> Iterator[Server]:
+    """Start a server whose files are below a directory, and end it with the block."""
+    classes, port = compiled(directory / "classes"), free_port()
+    settings = SETTINGS | {
+        "spark.connect.grpc.binding.address": LOOPBACK,
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.grpc.interceptor.classes": "Restrictions",
+        "spark.connect.session.planCompression.threshold": "-1",  # the interceptor reads plans
+        "spark.driver.extraClassPath": str(classes),
+        "spark.delta.logStore.managed.impl": "io.delta.storage.LocalLogStore",
+        "spark.executor.pyspark.memory": MEMORY_OF_FUNCTIONS,
+        "spark.hadoop.fs.managed.impl": "ManagedStorage",
+        "spark.jars.packages": packages(),
+        "spark.log.level": "WARN",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.warehouse.dir": f"managed:{directory}/managed",
+    }
+    flags = [flag for name, value in settings.items() for flag in ("--conf", f"{name}={value}")]
+    command = [str(SPARK / "bin" / "spark-submit"), "--master", "local[2]", *flags]
+    environment = os.environ | dict([FAST_JAVA]) | {"SPARK_HOME": str(SPARK), "PYSPARK_PYTHON": sys.executable}
+    environment["PYTHONPATH"] = f"{ROOT}{os.pathsep}{ROOT / 'lib'}"  # of the processes that run functions
+    with (directory / "server.txt").open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+        try:
+            wait_until_ready(process, port, directory / "server.txt")
+            yield Server(f"sc://{LOOPBACK}:{port}")
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def compiled(directory: Path) -> Path:
+    """Compile the interceptor and the storage against Spark's jars, and return the directory of the classes."""
+    jars = ":".join(str(jar) for name in JARS for jar in (SPARK / "jars").glob(f"{name}.jar"))
+    subprocess.run(["javac", "--release", "17", "-cp", jars, "-d", str(directory), *map(str, SOURCES)], check=True)
+    return directory
+
+
+def packages() -> str:
+    """Return the package of Delta for this version of Spark, as a local session takes it."""
+    builder = configure_spark_with_delta_pip(SparkSession.Builder())
+    return str(builder._options["spark.jars.packages"])
+
+
+def free_port() -> int:
+    """Return a port on which nothing listens."""
+    with socket.create_server((LOOPBACK, 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+def wait_until_ready(process: subprocess.Popen[bytes], port: int, output: Path) -> None:
+    """Wait until the server listens; fail with what it printed if it ends instead."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        assert process.poll() is None, output.read_text(errors="replace")[-6_000:]
+        with socket.socket() as client:
+            if client.connect_ex((LOOPBACK, port)) == 0:
+                return
+        time.sleep(0.2)
+    raise AssertionError(output.read_text(errors="replace")[-6_000:])
