@@ -277,7 +277,7 @@ class TestScripts:
     @pytest.mark.parametrize("job", WITHOUT_JVM)
     @pytest.mark.parametrize(
         ("flags", "status", "reason"),
-        [("--depot=depot", 0, ""), ("--depot=depot --ledger=messages.parquet", 3, "WINDROW-TABLE")],
+        [("--depot=depot", 0, ""), ("--depot=depot --ledger=./messages.parquet", 3, "WINDROW-TABLE")],
     )
     def test_status(self, here: Path, job: str, flags: str, status: int, reason: str) -> None:
         """
