@@ -20,6 +20,7 @@ from benchmarks.suite import (
     kernel,
     memory,
     producer,
+    proofs,
     small,
     soak,
     sources,
@@ -43,7 +44,7 @@ class Benchmark:
 
 SUITES = (
     kernel, batch, backlog, small, delay, window, sources, versions, growth, commands, extremes, state, topology,
-    folds, counts, store, memory, start, producer, formats, soak,
+    folds, counts, store, memory, start, producer, formats, proofs, soak,
 )  # fmt: skip
 BENCHMARKS = {
     one.name: one
