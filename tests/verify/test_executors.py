@@ -91,8 +91,8 @@ def test_nothing_passes_through_the_driver(spark: SparkSession, world: World, mo
     """
     What comes to the driver is what was found: the rows of messages, batches and rejections do not.
     """
-    rows = 0
-    to_arrow = DataFrame.toArrow
+    rows, frames = 0, type(spark.range(1))
+    to_arrow = frames.toArrow
 
     def counting(frame: DataFrame) -> pa.Table:
         nonlocal rows
@@ -100,7 +100,7 @@ def test_nothing_passes_through_the_driver(spark: SparkSession, world: World, mo
         rows += answer.num_rows
         return answer
 
-    monkeypatch.setattr(type(spark.range(1)), "toArrow", counting)
+    monkeypatch.setattr(frames, "toArrow", counting)
     report = by_spark(world)
     assert report.ok
     assert 0 < rows < report.books[0].messages_read

@@ -60,7 +60,9 @@ class PartContext:
 class Parts(Protocol):
     """The streams of a ledger version and its depot in parts, and questions about all of them."""
 
-    count: int
+    @property
+    def count(self) -> int:
+        """Return how many parts there are."""
 
     def ask(self, query: str) -> pa.Table:
         """Return the answer to a query over `all_batches` and `all_rejected`, in SQL that DuckDB and Spark know."""
