@@ -85,11 +85,36 @@ class TestFromTable:
         assert content in told
         assert 'key = "device"' in content
         assert 'window_start = "aligned"' in content
-        assert "# its name; 2 values" in content
+        assert "# by its name; 2 values" in content
         assert windrow("run").status == 0
         assert windrow("verify", "--strict").status == 0
         batches = windrow("show", "--json", "--limit", "100").json()
         assert {(row["key"], row["message_count"]) for row in batches} >= {("a", 10), ("b", 10)}
+
+    def test_the_line_that_corrects_clocks(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        The file has a comment below the event time; in its place, it puts each message into its window.
+        """
+        at = [message()["event_time"] + number // 4 * SECOND for number in range(400)]
+        ahead = [86_400 * SECOND if number % 4 == 0 else 0 for number in range(400)]
+        measured = [time + lead for time, lead in zip(at, ahead, strict=True)]
+        arrived = [time + 700_000 for time in at]
+        columns = {"device": list("abcd") * 100, "ts": pa.array(measured).cast(TIME), "value": [1.5] * 400}
+        write_deltalake(tmp_path / "bronze", pa.table(columns | {"ingested_at": pa.array(arrived).cast(TIME)}))
+        windrow("init", "--from", "bronze", "--engine", "embedded")
+        lines = (tmp_path / "windrow.toml").read_text().splitlines()
+        [event_time] = [line for line in lines if line.startswith("event_time")]
+        [correction] = [line for line in lines if line.startswith("# event_time")]
+        assert lines.index(correction) == lines.index(event_time) + 1
+        lines.remove(event_time)
+        content = "\n".join(lines).replace(correction, correction.removeprefix("# "))
+        (tmp_path / "windrow.toml").write_text(content)
+        assert windrow("run").status == 0
+        assert windrow("flush").status == 0
+        batches = windrow("show", "--json", "--limit", "100").json()
+        counts = {key: sorted(row["message_count"] for row in batches if row["key"] == key) for key in "abcd"}
+        assert counts["a"] == counts["b"]
+        assert sum(counts["a"]) == 100
 
     def test_refused(self, windrow: Command, tmp_path: Path) -> None:
         """

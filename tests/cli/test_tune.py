@@ -2,6 +2,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from tests.cli.conftest import Command
 from windrow.reading import plot
@@ -27,6 +28,16 @@ class TestTune:
         assert "window batches in one slivers whole: message midpoint keep aligned" in lines
         assert any(line.startswith("5 s* ") for line in lines)
         assert any(line.startswith("10 s ") and line.endswith("now") for line in lines)
+
+    def test_what_came_twice(self, filled: Command, tmp_path: Path) -> None:
+        """
+        Messages that came twice are told apart from late ones, because no max_delay keeps them.
+        """
+        assert "came twice" not in filled("tune", *PAIRS).out
+        depot = DeltaTable(tmp_path / "data/depot")
+        write_deltalake(depot, depot.to_pyarrow_table(), mode="append")
+        said = filled("tune", "--windows", "10s", "--delays", "1h")
+        assert "with 1 h 5 of the 5 rejected came twice, which no max_delay changes" in said.out
 
     def test_json(self, filled: Command) -> None:
         """

@@ -174,6 +174,24 @@ class TestRules:
         arrived = times(AT + 100_000)
         found = proposed(device=DEVICE, metric=METRIC, ts=times(AT + wrong), ingested_at=arrived, value=VALUE)
         [note] = found.notes
-        assert note.split(";")[0] == "Clocks that are nearly always wrong: pump-1"
-        assert "event_time = \"timestamp_micros(unix_micros(ts) + CASE WHEN device = 'pump-1' THEN 86400000000 " in note
+        assert note.startswith("Clocks that are nearly always wrong: pump-1. A comment in the file has the line")
+        assert found.correction is not None
+        assert found.correction.value == (
+            "timestamp_micros(unix_micros(ts) + CASE WHEN device = 'pump-1' THEN 86400000000 ELSE 0 END)"
+        )
         assert Rules(**rules(found)).max_delay < 60 * SECOND
+
+    def test_what_keeps_all(self) -> None:
+        """
+        If a few rows are far later than all others, the reason of max_delay says which one keeps them too.
+        """
+        one = np.where(np.arange(COUNT * 4) == 7, 90 * SECOND, SECOND // 2)
+        at = NOW + np.arange(COUNT * 4) * SECOND
+        found = proposed(
+            device=["a"] * at.size, ts=times(at), ingested_at=times(at + one), value=np.arange(at.size) / 7
+        )
+        [delay] = [choice for choice in found.rules if choice.name == "max_delay"]
+        assert delay.reason == "keeps 99.9 % of these rows, 1m30s all; `windrow tune` looks at more"
+        found = proposed(device=DEVICE, ts=times(AT), ingested_at=times(AT + SECOND), value=VALUE)
+        [delay] = [choice for choice in found.rules if choice.name == "max_delay"]
+        assert (delay.value, delay.reason) == ("5s", "keeps all of these rows")  # not one second: others may be later

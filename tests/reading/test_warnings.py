@@ -19,7 +19,7 @@ from windrow.model.messages import COLUMNS
 from windrow.model.warn import WarnPart
 from windrow.reading import warnings
 from windrow.reading.tables import open_ledger
-from windrow.reading.warnings import LedgerWarning, warnings_of
+from windrow.reading.warnings import LedgerWarning, plain_offset, warnings_of
 
 LIMITS = WarnPart(least=10)
 HOUR = 3_600 * SECOND
@@ -153,6 +153,14 @@ class TestSources:
         )
         assert moved(found, [*wrong, *right, *ahead]) == [NOW + at for at in range(20)] * 3
         assert 'depot = "..." becomes table = "..." under [depot]' in found.todo
+
+    @pytest.mark.parametrize("clock_off", [-3_600, -61, 90, 86_400])
+    @pytest.mark.parametrize("way", [1, 400_000, 600_000, 999_999])
+    def test_offset_without_the_way(self, clock_off: int, way: int) -> None:
+        """
+        An offset in whole seconds is that of the clock, not shortened or extended by how long messages take.
+        """
+        assert plain_offset(clock_off * 1_000_000 - way) == clock_off * 1_000_000
 
     def test_a_mapping_of_ones_own(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
         """

@@ -287,10 +287,10 @@ def test_ledger_set_back(tmp_path: Path, clock: ManualClock) -> None:
 
 
 @pytest.mark.slow
-def test_state_is_never_broadcast(spark: Any, tmp_path: Path) -> None:
+def test_state_is_joined_by_sorting(spark: Any, tmp_path: Path) -> None:
     """
-    Spark joins the rows of a state on the executors, however few bytes it takes them for: a million keys that compress
-    well would fill the driver's heap.
+    Spark joins the rows of a state by sorting them, however few bytes it takes them for: a million keys that compress
+    well would fill the driver's heap, and a hash map of five million does not fit an executor of 1 GiB.
     """
     from pyspark.sql import functions as F
 
@@ -310,8 +310,10 @@ def test_state_is_never_broadcast(spark: Any, tmp_path: Path) -> None:
     for _ in range(2):
         harness.append(pa.table({"number": range(10)}))
         harness.run()
-    assert len(plans) == 2
-    assert all("SortMergeJoin" in plan and "Broadcast" not in plan for plan in plans)
+    [view] = harness.topology.views(f"delta.`{harness.topology.location}`").values()
+    plans.append(spark.sql(view)._jdf.queryExecution().toString())
+    assert len(plans) == 3
+    assert all("SortMergeJoin" in plan and "Broadcast" not in plan and "ShuffledHash" not in plan for plan in plans)
     assert {row["total"] for row in harness.state("sums")} == {1}
 
 

@@ -29,8 +29,15 @@ def export(
     call: Call,
     out: Out,
     format_: Format = None,
-    messages: Annotated[bool, typer.Option("--messages", help="One row a message of the closed batches.")] = False,
-    pivot: Annotated[bool, typer.Option("--pivot", help="One row of numbers for each batch, a column a type.")] = False,
+    messages: Annotated[
+        bool, typer.Option("--messages", help="One row for each message of the closed batches.")
+    ] = False,
+    pivot: Annotated[
+        bool,
+        typer.Option(
+            "--pivot", help="One row of numbers for each batch: a column for each type, or six where repeats are kept."
+        ),
+    ] = False,
     type_: Annotated[
         list[str] | None, typer.Option("--type", help="With --pivot: a column for this type; repeatable. Default: all.")
     ] = None,

@@ -318,7 +318,9 @@ def _tables(found: BatcherStatus, most: int | None) -> list[Table]:
     if most is not None and len(shown) > most:
         shown = tuple(sorted(shown, key=lambda row: row.clock)[:most])
     clocks = [(row.source or "''", *map(_short, (row.clock, row.floor, row.seen_at))) for row in shown]
-    refused = [(row.reason, f"{row.messages:,}", _off(row.missed_by_us)) for row in found.rejected]
+    refused = [
+        (row.reason, f"{row.messages:,}", _off(row.missed_by_us) if row.missed_by_us else "") for row in found.rejected
+    ]
     return [
         grid(("source", "clock", "floor", "seen at"), clocks, title="clocks (UTC)", title_style="bold"),
         grid(("reason", "messages", "furthest off"), refused, title="rejected", title_style="bold"),

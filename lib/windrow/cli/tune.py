@@ -124,6 +124,9 @@ def _tell_delays(rows: list[dict[str, Any]], rules: Rules, advice: Advice, best:
     _print(DELAYS, [(*_delay_cells(row), marks.get(row["max_delay_us"], "")) for row in rows])
     say("rejected: messages in no batch; wait: until a batch can close, for half of the messages and 95 %;")
     say(f"now: as it is; enough: the shortest max_delay here that keeps {advice.keep_percent:g} %{_starred(rows)}")
+    if rows[-1]["duplicate"]:
+        twice = f"{rows[-1]['duplicate']:,} of the {rows[-1]['rejected']:,}"
+        say(f"with {rows[-1]['max_delay']} {twice} rejected came twice, which no max_delay changes")
     for line in advice.why:
         say(line, markup=False)
 

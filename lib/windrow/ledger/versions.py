@@ -197,7 +197,8 @@ def latest_frame(versions: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     new = versions.where("NOT folded")
-    ids = new.select("id").hint("shuffle_hash")  # by their compressed bytes Spark would send millions to the driver
+    # By their compressed bytes Spark would send millions to the driver, and a hash map of them may not fit a task.
+    ids = new.select("id").hint("merge")
     stays = versions.where("folded").join(ids, "id", "left_anti")
     if {MESSAGES, WHOLE} <= {*versions.columns}:
         base = versions.where("folded").join(ids, "id", "left_semi")

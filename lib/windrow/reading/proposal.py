@@ -6,7 +6,6 @@ none for most rows is not proposed. What cannot be known is said in the reason, 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,6 +61,9 @@ WINDOWS = [
 IN_A_WINDOW = 8  # messages of one type, at least: a guess at what one looks at together
 NAMED = 5  # sources with wrong clocks
 KEPT = 99.9  # percent of the messages that the proposed max_delay does not reject
+LATEST = "the latest times; if another column says when a row came into the table, take that"
+CLOCKS = "Clocks that are nearly always wrong"
+CORRECT = "A comment in the file has the line that corrects them: put it in place of event_time before the first run."
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +79,14 @@ class Choice:
 class Proposal:
     """The proposed `payload_type` (None: text), `[depot.columns]` and `[rules]`, and `notes` on what else was seen.
 
-    `rows` is how many rows were looked at.
+    `rows` is how many rows were looked at. `correction` is the `event_time` that corrects wrong clocks, if there are.
     """
 
     rows: int
     payload_type: Choice | None
     columns: tuple[Choice, ...]
     rules: tuple[Choice, ...]
+    correction: Choice | None
     notes: tuple[str, ...]
 
 
@@ -101,12 +104,12 @@ def propose(rows: pa.Table, latest: int) -> Proposal:
     mapping = {one.name: one.value for one in chosen}
     messages = _messages(rows, mapping, payload_type)
     rules, wrong = _rules(messages, latest)
-    notes = _clocks(messages, mapping, wrong) if wrong else []
-    if search.left:
-        notes.append(f"Columns that are not used: {', '.join(search.left)}.")
+    correction = _correction(messages, mapping, wrong) if wrong else None
+    notes = [f"{CLOCKS}: {_named(wrong)}. {CORRECT}"] if wrong else []
+    notes += [f"Columns that are not used: {', '.join(search.left)}."] if search.left else []
     order = ["source", "key", "type", "event_time", "received_at", "sequence", "payload"]
     chosen.sort(key=lambda one: order.index(one.name))
-    return Proposal(rows.num_rows, payload_type, tuple(chosen), tuple(rules), tuple(notes))
+    return Proposal(rows.num_rows, payload_type, tuple(chosen), tuple(rules), correction, tuple(notes))
 
 
 class Search:
@@ -130,17 +133,17 @@ class Search:
         others = {name: _middle(found[1]) for name, found in times.items() if name != event}
         received = self._named("received_at", others) or max(others, key=others.__getitem__, default=None)
         named = plain_name(event) in NAMES["event_time"]
-        yield Choice("event_time", times[event][0], "its name" if named else "the earliest times")
+        yield Choice("event_time", times[event][0], "by its name" if named else "the earliest times")
         if received is None:
             yield Choice("received_at", times[event][0], "the event time, for no column says when a row arrived")
         else:
             named = plain_name(received) in NAMES["received_at"]
-            yield Choice("received_at", times[received][0], "its name" if named else "the latest times")
+            yield Choice("received_at", times[received][0], "by its name" if named else LATEST)
         self.left = [name for name in self.left if name not in (event, received)]
 
     def identity(self) -> Iterator[Choice]:
         """Yield the key, the source and the type."""
-        known, why = self._take("key", _is_plain), "its name"
+        known, why = self._take("key", _is_plain), "by its name"
         repeated = {name: count for name, count in self._texts().items() if 1 < count <= self.rows.num_rows // 2}
         if known is None and repeated:
             known, why = max(repeated, key=repeated.__getitem__), "the text with most values of those that come again"
@@ -149,11 +152,11 @@ class Search:
         values = "" if known is None else f"{why}; {self._distinct(known):,} values"
         yield Choice("key", key, values or "no column names a device: all is one stream")
         source = self._take("source", _is_plain)
-        clock = "each key has its own clock" if source is None else "its name: whose clock it is"
+        clock = "each key has its own clock" if source is None else "by its name: whose clock it is"
         yield Choice("source", key if source is None else self._text(source), clock)
         kind = self._take("type", _is_plain)
         if kind is not None:
-            yield Choice("type", self._text(kind), f"its name; {self._distinct(kind):,} values")
+            yield Choice("type", self._text(kind), f"by its name; {self._distinct(kind):,} values")
         else:
             yield Choice("type", "'row'", "no column says what was measured: a row is one message")
 
@@ -161,7 +164,9 @@ class Search:
         """Yield what orders messages of the same time, if the table has it."""
         found = self._take("sequence", pa.types.is_integer)
         if found is not None:
-            yield Choice("sequence", f"CAST({quoted(found)} AS BIGINT)", "its name; orders messages of the same time")
+            yield Choice(
+                "sequence", f"CAST({quoted(found)} AS BIGINT)", "by its name; orders messages of the same time"
+            )
 
     def payload(self) -> tuple[list[Choice], Choice | None]:
         """Return the payload and its type; none if no column is left for it."""
@@ -186,7 +191,7 @@ class Search:
 
     def _single(self, name: str) -> tuple[list[Choice], Choice | None]:
         kind = _payload_type(self._type(name))
-        reason = "its name" if name in self._candidates("payload", [name]) else "the only number that is left"
+        reason = "by its name" if name in self._candidates("payload", [name]) else "the only number that is left"
         if kind == "STRING":
             return [Choice("payload", self._text(name), reason)], None
         typed = Choice("payload_type", str(kind), f"{name} is {self._type(name)}; without it, payloads are text")
@@ -295,12 +300,13 @@ def _rules(messages: pa.Table, latest: int) -> tuple[list[Choice], list[str]]:
     gaps = gaps_of(trial)
     gap = int(np.median(gaps)) if gaps.size else 0
     window = next((one for one in WINDOWS if one >= IN_A_WINDOW * gap), WINDOWS[-1]) if gap else usual.window
-    rate = f"a type comes again after about {_about(gap)}" if gap else "the default: no type comes again"
+    rate = f"each type comes about every {_about(gap)}" if gap else "the default: no type comes again"
     same = messages["event_time"].equals(messages["received_at"])
-    delay = usual.max_delay if same else advise(trial, usual, KEPT).max_delay_us
-    late = "the default: no column says how late rows come" if same else f"keeps {KEPT:g} % of the rows"
+    needed, every = (usual.max_delay if same else advise(trial, usual, kept).max_delay_us for kept in (KEPT, 100))
+    delay = max(needed, usual.max_delay)  # rows that all came sooner do not say that none ever comes later
+    late = "the default: no column says how late rows come" if same else _kept(delay, every)
     rules = [
-        Choice("window", text(window), f"{rate}; what belongs together downstream?"),
+        Choice("window", text(window), f"{rate}; choose what belongs together downstream"),
         Choice("window_start", "aligned", "windows on the calendar, as those of Spark and SQL"),
         Choice("repeats", "keep", "all measurements of a window stay in one batch"),
         Choice("max_delay", text(delay), late),
@@ -308,15 +314,25 @@ def _rules(messages: pa.Table, latest: int) -> tuple[list[Choice], list[str]]:
     return rules, sorted(trial.left_out)
 
 
-def _clocks(messages: pa.Table, mapping: Mapping[str, str], wrong: Sequence[str]) -> list[str]:
-    """Return the note about sources with wrong clocks, with the line that corrects them."""
+def _correction(messages: pa.Table, mapping: Mapping[str, str], wrong: Sequence[str]) -> Choice:
+    """Return the event time that corrects the clocks of sources."""
     offset = microseconds(messages["event_time"]) - microseconds(messages["received_at"])
     of = pc.index_in(messages["source"], pa.array(wrong, pa.string())).to_numpy()
     offsets = {source: plain_offset(int(np.median(offset[of == at]))) for at, source in enumerate(wrong)}
-    more = f" and {len(wrong) - NAMED:,} more" if len(wrong) > NAMED else ""
-    line = json.dumps(corrected(mapping, offsets), ensure_ascii=False)
-    named = f"Clocks that are nearly always wrong: {', '.join(wrong[:NAMED])}{more}"
-    return [f"{named}; to correct them, write under [depot.columns] before the first run: event_time = {line}"]
+    return Choice("event_time", corrected(mapping, offsets), f"corrects the clocks of {_named(wrong)}")
+
+
+def _named(sources: Sequence[str]) -> str:
+    """Name the first few sources."""
+    more = f" and {len(sources) - NAMED:,} more" if len(sources) > NAMED else ""
+    return ", ".join(sources[:NAMED]) + more
+
+
+def _kept(delay: int, every: int) -> str:
+    """Say what a max_delay keeps of the rows that were looked at, and which one keeps all of them."""
+    if delay >= every:
+        return "keeps all of these rows"
+    return f"keeps {KEPT:g} % of these rows, {text(every)} all; `windrow tune` looks at more"
 
 
 def _about(gap: int) -> str:

@@ -259,8 +259,11 @@ TABLE = ' (depot = "..." becomes table = "..." under [depot])'
 
 
 def plain_offset(offset: int) -> int:
-    """Return how far a clock is off (us), from a minute on in whole seconds: the rest is how long messages take."""
-    return round(offset / SECOND) * SECOND if abs(offset) >= UNITS["m"] else offset
+    """Return how far a clock is off (us), given the median of event time minus processing time.
+
+    From a minute on it is the next whole second: what is missing to it is how long messages take.
+    """
+    return -(-offset // SECOND) * SECOND if abs(offset) >= UNITS["m"] else offset
 
 
 def corrected(mapping: Mapping[str, str], offsets: Mapping[str, int]) -> str:

@@ -23,15 +23,19 @@ def read_file(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}", "Name another with --config.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} is not TOML: {error}", _hint(path)) from error
+        raise SettingsError(f"{path} is not TOML: {error}", _hint(path, str(error))) from error
     return _flat(content)
 
 
-def _hint(path: Path) -> str:
-    """Say what to do about a file that is not TOML; the usual reason is a line that was pasted below another depot."""
+def _hint(path: Path, error: str) -> str:
+    """Say what to do about a file that is not TOML; the usual reason is a line that was pasted below another."""
     text = path.read_text(encoding="utf-8-sig", errors="replace")
     if re.search(r"^depot\s*=", text, re.MULTILINE) and re.search(r"^\[depot[].]", text, re.MULTILINE):
         return 'With [depot.columns], write [depot] and table = "..." in place of depot = "...".'
+    if "overwrite" in error or "twice" in error:
+        return "A line above sets the same: keep one of the two."
+    if "Invalid value" in error:
+        return 'Text stands in quotes, as in window = "10s".'
     return "See the example that `windrow init` writes."
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 OWN = {"id", "state", "known", "changed", *(name for name, _ in tables.ROW_FIELDS)}
 NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]*")
+# Spark would send the ids of millions of keys, which compress well, to the driver, whose heap they may fill.
+SORTED = "/*+ MERGE(latest) */"
 NO_COLUMNS = pa.schema([])
 Form = Literal["arrow", "spark"]
 F = TypeVar("F", bound=Callable[[Any], None])
@@ -189,7 +191,7 @@ class Topology:
         return {
             f"{self.name}_{state.name}".replace("-", "_"): (
                 f"SELECT {', '.join(f'`{name}`' for name in state.columns.names)} "
-                f"FROM ({tables.live_rows(table, _of(state.name))})"
+                f"FROM ({tables.live_rows(table, _of(state.name), SORTED)})"
             )
             for state in self.states.values()
         }
