@@ -20,7 +20,6 @@ from benchmarks.suite import (
     kernel,
     memory,
     producer,
-    proofs,
     small,
     soak,
     sources,
@@ -44,7 +43,7 @@ class Benchmark:
 
 SUITES = (
     kernel, batch, backlog, small, delay, window, sources, versions, growth, commands, extremes, state, topology,
-    folds, counts, store, memory, start, producer, formats, proofs, soak,
+    folds, counts, store, memory, start, producer, formats, soak,
 )  # fmt: skip
 BENCHMARKS = {
     one.name: one
