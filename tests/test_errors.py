@@ -27,16 +27,12 @@ from windrow.errors import LONGEST_LINE, TableRefused, first_line
     ],
 )
 def test_first_line(said: str, line: str) -> None:
-    """
-    What another library says comes in one line: the first that says something, with the causes that belong to it.
-    """
+    """What another library says comes in one line: the first that says something, with the causes that belong to it."""
     assert first_line(ValueError(said)) == line
 
 
 def test_cause_in_another_thread(spark: Any) -> None:
-    """
-    What Spark says of a thread that failed is what that thread says.
-    """
+    """What Spark says of a thread that failed is what that thread says."""
     from pyspark.errors.exceptions.captured import convert_exception
 
     java = spark.sparkContext._jvm
@@ -47,9 +43,7 @@ def test_cause_in_another_thread(spark: Any) -> None:
 
 
 def test_a_kind_of_an_error_has_its_code():
-    """
-    A class below an error that has a code is a kind of it, whatever its name.
-    """
+    """A class below an error that has a code is a kind of it, whatever its name."""
 
     class NoLedger(TableRefused):
         """None."""

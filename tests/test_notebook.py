@@ -46,26 +46,20 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 class TestParameter:
     def test_a_widget(self) -> None:
-        """
-        Where there are widgets, a parameter is one: made with its default, and what somebody chose wins.
-        """
+        """Where there are widgets, a parameter is one: made with its default, and what somebody chose wins."""
         widgets = Widgets(key="pump-1")
         at = Notebook({"dbutils": SimpleNamespace(widgets=widgets)})
         assert (at.parameter("key"), at.parameter("minutes", "5")) == ("pump-1", "5")
         assert widgets.values == at.parameters == {"key": "pump-1", "minutes": "5"}
 
     def test_elsewhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        Elsewhere it is an environment variable, or the default.
-        """
+        """Elsewhere it is an environment variable, or the default."""
         monkeypatch.setenv("NOTEBOOK_KEY", "pump-2")
         at = Notebook({})
         assert (at.parameter("key", "pump-1"), at.parameter("minutes", "5")) == ("pump-2", "5")
 
     def test_tables(self, directory: Path) -> None:
-        """
-        The parameters depot and ledger win over the settings file, which wins over the defaults.
-        """
+        """The parameters depot and ledger win over the settings file, which wins over the defaults."""
         assert Notebook({}).settings.ledger == "ledger"
         chosen = Notebook({"dbutils": SimpleNamespace(widgets=Widgets(ledger="main.silver.ledger"))}).settings
         assert (chosen.depot, chosen.ledger) == ("depot", "main.silver.ledger")
@@ -73,9 +67,7 @@ class TestParameter:
 
 class TestTables:
     def test_without_spark(self, directory: Path) -> None:
-        """
-        Messages and rules of tables on this disk are read without a session.
-        """
+        """Messages and rules of tables on this disk are read without a session."""
         at = Notebook({"spark": None})
         assert at.messages().num_rows == 30
         assert at.messages(5)["version"].to_pylist() == [2] * 5
@@ -83,9 +75,7 @@ class TestTables:
 
     @pytest.mark.slow
     def test_spark_reads_the_same(self, directory: Path, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        Spark reads the same messages, the same rules, and says which versions wait.
-        """
+        """Spark reads the same messages, the same rules, and says which versions wait."""
         at = Notebook({"spark": spark})
         by_all = [(name, "ascending") for name in ("version", "received_at", "payload")]
         for most in (30, 15):
@@ -99,8 +89,8 @@ class TestTables:
 
 class TestShow:
     def test_a_picture(self, capsys: pytest.CaptureFixture[str]) -> None:
-        """
-        A picture goes to the notebook as HTML that needs no network; in plain Python it is a file whose name is said.
+        """A picture goes to the notebook as HTML that needs no network; in plain Python it is a file whose name is
+        said.
         """
         alt = pytest.importorskip("altair")
         chart = alt.Chart(alt.Data(values=[{"a": 1}])).mark_point()
@@ -114,9 +104,7 @@ class TestShow:
         assert "<html" in Path(file).read_text(encoding="utf-8")
 
     def test_a_table(self, capsys: pytest.CaptureFixture[str]) -> None:
-        """
-        A table goes to the notebook, or is printed.
-        """
+        """A table goes to the notebook, or is printed."""
         rows = pa.table({"key": ["pump-1"], "messages": [3]})
         shown: list[Any] = []
         Notebook({"display": shown.append}).show(rows)

@@ -58,17 +58,13 @@ def received(index: int, received_at: int, version: int, source: str = "") -> Me
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
 class TestCases:
     def test_batches(self, case):
-        """
-        Every expected window comes out with timeout, closing time, part and messages in order, and no other.
-        """
+        """Every expected window comes out with timeout, closing time, part and messages in order, and no other."""
         expected = [{"part": 0, **batch} for batch in case["expected"]["batches"]]
         closed = [as_in_case(batch, case["inputs"]) for batch in play(case).closed]
         assert sorted(closed, key=lambda batch: (batch["window"], batch["part"])) == expected
 
     def test_dispositions(self, case):
-        """
-        Every message is accepted or rejected for the expected reason.
-        """
+        """Every message is accepted or rejected for the expected reason."""
         oracle = play(case)
         dispositions = {index: "accepted" for batch in oracle.closed for index in batch.messages}
         dispositions |= {rejected.index: rejected.reason for rejected in oracle.rejected}
@@ -76,26 +72,20 @@ class TestCases:
         assert named == case["expected"]["disposition"]
 
     def test_everything_closes(self, case):
-        """
-        After the last input and the finish nothing is open.
-        """
+        """After the last input and the finish nothing is open."""
         assert play(case).open == []
 
 
 class TestClock:
     def test_messages_of_a_version_do_not_raise_each_other(self):
-        """
-        The processing time of a message is raised by earlier versions of its source only.
-        """
+        """The processing time of a message is raised by earlier versions of its source only."""
         oracle = Oracle(OracleRules(window=50, max_delay=20, max_leap=20))
         oracle.messages([received(0, 110, 1), received(1, 100, 1), received(2, 105, 2)])
         oracle.messages([received(3, 90, 3, source="other")])
         assert oracle.processing_times == {0: 110, 1: 100, 2: 110, 3: 90}
 
     def test_tick_of_one_source(self):
-        """
-        A tick of one source raises its floor and leaves the others alone.
-        """
+        """A tick of one source raises its floor and leaves the others alone."""
         oracle = Oracle(OracleRules(window=50, max_delay=20, max_leap=20))
         oracle.messages([received(0, 100, 1), received(1, 100, 1, source="other")])
         oracle.tick(150, source="other")

@@ -41,9 +41,7 @@ def set_up(directory: Path, version: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow  # who runs the tests has made the setup
 def test_says_how_far_it_is(tmp_path: Path) -> None:
-    """
-    Each package that is downloaded is a line with its number, and a second time there is nothing to do.
-    """
+    """Each package that is downloaded is a line with its number, and a second time there is nothing to do."""
     first = set_up(tmp_path, "")
     assert first.returncode == 0, first.stderr
     constraints = (ROOT / "constraints.txt").read_text().count("==")
@@ -56,8 +54,8 @@ def test_says_how_far_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_failure(tmp_path: Path) -> None:
-    """
-    What pip cannot install fails, with the error of pip, and the next setup begins again, also where one had succeeded.
+    """What pip cannot install fails, with the error of pip, and the next setup begins again, also where one had
+    succeeded.
     """
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / ".installed").touch()
@@ -70,9 +68,7 @@ def test_failure(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("engine", [pytest.param("spark", marks=pytest.mark.spark), "embedded"])
 def test_demo_says_at_once_what_it_does(tmp_path: Path, engine: str) -> None:
-    """
-    Before it installs anything the demo says what is ahead.
-    """
+    """Before it installs anything the demo says what is ahead."""
     shutil.copy(ROOT / "Makefile", tmp_path)
     (tmp_path / "constraints.txt").touch()
     shown = subprocess.run(

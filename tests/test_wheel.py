@@ -56,9 +56,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_content(wheel: Path) -> None:
-    """
-    The wheel has every file of the library, its data and its mark of being typed, its licence, and nothing else.
-    """
+    """The wheel has every file of the library, its data and its mark of being typed, its licence, and nothing else."""
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         about = {name.split(".dist-info/")[1] for name in archive.namelist() if ".dist-info/" in name}
@@ -70,9 +68,7 @@ def test_content(wheel: Path) -> None:
 
 
 def test_extras(wheel: Path) -> None:
-    """
-    `all` brings what every other extra brings, and no package that only has our name.
-    """
+    """`all` brings what every other extra brings, and no package that only has our name."""
     about = metadata(wheel)
     needed = [Requirement(text) for text in about.get_all("Requires-Dist")]
     brings = {
@@ -87,9 +83,7 @@ def test_extras(wheel: Path) -> None:
 
 
 def test_pythons(wheel: Path) -> None:
-    """
-    The wheel, `make setup` and the README name the same Pythons.
-    """
+    """The wheel, `make setup` and the README name the same Pythons."""
     pythons = re.findall(r"Python :: (3\.\d+)", str(metadata(wheel).get_all("Classifier")))
     bounds = SpecifierSet(project()["requires-python"])
     assert pythons == list(bounds.filter(f"3.{minor}" for minor in range(30)))
@@ -100,9 +94,7 @@ def test_pythons(wheel: Path) -> None:
 
 
 def test_hints_name_the_distribution() -> None:
-    """
-    Whatever the library says how to install is this distribution with one of its extras.
-    """
+    """Whatever the library says how to install is this distribution with one of its extras."""
     texts = [file.read_text(encoding="utf-8") for file in LIBRARY.rglob("*.py")]
     said = [found for text in texts for found in re.findall(r"pip install '([\w-]+)\[([\w{},]+)\]'", text)]
     assert len(said) > 8
@@ -111,9 +103,7 @@ def test_hints_name_the_distribution() -> None:
 
 
 def test_same_again(wheel: Path, tmp_path: Path) -> None:
-    """
-    The same sources give the same bytes.
-    """
+    """The same sources give the same bytes."""
     one, other = (hashlib.sha256(file.read_bytes()).hexdigest() for file in (wheel, build(tmp_path)))
     assert one == other
 
@@ -123,9 +113,8 @@ def test_same_again(wheel: Path, tmp_path: Path) -> None:
     ("engine", "extra"), [("embedded", ""), pytest.param("spark", "[spark]", marks=pytest.mark.spark)]
 )
 def test_runs_the_job(wheel: Path, tmp_path: Path, engine: str, extra: str) -> None:
-    """
-    In a fresh environment with the wheel, and with the extra of Spark where it runs, the job batches a depot, and what
-    it wrote is verified there.
+    """In a fresh environment with the wheel, and with the extra of Spark where it runs, the job batches a depot, and
+    what it wrote is verified there.
     """
     ran(sys.executable, "-m", "venv", tmp_path / "venv")
     python, windrow = tmp_path / "venv" / "bin" / "python", tmp_path / "venv" / "bin" / "windrow"

@@ -24,7 +24,7 @@ COMMANDS = {
     "status": ("status", "--json"),
     "show": ("show", "--json"),
     "show --key": ("show", "--json", "--key", "device-1"),
-    "history": ("history", "--json"),
+    "history": ("status", "--history", "20", "--json"),
     "doctor": ("doctor", "--json"),
     "tune": ("tune", "--json"),
     "plot": ("plot", "--out", "plot.html"),

@@ -26,8 +26,8 @@ class TestNow:
         ids=["microseconds", "UTC", "without a zone", "another zone"],
     )
     def test_in_any_form(self, now: int | datetime) -> None:
-        """
-        A tick is a number of microseconds or a time, which is UTC unless it has a zone; the floor is that microsecond.
+        """A tick is a number of microseconds or a time, which is UTC unless it has a zone; the floor is that
+        microsecond.
         """
         floors = windrow.batch(table([message()]), RULES, now=now).state.floors
         assert floors.floor.tolist() == [LATER]
@@ -36,9 +36,7 @@ class TestNow:
 
 @pytest.mark.parametrize("payload", [pa.string(), pa.binary()])
 def test_nothing_at_all(payload: pa.DataType) -> None:
-    """
-    Of no messages come no batches and no rejections, with payloads of the type that was given.
-    """
+    """Of no messages come no batches and no rejections, with payloads of the type that was given."""
     given = table([])
     given = given.set_column(given.schema.get_field_index("payload"), "payload", pa.array([], payload))
     batched = windrow.batch(given, RULES)
@@ -49,16 +47,14 @@ def test_nothing_at_all(payload: pa.DataType) -> None:
 
 
 def test_id() -> None:
-    """
-    A batch is named by its kind, source, key, where its window starts and its part.
-    """
+    """A batch is named by its kind, source, key, where its window starts and its part."""
     batched = windrow.batch(table([message(source="s", key="k/1")]), windrow.Rules(max_delay="5s"))
     assert batched.batches["id"].to_pylist() == [f"batch/s/k%2F1/{NOW - 5_000_000}/0"]
 
 
 def test_order_of_sequence() -> None:
-    """
-    Of messages of one version and stamp the one of the least sequence comes first, NULL before all, to the last digit.
+    """Of messages of one version and stamp the one of the least sequence comes first, NULL before all, to the last
+    digit.
     """
     sequences = [None, -(2**63), -1, 0, 2**53, 2**53 + 1, 2**63 - 1]
     for first in range(len(sequences)):
@@ -69,9 +65,8 @@ def test_order_of_sequence() -> None:
 
 
 def test_alike_but_for_the_payload() -> None:
-    """
-    Of messages of one version that differ in their payload alone the first is batched, NULL before text, whatever the
-    order of the rows.
+    """Of messages of one version that differ in their payload alone the first is batched, NULL before text, whatever
+    the order of the rows.
     """
     given = [
         *(message("a", payload=payload) for payload in ("c", None, "b")),
@@ -92,9 +87,7 @@ def test_alike_but_for_the_payload() -> None:
 
 
 def test_off_by_centuries() -> None:
-    """
-    How far a message is off is told to the microsecond, also where it is more than a float holds.
-    """
+    """How far a message is off is told to the microsecond, also where it is more than a float holds."""
     odd = 2**53 + 1
     early = table([message(event_time=odd + 1_000_000, received_at=0)])
     late = table([message(event_time=-odd - 5_000_000, received_at=0)])

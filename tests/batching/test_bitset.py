@@ -32,9 +32,7 @@ def follow(words, begin, steps, size, held, before, after):  # type: ignore[no-u
 
 @given(st.data())
 def test_set_agrees_with_a_sorted_list(data: st.DataObject) -> None:
-    """
-    After any insertions and removals, membership, predecessor and successor are those of a plain set.
-    """
+    """After any insertions and removals, membership, predecessor and successor are those of a plain set."""
     size = data.draw(SIZES)
     kinds = st.sampled_from([INSERT, INSERT, REMOVE])
     steps = data.draw(st.lists(st.tuples(kinds, inside(size), inside(size)), min_size=30, max_size=60))

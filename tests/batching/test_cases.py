@@ -55,18 +55,14 @@ def as_in_case(row: dict, inputs: list[dict]) -> dict:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
 class TestCases:
     def test_batches(self, case, cuts):
-        """
-        Every expected window comes out with timeout, closing time, part and messages in order, and no other.
-        """
+        """Every expected window comes out with timeout, closing time, part and messages in order, and no other."""
         books = play(case, cuts)
         expected = [{"part": 0, **batch} for batch in case["expected"]["batches"]]
         assert [as_in_case(row, case["inputs"]) for row in books.closed] == expected
         assert books.open == []
 
     def test_dispositions(self, case, cuts):
-        """
-        Every message is accepted or rejected for the expected reason.
-        """
+        """Every message is accepted or rejected for the expected reason."""
         books = play(case, cuts)
         accepted = [message["sequence"] for row in books.closed for message in row["messages"]]
         dispositions = dict.fromkeys(accepted, "accepted")

@@ -16,9 +16,8 @@ NO_BATCHES = pa.schema(tables.batch_fields(pa.string())).empty_table()
 
 @given(st.lists(st.integers(1, 9), max_size=12), st.integers(1, 20))
 def test_shares(counts: list[int], size: int) -> None:
-    """
-    Shares are runs of streams that follow each other, none of them empty; but for the stream it begins with, none has
-    more than its part of the rows.
+    """Shares are runs of streams that follow each other, none of them empty; but for the stream it begins with, none
+    has more than its part of the rows.
     """
     given = table([message(key=str(key)) for key, count in enumerate(counts) for _ in range(count)])
     version = np.arange(given.num_rows)

@@ -10,9 +10,7 @@ SLOTS = st.lists(st.tuples(st.integers(0, 3), st.integers(-4, 4), st.integers(0,
 
 @given(SLOTS, st.sampled_from((0, 2**62)))
 def test_number(slots: list[tuple[int, int, int]], epoch: int) -> None:
-    """
-    Positions are the distinct times of a stream, places those of a type of a stream, both one behind the other.
-    """
+    """Positions are the distinct times of a stream, places those of a type of a stream, both one behind the other."""
     slots = sorted(((stream, epoch + time, kind) for stream, time, kind in slots), key=lambda slot: slot[0])
     stream, event_time, kind = (np.array([slot[part] for slot in slots], np.int64) for part in range(3))
     ranked, begin = group(stream, 4)

@@ -159,26 +159,20 @@ def closed_by(log: Log) -> Log:
 class TestOracle:
     @given(programs(), cuts())
     def test_batches(self, log, cuts):
-        """
-        Batches, open and closed, are those of the oracle in every column.
-        """
+        """Batches, open and closed, are those of the oracle in every column."""
         oracle, books = judged(log), Books().play(log, cuts)
         assert without_names(books.closed) == expected_batches(oracle.closed, log.messages)
         assert without_names(books.open) == expected_batches(oracle.open, log.messages)
 
     @given(programs(), cuts())
     def test_rejections(self, log, cuts):
-        """
-        Rejections are those of the oracle, with how far each message was off and how far its time was raised.
-        """
+        """Rejections are those of the oracle, with how far each message was off and how far its time was raised."""
         expected = expected_rejections(judged(log), log.messages)
         assert in_any_order(without_names(Books().play(log, cuts).rejected)) == in_any_order(expected)
 
     @given(st.randoms(use_true_random=True), st.sampled_from((30, 100, 300, 1_000, 5_000)), cuts(5_000))
     def test_long_logs(self, random, size, cuts):
-        """
-        Thousands of messages in a stream are batched as the oracle does it.
-        """
+        """Thousands of messages in a stream are batched as the oracle does it."""
         log = long_log(random, size)
         oracle, books = judged(log), Books().play(log, cuts)
         assert without_names(books.batches) == expected_batches([*oracle.open, *oracle.closed], log.messages)
@@ -186,9 +180,7 @@ class TestOracle:
         assert in_any_order(without_names(books.rejected)) == in_any_order(expected)
 
     def test_many_times(self):
-        """
-        A stream with more distinct times than two levels of a set of bits hold is batched as the oracle does it.
-        """
+        """A stream with more distinct times than two levels of a set of bits hold is batched as the oracle does it."""
         random, spread = Random(1), 10
         given = [
             Message(
@@ -218,9 +210,7 @@ class TestWindows:
     @FEWER
     @given(programs(), cuts())
     def test_never_overlap(self, log, cuts):
-        """
-        Windows of a stream never overlap, closed ones included.
-        """
+        """Windows of a stream never overlap, closed ones included."""
         for batches in by_stream(Books().play(log, cuts).batches).values():
             windows = {(batch["window_start"], batch["window_end"]) for batch in batches}
             assert all(end <= start for (_, end), (start, _) in pairwise(sorted(windows)))
@@ -228,9 +218,7 @@ class TestWindows:
     @FEWER
     @given(programs(), cuts())
     def test_named_for_ever(self, log, cuts):
-        """
-        Stream, window start and part name one batch, whose id is its own, and parts are numbered from 0.
-        """
+        """Stream, window start and part name one batch, whose id is its own, and parts are numbered from 0."""
         batches = Books().play(log, cuts).batches
         assert len({batch["id"] for batch in batches}) == len(batches)
         for parts in by_window(batches):
@@ -239,9 +227,7 @@ class TestWindows:
     @FEWER
     @given(programs(), cuts())
     def test_hold_their_messages(self, log, cuts):
-        """
-        Every message lies in its window, no batch is empty and no window is longer than the rules say.
-        """
+        """Every message lies in its window, no batch is empty and no window is longer than the rules say."""
         for batch in Books().play(log, cuts).batches:
             times = [message["event_time"] for message in batch["messages"]]
             assert times
@@ -251,8 +237,8 @@ class TestWindows:
     @FEWER
     @given(logs(chained_rules(), kinds=("message",) * 6 + ("tick",), versioned=st.just(False)))
     def test_active_ones_are_a_chain(self, log):
-        """
-        With `window` > `max_delay` + `max_leap` active windows form a chain: a new one is appended, a split divides.
+        """With `window` > `max_delay` + `max_leap` active windows form a chain: a new one is appended, a split
+        divides.
         """
         books = Books()
         for call in log.calls(cuts=-1):
@@ -276,9 +262,7 @@ class TestWindows:
 class TestAligned:
     @given(logs(aligned_rules(), kinds=("message",) * 6 + ("tick",)), cuts())
     def test_cells_of_the_calendar(self, log, cuts):
-        """
-        Without splits a batch is exactly the accepted messages of one stream and one cell of the calendar.
-        """
+        """Without splits a batch is exactly the accepted messages of one stream and one cell of the calendar."""
         length, offset = log.rules.window, log.rules.window_offset
         books = Books().play(log, cuts)
         cells: dict[tuple[Any, ...], Counter[tuple[Any, ...]]] = {}
@@ -293,9 +277,7 @@ class TestAligned:
         assert cells == {}
 
     def test_offset(self):
-        """
-        An offset moves the cells, also before 1970: they begin at a multiple of the window plus the offset.
-        """
+        """An offset moves the cells, also before 1970: they begin at a multiple of the window plus the offset."""
         rules = OracleRules(window=10, max_delay=100, max_leap=1, window_start="aligned", window_offset=3)
         times = (-18, -17, -8, -7, 2, 3, 12)
         messages = tuple(Message(at, "", "k", f"t{at}", time, 20, None, None, at) for at, time in enumerate(times))
@@ -304,18 +286,14 @@ class TestAligned:
         assert windows == [(-27, -17, 1), (-17, -7, 2), (-7, 3, 2), (3, 13, 2)]
 
     def test_split_inside_a_cell(self):
-        """
-        A split cuts a cell in two, and the second half ends where the cell does.
-        """
+        """A split cuts a cell in two, and the second half ends where the cell does."""
         rules = OracleRules(window=10, max_delay=100, max_leap=1, window_start="aligned")
         messages = tuple(Message(at, "", "k", "a", time, 20, None, None, at) for at, time in enumerate((3, 6, 11)))
         batches = Books().play(Log(rules, (messages,), versioned=True)).batches
         assert [(batch["window_start"], batch["window_end"]) for batch in batches] == [(0, 6), (6, 10), (10, 20)]
 
     def test_flush_inside_a_cell(self):
-        """
-        After a flush the rest of the cell is a window of its own, and the next cell is whole.
-        """
+        """After a flush the rest of the cell is a window of its own, and the next cell is whole."""
         rules = OracleRules(window=10, max_delay=20, max_leap=20, window_start="aligned", repeats="keep")
         first, *later = (Message(at, "", "k", "a", at, 3, None, None, at) for at in (3, 7, 12))
         log = Log(rules, ((first,), Flush(None), tuple(later)), versioned=True)
@@ -323,9 +301,7 @@ class TestAligned:
         assert windows == [(0, 4), (4, 10), (10, 20)]
 
     def test_from_windows_that_do_not_lie_on_the_calendar(self):
-        """
-        A window that other rules opened and that has closed since is not overlapped: the cell begins after it.
-        """
+        """A window that other rules opened and that has closed since is not overlapped: the cell begins after it."""
         arrival = OracleRules(window=10, max_delay=20, max_leap=0)
         aligned = replace(arrival, window_start="aligned")
         first, second, third = (
@@ -342,9 +318,7 @@ class TestRepeats:
     @FEWER
     @given(programs(), cuts())
     def test_split(self, log, cuts):
-        """
-        With `split` a window holds at most one message of a type.
-        """
+        """With `split` a window holds at most one message of a type."""
         log = replace(log, rules=replace(log.rules, repeats="split"))
         for parts in by_window(Books().play(log, cuts).batches):
             assert set(counted(emitted(parts), ("type",)).values()) == {1}
@@ -352,9 +326,7 @@ class TestRepeats:
     @FEWER
     @given(programs(), cuts())
     def test_keep(self, log, cuts):
-        """
-        With `keep` a type decides only what is a duplicate: batches are as if no type came back at another time.
-        """
+        """With `keep` a type decides only what is a duplicate: batches are as if no type came back at another time."""
 
         def unrepeated(step):
             if not isinstance(step, tuple):
@@ -370,9 +342,7 @@ class TestRepeats:
         assert [row["reason"] for row in kept.rejected] == [row["reason"] for row in separate.rejected]
 
     def test_order_in_a_batch(self):
-        """
-        Repeated messages of a batch are listed by event time and type, whatever their order of arrival.
-        """
+        """Repeated messages of a batch are listed by event time and type, whatever their order of arrival."""
         given = (("b", 3), ("a", 7), ("b", 1), ("a", 3), ("b", 7), ("a", 1))
         messages = tuple(Message(at, "", "k", kind, time, 9, None, None, at) for at, (kind, time) in enumerate(given))
         rules = OracleRules(window=100, max_delay=20, max_leap=1, repeats="keep")
@@ -386,8 +356,8 @@ class TestRepeats:
         ids=["even", "reversed", "odd", "one apart", "never expired", "at the later one"],
     )
     def test_midpoint(self, times, now, start):
-        """
-        A window splits halfway between two messages of a type, after the earlier one, and never where it is too late.
+        """A window splits halfway between two messages of a type, after the earlier one, and never where it is too
+        late.
         """
         first, second = (Message(at, "", "k", "a", time, 0, None, None, at) for at, time in enumerate(times))
         steps = ((replace(first, received_at=times[0]),), (replace(second, received_at=now),))
@@ -398,8 +368,8 @@ class TestRepeats:
 
     @pytest.mark.parametrize(("split_at", "fewest", "most"), [("message", 0, 10), ("midpoint", 241, 300)])
     def test_rounds_stay_whole(self, split_at, fewest, most):
-        """
-        Of 300 rounds of ten types, every two seconds and up to 20 ms out of order, only the midpoint keeps most whole.
+        """Of 300 rounds of ten types, every two seconds and up to 20 ms out of order, only the midpoint keeps most
+        whole.
         """
         random, whole = Random(1), 0
         sent = [(2_000_000 * at + 1_000 * kind, f"t{kind}") for at in range(1, 301) for kind in range(10)]
@@ -418,18 +388,14 @@ class TestMessages:
     @FEWER
     @given(programs(), cuts())
     def test_emitted_once(self, log, cuts):
-        """
-        A message of one stream, type and event time is in one batch at most.
-        """
+        """A message of one stream, type and event time is in one batch at most."""
         counts = counted(emitted(Books().play(log, cuts).batches), (*STREAM, "type", "event_time"))
         assert set(counts.values()) <= {1}
 
     @FEWER
     @given(programs(), cuts())
     def test_duplicate_of_a_closed_batch_is_too_old(self, log, cuts):
-        """
-        A message of a closed batch that comes again is rejected as too old and changes nothing.
-        """
+        """A message of a closed batch that comes again is rejected as too old and changes nothing."""
         books = Books().play(log, cuts)
         known = counted(emitted(books.closed))
         again = tuple(message for message in log.messages if identity(message) in known)
@@ -441,9 +407,7 @@ class TestMessages:
     @FEWER
     @given(programs(), cuts())
     def test_nothing_vanishes(self, log, cuts):
-        """
-        After every call the messages read are those in open batches, in closed batches and rejected.
-        """
+        """After every call the messages read are those in open batches, in closed batches and rejected."""
         books, read = Books(), Counter()
         for call in log.calls(cuts):
             books.enter(call, log)
@@ -453,9 +417,7 @@ class TestMessages:
     @FEWER
     @given(logs(versioned=st.just(True)), st.sampled_from(("key", "type", "event_time", "received_at")))
     def test_invalid_is_rejected(self, log, name):
-        """
-        A message without key, type or time is rejected as invalid and changes nothing for the others.
-        """
+        """A message without key, type or time is rejected as invalid and changes nothing for the others."""
         alone, rules = Books().play(log), windrow_rules(log.rules)
         invalid = replace(log.messages[0], **{"received_at": LONG_AFTER, name: None})
         result = windrow.batch(table([invalid, *log.messages], log), rules)
@@ -466,9 +428,7 @@ class TestMessages:
     @FEWER
     @given(programs(), cuts())
     def test_accepted_is_emitted(self, log, cuts):
-        """
-        Once all is closed, every message that was not rejected is in a closed batch.
-        """
+        """Once all is closed, every message that was not rejected is in a closed batch."""
         books = Books().play(closed_by(log), cuts)
         assert books.open == []
         assert counted(log.messages) - counted(books.rejected) == counted(emitted(books.closed))
@@ -476,9 +436,7 @@ class TestMessages:
     @FEWER
     @given(programs(), cuts())
     def test_listed_by_event_time_and_type(self, log, cuts):
-        """
-        Messages of a window are listed by event time and type, over all its parts.
-        """
+        """Messages of a window are listed by event time and type, over all its parts."""
         for parts in by_window(Books().play(log, cuts).batches):
             ranks = [identity(message, ("event_time", "type")) for message in emitted(parts)]
             assert ranks == sorted(ranks)
@@ -486,9 +444,7 @@ class TestMessages:
     @FEWER
     @given(programs(), cuts())
     def test_reasons_follow_from_processing_time(self, log, cuts):
-        """
-        A message is too old, too futuristic or a duplicate exactly as its processing time and its twins say.
-        """
+        """A message is too old, too futuristic or a duplicate exactly as its processing time and its twins say."""
         books = Books().play(log, cuts)
         accepted = counted(emitted(books.batches), (*STREAM, "type", "event_time"))
         for row in books.rejected:
@@ -504,17 +460,13 @@ class TestCutting:
     @FEWER
     @given(programs(), cuts(), cuts())
     def test_any_cutting(self, log, cuts, other_cuts):
-        """
-        Cutting a log with its ticks and flushes into calls anywhere changes no batch and no rejection.
-        """
+        """Cutting a log with its ticks and flushes into calls anywhere changes no batch and no rejection."""
         assert content(Books().play(log, cuts)) == content(Books().play(log, other_cuts))
 
     @FEWER
     @given(logs(kinds=("message",) * 6 + ("tick", "flush"), versioned=st.just(True)), cuts(), cuts())
     def test_names_of_versions(self, log, cuts, other_cuts):
-        """
-        With versions given, not even the ids depend on the cutting, and no two rejections share one.
-        """
+        """With versions given, not even the ids depend on the cutting, and no two rejections share one."""
         books = Books().play(log, cuts)
         assert named_content(books) == named_content(Books().play(log, other_cuts))
         assert len({row["id"] for row in books.rejected}) == len(books.rejected)
@@ -522,9 +474,7 @@ class TestCutting:
     @FEWER
     @given(logs(versioned=st.just(True)), st.randoms(use_true_random=False))
     def test_any_order_of_rows(self, log, random):
-        """
-        With versions given, the order of the rows of a table changes no batch and no rejection.
-        """
+        """With versions given, the order of the rows of a table changes no batch and no rejection."""
         shuffled = random.sample(log.messages, len(log.messages))
         rules = windrow_rules(log.rules)
         ordered, mixed = (windrow.batch(table(given, log), rules) for given in (log.messages, shuffled))
@@ -534,9 +484,7 @@ class TestCutting:
     @FEWER
     @given(logs(), st.lists(st.integers(0, 30), max_size=5))
     def test_any_chunking(self, log, bounds):
-        """
-        The chunks in which a table arrives, empty ones included, change nothing.
-        """
+        """The chunks in which a table arrives, empty ones included, change nothing."""
         messages = table(log.messages, log)
         edges = sorted([0, 0, *(min(bound, len(messages)) for bound in bounds), len(messages)])
         chunked = pa.concat_tables([messages.slice(start, end - start) for start, end in pairwise(edges)])
@@ -547,9 +495,7 @@ class TestCutting:
     @FEWER
     @given(programs(), cuts(), st.integers(1, 8))
     def test_any_shares(self, log, cuts, size):
-        """
-        Shares of streams, however large, that several threads take give what one share gives.
-        """
+        """Shares of streams, however large, that several threads take give what one share gives."""
         whole = Books().play(log, cuts)
         with patch.object(decided, "SHARE", size), patch.object(arrow, "MANY", 0):
             shared = Books().play(log, cuts)
@@ -559,9 +505,7 @@ class TestCutting:
     @FEWER
     @given(programs(), cuts(), st.integers(1, 8))
     def test_any_bytes(self, log, cuts, most):
-        """
-        Payloads that are more than one array of Arrow holds change nothing, not even the types of the columns.
-        """
+        """Payloads that are more than one array of Arrow holds change nothing, not even the types of the columns."""
         messages, rules = table(log.messages, log), windrow_rules(log.rules)
         few, whole = windrow.batch(messages, rules), Books().play(log, cuts)
         with patch.object(arrow, "MOST_BYTES", most):
@@ -573,9 +517,7 @@ class TestCutting:
     @FEWER
     @given(logs(), st.integers(0, 30))
     def test_pure(self, log, position):
-        """
-        A call leaves the state that it was given as it was: made again it returns the same.
-        """
+        """A call leaves the state that it was given as it was: made again it returns the same."""
         books = Books().play(replace(log, steps=log.steps[:position]))
         messages, rules = table(log.messages, log), windrow_rules(log.rules)
         once, again = (windrow.batch(messages, rules, state=books.state) for _ in range(2))
@@ -587,9 +529,7 @@ class TestTicks:
     @FEWER
     @given(logs(), st.lists(st.none() | st.sampled_from((0, 0, 1, 10)), min_size=1, max_size=10), cuts())
     def test_not_later_than_the_next_message(self, log, slacks, cuts):
-        """
-        Ticks not later than the next message change nothing but when a closed batch becomes visible.
-        """
+        """Ticks not later than the next message change nothing but when a closed batch becomes visible."""
         ticked = replace(log, steps=tuple(self.with_ticks(log, slacks)))
         assert content(Books().play(closed_by(ticked), cuts)) == content(Books().play(closed_by(log)))
 
@@ -608,9 +548,7 @@ class TestTicks:
     @FEWER
     @given(programs(), cuts())
     def test_closed_as_far_as_the_clock(self, log, cuts):
-        """
-        What is open times out later than its source's clock; what timed out is closed at its timeout.
-        """
+        """What is open times out later than its source's clock; what timed out is closed at its timeout."""
         floors, books = judged(log).floors, Books().play(log, cuts)
         assert all(batch["timeout"] > floors[batch["source"]] for batch in books.open)
         for batch in books.closed:
@@ -620,9 +558,7 @@ class TestTicks:
     @FEWER
     @given(logs())
     def test_time_or_microseconds(self, log):
-        """
-        `now` may be given as a time or as microseconds.
-        """
+        """`now` may be given as a time or as microseconds."""
         now = max(message.received_at for message in log.messages) + log.rules.window
         moments = (now, EPOCH + timedelta(microseconds=now))
         messages, rules = table(log.messages, log), windrow_rules(log.rules)
@@ -634,9 +570,7 @@ class TestFlush:
     @FEWER
     @given(programs(), cuts())
     def test_cuts_windows_after_the_last_event(self, log, cuts):
-        """
-        A flush closes all that is open, and no window ends later than just after the last event of the source.
-        """
+        """A flush closes all that is open, and no window ends later than just after the last event of the source."""
         books = Books().play(log, cuts)
         before, floors = books.open, judged(log).floors
         books.enter(Call((), flush=True), log)
@@ -651,9 +585,7 @@ class TestFlush:
     @FEWER
     @given(programs(), cuts())
     def test_only_what_lies_before_the_cut_is_too_old(self, log, cuts):
-        """
-        After a flush a source goes on at the cut, or at its clock less the delay if that is later.
-        """
+        """After a flush a source goes on at the cut, or at its clock less the delay if that is later."""
         books = Books().play(log, cuts)
         before, floors = books.open, judged(log).floors
         books.enter(Call((), flush=True), log)
@@ -680,9 +612,7 @@ class TestStreams:
     @FEWER
     @given(logs())
     def test_processed_apart(self, log):
-        """
-        A stream is batched alone as it is among others, and can be cut where nothing before is still active.
-        """
+        """A stream is batched alone as it is among others, and can be cut where nothing before is still active."""
         log = stamped(log)
         pieces = [piece for stream in self.cut_streams(log) for piece in stream]
         apart = [Books().play(closed_by(log.with_messages(piece))) for piece in pieces]
@@ -691,9 +621,7 @@ class TestStreams:
     @FEWER
     @given(logs())
     def test_nothing_is_active_at_a_cut(self, log):
-        """
-        Nothing is open at a processing time later than every earlier event time + `window` + `max_delay`.
-        """
+        """Nothing is open at a processing time later than every earlier event time + `window` + `max_delay`."""
         log = stamped(log)
         for pieces in self.cut_streams(log):
             for piece, following in pairwise(pieces):
@@ -739,9 +667,7 @@ class TestWishes:
     @FEWER
     @given(programs(), any_rules(), st.integers(0, 30), cuts())
     def test_rules_can_be_changed(self, log, rules, position, cuts):
-        """
-        Under other rules open batches keep their windows, nothing opens again, and windows still do not overlap.
-        """
+        """Under other rules open batches keep their windows, nothing opens again, and windows still do not overlap."""
         before, after = log.steps[:position], replace(log, rules=rules, steps=log.steps[position:])
         oracle, books = judged(replace(log, steps=before)), Books().play(replace(log, steps=before), cuts)
         oracle.change(rules)
@@ -755,9 +681,7 @@ class TestWishes:
         assert in_any_order(without_names(books.rejected)) == in_any_order(expected)
 
     def test_batch_opened_under_a_larger_window(self):
-        """
-        A batch that was opened under a larger window keeps its end when it is split under a smaller one.
-        """
+        """A batch that was opened under a larger window keeps its end when it is split under a smaller one."""
         rules = OracleRules(window=100, max_delay=20, max_leap=20)
         first, second = (Message(at, "", "k", "a", at, at, None, None, at) for at in (0, 30))
         books = Books().play(Log(rules, ((first,),), versioned=True))
@@ -767,9 +691,7 @@ class TestWishes:
     @FEWER
     @given(any_rules(), st.sampled_from((0, 1_700_000_000_000_000)))
     def test_conflict_one_unit_apart(self, rules, now):
-        """
-        Two messages of a type one microsecond apart are both accepted, in two batches that touch.
-        """
+        """Two messages of a type one microsecond apart are both accepted, in two batches that touch."""
         rules = replace(rules, max_delay=max(rules.max_delay, 1), window=max(rules.window, 2), repeats="split")
         messages = tuple(Message(0, "", "k", "a", now - apart, now, None, None, 0) for apart in (0, 1))
         books = Books().play(Log(rules, (messages,), versioned=True))
@@ -778,9 +700,7 @@ class TestWishes:
         assert earlier["window_end"] == later["window_start"] == now
 
     def test_backlog_after_downtime(self):
-        """
-        Messages that arrived in time while nothing ran are all batched when they are read at once, long after.
-        """
+        """Messages that arrived in time while nothing ran are all batched when they are read at once, long after."""
         arrivals = range(0, 1_000, 7)
         messages = [Message(at, "", "k", "a", at - 5, at, None, None, at) for at in arrivals]
         log = Log(OracleRules(window=50, max_delay=20, max_leap=20), (tuple(messages),), versioned=True)
@@ -789,9 +709,7 @@ class TestWishes:
         assert counted(emitted(books.closed)) == counted(messages)
 
     def test_safe_defaults(self):
-        """
-        The default rules hold their documented values and give no warning.
-        """
+        """The default rules hold their documented values and give no warning."""
         rules = windrow.Rules()
         durations = (rules.window, rules.max_delay, rules.max_leap)
         assert durations == (10_000_000, 5_000_000, 1_000_000)
@@ -799,18 +717,14 @@ class TestWishes:
         assert (rules.repeats, rules.split_at) == ("split", "message")
 
     def test_short_window_warns(self):
-        """
-        A window no longer than the delay and the leap together warns, unless windows start at the event time.
-        """
+        """A window no longer than the delay and the leap together warns, unless windows start at the event time."""
         with pytest.warns(UserWarning, match="window"):
             windrow.Rules(window="6s", max_delay="5s", max_leap="1s")
         windrow.Rules(window="6s", max_delay="5s", max_leap="1s", window_start="event_time")
 
     @pytest.mark.parametrize("unlimited", [None, 0])
     def test_no_byte_limit(self, unlimited):
-        """
-        With no limit a batch takes any number of bytes.
-        """
+        """With no limit a batch takes any number of bytes."""
         messages = tuple(Message(0, "", "k", name, 0, 0, None, "x" * 20_000_000, 0) for name in "ab")
         rules = OracleRules(window=10, max_delay=5, max_leap=1, max_batch_bytes=unlimited)
         (batch,) = Books().play(Log(rules, (messages,), versioned=True)).batches
@@ -819,26 +733,20 @@ class TestWishes:
     @pytest.mark.parametrize(("limit", "counts"), [(4, [4]), (3, [3, 1]), (2, [2, 2]), (1, [1, 1, 1, 1])])
     @pytest.mark.parametrize("cuts", [0, -1], ids=["one call", "a call for each message"])
     def test_byte_limit_to_the_byte(self, limit, counts, cuts):
-        """
-        A batch takes as many bytes as the limit, and not one more, whichever call it was opened in.
-        """
+        """A batch takes as many bytes as the limit, and not one more, whichever call it was opened in."""
         steps = tuple((Message(at, "", "k", name, at, at, None, None, at),) for at, name in enumerate("abcd"))
         log = Log(OracleRules(window=100, max_delay=5, max_leap=1, max_batch_bytes=limit), steps, versioned=True)
         assert [batch["message_count"] for batch in Books().play(log, cuts).batches] == counts
 
     @pytest.mark.parametrize(("limit", "counts"), [(4, [4]), (3, [3, 1]), (2, [2, 2]), (1, [1, 1, 1, 1])])
     def test_parts_to_the_byte(self, limit, counts):
-        """
-        What has one time cannot be split; once closed it stands in parts that take as much as the limit.
-        """
+        """What has one time cannot be split; once closed it stands in parts that take as much as the limit."""
         messages = tuple(Message(at, "", "k", name, 0, 0, None, None, at) for at, name in enumerate("abcd"))
         log = Log(OracleRules(window=100, max_delay=5, max_leap=1, max_batch_bytes=limit), (messages,), versioned=True)
         assert [batch["message_count"] for batch in Books().play(closed_by(log)).closed] == counts
 
     def test_split_before_what_was_first(self):
-        """
-        A batch that got an earlier message and is then split before what was its first is listed as two.
-        """
+        """A batch that got an earlier message and is then split before what was its first is listed as two."""
         given = enumerate((("x", 10), ("a", 5), ("a", 8)))
         messages = tuple(Message(at, "", "k", name, time, 10, None, None, at) for at, (name, time) in given)
         log = Log(OracleRules(window=100, max_delay=20, max_leap=1), (messages,), versioned=True)
@@ -862,18 +770,14 @@ class TestWishes:
     )
     @pytest.mark.parametrize("cuts", [0, 1 << 3, -1], ids=["one call", "a call for the first four", "a call each"])
     def test_halves_go_on(self, limit, given, counts, cuts):
-        """
-        After a split each half takes more messages, by what it weighs itself and where its own last one is.
-        """
+        """After a split each half takes more messages, by what it weighs itself and where its own last one is."""
         messages = tuple(Message(at, "", "k", *each[:2], 3, None, each[2], at) for at, each in enumerate(given))
         rules = OracleRules(window=100, max_delay=5, max_leap=1, max_batch_bytes=limit)
         log = Log(rules, tuple((each,) for each in messages), versioned=True)
         assert [batch["message_count"] for batch in Books().play(log, cuts).batches] == counts
 
     def test_conflict_with_the_earliest_of_its_type(self):
-        """
-        A message splits the window that holds the earliest of its type, also when a later window has one already.
-        """
+        """A message splits the window that holds the earliest of its type, also when a later window has one already."""
         messages = tuple(Message(at, "", "k", "x", time, 20, None, None, at) for at, time in enumerate((0, 20, 5)))
         rules = OracleRules(window=10, max_delay=20, max_leap=1, window_start="event_time")
         batches = Books().play(Log(rules, (messages,), versioned=True)).batches
@@ -881,9 +785,7 @@ class TestWishes:
 
     @pytest.mark.parametrize("given", [[("a", 0), ("b", 0), ("b", 900)], [("b", 0), ("b", 900), ("a", 0)]])
     def test_a_stream_closes_nothing_of_another(self, given):
-        """
-        What times out in a stream leaves open what another one, of a source with an earlier clock, left open.
-        """
+        """What times out in a stream leaves open what another one, of a source with an earlier clock, left open."""
         messages = tuple(
             Message(at, each[0], "k", "x", each[1], each[1], None, None, at) for at, each in enumerate(given)
         )
@@ -900,9 +802,7 @@ class TestWishes:
         ids=["before a message that is too much alone", "after it"],
     )
     def test_conflict_and_size_at_once(self, given, times):
-        """
-        The half that a conflict leaves may be too large, and is split again, before the message or after it.
-        """
+        """The half that a conflict leaves may be too large, and is split again, before the message or after it."""
         messages = tuple(Message(at, "", "k", *each[:2], 10, None, each[2], at) for at, each in enumerate(given))
         log = Log(OracleRules(window=100, max_delay=20, max_leap=1, max_batch_bytes=3), (messages,), versioned=True)
         batches = Books().play(log).batches
@@ -913,9 +813,7 @@ class TestWishes:
     @pytest.mark.parametrize("keys", ["ab", "ba"])
     @pytest.mark.parametrize(("before", "apart"), [(0, 0), (0, 200), (100, 0), (5_000, 0), (5_000, 200)])
     def test_a_stream_leaves_nothing_to_the_next(self, before, apart, keys):
-        """
-        What a stream leaves open changes nothing for another one, however many times they have.
-        """
+        """What a stream leaves open changes nothing for another one, however many times they have."""
         rules = OracleRules(window=10_000, max_delay=99_999, max_leap=99_999, window_start="event_time")
         first = [*range(before + apart), 20_000, 40_000]
         second = [*range(before), 20_000, 40_000, 29_999, *range(25_000, 25_000 + 2 * apart)]
@@ -932,9 +830,7 @@ class TestWishes:
     @pytest.mark.parametrize("keys", ["ab", "ba"])
     @pytest.mark.parametrize("times", [range(10, 11), range(10, 400)], ids=["one", "many"])
     def test_a_stream_leaves_no_times_to_the_next(self, times, keys):
-        """
-        A window is split at a time of its own stream, not at one that another stream has had.
-        """
+        """A window is split at a time of its own stream, not at one that another stream has had."""
         between = [(f"{time}", time, None) for time in times]
         first = [("w", 0, None), ("y", 5, None), *between]
         second = [("w", 0, None), ("x", 900, None), ("y", 5, "too much"), *between]
@@ -949,9 +845,7 @@ class TestWishes:
     @pytest.mark.parametrize("keys", ["ab", "ba"])
     @pytest.mark.parametrize("count", [4, 300])
     def test_a_stream_leaves_no_bytes_to_the_next(self, count, keys):
-        """
-        The half of a window weighs what its own stream put into it.
-        """
+        """The half of a window weighs what its own stream put into it."""
         heavy = [(f"{time:03}", time, "x" * 100) for time in range(count)]
         light = [(f"{time:03}", time, None) for time in range(count)]
         light += [("001", 0, None), ("a", count - 2, None)]
@@ -964,18 +858,14 @@ class TestWishes:
         assert without_names(Books().play(log).batches) == expected
 
     def test_both_neighbours_are_too_much(self):
-        """
-        A message that is too much for what comes before it and for what comes after it stands alone.
-        """
+        """A message that is too much for what comes before it and for what comes after it stands alone."""
         given = [("a", 0, None), ("b", 2, None), ("c", 1, "x")]
         messages = tuple(Message(at, "", "k", *each[:2], 2, None, each[2], at) for at, each in enumerate(given))
         log = Log(OracleRules(window=100, max_delay=5, max_leap=1, max_batch_bytes=2), (messages,), versioned=True)
         assert [batch["first_event_time"] for batch in Books().play(log).batches] == [0, 1, 2]
 
     def test_first_time_of_a_window(self):
-        """
-        A message at the very beginning of a window belongs to it, also when all that it holds is later.
-        """
+        """A message at the very beginning of a window belongs to it, also when all that it holds is later."""
         messages = tuple(
             Message(at, "", "k", f"t{time}", time, 20, None, None, at) for at, time in enumerate((5, 15, 0))
         )
@@ -986,9 +876,7 @@ class TestWishes:
     @FEWER
     @given(logs(versioned=st.just(False), streams=(("", "k"),)))
     def test_columns_may_be_absent(self, log):
-        """
-        Without source, sequence and payload a message has the empty source and NULL in the others.
-        """
+        """Without source, sequence and payload a message has the empty source and NULL in the others."""
         log = replace(log, binary=False)
         messages = table([replace(each, sequence=None, payload=None) for each in log.messages], log)
         absent = messages.drop_columns(["source", "sequence", "payload"])

@@ -173,9 +173,9 @@ class TestMicrobatches:
     @FEWER
     @given(VERSIONED, cuts(), PARTS)
     def test_give_what_one_call_gives(self, log, cuts, parts):
-        """
-        Microbatches cut anywhere, with their streams in any parts, write the rows of one call of `windrow.batch`, ids
-        included; each row is new or replaces the live one of its id, and says in which microbatch it came and went.
+        """Microbatches cut anywhere, with their streams in any parts, write the rows of one call of `windrow.batch`,
+        ids included; each row is new or replaces the live one of its id, and says in which microbatch it came and
+        went.
         """
         once, ledger = Books().play(log), Ledger(log, parts).play(log, cuts)
         assert content(ledger.books) == content(once)
@@ -185,8 +185,7 @@ class TestMicrobatches:
     @FEWER
     @given(logs(versioned=st.just(True)), st.sampled_from(("key", "type", "event_time", "received_at", "ahead")))
     def test_refuse_what_no_rule_sees(self, log, name):
-        """
-        An invalid message, and one stamped later than the wall clock allows, is rejected under an id of its own and
+        """An invalid message, and one stamped later than the wall clock allows, is rejected under an id of its own and
         changes nothing for the others, though it comes with the first of them.
         """
         latest = max(message.received_at for message in log.messages)
@@ -207,9 +206,7 @@ class TestMicrobatches:
         assert len({row["id"] for row in books.rejected}) == len(books.rejected)
 
     def test_an_id_twice(self):
-        """
-        A step that names two rows alike is stopped before anything is written.
-        """
+        """A step that names two rows alike is stopped before anything is written."""
         log = Log(OracleRules(TEN, 5, 1), ((message(0),),), versioned=True)
         ledger = Ledger(log)
         ledger.kind = Twice
@@ -243,17 +240,15 @@ class TestHeaders:
     @FEWER
     @given(VERSIONED | logs(late_rules(), versioned=st.just(True)), cuts(), PARTS)
     def test_are_enough(self, log, cuts, parts):
-        """
-        A step that has the messages only of batches that a message or a clock can change writes the same as one call.
+        """A step that has the messages only of batches that a message or a clock can change writes the same as one
+        call.
         """
         once, ledger = Books().play(log), Headers(log, parts).play(log, cuts)
         assert content(ledger.books) == content(once)
         assert named(ledger.books) == named(once)
 
     def test_without_messages_that_are_needed(self):
-        """
-        A batch that changes although its messages were not read stops the step: they would be lost.
-        """
+        """A batch that changes although its messages were not read stops the step: they would be lost."""
         log = Log(OracleRules(TEN, 5, 1), ((message(0),), (message(1, type="b"),)), versioned=True)
         ledger = Headless(log)
         with pytest.raises(BrokenPromise, match="whose messages were not read"):
@@ -262,18 +257,14 @@ class TestHeaders:
     @pytest.mark.parametrize("start", ["arrival", "event_time"])
     @pytest.mark.parametrize("at", [12, 32])
     def test_windows_beside_a_message(self, at, start):
-        """
-        A window that opens beside open ones ends where the next one begins, and begins where the last one ends.
-        """
+        """A window that opens beside open ones ends where the next one begins, and begins where the last one ends."""
         rules = OracleRules(TEN, 1_000, 1, None, start, "split", "message")
         sent = [(message(at),) for at in (20, 40)]
         log = Log(rules, (*sent, (message(at, received_at=41, version=41),)), versioned=True)
         assert content(Headers(log).play(log, -1).books) == content(Books().play(log))
 
     def test_are_left_out(self):
-        """
-        Of many open windows of a stream only those at a message are read.
-        """
+        """Of many open windows of a stream only those at a message are read."""
         sent = [(message(number * TWENTY),) for number in range(TEN)]
         log = Log(OracleRules(TEN, 1_000, 1), (*sent, (message(3 * TWENTY, type="b", version=1_000),)), versioned=True)
         ledger = Headers(log).play(log, -1)
@@ -307,9 +298,7 @@ class TestDue:
     @FEWER
     @given(VERSIONED, st.integers(-5, 60))
     def test_the_last_timeout_that_has_come(self, log, later):
-        """
-        Due are the sources with an open batch whose timeout has come, at the latest such timeout of each.
-        """
+        """Due are the sources with an open batch whose timeout has come, at the latest such timeout of each."""
         ledger = Ledger(log).play(log)
         now = ledger.floors.at_least(max(ledger.floors.floor, default=0) + later)
         come = sorted((row["timeout"], row["source"]) for row in ledger.books.open)
@@ -319,9 +308,7 @@ class TestDue:
     @FEWER
     @given(VERSIONED)
     def test_at_its_timeout(self, log):
-        """
-        A batch is due at its timeout, and not a microsecond earlier.
-        """
+        """A batch is due at its timeout, and not a microsecond earlier."""
         ledger = Ledger(log).play(log)
         last = {row["source"]: row["timeout"] for row in sorted(ledger.books.open, key=lambda row: row["timeout"])}
         for source, timeout in last.items():
@@ -332,9 +319,7 @@ class TestDue:
     @FEWER
     @given(VERSIONED, st.integers(-5, 60))
     def test_a_tick_to_it_closes_what_a_later_one_would(self, log, later):
-        """
-        A tick to what is due closes the batches that a tick to `now` closes.
-        """
+        """A tick to what is due closes the batches that a tick to `now` closes."""
         short, long = Ledger(log).play(log), Ledger(log).play(log)
         now = long.floors.at_least(max(long.floors.floor, default=0) + later)
         to = due(short, now)
@@ -345,9 +330,7 @@ class TestDue:
 
 @given(logs(versioned=st.just(True)), st.integers(0, 30))
 def test_summaries_of_parts_combine(log: Log, position: int) -> None:
-    """
-    Summaries of two parts of the messages combine to the summary of all, in the order of versions and sources.
-    """
+    """Summaries of two parts of the messages combine to the summary of all, in the order of versions and sources."""
     arrived = messages.conform(table(log.messages, log))
     parts = [summarise(part, LONG_AFTER) for part in (arrived.slice(0, position), arrived.slice(position))]
     whole = summarise(arrived, LONG_AFTER)
@@ -360,9 +343,7 @@ def test_summaries_of_parts_combine(log: Log, position: int) -> None:
 
 
 def test_later_version_first() -> None:
-    """
-    Of messages alike the one of the earlier version comes first, though its row and its sequence come later.
-    """
+    """Of messages alike the one of the earlier version comes first, though its row and its sequence come later."""
     rows = plain_table([plain_message(sequence=1), plain_message(sequence=2)])
     arrived = rows.append_column("version", pa.array([2, 1], pa.int64()))
     live = tables.ledger_schema(pa.string()).empty_table()

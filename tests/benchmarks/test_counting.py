@@ -10,9 +10,7 @@ from benchmarks.counting import Opened, counted, passing
 @pytest.mark.skipif(not Path("/proc").exists(), reason="needs Linux")
 class TestOpened:
     def test_files(self, tmp_path: Path) -> None:
-        """
-        A file that is written or read counts once each time; Hadoop's checksum beside it does not.
-        """
+        """A file that is written or read counts once each time; Hadoop's checksum beside it does not."""
         (tmp_path / "part").write_text("old")
         with Opened([tmp_path]) as opened:
             (tmp_path / "part").read_text()
@@ -23,9 +21,7 @@ class TestOpened:
         assert (seen["files"], seen["log"], seen["listings"]) == (3, 0, 0)
 
     def test_log(self, tmp_path: Path) -> None:
-        """
-        Entries, checkpoints and checksums of a log count where they are read, not where they are written.
-        """
+        """Entries, checkpoints and checksums of a log count where they are read, not where they are written."""
         log = tmp_path / "_delta_log"
         log.mkdir()
         names = [f"{0:020}.json", f"{0:020}.checkpoint.parquet", f"{0:020}.crc", "_last_checkpoint"]
@@ -40,18 +36,14 @@ class TestOpened:
         assert (seen["log"], seen["files"]) == (4, 6)
 
     def test_listings(self, tmp_path: Path) -> None:
-        """
-        A directory that is listed counts once, though the kernel tells of it in its parent too.
-        """
+        """A directory that is listed counts once, though the kernel tells of it in its parent too."""
         (tmp_path / "inside").mkdir()
         with Opened([tmp_path]) as opened:
             list((tmp_path / "inside").iterdir())
             assert opened.seen() == {"listings": 1}
 
     def test_asked_again(self, tmp_path: Path) -> None:
-        """
-        What is seen begins anew at each question.
-        """
+        """What is seen begins anew at each question."""
         with Opened([tmp_path]) as opened:
             (tmp_path / "new").write_text("new")
             assert opened.seen()["files"] == 1
@@ -61,9 +53,7 @@ class TestOpened:
 @pytest.mark.slow
 class TestSpark:
     def test_rows(self, spark: Any) -> None:
-        """
-        Rows count on their way to Python and from it, once each, whatever a call is made of.
-        """
+        """Rows count on their way to Python and from it, once each, whatever a call is made of."""
         with passing() as rows:
             for number, ask in enumerate(("toArrow", "collect", "toPandas"), 1):
                 getattr(spark.range(7), ask)()
@@ -74,9 +64,7 @@ class TestSpark:
         assert rows[0] == 24
 
     def test_jobs(self, spark: Any, tmp_path: Path) -> None:
-        """
-        What a call has Spark run counts, however many jobs came before it.
-        """
+        """What a call has Spark run counts, however many jobs came before it."""
 
         def seven() -> None:
             spark.range(7).collect()

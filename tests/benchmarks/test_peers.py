@@ -12,8 +12,7 @@ WINDROW, STATEFUL, *WINDOWS, CALENDAR = PEERS
 @pytest.mark.slow
 class TestPeers:
     def test_windrow_and_its_rules_on_spark(self, spark: Any, tmp_path: Path) -> None:
-        """
-        Windrow and its rules in a StatefulProcessor lose nothing and find the same batches however the log is cut;
+        """Windrow and its rules in a StatefulProcessor lose nothing and find the same batches however the log is cut;
         after a lost checkpoint Windrow writes none again, the StatefulProcessor all.
         """
         messages = inputs.sample(4_000)
@@ -28,17 +27,15 @@ class TestPeers:
         assert (ours["all at once"].again, theirs["all at once"].again) == (0, len(*batches))
 
     def test_windows_of_spark(self, spark: Any, tmp_path: Path) -> None:
-        """
-        Spark's windows put several values of a type into a batch and stay open until somebody sends.
-        """
+        """Spark's windows put several values of a type into a batch and stay open until somebody sends."""
         found = three_cuts(spark, WINDOWS[0], inputs.sample(4_000), 2, tmp_path)["all at once"]
         assert found.end.mixed > 0
         assert found.waiting > 0
         assert found.again == found.end.rows
 
     def test_windows_of_the_calendar(self, spark: Any, tmp_path: Path) -> None:
-        """
-        Windrow's windows on the calendar are as many however the log is cut, lose nothing, and begin where Spark's do.
+        """Windrow's windows on the calendar are as many however the log is cut, lose nothing, and begin where Spark's
+        do.
         """
         messages = inputs.sample(4_000)
         both = {"ours": CALENDAR, "theirs": WINDOWS[0]}
@@ -49,9 +46,7 @@ class TestPeers:
         assert ours["one by one"].end.batches == ours["all at once"].end.batches
 
     def test_speed(self, spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        """
-        The table of speed has a line for each peer and one for the embedded engine, and Windrow's ratio is 1.
-        """
+        """The table of speed has a line for each peer and one for the embedded engine, and Windrow's ratio is 1."""
         __main__.print_speed(spark, 200, 1, tmp_path)
         printed = capsys.readouterr().out
         assert f"\n| {WINDROW.name} | 1.0 |" in printed
@@ -60,15 +55,11 @@ class TestPeers:
 
 
 def test_lines_of_code() -> None:
-    """
-    Docstrings, comments and blank lines are no code.
-    """
+    """Docstrings, comments and blank lines are no code."""
     assert code.lines("code.py") == 14
 
 
 def test_ratio_is_of_the_same_round() -> None:
-    """
-    A round that was slow for everybody does not move a ratio.
-    """
+    """A round that was slow for everybody does not move a ratio."""
     taken = {WINDROW.name: [1.0, 10.0, 2.0], "other": [2.0, 20.0, 4.0]}
     assert speed.ratios(taken) == {WINDROW.name: 1.0, "other": 2.0}

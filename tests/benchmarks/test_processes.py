@@ -13,48 +13,36 @@ STARTING = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print
 class TestRun:
     @pytest.mark.ci
     def test_peak(self) -> None:
-        """
-        The peak of a command holds what it once held, however soon it let go of it.
-        """
+        """The peak of a command holds what it once held, however soon it let go of it."""
         idle = processes.run([sys.executable, "-c", ""])
         done = processes.run([sys.executable, "-c", HOLDING])
         assert idle.peak_bytes < HELD < done.peak_bytes < 2 * HELD
         assert done.seconds > 0
 
     def test_own_peak(self) -> None:
-        """
-        What a command starts counts among all, and not as its own.
-        """
+        """What a command starts counts among all, and not as its own."""
         holding = f"for _ in range(5): held = b'x' * {HELD}; del held"
         starting = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {holding!r}])"
         done = processes.run([sys.executable, "-c", starting])
         assert 0 < done.own_peak_bytes < HELD < done.peak_bytes
 
     def test_failure(self) -> None:
-        """
-        A command that fails raises an error with what it said.
-        """
+        """A command that fails raises an error with what it said."""
         with pytest.raises(RuntimeError, match="because of this"):
             processes.run([sys.executable, "-c", "import sys; sys.exit('because of this')"])
 
     def test_environment(self) -> None:
-        """
-        The command gets its variables on top of those that are there.
-        """
+        """The command gets its variables on top of those that are there."""
         asked = "import os; assert os.environ['WINDROW_BENCH'] == 'on' and os.environ['PATH']"
         assert processes.run([sys.executable, "-c", asked], {"WINDROW_BENCH": "on"}).seconds > 0
 
     def test_windrow(self) -> None:
-        """
-        A command of Windrow runs with this Python.
-        """
+        """A command of Windrow runs with this Python."""
         assert processes.run(processes.windrow("--version")).peak_bytes > 0
 
 
 def test_new_process() -> None:
-    """
-    A process counts when it is found a second time: at first it may show the memory of the one that started it.
-    """
+    """A process counts when it is found a second time: at first it may show the memory of the one that started it."""
     peak = processes.Peak()
     for held in ({1: 50}, {1: 60}, {1: 60, 2: 60}, {1: 70, 2: 5}, {1: 40}):
         peak.look(held)
@@ -62,9 +50,7 @@ def test_new_process() -> None:
 
 
 def test_family() -> None:
-    """
-    What a process started belongs to its family, with a name and a high-water mark, until it has ended.
-    """
+    """What a process started belongs to its family, with a name and a high-water mark, until it has ended."""
     with subprocess.Popen(
         [sys.executable, "-c", STARTING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as parent:

@@ -11,9 +11,7 @@ ROW = times("ours", [2.0], "theirs", [4.0], at_most(0.4))
 
 class TestTable:
     def test_cells_stand_under_their_heads(self) -> None:
-        """
-        A line has what, against what, both values, the ratio, the aim and whether it is met, each below its name.
-        """
+        """A line has what, against what, both values, the ratio, the aim and whether it is met, each below its name."""
         head, line = report.head(), report.line(ROW)
         assert line.split() == ["ours", "theirs", "2.00", "s", "4.00", "s", "0.500", "time", "<=", "0.4", "no"]
         assert line.index("ours") == head.index("what")
@@ -21,9 +19,7 @@ class TestTable:
         assert len(line) == len(head)
 
     def test_nothing_for_what_is_not_there(self) -> None:
-        """
-        A row without anything to compare shows its value alone.
-        """
+        """A row without anything to compare shows its value alone."""
         assert report.line(Row("alone", 1.5, "GiB")).split() == ["alone", "1.50", "GiB"]
         assert report.line(Row("alone", 1.5, "GiB", aim=at_least(1))).split()[-3:] == [">=", "1", "yes"]
 
@@ -31,17 +27,13 @@ class TestTable:
         ("number", "text"), [(12345.6, "12,346 s"), (45.67, "45.7 s"), (1.234, "1.23 s"), (0.01234, "0.012 s")]
     )
     def test_digits(self, number: float, text: str) -> None:
-        """
-        Large numbers have no decimals, small ones up to three.
-        """
+        """Large numbers have no decimals, small ones up to three."""
         assert report.value(number, "s") == text
 
 
 class TestJson:
     def test_has_every_value(self, tmp_path: Path) -> None:
-        """
-        The file has the facts, and of each row its benchmark, its values unrounded and whether the aim is met.
-        """
+        """The file has the facts, and of each row its benchmark, its values unrounded and whether the aim is met."""
         file = tmp_path / "build" / "bench.json"
         report.write(file, {"quick": True}, [("small", ROW)])
         assert json.loads(file.read_text()) == {
@@ -63,9 +55,7 @@ class TestJson:
         }
 
     def test_facts(self, tmp_path: Path) -> None:
-        """
-        The facts of the machine can be written as JSON, and each package is there in a version or as null.
-        """
+        """The facts of the machine can be written as JSON, and each package is there in a version or as null."""
         facts = machine.facts()
         report.write(tmp_path / "facts.json", facts, [])
         assert json.loads((tmp_path / "facts.json").read_text()) == facts | {"rows": []}
@@ -74,15 +64,13 @@ class TestJson:
         assert set(facts["packages"]) == set(machine.PACKAGES)
 
     def test_no_such_package(self) -> None:
-        """
-        A package that is not installed has no version.
-        """
+        """A package that is not installed has no version."""
         assert machine.installed("windrow-no-such-package") is None
 
 
 def test_progress_of_a_log(capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    Where standard error is no terminal, progress is a line now and then, and the table stays on standard output alone.
+    """Where standard error is no terminal, progress is a line now and then, and the table stays on standard output
+    alone.
     """
     terminal = report.Terminal()
     terminal.tell("first")

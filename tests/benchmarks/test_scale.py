@@ -37,31 +37,23 @@ def settings(depot: Path, ledger: Path) -> windrow.Settings:
 @pytest.mark.slow
 class TestGenerated:
     def test_versions_have_everything_once(self, spark: Any, batched: tuple[Path, Path]) -> None:
-        """
-        What is measured arrives once, or twice where it is sent again, each with a sequence of its own.
-        """
+        """What is measured arrives once, or twice where it is sent again, each with a sequence of its own."""
         found = spark.read.format("delta").load(str(batched[0]))
         assert found.where("sequence % 2 = 0").count() == FLEET.messages
         assert found.count() == found.select("sequence").distinct().count() > FLEET.messages
         assert {row[0] for row in found.select("source").distinct().collect()} == set(FLEET.sources)
 
     def test_versions_follow(self, spark: Any) -> None:
-        """
-        Nothing of a later version arrived before something of an earlier one.
-        """
+        """Nothing of a later version arrived before something of an earlier one."""
         first, second = (FLEET.version(spark, version).select("received_at") for version in range(2))
         assert first.agg(F.max("received_at")).collect() < second.agg(F.min("received_at")).collect()
 
     def test_some_are_late(self, batched: tuple[Path, Path]) -> None:
-        """
-        Some messages come too late for the rules, and are rejected.
-        """
+        """Some messages come too late for the rules, and are rejected."""
         assert DeltaTable(batched[1]).to_pyarrow_table(filters=[("state", "=", "rejected")]).num_rows > 0
 
     def test_wide(self, spark: Any) -> None:
-        """
-        Each key has one message, or one key in so many has.
-        """
+        """Each key has one message, or one key in so many has."""
         assert wide(spark, 2_000, 0).select("key").distinct().count() == 2_000
         assert wide(spark, 2_000, 0).select("source").distinct().count() == GATEWAYS
         assert 0 < wide(spark, 2_000, 1, 10).count() < 1_000
@@ -70,18 +62,14 @@ class TestGenerated:
 @pytest.mark.slow
 class TestChecks:
     def test_balance(self, spark: Any, batched: tuple[Path, Path]) -> None:
-        """
-        The books of an undisturbed ledger balance.
-        """
+        """The books of an undisturbed ledger balance."""
         found = accounts(spark, *batched)
         assert found.balanced
         assert found.messages > FLEET.messages
 
     @pytest.mark.parametrize(("number", "amiss"), [(10, "lost"), (0, "balanced")])
     def test_lost(self, spark: Any, batched: tuple[Path, Path], tmp_path: Path, number: int, amiss: str) -> None:
-        """
-        Messages of the depot that the ledger has not are lost, each of them.
-        """
+        """Messages of the depot that the ledger has not are lost, each of them."""
         depot = tmp_path / "depot"
         whole = spark.read.format("delta").load(str(batched[0]))
         publish(whole.unionByName(whole.limit(number).withColumn("sequence", -F.col("sequence") - 1)), depot)
@@ -89,9 +77,7 @@ class TestChecks:
         assert (found.lost, found.balanced) == (number, amiss == "balanced")
 
     def test_twice_unexpected_different(self, spark: Any, batched: tuple[Path, Path], tmp_path: Path) -> None:
-        """
-        Messages that stand twice, that nobody sent, and that are not as they were sent are told apart.
-        """
+        """Messages that stand twice, that nobody sent, and that are not as they were sent are told apart."""
         whole = spark.read.format("delta").load(str(batched[0])).where("sequence NOT IN (2, 4)")
         changed = F.when(F.col("sequence") == 6, "other").otherwise(F.col("payload"))
         publish(whole.withColumn("payload", changed), tmp_path / "depot")
@@ -103,9 +89,7 @@ class TestChecks:
         assert (found.lost, found.twice, found.unexpected, found.different) == (0, 1, 2, 1)
 
     def test_sample(self, spark: Any, batched: tuple[Path, Path]) -> None:
-        """
-        Streams are what `windrow.batch` makes of them by the same rules, and not by others.
-        """
+        """Streams are what `windrow.batch` makes of them by the same rules, and not by others."""
         some = FLEET.sources[:3]
         found = sampled(spark, *batched, some, windrow.Rules())
         assert (found.streams > 0, found.rows > 0, found.different) == (True, True, 0)
@@ -114,9 +98,7 @@ class TestChecks:
 
 class TestMemory:
     def test_python(self) -> None:
-        """
-        A peak is remembered until it is to be forgotten.
-        """
+        """A peak is remembered until it is to be forgotten."""
         forget_peak()
         before = resident("VmHWM")
         held = bytearray(100_000_000)
@@ -128,9 +110,7 @@ class TestMemory:
 
     @pytest.mark.slow
     def test_java(self, spark: Any) -> None:
-        """
-        The heap of the JVM is used, and never more than it may be.
-        """
+        """The heap of the JVM is used, and never more than it may be."""
         heap = Heap(spark)
         heap.forget_peak()
         assert 0 < heap.held() <= heap.most
@@ -138,9 +118,7 @@ class TestMemory:
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    There is help for each scenario.
-    """
+    """There is help for each scenario."""
     for name in __main__.SCENARIOS:
         with pytest.raises(SystemExit):
             __main__.main([name, "--help"])

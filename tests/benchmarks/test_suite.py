@@ -15,9 +15,7 @@ from benchmarks.suite import BENCHMARKS
 def test_runs(
     name: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """
-    Each benchmark prints and writes at least one row, its values are finite and its ratios positive.
-    """
+    """Each benchmark prints and writes at least one row, its values are finite and its ratios positive."""
     monkeypatch.setattr(__main__, "session", lambda: spark)
     assert __main__.main([name, "--quick", "--rounds", "1", "--json", str(tmp_path / "bench.json")]) == 0
     rows = json.loads((tmp_path / "bench.json").read_text())["rows"]
@@ -30,9 +28,7 @@ def test_runs(
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    --list has a line for each benchmark, which says more than its name.
-    """
+    """--list has a line for each benchmark, which says more than its name."""
     assert __main__.main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(BENCHMARKS)
@@ -40,9 +36,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    A name that nobody knows is an error that says which there are.
-    """
+    """A name that nobody knows is an error that says which there are."""
     with pytest.raises(SystemExit):
         __main__.main(["kernel", "kernal"])
     said = capsys.readouterr().err
@@ -51,9 +45,7 @@ def test_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_page_has_every_benchmark() -> None:
-    """
-    docs/performance.md says what each benchmark means, and its table has rows of each.
-    """
+    """docs/performance.md says what each benchmark means, and its table has rows of each."""
     told = list(BENCHMARKS)
     page = (Path(__file__).parents[2] / "docs" / "performance.md").read_text(encoding="utf-8")
     assert re.findall(r"^\*\*(\w+)\*\*:", page, re.MULTILINE) == told

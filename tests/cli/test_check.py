@@ -22,9 +22,7 @@ def engine(request: pytest.FixtureRequest) -> Any:
 
 class TestCheck:
     def test_warnings_end_with_0(self, filled: Command, engine: str) -> None:
-        """
-        A sound ledger ends with 0 although a warning fails, of which the rows are shown.
-        """
+        """A sound ledger ends with 0 although a warning fails, of which the rows are shown."""
         said = filled("check", "--engine", engine)
         assert said.status == 0, said.err
         assert "books_balance" in said.out
@@ -34,8 +32,7 @@ class TestCheck:
         assert "expectations, 0 critical, 1 warning, 0 info failed" in said.out
 
     def test_fail_on(self, filled: Command, engine: str, tmp_path: Path) -> None:
-        """
-        With --fail-on warning the same ledger ends with 1; --json prints one document, which says where the Data
+        """With --fail-on warning the same ledger ends with 1; --json prints one document, which says where the Data
         Docs are.
         """
         options = ("--fail-on", "warning", "--max-rejected", "0.1", "--docs", "site", "--json")
@@ -46,9 +43,7 @@ class TestCheck:
         assert (tmp_path / "site" / "index.html").is_file()
 
     def test_critical_ends_with_1(self, filled: Command, engine: str, tmp_path: Path) -> None:
-        """
-        A batch that disappeared from the ledger ends with 1, and the books are shown.
-        """
+        """A batch that disappeared from the ledger ends with 1, and the books are shown."""
         DeltaTable(tmp_path / "data" / "ledger").delete("state = 'closed'")
         said = filled("check", "--engine", engine)
         assert said.status == 1
@@ -59,18 +54,14 @@ class TestCheck:
 class TestWithoutSpark:
     @pytest.mark.parametrize(("engine", "starts"), [("auto", False), ("embedded", False), ("spark", True)])
     def test_no_session(self, filled: Command, monkeypatch: pytest.MonkeyPatch, engine: str, starts: bool) -> None:
-        """
-        A ledger on this disk is checked without Spark, unless Spark is asked for.
-        """
+        """A ledger on this disk is checked without Spark, unless Spark is asked for."""
         asked: list[str] = []
         monkeypatch.setattr("windrow.cli.check._session", asked.append)
         assert filled("check", "--engine", engine).status == 0
         assert bool(asked) == starts
 
     def test_on_a_platform(self, filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        Where a platform provides Spark, only Spark knows what a path without a scheme means, so Spark checks.
-        """
+        """Where a platform provides Spark, only Spark knows what a path without a scheme means, so Spark checks."""
         asked: list[str] = []
         monkeypatch.setattr("windrow.cli.check._session", asked.append)
         monkeypatch.setenv("SPARK_REMOTE", "local[2]")
@@ -79,16 +70,12 @@ class TestWithoutSpark:
         assert Call(None, {"engine": "auto"}, json=False).sparkless_settings().engine == "auto"
 
     def test_missing(self, windrow: Command) -> None:
-        """
-        Where there is no ledger the error says so.
-        """
+        """Where there is no ledger the error says so."""
         said = windrow("check", "--engine", "auto", "--ledger", "nowhere")
         assert (said.status, "WINDROW-TABLE-MISSING" in said.err) == (3, True), said.err
 
     def test_sql(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        With --sql each invariant is printed as a statement over this ledger.
-        """
+        """With --sql each invariant is printed as a statement over this ledger."""
         said = windrow("check", "--sql", "--ledger", "some/ledger")
         assert said.status == 0
         assert said.out.count(";\n") == len(INVARIANTS)
@@ -103,16 +90,12 @@ class TestWithoutSpark:
         ],
     )
     def test_mistakes(self, windrow: Command, arguments: tuple[str, ...], says: str) -> None:
-        """
-        What cannot be checked is wrong usage, said in words.
-        """
+        """What cannot be checked is wrong usage, said in words."""
         said = windrow("check", *arguments)
         assert (said.status, says in said.err) == (2, True), said.err
 
     def test_missing_extra(self, filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        Without Great Expectations the error names the extra.
-        """
+        """Without Great Expectations the error names the extra."""
         found = builtins.__import__
 
         def without(name: str, *arguments: Any) -> Any:

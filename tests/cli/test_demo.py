@@ -18,9 +18,7 @@ def check(document: dict[str, Any], directory: Path) -> None:
 
 
 def test_embedded(windrow: Command, tmp_path: Path) -> None:
-    """
-    The demo batches the sample, verifies, says which host stalls, and run again it reads nothing twice.
-    """
+    """The demo batches the sample, verifies, says which host stalls, and run again it reads nothing twice."""
     check(windrow("demo", "--engine", "embedded", "--json").json(), tmp_path)
     said = windrow("demo", "--engine", "embedded")
     assert "nothing new" in said.out
@@ -34,9 +32,7 @@ def test_embedded(windrow: Command, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_tries_work_as_printed(tmp_path: Path) -> None:
-    """
-    The demo says first what it does, then how far it is; what it says to try runs as printed, where one stands.
-    """
+    """The demo says first what it does, then how far it is; what it says to try runs as printed, where one stands."""
     started = tmp_path / "bin" / "windrow"
     started.parent.mkdir()
     started.write_text(f"#!{sys.executable}\nimport sys\nfrom windrow.cli import main\nsys.exit(main())\n")
@@ -60,8 +56,6 @@ def shell(command: str, directory: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow  # 51,004 messages through a Spark that interprets its plans
 @pytest.mark.spark
 def test_spark(windrow: Command, tmp_path: Path, spark: Any) -> None:
-    """
-    On Spark the demo finds the same.
-    """
+    """On Spark the demo finds the same."""
     check(windrow("demo", "--engine", "spark", "--json").json(), tmp_path)
     assert windrow("verify", "--strict", "--config", "demo/windrow.toml").status == 0

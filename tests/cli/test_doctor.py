@@ -14,26 +14,20 @@ PAGE = Path(__file__).parents[2] / "docs" / "doctor.md"
 
 class TestDoctor:
     def test_nothing_is_wrong(self, filled: Command) -> None:
-        """
-        On sound tables the doctor ends with 0 and says under each heading what it looked at.
-        """
+        """On sound tables the doctor ends with 0 and says under each heading what it looked at."""
         said = filled("doctor")
         assert said.status == 0, said.out
         assert all(f"\n{about}" in "\n" + said.out for about in CODES if about != "doctor")
         assert "the books balance: 5 messages read, 4 in batches, 1 rejected" in said.out
 
     def test_json(self, filled: Command) -> None:
-        """
-        With --json the findings are one document, each with what it is about, level, code, what and what to do.
-        """
+        """With --json the findings are one document, each with what it is about, level, code, what and what to do."""
         document = filled("doctor", "--json").json()
         assert (document["ok"], document["errors"]) == (True, 0)
         assert {"about", "level", "code", "what", "todo"} == document["findings"][0].keys()
 
     def test_an_error_ends_with_1(self, filled: Command, tmp_path: Path) -> None:
-        """
-        One error makes the exit status 1, and its remedy is said.
-        """
+        """One error makes the exit status 1, and its remedy is said."""
         DeltaTable(tmp_path / "data" / "ledger").delete("state = 'rejected'")
         said = filled("doctor")
         assert said.status == 1
@@ -42,9 +36,7 @@ class TestDoctor:
         assert "1 error" in said.out
 
     def test_without_settings(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        Settings that cannot be read are a finding, not the end of the examination.
-        """
+        """Settings that cannot be read are a finding, not the end of the examination."""
         (tmp_path / "windrow.toml").write_text("retires = 3\n")
         said = windrow("doctor")
         assert said.status == 1
@@ -52,9 +44,7 @@ class TestDoctor:
         assert "Python 3" in said.out
 
     def test_starts_no_jvm(self, filled: Command, tmp_path: Path) -> None:
-        """
-        The doctor does not start Spark, also where the engine is Spark, unless it is told to.
-        """
+        """The doctor does not start Spark, also where the engine is Spark, unless it is told to."""
         script = (
             "import sys; from windrow.cli import main; main(['doctor', '--engine', 'spark']); "
             "sys.exit('py4j.java_gateway' in sys.modules and bool(sys.modules['pyspark'].SparkContext._gateway))"
@@ -66,9 +56,7 @@ class TestDoctor:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_network_starts_spark(filled: Command, tmp_path: Path) -> None:
-    """
-    With --network Spark is started once, and its version said.
-    """
+    """With --network Spark is started once, and its version said."""
     script = "import sys; from windrow.cli import main; sys.exit(main(['doctor', '--engine', 'spark', '--network']))"
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
@@ -76,9 +64,7 @@ def test_network_starts_spark(filled: Command, tmp_path: Path) -> None:
 
 
 def test_docs_list_every_code() -> None:
-    """
-    docs/doctor.md has a row for each code, under the heading that it belongs to, and no other.
-    """
+    """docs/doctor.md has a row for each code, under the heading that it belongs to, and no other."""
     listed: dict[str, list[str]] = {}
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         if line.startswith("## "):

@@ -16,18 +16,14 @@ def rows(text: str) -> list[dict[str, object]]:
 
 class TestExport:
     def test_file(self, filled: Command, tmp_path: Path) -> None:
-        """
-        A file holds the closed batches; what is said counts them, and where the next export goes on.
-        """
+        """A file holds the closed batches; what is said counts them, and where the next export goes on."""
         said = filled("export", "--out", "closed.parquet")
         assert (said.status, said.err) == (0, "")
         assert "closed.parquet: 2 batches. What comes later: --since 1@" in said.out
         assert pq.read_table(tmp_path / "closed.parquet")["message_count"].to_pylist() == [2, 1]
 
     def test_since(self, filled: Command, tmp_path: Path) -> None:
-        """
-        An export since the last one has what closed later, and only that.
-        """
+        """An export since the last one has what closed later, and only that."""
         first = filled("export", "--out", "first.json", "--json").json()
         assert (first["rows"], first["what"], first["format"]) == (2, "batches", "json")
         publish(tmp_path, message("a", 190 * SECOND, 190 * SECOND))
@@ -39,9 +35,7 @@ class TestExport:
         assert sorted(ids) == sorted(row["id"] for row in filled("show", "--closed", "--json").json())
 
     def test_standard_output(self, filled: Command) -> None:
-        """
-        On standard output stand the rows and nothing else.
-        """
+        """On standard output stand the rows and nothing else."""
         said = filled("export", "--out", "-", "--format", "json", "--messages")
         assert [row["payload"] for row in rows(said.out)] == ["1", None, None]
         assert "3 messages" in said.err
@@ -64,9 +58,7 @@ class TestExport:
         ],
     )
     def test_filters(self, filled: Command, flags: tuple[str, ...], count: int) -> None:
-        """
-        Key, source and times narrow what is written; open batches come besides.
-        """
+        """Key, source and times narrow what is written; open batches come besides."""
         assert filled("export", "--out", "some.csv", *flags, "--json").json()["rows"] == count
 
     @pytest.mark.parametrize(
@@ -83,9 +75,7 @@ class TestExport:
         ],
     )
     def test_wrong_usage(self, filled: Command, tmp_path: Path, flags: tuple[str, ...], code: str) -> None:
-        """
-        Wrong usage ends with status 2, says what to do, and writes nothing.
-        """
+        """Wrong usage ends with status 2, says what to do, and writes nothing."""
         (tmp_path / "mine.csv").write_text("mine")
         said = filled("export", *flags)
         assert said.status == 2
@@ -94,17 +84,13 @@ class TestExport:
         assert filled("export", "--out", "mine.csv", "--overwrite").status == 0
 
     def test_restored(self, filled: Command) -> None:
-        """
-        A position that the ledger has not reached, or no longer holds, ends with status 3.
-        """
+        """A position that the ledger has not reached, or no longer holds, ends with status 3."""
         for since in ("2", "1@000000000000"):
             said = filled("export", "--out", "a.csv", "--since", since)
             assert (said.status, "WINDROW-LEDGER-RESTORED" in said.err) == (3, True)
 
     def test_reader_gone(self, filled: Command, tmp_path: Path) -> None:
-        """
-        A reader of standard output that stops early ends the export without an error.
-        """
+        """A reader of standard output that stops early ends the export without an error."""
         script = (
             "import sys; from windrow.cli import main; sys.exit(main(['export', '--out', '-', '--format', 'json']))"
         )
@@ -117,9 +103,7 @@ class TestExport:
             assert (process.wait(), process.stderr.read()) == (0, "")
 
     def test_starts_no_jvm_and_no_compiler(self, filled: Command, tmp_path: Path) -> None:
-        """
-        Export loads neither Spark nor the kernel's compiler.
-        """
+        """Export loads neither Spark nor the kernel's compiler."""
         script = (
             "import sys; from windrow.cli import main; status = main(['export', '--out', 'a.parquet']); "
             "loaded = {'pyspark', 'numba'} & set(sys.modules); "

@@ -30,7 +30,7 @@ def keep(microbatch: Microbatch) -> None:
 COMMANDS = [
     "verify --strict", "show --rejected", "export --rejected --out out.csv", "export --rejected --out out.json",
     "export --rejected --out out.parquet", "status --sources", "plot --out out.html", "replay", "tune", "doctor",
-    "check", "tick", "flush", "verify --strict --all",
+    "check", "tick", "tick --all", "verify --strict --all",
 ]  # fmt: skip
 
 
@@ -50,17 +50,13 @@ def far(windrow: Command, tmp_path: Path) -> Iterator[Command]:
 
 
 def test_commands(far: Command) -> None:
-    """
-    Every command works with them.
-    """
+    """Every command works with them."""
     said = {command: far(*command.split()) for command in COMMANDS}
     assert {command: one.err for command, one in said.items() if one.status} == {}
 
 
 def test_differences(far: Command) -> None:
-    """
-    A verification and a replay show such a message where they differ.
-    """
+    """A verification and a replay show such a message where they differ."""
     DeltaTable("data/ledger").update(
         updates={"event_time": "received_at"}, predicate="state = 'rejected' AND type = 'a'"
     )
@@ -70,9 +66,7 @@ def test_differences(far: Command) -> None:
 
 
 def test_lossless(far: Command, tmp_path: Path) -> None:
-    """
-    Text has the time in microseconds, and csv and json say the same.
-    """
+    """Text has the time in microseconds, and csv and json say the same."""
     for name in ("out.csv", "out.json"):
         assert far("export", "--rejected", "--out", name).status == 0
     with (tmp_path / "out.csv").open() as file:
@@ -87,9 +81,7 @@ def test_lossless(far: Command, tmp_path: Path) -> None:
 
 
 def test_states(far: Command, tmp_path: Path) -> None:
-    """
-    A state may hold them: it is shown, verified and replayed.
-    """
+    """A state may hold them: it is shown, verified and replayed."""
     (tmp_path / "far.py").write_text(MODULE, "utf-8")
     assert far("run", "far:topology").status == 0
     shown = far("show", "far:topology", "--state", "latest", "--key", "a").out

@@ -33,12 +33,11 @@ def ready(windrow: Command, tmp_path: Path) -> Command:
 
 class TestCheck:
     def test_good(self, ready: Command, tmp_path: Path) -> None:
-        """
-        Good files end with status 0, their first records as a table with types, and the messages they become; nothing
-        is written.
+        """Good files end with status 0, their first records as a table with types, and the messages they become;
+        nothing is written.
         """
         before = sorted(tmp_path.iterdir())
-        said = ready("format", "check", "good.csv", "--rejects", "rejects.csv")
+        said = ready("ingest", "--check", "good.csv", "--rejects", "rejects.csv")
         assert (said.status, said.err) == (0, "")
         lines = [" ".join(line.split()) for line in said.out.splitlines()]
         assert lines[0] == "good.csv: 18 bytes, 2 good records"
@@ -49,10 +48,8 @@ class TestCheck:
         assert sorted(tmp_path.iterdir()) == before
 
     def test_bad(self, ready: Command, tmp_path: Path) -> None:
-        """
-        Bad records end it with status 1, each with file and line, byte, reason, field and its begin as it stands.
-        """
-        said = ready("format", "check", "good.csv", "bad.csv", "--rejects", "rejects.csv")
+        """Bad records end it with status 1, each with file and line, byte, reason, field and its begin as it stands."""
+        said = ready("ingest", "--check", "good.csv", "bad.csv", "--rejects", "rejects.csv")
         assert said.status == 1
         assert "bad.csv: 32 bytes, 2 good records, 1 rejected (9 bytes)\n" in said.out
         assert "rejected: 1 format_cast\n  bad.csv:4, byte 19: format_cast value: 'x' is no int64\n" in said.out
@@ -61,32 +58,26 @@ class TestCheck:
         assert (tmp_path / "rejects.csv").read_text() == "name,value\n[red]c,x\n"
 
     def test_sample(self, ready: Command, tmp_path: Path) -> None:
-        """
-        `--sample` bounds what is shown of good and bad records, and not what is counted.
-        """
+        """`--sample` bounds what is shown of good and bad records, and not what is counted."""
         (tmp_path / "many.csv").write_text("name,value\n" + "a,1\nb,x\n" * 9)
-        document = ready("format", "check", "many.csv", "--sample", "2", "--json").json()
+        document = ready("ingest", "--check", "many.csv", "--sample", "2", "--json").json()
         assert [len(document[name]) for name in ("rejects", "sample", "messages")] == [2, 2, 2]
         assert (document["good"], document["rejected"], document["reasons"]) == (9, 9, {"format_cast": 9})
-        assert "and 7 more" in ready("format", "check", "many.csv", "--sample", "2").out
-        said = ready("format", "check", "many.csv", "--sample", "0").out
+        assert "and 7 more" in ready("ingest", "--check", "many.csv", "--sample", "2").out
+        said = ready("ingest", "--check", "many.csv", "--sample", "0").out
         assert said.startswith("many.csv: 83 bytes, 9 good records, 9 rejected (36 bytes)\nrejected: 9 format_cast\n")
 
     def test_what_a_terminal_obeys(self, ready: Command, tmp_path: Path) -> None:
-        """
-        No value, detail or record of a file reaches the terminal as an order to it.
-        """
+        """No value, detail or record of a file reaches the terminal as an order to it."""
         (tmp_path / "odd.csv").write_text("name,value\n\x1b[2Ja,1\nb,\x1b[2J\n")
-        said = ready("format", "check", "odd.csv")
+        said = ready("ingest", "--check", "odd.csv")
         assert said.out.count("\\x1b[2J") == 4
         assert "\x1b" not in said.out
 
     def test_standard_input(self, ready: Command, tmp_path: Path) -> None:
-        """
-        `-` reads standard input to its end.
-        """
+        """`-` reads standard input to its end."""
         program = "import sys; from windrow.cli import main; sys.exit(main())"
-        arguments = [sys.executable, "-c", program, "format", "check", "-", "--json"]
+        arguments = [sys.executable, "-c", program, "ingest", "--check", "-", "--json"]
         said = subprocess.run(
             arguments, input=b"name,value\na,1\nb", cwd=tmp_path, capture_output=True, check=False, timeout=300
         )
@@ -107,18 +98,14 @@ class TestCheck:
         ids=["type", "nearest", "format", "unknown", "delimiters", "mapping", "none"],
     )
     def test_wrong_settings(self, ready: Command, tmp_path: Path, settings: str, says: str) -> None:
-        """
-        Wrong settings end it with status 2 before anything is read, and the error names the setting and its line.
-        """
+        """Wrong settings end it with status 2 before anything is read, and the error names the setting and its line."""
         (tmp_path / "windrow.toml").write_text(settings)
-        said = ready("format", "check", "absent.csv")
+        said = ready("ingest", "--check", "absent.csv")
         assert (said.status, said.out) == (2, "")
         assert says in said.err
 
     def test_run_tells_the_same(self, ready: Command, tmp_path: Path) -> None:
-        """
-        A run over a raw depot refuses the same settings with the same line.
-        """
+        """A run over a raw depot refuses the same settings with the same line."""
         assert ready("ingest", "good.csv", "--format", "csv").status == 0
         (tmp_path / "windrow.toml").write_text(SETTINGS.replace("int64", "integer"))
         said = ready("run", "--once")
@@ -127,28 +114,19 @@ class TestCheck:
 
     @pytest.mark.parametrize(("file", "says"), [("absent.csv", "No such file"), (".", "is a directory")])
     def test_unreadable(self, ready: Command, file: str, says: str) -> None:
-        """
-        A file that cannot be read ends it with status 3.
-        """
-        said = ready("format", "check", "good.csv", file)
+        """A file that cannot be read ends it with status 3."""
+        said = ready("ingest", "--check", "good.csv", file)
         assert (said.status, said.out) == (3, "")
         assert "WINDROW-FILE-UNREADABLE" in said.err
         assert says in said.err
 
     def test_output_that_is_there(self, ready: Command, tmp_path: Path) -> None:
-        """
-        A file that is there already is not written over.
-        """
-        said = ready("format", "check", "bad.csv", "--rejects", "bad.csv")
+        """A file that is there already is not written over."""
+        said = ready("ingest", "--check", "bad.csv", "--rejects", "bad.csv")
         assert (said.status, "WINDROW-OUTPUT" in said.err) == (2, True)
 
 
-def test_group(windrow: Command) -> None:
-    """
-    The group alone explains itself, and names its commands.
-    """
-    alone = windrow("format")
-    assert (alone.status, alone.err) == (2, "")
-    assert "check" in alone.out
-    assert "check" in windrow("format", "--help").out
-    assert windrow("format", "chekc").status == 2
+def test_rejects_alone(windrow: Command) -> None:
+    """A file for rejects without --check is refused."""
+    said = windrow("ingest", "good.csv", "--format", "csv", "--rejects", "rejects.csv")
+    assert (said.status, "--rejects goes with --check" in said.err) == (2, True)

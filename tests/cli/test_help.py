@@ -11,44 +11,37 @@ ONE_LINE = re.compile(r"^│ ([a-z]+) +\S.*│$", re.MULTILINE)
 
 
 def test_groups(windrow: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Help lists every command under the heading of its group, in one line each of a terminal with 80 columns.
-    """
+    """Help lists every command under the heading of its group, in one line each of a terminal with 80 columns."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 80)
     panels = re.split(r"╭─ (.+?) ─+╮\n", windrow("--help").out)[1:]
     listed = {heading: panel.split("╰")[0] for heading, panel in zip(panels[::2], panels[1::2], strict=True)}
     assert list(listed) == ["Options", *COMMANDS]
     for heading, commands in COMMANDS.items():
-        names = [one.function.__name__ for one in commands] + ["format"] * (heading == "Check")
+        names = [one.function.__name__ for one in commands]
         assert ONE_LINE.findall(listed[heading]) == names
         assert len(listed[heading].splitlines()) == len(names), listed[heading]
 
 
 @pytest.mark.parametrize("name", [*typer.main.get_command(app).commands])  # type: ignore[attr-defined]
 def test_every_command_has_help_with_an_example(windrow: Command, name: str) -> None:
-    """
-    Each command's help ends with an example, and has --json and --debug.
-    """
-    command = ["format", "check"] if name == "format" else [name]
-    said = windrow(*command, "--help")
+    """Each command's help ends with an example, and has --json and --debug."""
+    said = windrow(name, "--help")
     assert said.status == 0
-    assert f"Example: windrow {' '.join(command)}" in said.out
+    assert f"Example: windrow {name}" in said.out
     assert "--json" in said.out
     assert "--debug" in said.out
 
 
 @pytest.mark.parametrize(("name", "shown"), [("ingest", "[format]"), ("bridge", "[mqtt]"), ("ingest", "*.parquet")])
 def test_help_shows_brackets_and_stars(windrow: Command, name: str, shown: str) -> None:
-    """
-    The name of a section and a pattern of files are shown as they are written, not taken for markup.
-    """
+    """The name of a section and a pattern of files are shown as they are written, not taken for markup."""
     assert shown in windrow(name, "--help").out
 
 
 def test_shared_options() -> None:
-    """
-    A command gets its shared options as one object: settings without those that were not given, the mode of output.
+    """A command gets its shared options as one object: settings without those that were not given, the mode of
+    output.
     """
     calls = []
 

@@ -16,9 +16,7 @@ from windrow.model.payload import of_column, parse
 
 class TestIngest:
     def test_says_what_became_of_each_file(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        Ingest says how many messages came in and where, and that a file is known.
-        """
+        """Ingest says how many messages came in and where, and that a file is known."""
         publish(tmp_path, message("a"), message("b"))
         assert "messages.parquet: 2 messages in depot version 1." in windrow("ingest", "messages.parquet").out
         assert "nothing new" in windrow("ingest", "messages.parquet").out
@@ -27,8 +25,7 @@ class TestIngest:
         assert document["files"][0]["known"]
 
     def test_typed_payloads(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        With a type set, the depot that ingest creates has payloads of it, and so has the ledger; doctor and verify
+        """With a type set, the depot that ingest creates has payloads of it, and so has the ledger; doctor and verify
         agree. A struct takes its fields from the file's columns.
         """
         kind = "STRUCT<celsius: DOUBLE, unit: STRING>"
@@ -56,9 +53,7 @@ class TestIngest:
 class TestRawFiles:
     @pytest.mark.parametrize("format_", ["csv", "json", "native", "lines", "length-prefixed"])
     def test_says_what_became_of_each_file(self, windrow: Command, tmp_path: Path, format_: str) -> None:
-        """
-        Ingest says how many bytes and chunks came in and where, and that a file is known, for each raw format.
-        """
+        """Ingest says how many bytes and chunks came in and where, and that a file is known, for each raw format."""
         (tmp_path / "a").write_bytes(b"1,2\n" * 100)
         (tmp_path / "[b]").write_bytes(b"")
         (tmp_path / "windrow.toml").write_text("[ingest]\nchunk_bytes = 150\n")
@@ -70,9 +65,7 @@ class TestRawFiles:
         assert windrow("ingest", "a", "--format", format_).out == "a: nothing new, the depot has it already.\n"
 
     def test_json(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        With --json the same is one document.
-        """
+        """With --json the same is one document."""
         (tmp_path / "a").write_bytes(b"1,2\n")
         windrow("ingest", "a", "--format", "csv")
         (tmp_path / "b").write_bytes(b"3,4\n5,6\n")
@@ -85,9 +78,7 @@ class TestRawFiles:
         ]
 
     def test_standard_input(self, windrow: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        Standard input needs a name, and a name is for one file.
-        """
+        """Standard input needs a name, and a name is for one file."""
         (tmp_path / "a").write_bytes(b"1,2\n")
         with (tmp_path / "a").open() as stream:
             monkeypatch.setattr("sys.stdin", stream)
@@ -98,9 +89,8 @@ class TestRawFiles:
         assert windrow("ingest", "a", "a", "--format", "csv", "--raw-source", "pump").status == 2
 
     def test_refused(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        A raw depot takes no messages, a depot of messages no raw files, a message file no raw source; an unknown format
-        is told which are known.
+        """A raw depot takes no messages, a depot of messages no raw files, a message file no raw source; an unknown
+        format is told which are known.
         """
         (tmp_path / "a").write_bytes(b"1,2\n")
         publish(tmp_path, message("a"))
@@ -117,9 +107,7 @@ class TestRawFiles:
         assert (said.status, "has grown or was replaced" in said.err) == (2, True)
 
     def test_catalog_table(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        A table by name is found where it was written down, without Spark; without that, the error says who does.
-        """
+        """A table by name is found where it was written down, without Spark; without that, the error says who does."""
         (tmp_path / "a").write_bytes(b"1,2\n")
         said = windrow("ingest", "a", "--format", "csv", "--depot", "main.raw")
         assert (said.status, "windrow init" in said.err) == (3, True)
@@ -129,9 +117,7 @@ class TestRawFiles:
         assert DeltaTable(tmp_path / "there").version() == 1
 
     def test_progress(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        A terminal sees how many bytes were read, and of how many.
-        """
+        """A terminal sees how many bytes were read, and of how many."""
         screen = Console(file=io.StringIO(), force_terminal=True, width=120)
         monkeypatch.setattr(progress, "aside", screen)
         with progress.byte_count("ingest", quiet=False) as show:

@@ -110,7 +110,7 @@ class TestFromTable:
         content = "\n".join(lines).replace(correction, correction.removeprefix("# "))
         (tmp_path / "windrow.toml").write_text(content)
         assert windrow("run").status == 0
-        assert windrow("flush").status == 0
+        assert windrow("tick", "--all").status == 0
         batches = windrow("show", "--json", "--limit", "100").json()
         counts = {key: sorted(row["message_count"] for row in batches if row["key"] == key) for key in "abcd"}
         assert counts["a"] == counts["b"]

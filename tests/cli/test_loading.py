@@ -68,10 +68,9 @@ def batched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_loads(batched: Path, command: list[str], never: set[str]) -> None:
-    """
-    A command that asks loads neither Spark nor compiler nor what only others need, pandas least of all; no more does a
-    run with nothing to do, whether it looks for overdue batches or not. A topology of rows that are not messages needs
-    no compiler either.
+    """A command that asks loads neither Spark nor compiler nor what only others need, pandas least of all; no more does
+    a run with nothing to do, whether it looks for overdue batches or not. A topology of rows that are not messages
+    needs no compiler either.
     """
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *command], cwd=batched, capture_output=True, text=True, check=False
@@ -84,9 +83,7 @@ def test_loads(batched: Path, command: list[str], never: set[str]) -> None:
 
 @pytest.mark.parametrize(("told", "kind"), [(None, "system"), ("mimalloc", "mimalloc")])
 def test_memory(batched: Path, told: str | None, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A command takes Arrow's memory from the system, unless the environment says something else.
-    """
+    """A command takes Arrow's memory from the system, unless the environment says something else."""
     monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
     if told is not None:
         monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", told)
@@ -100,9 +97,7 @@ def test_memory(batched: Path, told: str | None, kind: str, monkeypatch: pytest.
 
 
 def test_builds() -> None:
-    """
-    Of the commands only the one is built that is asked for, whichever it is; all of them when it is none.
-    """
+    """Of the commands only the one is built that is asked for, whichever it is; all of them when it is none."""
     everything = built([])
     assert all(built([name, "--json"]) == {name} for name in everything)
     assert built(["--help"]) == built(["nonsense"]) == everything > {"run", "status"}
@@ -136,8 +131,6 @@ libc.fflush(ctypes.c_void_p(out))
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="arenas are glibc's")
 def test_threads_share_arenas() -> None:
-    """
-    Memory that was freed on one thread serves the next: eight threads do not have an arena each.
-    """
+    """Memory that was freed on one thread serves the next: eight threads do not have an arena each."""
     done = subprocess.run([sys.executable, "-c", ON_THREADS], capture_output=True, text=True, check=True)
     assert 1 <= done.stdout.count("<heap nr=") <= 2, done.stdout

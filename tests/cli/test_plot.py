@@ -11,9 +11,7 @@ pytestmark = pytest.mark.ci
 
 class TestPlot:
     def test_a_key(self, filled: Command, tmp_path: Path) -> None:
-        """
-        The picture of a key is written in the format that its name asks for.
-        """
+        """The picture of a key is written in the format that its name asks for."""
         pytest.importorskip("altair")
         for name, begins in (("k.html", b"<!DOCTYPE html>"), ("k.png", b"\x89PNG")):
             said = filled("plot", "--key", "k", "--out", name)
@@ -22,9 +20,7 @@ class TestPlot:
             assert (tmp_path / name).read_bytes().lstrip().startswith(begins)
 
     def test_json(self, filled: Command) -> None:
-        """
-        With --json one document says which streams were drawn of how many; a range leaves out what lies outside.
-        """
+        """With --json one document says which streams were drawn of how many; a range leaves out what lies outside."""
         pytest.importorskip("altair")
         document = filled("plot", "--out", "p.json", "--json").json()
         drawn = [{"source": "", "key": "k"}]
@@ -41,9 +37,7 @@ class TestPlot:
         ],
     )
     def test_what(self, filled: Command, what: str, holds: dict[str, int], said: str) -> None:
-        """
-        With --what other pictures are drawn, and with --json one document says what they hold.
-        """
+        """With --what other pictures are drawn, and with --json one document says what they hold."""
         pytest.importorskip("altair")
         assert said in filled("plot", "--what", what, "--out", "p.png").out
         assert Path("p.png").read_bytes().startswith(b"\x89PNG")
@@ -67,19 +61,15 @@ class TestPlot:
         ],
     )
     def test_mistakes(self, filled: Command, arguments: tuple[str, ...], says: str) -> None:
-        """
-        What cannot be drawn or written is wrong usage, said in words, and no file is left behind.
-        """
+        """What cannot be drawn or written is wrong usage, said in words, and no file is left behind."""
         pytest.importorskip("altair")
         said = filled("plot", *arguments)
         assert (said.status, says in said.err) == (2, True), said.err
         assert not Path("p.html").exists()
 
     def test_missing_extra(self, filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        Without the packages that draw, the error names the extra before anything is read.
-        """
-        monkeypatch.setattr(plot.theme, "find_spec", lambda name: None if name == "altair" else find_spec(name))
+        """Without the packages that draw, the error names the extra before anything is read."""
+        monkeypatch.setattr(plot.extra, "find_spec", lambda name: None if name == "vl_convert" else find_spec(name))
         said = filled("plot", "--out", "p.html", "--ledger", "nowhere")
         assert said.status == 2
         assert "windrow-delta[plot]" in said.err

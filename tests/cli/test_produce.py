@@ -19,9 +19,8 @@ def lines(path: Path, *given: object) -> str:
 
 class TestProduce:
     def test_batched(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        Lines become messages and messages batches; a line that is no message is rejected with what is wrong with it and
-        its content, and every one is accounted for.
+        """Lines become messages and messages batches; a line that is no message is rejected with what is wrong with it
+        and its content, and every one is accounted for.
         """
         later = FIRST | {"event_time": 160_000_000, "received_at": 160_000_000, "payload": {"value": 21.5}}
         file = lines(tmp_path / "lines", FIRST, "no JSON", FIRST | {"type": "u"}, "", FIRST | {"colour": "red"}, later)
@@ -46,8 +45,8 @@ class TestProduce:
         assert windrow("verify").status == 0
 
     def test_json_and_resumed(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        With --json standard output holds one document; the same input again is passed over, and what is new is sent.
+        """With --json standard output holds one document; the same input again is passed over, and what is new is
+        sent.
         """
         document = windrow("produce", lines(tmp_path / "lines", FIRST, "x"), "--id", "p", "--json").json()
         assert {name: document[name] for name in ("messages", "rejected", "skipped", "sequence")} == {
@@ -65,8 +64,7 @@ class TestProduce:
         assert "3 lines before them were in the depot." in said.out
 
     def test_strict(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        With --strict the first line that is no message ends it with status 2 and its number; all before it is in the
+        """With --strict the first line that is no message ends it with status 2 and its number; all before it is in the
         depot, and when it is mended the same command goes on with it.
         """
         file = lines(tmp_path / "lines", FIRST, FIRST, {"key": "a"}, FIRST, "")
@@ -85,9 +83,7 @@ class TestProduce:
         ids=["shorter", "other", "rotated"],
     )
     def test_other_input(self, windrow: Command, tmp_path: Path, other: list[object]) -> None:
-        """
-        Another input under the same id is an error, and nothing of it is sent unless that is asked for.
-        """
+        """Another input under the same id is an error, and nothing of it is sent unless that is asked for."""
         windrow("produce", lines(tmp_path / "lines", FIRST, FIRST), "--id", "p")
         file = lines(tmp_path / "other", *other)
         said = windrow("produce", file, "--id", "p")
@@ -101,9 +97,7 @@ class TestProduce:
         assert windrow("produce", file, "--id", "q").status == 0
 
     def test_columns(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        Columns take fields of other names, texts, and the whole line.
-        """
+        """Columns take fields of other names, texts, and the whole line."""
         line = {"device": "pump-1", "at": "2026-01-31T12:00:00Z", "celsius": 21.5}
         columns = ("key=device", "event_time=at", "type='reading'", "payload=*")
         flags = [flag for column in columns for flag in ("--column", column)]
@@ -123,18 +117,14 @@ class TestProduce:
         ],
     )
     def test_refused(self, windrow: Command, tmp_path: Path, arguments: list[str], code: str) -> None:
-        """
-        What cannot be done is said before anything is sent.
-        """
+        """What cannot be done is said before anything is sent."""
         lines(tmp_path / "lines", FIRST)
         said = windrow("produce", *arguments)
         assert (said.status, said.out) == (2, "")
         assert said.err.startswith(code)
 
     def test_other_table(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        A table that is no depot is refused.
-        """
+        """A table that is no depot is refused."""
         import pyarrow as pa
 
         write_deltalake(tmp_path / "table", pa.table({"colour": ["red"]}))
@@ -142,9 +132,7 @@ class TestProduce:
         assert (said.status, said.err.partition(":")[0]) == (3, "WINDROW-TABLE-REFUSED")
 
     def test_cannot_be_written(self, windrow: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        When the depot takes nothing more the error says why, and up to which line all is there.
-        """
+        """When the depot takes nothing more the error says why, and up to which line all is there."""
         from windrow.producer import writer
 
         def full(*given: object, **named: object) -> None:
@@ -166,8 +154,7 @@ class TestProduce:
         assert DeltaTable("data/depot").to_pyarrow_table().num_rows == 3
 
     def test_typed_payloads(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        `produce` sends the values of JSON as the depot's type; a line with another value is rejected later, and its
+        """`produce` sends the values of JSON as the depot's type; a line with another value is rejected later, and its
         type keeps the reason and the line.
         """
         good = {"key": "k", "type": "t", "event_time": "2026-01-31T12:00:00Z"}
@@ -191,9 +178,7 @@ class TestProduce:
 
 class TestRaw:
     def test_as_it_is(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        Bytes come through as they are, cut into chunks, behind those that are there; with --last the source ends.
-        """
+        """Bytes come through as they are, cut into chunks, behind those that are there; with --last the source ends."""
         data = bytes(range(256)) * 20
         (tmp_path / "data").write_bytes(data)
         (tmp_path / "windrow.toml").write_text("[ingest]\nchunk_bytes = 1000\n")
@@ -221,9 +206,7 @@ class TestRaw:
         ],
     )
     def test_refused(self, windrow: Command, tmp_path: Path, given: tuple[str, ...]) -> None:
-        """
-        Options of lines and of bytes do not go together, and either has a name; nothing is made.
-        """
+        """Options of lines and of bytes do not go together, and either has a name; nothing is made."""
         (tmp_path / "data").write_bytes(b"x")
         assert windrow(*given, "--depot", "raw").status == 2
         assert not (tmp_path / "raw").exists()

@@ -55,9 +55,7 @@ def answer(tables: Path, capsys: pytest.CaptureFixture[str], *arguments: str, st
 
 @pytest.mark.slow
 def test_verify(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    Every message is found and decided again, and the report says that nobody looked at files and logs.
-    """
+    """Every message is found and decided again, and the report says that nobody looked at files and logs."""
     found = answer(tables, capsys, "verify", "--engine", "spark")
     [books] = found["books"]
     assert (books["messages_read"], books["ok"], books["decided"], books["lost"]) == (10, 10, 10, 0)
@@ -70,9 +68,7 @@ def test_verify(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_verify_of_a_value_that_cannot_be_cast(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """
-    A message that was rejected for such a value is expected where Spark maps the depot, too.
-    """
+    """A message that was rejected for such a value is expected where Spark maps the depot, too."""
     spark.sql(
         f"CREATE TABLE delta.`{tmp_path}/depot` USING delta TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true') "
         f"AS SELECT 'pump' AS device, value, timestamp'{AT.format(1)}' AS at FROM VALUES ('1'), ('x') AS given(value)"
@@ -99,9 +95,7 @@ def test_verify_of_a_value_that_cannot_be_cast(
 
 @pytest.mark.slow
 def test_verify_finds_a_lost_batch(tables: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    A batch that somebody deleted is missed.
-    """
+    """A batch that somebody deleted is missed."""
     ledger = f"delta.`{tables}/ledger`"
     [batch, *_] = answer(tables, capsys, "show", "--engine", "spark", "--closed")
     spark.sql(f"DELETE FROM {ledger} WHERE id = '{batch['id']}'")
@@ -114,9 +108,7 @@ def test_verify_finds_a_lost_batch(tables: Path, spark: SparkSession, capsys: py
 
 @pytest.mark.ci
 def test_show(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    Batches are shown, and what became of a message.
-    """
+    """Batches are shown, and what became of a message."""
     [arrival] = answer(tables, capsys, "show", "--engine", "spark", "--key", "P510", "--at", AT.format(7))
     assert (arrival["outcome"], arrival["depot_version"], arrival["payload"]) == ("closed", 1, "7")
     assert answer(tables, capsys, "show", "--engine", "spark", "--closed")
@@ -124,18 +116,14 @@ def test_show(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.ci
 def test_tune(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    Other windows are tried on the messages of the depot.
-    """
+    """Other windows are tried on the messages of the depot."""
     found = answer(tables, capsys, "tune", "--engine", "spark", "--windows", "10s,30s", "--delays", "5s")
     assert (found["messages"], found["depot_versions"]) == (10, [1, 2])
 
 
 @pytest.mark.slow
 def test_topology(tables: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    Status and history of a topology whose tables only Spark can read.
-    """
+    """Status and history of a topology whose tables only Spark can read."""
     (tables / "readings.py").write_text(
         f"""
 from windrow.topology import Microbatch, Topology
@@ -152,15 +140,15 @@ def count(microbatch: Microbatch) -> None:
         spark.sql(f"ALTER TABLE delta.`{tables}/states` SET TBLPROPERTIES ({ONLY_SPARK})")
         found = answer(tables, capsys, "status", "readings:topology", "--engine", "spark")
         assert (found["states"], found["lag"]["messages"], found["totals"]["messages"]) == ({"counts": 1}, 0, 10)
-        [row] = answer(tables, capsys, "history", "readings:topology", "--engine", "spark")["microbatches"]
+        [row] = answer(tables, capsys, "status", "readings:topology", "--history", "20", "--engine", "spark")[
+            "microbatches"
+        ]
         assert (row["kind"], row["depot"], row["messages"]) == ("data", "readings", 10)
 
 
 @pytest.mark.slow
 def test_status(tables: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    What waits, the clocks and the reach of both tables come from the logs as Spark reads them.
-    """
+    """What waits, the clocks and the reach of both tables come from the logs as Spark reads them."""
     found = answer(tables, capsys, "status", "--engine", "spark")
     assert (found["depots"][0]["version"], found["depots"][0]["read_version"], found["lag"]["messages"]) == (2, 2, 0)
     assert found["ledger"]["version"] >= 2
@@ -179,18 +167,14 @@ def test_status(tables: Path, spark: SparkSession, capsys: pytest.CaptureFixture
 
 
 def test_history(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    The microbatches are listed.
-    """
-    rows = answer(tables, capsys, "history", "--engine", "spark")["microbatches"]
+    """The microbatches are listed."""
+    rows = answer(tables, capsys, "status", "--history", "20", "--engine", "spark")["microbatches"]
     assert [(row["kind"], row["messages"]) for row in rows] == [("data", 10)]
 
 
 @pytest.mark.ci
 def test_export_and_plot(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    Closed batches are written with their messages, and drawn.
-    """
+    """Closed batches are written with their messages, and drawn."""
     done = answer(tables, capsys, "export", "--engine", "spark", "--messages", "--out", f"{tables}/out.json")
     rows = [json.loads(line) for line in (tables / "out.json").read_text().splitlines()]
     assert done["rows"] == len(rows) > 0
@@ -200,10 +184,15 @@ def test_export_and_plot(tables: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_delta_rs_names_the_way_out(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    Without the option the error says what to add.
-    """
-    commands = (["verify"], ["show"], ["tune"], ["status"], ["history"], ["export", "--out", f"{tables}/no.json"])
+    """Without the option the error says what to add."""
+    commands = (
+        ["verify"],
+        ["show"],
+        ["tune"],
+        ["status"],
+        ["status", "--history", "9"],
+        ["export", "--out", f"{tables}/no.json"],
+    )
     for command in commands:
         assert main([*command, "--config", f"{tables}/windrow.toml"]) == 3
         assert "--engine spark" in capsys.readouterr().err

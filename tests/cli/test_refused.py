@@ -42,9 +42,7 @@ def refusing(windrow: Command, tmp_path: Path) -> Command:
 
 class TestShow:
     def test_all(self, refusing: Command) -> None:
-        """
-        A refused record is shown with its place and its bytes, which cannot move a terminal.
-        """
+        """A refused record is shown with its place and its bytes, which cannot move a terminal."""
         said = refusing("show", "--rejected", "--limit", "99").out
         assert "record/a.csv/1/41  format_cast" in said
         assert "raw source 'a.csv', chunk 1, offset 41, received at" in said
@@ -53,17 +51,13 @@ class TestShow:
         assert "\x1b" not in said
 
     def test_one(self, refusing: Command) -> None:
-        """
-        One by its id is shown whole, with what would keep it.
-        """
+        """One by its id is shown whole, with what would keep it."""
         said = refusing("show", "record/a.csv/1/41").out
         assert "word" in said
         assert "[format] fields" in said
 
     def test_json(self, refusing: Command) -> None:
-        """
-        In JSON the bytes are text where they are UTF-8, else base64; a rejected message has none.
-        """
+        """In JSON the bytes are text where they are UTF-8, else base64; a rejected message has none."""
         rows = {row["id"]: row for row in refusing("show", "--rejected", "--limit", "99", "--json").json()}
         assert rows["record/a.csv/1/41"]["content"] == WORD.decode()
         assert rows["record/b.csv/1/22"]["content"] == "base64:" + base64.b64encode(NO_TEXT).decode()
@@ -74,9 +68,7 @@ class TestShow:
 
 class TestExport:
     def test_bytes(self, refusing: Command, tmp_path: Path) -> None:
-        """
-        The bytes come as they were, in the order of their sources; mended, they can be ingested again.
-        """
+        """The bytes come as they were, in the order of their sources; mended, they can be ingested again."""
         said = refusing("export", "--rejected", "--format", "raw", "--out", "refused")
         assert "4 refused records" in said.out
         assert (tmp_path / "refused").read_bytes() == WORD + SHORT + SHORT + NO_TEXT
@@ -86,8 +78,8 @@ class TestExport:
         assert refusing("verify").status == 0
 
     def test_rejections(self, refusing: Command) -> None:
-        """
-        In the other formats a refused record has its place and its bytes beside the columns of a rejected message.
+        """In the other formats a refused record has its place and its bytes beside the columns of a rejected
+        message.
         """
         said = refusing("export", "--rejected", "--format", "csv", "--out", "-").out
         head, *rows = said.splitlines()
@@ -97,25 +89,19 @@ class TestExport:
 
     @pytest.mark.parametrize("options", [[], ["--messages"], ["--rejected", "--key", "k"]])
     def test_what_has_no_bytes(self, refusing: Command, options: list[str]) -> None:
-        """
-        Batches and messages are not written as bytes, and bytes have no key to choose them by.
-        """
+        """Batches and messages are not written as bytes, and bytes have no key to choose them by."""
         said = refusing("export", *options, "--format", "raw", "--out", "refused")
         assert (said.status, "WINDROW-OUTPUT" in said.err) == (2, True)
 
     def test_another_ledger(self, filled: Command) -> None:
-        """
-        Where no format refuses anything there is nothing to write like this.
-        """
+        """Where no format refuses anything there is nothing to write like this."""
         said = filled("export", "--rejected", "--format", "raw", "--out", "refused")
         assert (said.status, "raw depot" in said.err) == (2, True)
 
 
 class TestVerify:
     def test_books(self, refusing: Command) -> None:
-        """
-        Verify says how much of what was rejected the format refused, and finds no difference.
-        """
+        """Verify says how much of what was rejected the format refused, and finds no difference."""
         said = refusing("verify")
         assert said.status == 0
         assert "rejected (4 of them by the format)" in said.out

@@ -7,9 +7,7 @@ from tests.cli.conftest import Command
 
 class TestReplay:
     def test_equal(self, filled: Command) -> None:
-        """
-        The same rules give the same digest, and exit status 0; nothing is left behind.
-        """
+        """The same rules give the same digest, and exit status 0; nothing is left behind."""
         before = set(Path.cwd().iterdir())
         said = filled("replay")
         assert said.status == 0, said.err
@@ -18,9 +16,7 @@ class TestReplay:
         assert set(Path.cwd().iterdir()) == before
 
     def test_different(self, filled: Command) -> None:
-        """
-        A ledger that was changed by hand ends it with exit status 1, and the batch and both values are named.
-        """
+        """A ledger that was changed by hand ends it with exit status 1, and the batch and both values are named."""
         DeltaTable("data/ledger").update(updates={"opened_by": "'size'"}, predicate="state = 'closed'")
         said = filled("replay")
         assert said.status == 1
@@ -29,9 +25,7 @@ class TestReplay:
         assert filled("replay", "--json").json()["ok"] is False
 
     def test_other_rules(self, filled: Command) -> None:
-        """
-        Other rules list what changes and where messages went; the new ledger stays and can be looked at.
-        """
+        """Other rules list what changes and where messages went; the new ledger stays and can be looked at."""
         said = filled("replay", "--window", "20s", "--max-delay", "12s", "--into", "other")
         assert said.status == 0, said.err
         assert "too_old -> batch/" in said.out
@@ -41,17 +35,13 @@ class TestReplay:
         assert filled("show", "--rejected", "--ledger", "other", "--json").json() == []
 
     def test_rules_of_a_file(self, filled: Command) -> None:
-        """
-        Rules come from a file, and flags go over them.
-        """
+        """Rules come from a file, and flags go over them."""
         Path("other.toml").write_text('[rules]\nwindow = "20s"\nmax_delay = "6s"\n')
         rules = filled("replay", "--rules", "other.toml", "--max-delay", "12s", "--json").json()["rules"]
         assert (rules["window"], rules["max_delay"]) == (20_000_000, 12_000_000)
 
     def test_json(self, filled: Command) -> None:
-        """
-        One document has the digests of both sides, and says when there is nothing to compare.
-        """
+        """One document has the digests of both sides, and says when there is nothing to compare."""
         document = filled("replay", "--json", "--key", "k").json()
         assert (document["ok"], document["equal"], document["keys"]) == (True, True, ["k"])
         assert document["recorded"]["digest"] == document["replayed"]["digest"]
@@ -59,9 +49,7 @@ class TestReplay:
         assert document["comparison"] is None
 
     def test_usage(self, filled: Command) -> None:
-        """
-        What cannot be is told with the flag.
-        """
+        """What cannot be is told with the flag."""
         for arguments, what in (
             (("--max-delay", "5x"), "--max-delay"),
             (("--from", "yesterday"), "--from"),

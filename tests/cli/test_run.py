@@ -15,9 +15,7 @@ from tests.messages import SECOND, message
 
 class TestRun:
     def test_says_what_it_did(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        A run says how much it read, accepted, rejected, opened and closed; a second one finds nothing.
-        """
+        """A run says how much it read, accepted, rejected, opened and closed; a second one finds nothing."""
         publish(tmp_path, message("a", 100 * SECOND, 100 * SECOND), message("a", 0, 100 * SECOND))
         windrow("ingest", "messages.parquet")
         said = windrow("run")
@@ -30,8 +28,8 @@ class TestRun:
         assert "Nothing new" in windrow("run").out
 
     def test_accept(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        A run stops at a deletion and says how to go on after it; with --accept it does, and status lists the version.
+        """A run stops at a deletion and says how to go on after it; with --accept it does, and status lists the
+        version.
         """
         publish(tmp_path, message("a", 100 * SECOND, 100 * SECOND), message("b", 101 * SECOND, 101 * SECOND))
         windrow("ingest", "messages.parquet")
@@ -48,8 +46,8 @@ class TestRun:
         assert windrow("run", "--accept", str(version + 1)).status == 2
 
     def test_warns(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        When repeated types split most windows, the log of a run warns, status gives a hint and the doctor a warning.
+        """When repeated types split most windows, the log of a run warns, status gives a hint and the doctor a
+        warning.
         """
         publish(tmp_path, *(message("a", at * SECOND, at * SECOND) for at in range(150)))
         windrow("ingest", "messages.parquet")
@@ -61,9 +59,7 @@ class TestRun:
         assert hint == f"{warnings[0]['what']}. {warnings[0]['todo']}" == f"{found['what']}. {found['todo']}"
 
     def test_json(self, filled: Command, tmp_path: Path) -> None:
-        """
-        With --json standard output holds one document with totals and microbatches, and nothing else.
-        """
+        """With --json standard output holds one document with totals and microbatches, and nothing else."""
         publish(tmp_path, message("b", 161 * SECOND, 161 * SECOND))
         filled("ingest", "messages.parquet")
         document = filled("run", "--once", "--json").json()
@@ -73,9 +69,7 @@ class TestRun:
         assert {"prime_ms", "plan_ms", "process_ms", "commit_ms"} <= microbatch.keys()
 
     def test_terminated_after_the_microbatch(self, filled: Command, tmp_path: Path) -> None:
-        """
-        SIGTERM ends `run --every` between two microbatches, with exit status 0.
-        """
+        """SIGTERM ends `run --every` between two microbatches, with exit status 0."""
         command = "import sys; from windrow.cli import main; sys.exit(main())"
         process = subprocess.Popen(
             [sys.executable, "-c", command, "run", "--every", "50ms", "--ledger", "other"],
@@ -99,11 +93,9 @@ class TestRun:
 
     @pytest.mark.ci
     def test_maintains(self, filled: Command, tmp_path: Path) -> None:
-        """
-        With --every the tables are maintained, which log and last sentence say; SIGTERM ends it as before.
-        """
+        """With --every the tables are maintained, which log and last sentence say; SIGTERM ends it as before."""
         for _ in range(2):
-            filled("flush")
+            filled("tick", "--all")
         publish(tmp_path, message("b", 161 * SECOND, 161 * SECOND))
         filled("ingest", "messages.parquet")
         process = subprocess.Popen(
@@ -126,16 +118,12 @@ class TestRun:
 
     @pytest.mark.parametrize("others", [(), ("--once",), ("--dry-run",)])
     def test_maintain_every_without_every(self, windrow: Command, others: tuple[str, ...]) -> None:
-        """
-        A run that ends never maintains, and says so to who asks it for that.
-        """
+        """A run that ends never maintains, and says so to who asks it for that."""
         said = windrow("run", "--maintain-every", "1h", *others)
         assert (said.status, "--maintain-every needs --every" in said.err) == (2, True)
 
     def test_once_and_every_exclude_each_other(self, windrow: Command) -> None:
-        """
-        Contradicting flags are wrong usage.
-        """
+        """Contradicting flags are wrong usage."""
         said = windrow("run", "--once", "--every", "1s")
         assert said.status == 2
         assert "WINDROW-SETTINGS" in said.err
@@ -143,9 +131,7 @@ class TestRun:
 
 class TestLog:
     def test_flags(self, filled: Command) -> None:
-        """
-        --log-format and --log-level win over [log] of the file, setting by setting; the document stays alone.
-        """
+        """--log-format and --log-level win over [log] of the file, setting by setting; the document stays alone."""
         Path("windrow.toml").write_text('idle_timeout = "never"\n[log]\nlevel = "warning"\n')
         said = filled("run", "--json")
         assert (said.json()["messages"], said.err) == (0, "")
@@ -160,16 +146,14 @@ class TestLog:
             "microbatch",
             "run ended",
         ]
-        assert filled("flush", "--log-level", "loud").status == 2
+        assert filled("tick", "--all", "--log-level", "loud").status == 2
 
     def test_textfile(self, filled: Command, tmp_path: Path) -> None:
-        """
-        A command leaves its metrics where [metrics] says, but a dry run, which does nothing that counts.
-        """
+        """A command leaves its metrics where [metrics] says, but a dry run, which does nothing that counts."""
         Path("windrow.toml").write_text('[metrics]\ntextfile = "windrow.prom"\n')
         assert filled("run", "--dry-run").status == 0
         assert not Path("windrow.prom").exists()
-        assert filled("flush").status == 0
+        assert filled("tick", "--all").status == 0
         assert 'windrow_microbatches_total{kind="flush",ledger="data/ledger"} 1.0' in Path("windrow.prom").read_text()
 
 
@@ -188,9 +172,7 @@ class TestErrors:
         ],
     )
     def test_status_and_message(self, windrow: Command, arguments: tuple[str, ...], status: int, says: str) -> None:
-        """
-        Wrong usage ends with 2, a failing world with 3, both with one or two lines and no traceback.
-        """
+        """Wrong usage ends with 2, a failing world with 3, both with one or two lines and no traceback."""
         said = windrow(*arguments)
         assert said.status == status
         assert says in said.err
@@ -199,9 +181,7 @@ class TestErrors:
         assert said.out == ""
 
     def test_debug_shows_the_traceback(self, windrow: Command) -> None:
-        """
-        With --debug the error itself comes through.
-        """
+        """With --debug the error itself comes through."""
         from windrow.errors import TableMissing
 
         with pytest.raises(TableMissing):

@@ -10,9 +10,7 @@ CLOSED_LATER = "1970-01-01T00:02:05Z"
 
 class TestShow:
     def test_batches_and_rejections(self, filled: Command) -> None:
-        """
-        Show lists closed and open batches, and rejected messages with the reason and how far they were off.
-        """
+        """Show lists closed and open batches, and rejected messages with the reason and how far they were off."""
         assert "2 messages" in filled("show", "--closed").out
         said = filled("show", "--open").out
         assert "open because it waits for 1970-01-01T00:02:50Z, and the clock of its source stands at 1970-01" in said
@@ -21,31 +19,24 @@ class TestShow:
         assert "late" in rejected
 
     def test_one_by_its_id(self, filled: Command) -> None:
-        """
-        An id, as any listing prints it, shows the one batch or message it names.
-        """
+        """An id, as any listing prints it, shows the one batch or message it names."""
         for state in ("--closed", "--open", "--rejected"):
             listed = filled("show", state, "--json").json()
             assert filled("show", listed[0]["id"], "--json").json() == listed[0]
 
     def test_key(self, filled: Command) -> None:
-        """
-        A key that has no batches gives an empty list, not an error.
-        """
+        """A key that has no batches gives an empty list, not an error."""
         assert filled("show", "--key", "k", "--json").json()
         said = filled("show", "--key", "nobody")
         assert (said.status, "Nothing like this" in said.out) == (0, True)
 
     def test_key_has_rejected_messages_too(self, filled: Command) -> None:
-        """
-        A key alone shows its closed batches and its rejected messages; asked for closed ones, only those.
-        """
+        """A key alone shows its closed batches and its rejected messages; asked for closed ones, only those."""
         assert "too_old by 6.000 s" in filled("show", "--key", "k").out
         assert "too_old" not in filled("show", "--key", "k", "--closed").out
 
     def test_time_range(self, filled: Command) -> None:
-        """
-        With --from and --to, show lists the batches whose windows have event times in the range, and the rejected
+        """With --from and --to, show lists the batches whose windows have event times in the range, and the rejected
         messages of these times.
         """
 
@@ -63,9 +54,7 @@ class TestShow:
         assert shown("--open", "--to", "1970-01-01T00:02:00Z") == []
 
     def test_unknown_id(self, filled: Command) -> None:
-        """
-        An id that is not there is an error that says where to look.
-        """
+        """An id that is not there is an error that says where to look."""
         said = filled("show", "batch//k/1/0")
         assert said.status == 2
         assert "WINDROW-NOT-FOUND" in said.err
@@ -74,9 +63,7 @@ class TestShow:
 
 class TestMessage:
     def test_where_it_went(self, filled: Command) -> None:
-        """
-        For a message show says in which batch it is, or why it was rejected and what would have kept it.
-        """
+        """For a message show says in which batch it is, or why it was rejected and what would have kept it."""
         said = filled("show", "--key", "k", "--type", "a", "--at", "1970-01-01T00:01:40Z")
         assert "1. closed" in said.out
         assert "in batch//k/95000000/0" in said.out
@@ -86,16 +73,12 @@ class TestMessage:
         assert 'max_delay = "11s" would have kept it' in said.out
 
     def test_json(self, filled: Command) -> None:
-        """
-        With --json the arrivals are a list.
-        """
+        """With --json the arrivals are a list."""
         [found] = filled("show", "--key", "k", "--at", "1970-01-01T00:02:00Z", "--json").json()
         assert (found["outcome"], found["rejection"]["reason"], found["payload"]) == ("rejected", "too_old", "late")
 
     def test_waiting(self, filled: Command, tmp_path: Path) -> None:
-        """
-        What no microbatch has read yet is said to wait.
-        """
+        """What no microbatch has read yet is said to wait."""
         publish(tmp_path, message("b", 161 * SECOND, 161 * SECOND))
         filled("ingest", "messages.parquet")
         asked = ("show", "--key", "k", "--at", "1970-01-01T00:02:41Z")
@@ -104,8 +87,8 @@ class TestMessage:
         assert "`windrow resume`, then `windrow run` reads it" in filled(*asked).out
 
     def test_nearest_batch(self, filled: Command) -> None:
-        """
-        Where no message has the time, show names the nearest times and the batch that is nearest, before it or after.
+        """Where no message has the time, show names the nearest times and the batch that is nearest, before it or
+        after.
         """
         said = filled("show", "--key", "k", "--at", "1970-01-01T00:01:44Z")
         assert said.status == 2
@@ -128,8 +111,6 @@ class TestMessage:
         ],
     )
     def test_mistakes(self, filled: Command, arguments: tuple[str, ...], says: str) -> None:
-        """
-        What cannot be looked up is wrong usage, said in words.
-        """
+        """What cannot be looked up is wrong usage, said in words."""
         said = filled("show", *arguments)
         assert (said.status, says in said.err) == (2, True), said.err

@@ -35,40 +35,30 @@ def watching(directory: Path, *arguments: str, terminal: int | None = None) -> I
 
 class TestFailIf:
     def test_names_what_holds(self, filled: Command) -> None:
-        """
-        When one of several conditions holds the status ends with 1 and names that one only.
-        """
+        """When one of several conditions holds the status ends with 1 and names that one only."""
         said = filled("status", "--fail-if", "rejected>0", "--fail-if", "lag>5m", "--fail-if", "open>1000")
         assert said.status == 1
         assert said.err == "rejected>0 holds: rejected is 1\n"
         assert "read    5 messages" in said.out
 
     def test_none_holds(self, filled: Command) -> None:
-        """
-        When none holds the status ends with 0, and the document says that none failed.
-        """
+        """When none holds the status ends with 0, and the document says that none failed."""
         said = filled("status", "--json", "--fail-if", "rejected>1", "--fail-if", "paused")
         assert (said.status, said.err, said.json()["failed"]) == (0, "", [])
 
     def test_json(self, filled: Command) -> None:
-        """
-        With --json the document names the conditions that hold; without conditions it has no such field.
-        """
+        """With --json the document names the conditions that hold; without conditions it has no such field."""
         said = filled("status", "--json", "--fail-if", "open>=1")
         assert (said.status, said.json()["failed"]) == (1, ["open>=1 holds: open is 1"])
         assert "failed" not in filled("status", "--json").json()
 
     def test_oldest_open_goes_by_the_clock_of_the_source(self, filled: Command) -> None:
-        """
-        An open batch of messages of 1970 is as old as the clock of its source says: seconds, not decades.
-        """
+        """An open batch of messages of 1970 is as old as the clock of its source says: seconds, not decades."""
         assert filled("status", "--fail-if", "oldest_open>1h").status == 0
         assert filled("status", "--fail-if", "oldest_open>4s").status == 1
 
     def test_many_sources(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        Of many sources the status shows the ten that are worst and what most of them need, with --sources all.
-        """
+        """Of many sources the status shows the ten that are worst and what most of them need, with --sources all."""
         late = [(100 + at, f"device-{at:02}") for at in range(21)]
         given = [message("a", at * SECOND, 200 * SECOND + at, source=source) for at, source in late]
         publish(tmp_path, *given)
@@ -83,9 +73,7 @@ class TestFailIf:
         assert "--sources" not in whole
 
     def test_paused(self, filled: Command) -> None:
-        """
-        A paused ledger is an alarm, a line of the status and a finding of the doctor, until it is resumed.
-        """
+        """A paused ledger is an alarm, a line of the status and a finding of the doctor, until it is resumed."""
         assert filled("pause").status == 0
         said = filled("status", "--fail-if", "paused")
         assert (said.status, said.err) == (1, "paused\n")
@@ -95,26 +83,20 @@ class TestFailIf:
         assert filled("status", "--fail-if", "paused").status == 0
 
     def test_mistakes(self, filled: Command) -> None:
-        """
-        A condition that cannot be read is wrong usage, not an alarm.
-        """
+        """A condition that cannot be read is wrong usage, not an alarm."""
         assert filled("status", "--fail-if", "delay>5m").status == 2
         assert filled("status", "--every", "5s").status == 2
         assert filled("status", "--watch", "--every", "0s").status == 2
 
     def test_help_names_the_figures(self) -> None:
-        """
-        The help of --fail-if names every figure.
-        """
+        """The help of --fail-if names every figure."""
         help_ = FailIf.__metadata__[0].help  # type: ignore[attr-defined]
         assert all(name in help_ for name in FIGURES)
 
 
 class TestWatch:
     def test_a_line_each_time(self, filled: Command, tmp_path: Path) -> None:
-        """
-        On no terminal a watch prints a line each time, sees what changes, and ends by Ctrl-C with status 0.
-        """
+        """On no terminal a watch prints a line each time, sees what changes, and ends by Ctrl-C with status 0."""
         with watching(tmp_path) as process:
             assert process.stdout is not None
             assert "microbatch 1; nothing waits; 1 open, 2 closed, 1 rejected" in process.stdout.readline()
@@ -127,9 +109,7 @@ class TestWatch:
             assert (process.returncode, err) == (0, ""), out
 
     def test_json(self, filled: Command, tmp_path: Path) -> None:
-        """
-        With --json each line is one document.
-        """
+        """With --json each line is one document."""
         with watching(tmp_path, "--json") as process:
             assert process.stdout is not None
             documents = [json.loads(process.stdout.readline()) for _ in range(2)]
@@ -139,9 +119,7 @@ class TestWatch:
         assert [document["totals"]["messages"] for document in documents] == [5, 5]
 
     def test_until_a_condition_holds(self, filled: Command, tmp_path: Path) -> None:
-        """
-        A watch with a condition goes on until it holds, and ends with 1.
-        """
+        """A watch with a condition goes on until it holds, and ends with 1."""
         with watching(tmp_path, "--fail-if", "lag_messages>0") as process:
             assert process.stdout is not None
             assert "nothing waits" in process.stdout.readline()
@@ -151,9 +129,7 @@ class TestWatch:
             assert (process.returncode, err) == (1, "lag_messages>0 holds: lag_messages is 1\n")
 
     def test_live_on_a_terminal(self, filled: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        A terminal gets a view with the tables that is drawn over itself, and Ctrl-C ends it with status 0.
-        """
+        """A terminal gets a view with the tables that is drawn over itself, and Ctrl-C ends it with status 0."""
         monkeypatch.setenv("TERM", "xterm")
         ours, theirs = pty.openpty()
         with watching(tmp_path, terminal=theirs) as process:
@@ -179,9 +155,7 @@ def _until(terminal: int, text: str, times: int) -> str:
 
 class TestStatus:
     def test_says_where_the_ledger_stands(self, filled: Command, tmp_path: Path) -> None:
-        """
-        Status names what was read, what is open and closed, what was rejected, and what would have kept it.
-        """
+        """Status names what was read, what is open and closed, what was rejected, and what would have kept it."""
         said = filled("status")
         assert said.status == 0
         assert "read    5 messages in 1 microbatch" in said.out
@@ -194,18 +168,14 @@ class TestStatus:
         assert "1 message in 1 version wait" in filled("status").out
 
     def test_json(self, filled: Command) -> None:
-        """
-        With --json the same stands in one document.
-        """
+        """With --json the same stands in one document."""
         document = filled("status", "--json").json()
         assert document["totals"]["messages"] == 5
         assert [row["reason"] for row in document["rejected"]] == ["too_old"]
         assert document["needed_delay"]["needed_us"] == 11 * SECOND
 
     def test_starts_no_jvm_and_no_compiler(self, filled: Command, tmp_path: Path) -> None:
-        """
-        Status and show load neither Spark nor the kernel's compiler, so that they answer at once.
-        """
+        """Status and show load neither Spark nor the kernel's compiler, so that they answer at once."""
         script = (
             "import sys; from windrow.cli import main; status = main(['status']) or main(['show', '--open']) "
             "or main(['show', '--key', 'k', '--type', 'a', '--at', '1970-01-01T00:01:40Z']); "
@@ -216,9 +186,7 @@ class TestStatus:
         assert done.returncode == 0, done.stderr
 
     def test_missing_ledger(self, windrow: Command) -> None:
-        """
-        Without a ledger status says which command makes one.
-        """
+        """Without a ledger status says which command makes one."""
         said = windrow("status")
         assert said.status == 3
         assert "WINDROW-TABLE-MISSING" in said.err

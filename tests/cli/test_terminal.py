@@ -20,8 +20,8 @@ SCRIPT = "import sys; from windrow.cli import main; sys.exit(main(sys.argv[1:]))
 HOSTILE = "Prüfstand-✓\x1b[2J\x9b\u202e\r\x7f"
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 READING = (
-    "status", "status --json", "show", "show --json", "show --rejected", "show --rejected --json", "history",
-    "history --json", "doctor", "tune", "verify --strict", "check", "check --sql", "replay", "settings",
+    "status", "status --json", "show", "show --json", "show --rejected", "show --rejected --json", "status --history 9",
+    "status --history 9 --json", "doctor", "tune", "verify --strict", "check", "check --sql", "replay", "settings",
     "run", "run --json", "show nothing\x1b[2J", "status --depot x\x1b[2J", "status --fail-if x\x1b[2J",
     "nothing\x1b[2J", "ingest x\x1b[2J", "plot --out timeline.svg",
     "plot --out timeline.png", "plot --what batches --out batches.svg",
@@ -63,9 +63,7 @@ def run(directory: Path, encoding: str, *arguments: str) -> str:
 class TestControls:
     @pytest.mark.parametrize("line", READING)
     def test_reading_commands(self, hostile: Path, windrow: Command, tmp_path: Path, line: str) -> None:
-        """
-        No command that reads prints or draws a control character, whatever keys, payloads and arguments hold.
-        """
+        """No command that reads prints or draws a control character, whatever keys, payloads and arguments hold."""
         shutil.copytree(hostile, tmp_path, dirs_exist_ok=True)
         said = windrow(*line.split(" "))
         assert "UNEXPECTED" not in said.err
@@ -76,9 +74,7 @@ class TestControls:
         assert len([*tmp_path.glob("*.svg"), *tmp_path.glob("*.html"), *tmp_path.glob("*.png")]) == ("plot" in line)
 
     def test_key_is_escaped(self, hostile: Path, windrow: Command, tmp_path: Path) -> None:
-        """
-        For people a key shows its escapes; in JSON it is the key itself.
-        """
+        """For people a key shows its escapes; in JSON it is the key itself."""
         shutil.copytree(hostile, tmp_path, dirs_exist_ok=True)
         assert r"Prüfstand-✓\x1b[2J\x9b\u202e\r\x7f" in windrow("show", "--key", HOSTILE).out
         assert windrow("show", "--key", HOSTILE, "--json").json()[0]["key"] == HOSTILE
@@ -86,9 +82,7 @@ class TestControls:
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_encodings(hostile: Path, encoding: str) -> None:
-    """
-    A terminal that is not UTF-8 gets escapes for what it lacks, and JSON that says the same.
-    """
+    """A terminal that is not UTF-8 gets escapes for what it lacks, and JSON that says the same."""
     assert r"fstand-\u2713\x1b[2J" in run(hostile, encoding, "show", "--key", HOSTILE)
     assert json.loads(run(hostile, encoding, "show", "--key", HOSTILE, "--json"))[0]["key"] == HOSTILE
     assert r"\u2713" in run(hostile, encoding, "show", "✓")

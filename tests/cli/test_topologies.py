@@ -42,9 +42,7 @@ def counting(filled: Command, tmp_path: Path) -> Iterator[Command]:
 
 class TestRun:
     def test_once(self, counting: Command) -> None:
-        """
-        A run says what it read, a second one finds nothing, and neither touches the ledger of the batcher.
-        """
+        """A run says what it read, a second one finds nothing, and neither touches the ledger of the batcher."""
         before = counting("status", "--json").json()
         said = counting("run", "seen:topology")
         assert said.status == 0
@@ -63,9 +61,7 @@ class TestRun:
         ],
     )
     def test_refused(self, counting: Command, named: str, said: str) -> None:
-        """
-        What names no topology is refused, with what would.
-        """
+        """What names no topology is refused, with what would."""
         failed = counting("run", named)
         assert failed.status == 2
         assert said in failed.err
@@ -73,18 +69,14 @@ class TestRun:
 
     @pytest.mark.parametrize("flags", [["--ledger", "x"], ["--depot", "main.bronze.m"], ["--dry-run"]])
     def test_flags_of_the_batcher(self, counting: Command, flags: list[str]) -> None:
-        """
-        Flags that mean nothing for a topology are refused.
-        """
+        """Flags that mean nothing for a topology are refused."""
         failed = counting("run", "seen:topology", *flags)
         assert failed.status == 2
         assert flags[0] in failed.err
 
 
 def test_deleted_rows(counting: Command, tmp_path: Path) -> None:
-    """
-    Where rows of the depot were deleted, the run of a topology stops, says how to go on, and goes on so.
-    """
+    """Where rows of the depot were deleted, the run of a topology stops, says how to go on, and goes on so."""
     counting("run", "seen:topology")
     DeltaTable(tmp_path / "data" / "depot").delete()
     stopped = counting("run", "seen:topology")
@@ -98,9 +90,7 @@ def test_deleted_rows(counting: Command, tmp_path: Path) -> None:
 
 
 def test_pause_and_resume(counting: Command) -> None:
-    """
-    A paused topology reads nothing until it is resumed; the status says so.
-    """
+    """A paused topology reads nothing until it is resumed; the status says so."""
     assert "is paused" in counting("pause", "seen:topology").out
     assert "is paused" in counting("run", "seen:topology").out
     assert "nothing is read" in counting("status", "seen:topology").out
@@ -109,12 +99,10 @@ def test_pause_and_resume(counting: Command) -> None:
 
 
 def test_status(counting: Command) -> None:
-    """
-    The status says how far each depot is read, how many rows a state has, when events are due, what is set.
-    """
+    """The status says how far each depot is read, how many rows a state has, when events are due, what is set."""
     assert counting("status", "seen:topology").status == 2
     counting("run", "seen:topology")
-    counting("option", "seen:topology", "max_messages=7")
+    counting("settings", "seen:topology", "max_messages=7")
     found = counting("status", "seen:topology", "--json").json()
     assert (found["states"], found["options"]) == ({"seen": 1}, {"max_messages": "7"})
     assert list(found["events"]) == ["hour"]
@@ -128,9 +116,7 @@ def test_status(counting: Command) -> None:
 
 
 def test_alarms(counting: Command, tmp_path: Path) -> None:
-    """
-    Conditions on what a topology has end the status with 1 when they hold; others are refused by name.
-    """
+    """Conditions on what a topology has end the status with 1 when they hold; others are refused by name."""
     counting("run", "seen:topology")
     given = [
         word for condition in ("lag>5m", "lag_versions>0", "rejected>0", "paused") for word in ("--fail-if", condition)
@@ -146,20 +132,16 @@ def test_alarms(counting: Command, tmp_path: Path) -> None:
     assert (refused.status, "a topology has no open" in refused.err) == (2, True)
 
 
-@pytest.mark.parametrize("command", ["status", "history"])
-def test_names_of_a_catalog(counting: Command, tmp_path: Path, command: str) -> None:
-    """
-    Tables by name are refused without Spark, which alone knows where they are.
-    """
+@pytest.mark.parametrize("more", [[], ["--history", "9"]])
+def test_names_of_a_catalog(counting: Command, tmp_path: Path, more: list[str]) -> None:
+    """Tables by name are refused without Spark, which alone knows where they are."""
     (tmp_path / "seen.py").write_text(MODULE.replace('"data/seen"', '"main.seen.states"'), encoding="utf-8")
-    failed = counting(command, "seen:topology", "--engine", "embedded")
+    failed = counting("status", "seen:topology", *more, "--engine", "embedded")
     assert (failed.status, "WINDROW-ENGINE" in failed.err) == (2, True)
 
 
 def test_tick(counting: Command) -> None:
-    """
-    A tick does what is due; a topology has no clocks that a tick could raise to a moment.
-    """
+    """A tick does what is due; a topology has no clocks that a tick could raise to a moment."""
     counting("run", "seen:topology")
     assert "Nothing due." in counting("tick", "seen:topology").out
     refused = counting("tick", "seen:topology", "--to", "2100-01-01T00:00:00Z")
@@ -168,9 +150,7 @@ def test_tick(counting: Command) -> None:
 
 
 def test_show_and_replay(counting: Command, tmp_path: Path) -> None:
-    """
-    A state is shown, as it is, after a microbatch, or of a key; a replay finds the same states.
-    """
+    """A state is shown, as it is, after a microbatch, or of a key; a replay finds the same states."""
     module = (tmp_path / "seen.py").read_text(encoding="utf-8")
     of_types = """
 topology.state("types", key="type STRING", value="times BIGINT")
@@ -203,9 +183,7 @@ def count_types(microbatch: Microbatch) -> None:
 
 
 def test_depots(counting: Command) -> None:
-    """
-    Status tells how far the batcher's depot is read, and each depot of a topology.
-    """
+    """Status tells how far the batcher's depot is read, and each depot of a topology."""
     counting("run", "seen:topology")
     [own] = counting("status", "--json").json()["depots"]
     [other] = counting("status", "seen:topology", "--json").json()["depots"]
@@ -219,22 +197,18 @@ def test_depots(counting: Command) -> None:
 
 
 def test_history(counting: Command) -> None:
-    """
-    The history shows the last microbatches, of the batcher or of a topology.
-    """
+    """The history shows the last microbatches, of the batcher or of a topology."""
     counting("run", "seen:topology")
     counting("pause", "seen:topology")
-    kinds = [row["kind"] for row in counting("history", "seen:topology", "--json").json()["microbatches"]]
-    assert kinds[-1] == "pause"
-    assert len(counting("history", "seen:topology", "--last", "1", "--json").json()["microbatches"]) == 1
-    assert "pause" in counting("history", "seen:topology").out
-    assert counting("history", "--json").json()["microbatches"][0]["kind"] == "data"
+    rows = counting("status", "--history", "20", "seen:topology", "--json").json()["microbatches"]
+    assert rows[-1]["kind"] == "pause"
+    assert len(counting("status", "seen:topology", "--history", "1", "--json").json()["microbatches"]) == 1
+    assert "pause" in counting("status", "--history", "20", "seen:topology").out
+    assert counting("status", "--history", "20", "--json").json()["microbatches"][0]["kind"] == "data"
 
 
 def test_rollback(counting: Command) -> None:
-    """
-    A rollback takes back what came after a microbatch, and the next run reads it again.
-    """
+    """A rollback takes back what came after a microbatch, and the next run reads it again."""
     counting("run", "seen:topology")
     assert "Rolled back to microbatch 0" in counting("rollback", "seen:topology", "--to-microbatch", "0").out
     assert counting("status", "seen:topology", "--json").json()["states"] == {"seen": 0}
@@ -246,19 +220,17 @@ def test_rollback(counting: Command) -> None:
 
 @pytest.mark.parametrize("given", [["max_messages"], ["max_messages=none"], ["most=3"]])
 def test_options_refused(counting: Command, given: list[str]) -> None:
-    """
-    An option that is none, or has a value that is none, is refused.
-    """
-    failed = counting("option", "seen:topology", *given)
+    """An option that is none, or has a value that is none, is refused."""
+    failed = counting("settings", "seen:topology", *given)
     assert failed.status == 2
     assert json.loads(counting("run", "seen:topology", "--json").out)["paused"] is False
 
 
-@pytest.mark.parametrize("command", [["run"], ["flush"], ["status"], ["verify"], ["maintain", "--only", "ledger"]])
+@pytest.mark.parametrize(
+    "command", [["run"], ["tick", "--all"], ["status"], ["verify"], ["maintain", "--only", "ledger"]]
+)
 def test_the_table_of_states_is_no_ledger(counting: Command, command: list[str]) -> None:
-    """
-    Commands of the batcher refuse the table of states; `maintain` looks after it.
-    """
+    """Commands of the batcher refuse the table of states; `maintain` looks after it."""
     counting("run", "seen:topology")
     said = counting(*command, "--ledger", "data/seen")
     assert said.status == (0 if command[0] == "maintain" else 3), said.err
@@ -266,9 +238,7 @@ def test_the_table_of_states_is_no_ledger(counting: Command, command: list[str])
 
 
 def test_verify(counting: Command) -> None:
-    """
-    The books of a topology balance, also against a replay, until somebody loses a microbatch.
-    """
+    """The books of a topology balance, also against a replay, until somebody loses a microbatch."""
     counting("run", "seen:topology")
     said = counting("verify", "seen:topology", "--replay", "--strict")
     assert said.status == 0, said.out
@@ -286,9 +256,7 @@ def test_verify(counting: Command) -> None:
 
 
 def test_maintain(counting: Command) -> None:
-    """
-    The table of states and each depot are maintained, or one of both kinds.
-    """
+    """The table of states and each depot are maintained, or one of both kinds."""
     counting("run", "seen:topology")
     both = counting("maintain", "seen:topology", "--json").json()["tables"]
     assert [table["table"] for table in both] == ["ledger", "depot"]
@@ -299,9 +267,7 @@ def test_maintain(counting: Command) -> None:
 
 
 def test_watch(counting: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A watch prints a line each time, and ends by Ctrl-C with status 0.
-    """
+    """A watch prints a line each time, and ends by Ctrl-C with status 0."""
     counting("run", "seen:topology")
     looks = iter([False, True])
 
@@ -319,8 +285,8 @@ def test_watch(counting: Command, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_doctor(counting: Command, tmp_path: Path) -> None:
-    """
-    The doctor examines each depot and the table of states, before the first run and after; what is wrong ends with 1.
+    """The doctor examines each depot and the table of states, before the first run and after; what is wrong ends with
+    1.
     """
 
     def examined() -> dict[str, str]:

@@ -95,6 +95,6 @@ class TestTune:
         """
         Without the packages that draw, only the picture is missing: the error names the extra before anything is read.
         """
-        monkeypatch.setattr(plot.theme, "find_spec", lambda name: None if name == "altair" else find_spec(name))
+        monkeypatch.setattr(plot.extra, "find_spec", lambda name: None if name == "vl_convert" else find_spec(name))
         assert "windrow-delta[plot]" in filled("tune", "--out", "t.png", "--depot", "nowhere").err
         assert filled("tune", *PAIRS).status == 0

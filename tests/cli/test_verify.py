@@ -13,9 +13,7 @@ from tests.cli.conftest import Command
 
 class TestVerify:
     def test_books_balance(self, filled: Command) -> None:
-        """
-        A sound ledger verifies with exit status 0, at every version asked for.
-        """
+        """A sound ledger verifies with exit status 0, at every version asked for."""
         said = filled("verify", "--at", "0", "--at", "1")
         assert said.status == 0
         assert "5 messages read = 1 in open batches + 3 in closed batches + 1 rejected" in said.out
@@ -23,9 +21,7 @@ class TestVerify:
         assert filled("verify", "--json").json()["ok"] is True
 
     def test_derived_again(self, filled: Command) -> None:
-        """
-        It says how much was derived again; within a bound what is left is said, and --all leaves nothing.
-        """
+        """It says how much was derived again; within a bound what is left is said, and --all leaves nothing."""
         said = filled("verify", "--most", "0")
         assert said.status == 0
         assert "derived again: 5 decisions, the batches of 0 of" in said.out
@@ -36,9 +32,7 @@ class TestVerify:
         assert (books["decided"], books["derived_streams"]) == (5, books["streams"])
 
     def test_a_difference_ends_with_1(self, filled: Command, tmp_path: Path) -> None:
-        """
-        A message that disappeared from the ledger is a difference, named as lost.
-        """
+        """A message that disappeared from the ledger is a difference, named as lost."""
         DeltaTable(tmp_path / "data" / "ledger").delete("state = 'rejected'")
         said = filled("verify")
         assert said.status == 1
@@ -48,8 +42,8 @@ class TestVerify:
 
 @pytest.mark.parametrize(("rows", "status"), [(0, 0), (1, 1)])
 def test_file_that_was_not_committed(filled: Command, tmp_path: Path, rows: int, status: int) -> None:
-    """
-    A new file of the depot that no commit names is a finding of --strict if it holds rows, and none if it is empty.
+    """A new file of the depot that no commit names is a finding of --strict if it holds rows, and none if it is
+    empty.
     """
     pq.write_table(pq.read_table(tmp_path / "messages.parquet").slice(0, rows), tmp_path / "data/depot/part-0.parquet")
     assert filled("verify", "--strict").status == status
@@ -57,9 +51,7 @@ def test_file_that_was_not_committed(filled: Command, tmp_path: Path, rows: int,
 
 class TestSince:
     def test_record(self, filled: Command, tmp_path: Path) -> None:
-        """
-        With a record each verification says on what it relies; without the setting nothing is written.
-        """
+        """With a record each verification says on what it relies; without the setting nothing is written."""
         before = {*tmp_path.iterdir()}
         assert filled("verify", "--strict").status == 0
         assert {*tmp_path.iterdir()} == before
@@ -77,9 +69,7 @@ class TestSince:
         assert filled("verify", "--json").json()["since"]["ledger_version"] == 1
 
     def test_torn_record(self, filled: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        A torn record is said, and replaced after everything was verified; with --since it is an error.
-        """
+        """A torn record is said, and replaced after everything was verified; with --since it is an error."""
         monkeypatch.setenv("WINDROW_VERIFY__RECORD", "verified.json")
         (tmp_path / "verified.json").write_text("{")
         said = filled("verify", "--since", "1")
@@ -89,18 +79,14 @@ class TestSince:
         assert "relies on" in filled("verify").out
 
     def test_no_directory(self, filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        A record that cannot be written is an error after the report.
-        """
+        """A record that cannot be written is an error after the report."""
         monkeypatch.setenv("WINDROW_VERIFY__RECORD", "nowhere/verified.json")
         said = filled("verify")
         assert (said.status, "no difference" in said.out, "WINDROW-OUTPUT" in said.err) == (2, True, True)
 
     @pytest.mark.parametrize("asked", [["words:topology"], ["--at", "1"]])
     def test_does_not_go_with(self, filled: Command, asked: list[str]) -> None:
-        """
-        --since is refused beside --at and for a topology.
-        """
+        """--since is refused beside --at and for a topology."""
         assert filled("verify", *asked, "--since", "1").status == 2
 
 
@@ -122,9 +108,7 @@ sys.exit(main(["verify", *sys.argv[2:]]))
 
 
 def test_ctrl_c(filled: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Ctrl-C says which parts and streams are done and what is left, and leaves nothing behind.
-    """
+    """Ctrl-C says which parts and streams are done and what is left, and leaves nothing behind."""
     (tmp_path / "temporary").mkdir()
     environment = os.environ | {"TMPDIR": str(tmp_path / "temporary"), "WINDROW_VERIFY__RECORD": "verified.json"}
     for options in ([], ["--json"]):

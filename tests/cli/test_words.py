@@ -24,9 +24,7 @@ def options(command: str) -> set[str]:
 
 
 def test_commands_and_options_exist() -> None:
-    """
-    Every command, and every option of it, that a text of the library names in back quotes exists.
-    """
+    """Every command, and every option of it, that a text of the library names in back quotes exists."""
     told = {
         (command, option)
         for file in LIB.rglob("*.py")
@@ -43,17 +41,13 @@ def test_commands_and_options_exist() -> None:
 
 
 def test_one_example(windrow: Command) -> None:
-    """
-    The help of each command says once that an example follows.
-    """
+    """The help of each command says once that an example follows."""
     for name in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
         assert "Example: Example" not in windrow(name, "--help").out
 
 
 def test_nothing_read(windrow: Command) -> None:
-    """
-    Where nothing is read yet, that is said instead of version -1.
-    """
+    """Where nothing is read yet, that is said instead of version -1."""
     assert windrow("init").status == 0
     for command in ("status", "doctor"):
         said = windrow(command).out
@@ -62,9 +56,7 @@ def test_nothing_read(windrow: Command) -> None:
 
 
 def test_span(filled: Command) -> None:
-    """
-    A length of time is told in the same way everywhere, not as a setting is written.
-    """
+    """A length of time is told in the same way everywhere, not as a setting is written."""
     [batch, *_] = filled("show", "--open", "--json").json()
     said = " ".join(filled("show", batch["id"]).out.split())
     assert re.search(r"the clock of its source stands at \S+, which is \d[^m]* s before", said), said
@@ -78,9 +70,7 @@ def test_span(filled: Command) -> None:
     ],
 )
 def test_refused(windrow: Command, tmp_path: Path, command: tuple[str, ...], says: str) -> None:
-    """
-    What cannot be a table, or not of this kind, is refused by name before anything is made.
-    """
+    """What cannot be a table, or not of this kind, is refused by name before anything is made."""
     (tmp_path / "afile").touch()
     (tmp_path / "csv.toml").write_text("[format]\ntype = 'csv'\n[format.fields]\na = 'string'\n")
     assert says in windrow(*command).err
@@ -88,29 +78,23 @@ def test_refused(windrow: Command, tmp_path: Path, command: tuple[str, ...], say
 
 
 def test_lock_that_cannot_be(windrow: Command) -> None:
-    """
-    A ledger where no lock can be is refused at once, not after the time for which a lock is waited for.
-    """
+    """A ledger where no lock can be is refused at once, not after the time for which a lock is waited for."""
     code = "import sys; from windrow.cli import main; sys.exit(main(['init', '--ledger', '/proc/x']))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 3
     assert "WINDROW-TABLE-UNWRITABLE" in done.stderr
 
 
-@pytest.mark.parametrize("command", ["tick", "flush"])
-def test_no_spark_for_nothing(windrow: Command, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    """
-    Without a depot, tick and flush say so before they start Spark, which here could not start.
-    """
+@pytest.mark.parametrize("command", [["tick"], ["tick", "--all"]])
+def test_no_spark_for_nothing(windrow: Command, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+    """Without a depot, tick and flush say so before they start Spark, which here could not start."""
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    said = windrow(command, "--engine", "spark", "--depot", "nowhere")
+    said = windrow(*command, "--engine", "spark", "--depot", "nowhere")
     assert "WINDROW-TABLE-MISSING" in said.err
 
 
 def test_waiting_is_no_error(windrow: Command) -> None:
-    """
-    A scheduled run that waits for its depot says so, and logs no error.
-    """
+    """A scheduled run that waits for its depot says so, and logs no error."""
     said = windrow("run", "--wait-for-depot")
     assert said.status == 0
     assert "Nothing to do yet: there is no depot" in said.out

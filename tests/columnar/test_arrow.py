@@ -28,35 +28,27 @@ NUMBERS = st.integers(-(2**63), 2**63 - 1)
 class TestTexts:
     @given(TEXTS)
     def test_as_pyarrow_makes_them(self, values: list[str]) -> None:
-        """
-        Texts of any characters become the array that pyarrow would make; no texts become an empty one.
-        """
+        """Texts of any characters become the array that pyarrow would make; no texts become an empty one."""
         made = texts(values)
         made.validate(full=True)
         assert made.equals(pa.array(values, pa.string()))
 
     @given(st.text(max_size=5))
     def test_scalar(self, value: str) -> None:
-        """
-        A text becomes the scalar that pyarrow would make of it.
-        """
+        """A text becomes the scalar that pyarrow would make of it."""
         assert text(value).equals(pa.scalar(value, pa.string()))
 
 
 class TestBytes:
     @pytest.mark.parametrize("large", [False, True])
     def test_of_text(self, large: bool) -> None:
-        """
-        Text counts its bytes, not its characters; NULL counts nothing.
-        """
+        """Text counts its bytes, not its characters; NULL counts nothing."""
         kinds = (pa.large_string(), pa.large_binary()) if large else (pa.string(), pa.binary())
         assert byte_count(pa.array(["ßß", None, "abc", ""], kinds[0])).tolist() == [4, 0, 3, 0]
         assert byte_count(pa.array([b"\xff\x00", None, b""], kinds[1])).tolist() == [2, 0, 0]
 
     def test_of_others(self) -> None:
-        """
-        A number counts 8 bytes, a boolean 1, a struct the sum of its fields, and a struct that is NULL nothing.
-        """
+        """A number counts 8 bytes, a boolean 1, a struct the sum of its fields, and a struct that is NULL nothing."""
         assert byte_count(pa.array([1.0, None, 0.0])).tolist() == [8, 0, 8]
         assert byte_count(pa.array([1, None])).tolist() == [8, 0]
         assert byte_count(pa.array([True, None, False])).tolist() == [1, 0, 1]
@@ -69,25 +61,19 @@ class TestBytes:
 class TestNumbers:
     @given(st.lists(NUMBERS, max_size=8), st.sampled_from([1, 2, -1]))
     def test_from_numpy(self, values: list[int], step: int) -> None:
-        """
-        Numbers become the array that pyarrow would make, whatever slice of a larger array they are.
-        """
+        """Numbers become the array that pyarrow would make, whatever slice of a larger array they are."""
         part = np.array(values, np.int64)[::step]
         made = from_numpy(part)
         made.validate(full=True)
         assert made.equals(pa.array(part))
 
     def test_narrow(self) -> None:
-        """
-        Numbers of another width keep their values.
-        """
+        """Numbers of another width keep their values."""
         assert from_numpy(np.array([1, -2], np.int16)).to_pylist() == [1, -2]
 
     @given(st.lists(st.lists(st.none() | NUMBERS, max_size=4), max_size=4), NUMBERS)
     def test_to_numpy(self, chunks: list[list[int | None]], null: int) -> None:
-        """
-        However a column is chunked, its values come out in order, with NULL as the given number.
-        """
+        """However a column is chunked, its values come out in order, with NULL as the given number."""
         column = pa.chunked_array(chunks, pa.int64())
         found = to_numpy(column.slice(1), null)
         wanted = [null if value is None else value for chunk in chunks for value in chunk]
@@ -95,29 +81,21 @@ class TestNumbers:
 
     @pytest.mark.parametrize("chunks", [[[1, 2]], [[1], [2]], []])
     def test_to_read(self, chunks: list[list[int]]) -> None:
-        """
-        The result is read-only, whether it is a copy or Arrow's own memory.
-        """
+        """The result is read-only, whether it is a copy or Arrow's own memory."""
         assert not to_numpy(pa.chunked_array(chunks, pa.int64())).flags.writeable
 
     def test_unexpected_null(self) -> None:
-        """
-        A NULL without a given number is an error.
-        """
+        """A NULL without a given number is an error."""
         with pytest.raises(BrokenPromise):
             to_numpy(pa.array([1, None]))
 
     def test_times(self) -> None:
-        """
-        Times come out as numbers.
-        """
+        """Times come out as numbers."""
         assert to_numpy(pa.array([7], pa.int64()).cast(TIME)).tolist() == [7]
 
 
 def test_in_columns() -> None:
-    """
-    Rows get the columns of a schema in its order and types: others go, and those that they lack are NULL.
-    """
+    """Rows get the columns of a schema in its order and types: others go, and those that they lack are NULL."""
     schema = pa.schema([("a", pa.string()), ("b", pa.int64()), ("c", pa.list_(TIME))])
     made = in_columns(pa.table({"d": [0, 0], "b": pa.array([1, None], pa.int32()), "a": ["x", "y"]}), schema)
     assert made.schema == schema
@@ -126,9 +104,7 @@ def test_in_columns() -> None:
 
 
 def test_no_rows() -> None:
-    """
-    A table without rows has the columns of its schema, those that must not be NULL and nested ones included.
-    """
+    """A table without rows has the columns of its schema, those that must not be NULL and nested ones included."""
     schema = tables.ledger_schema()
     made = no_rows(schema)
     made.validate(full=True)
@@ -136,9 +112,7 @@ def test_no_rows() -> None:
 
 
 def test_counted() -> None:
-    """
-    Times become numbers in columns, lists and structs; all else is unchanged.
-    """
+    """Times become numbers in columns, lists and structs; all else is unchanged."""
     inside = pa.struct([("at", TIME), ("name", pa.string())])
     rows = pa.table({"at": pa.array([1], TIME), "list": pa.array([[{"at": 2, "name": "a"}]], pa.list_(inside))})
     assert counted(rows).to_pylist() == [{"at": 1, "list": [{"at": 2, "name": "a"}]}]
@@ -146,9 +120,7 @@ def test_counted() -> None:
 
 @pytest.mark.parametrize("mask", [[True, True], [True, False], [False, False], [True, None]], ids=str)
 def test_where(mask: list[bool | None]) -> None:
-    """
-    The rows for which a mask is true are returned; all or none of them without a copy.
-    """
+    """The rows for which a mask is true are returned; all or none of them without a copy."""
     given = pa.table({"a": [1, 2]})
     found = where(given, pa.array(mask, pa.bool_()))
     assert found["a"].to_pylist() == [value for value, holds in zip([1, 2], mask, strict=True) if holds]

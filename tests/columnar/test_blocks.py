@@ -17,8 +17,7 @@ def looked(buffer, at, byte, found):
 
 @given(st.binary(min_size=8, max_size=16), st.data())
 def test_meaning(data, draw):
-    """
-    Eight bytes anywhere are read as a number, in which the first byte that equals, or is less than, a given one is
+    """Eight bytes anywhere are read as a number, in which the first byte that equals, or is less than, a given one is
     found.
     """
     at = draw.draw(st.integers(0, len(data) - 8))
@@ -33,9 +32,7 @@ def test_meaning(data, draw):
 
 @given(st.binary(min_size=8, max_size=8), st.integers(0, 255))
 def test_equal_to_any(data, byte):
-    """
-    Any byte can be looked for, also one above 128.
-    """
+    """Any byte can be looked for, also one above 128."""
     found = np.empty(3, np.uint64)
     looked(read_only(np.frombuffer(data, np.uint8)), 0, byte, found)
     assert found[1] == (data.index(byte) if byte in data else 8)
@@ -49,9 +46,7 @@ def lowest_of(words, found):
 
 @given(st.lists(st.integers(1, 2**64 - 1)))
 def test_lowest(words):
-    """
-    The lowest bit is found, whatever stands above it.
-    """
+    """The lowest bit is found, whatever stands above it."""
     words += [1 << bit for bit in range(64)]
     found = np.empty(len(words), np.uint64)
     lowest_of(np.array(words, np.uint64), found)

@@ -28,9 +28,8 @@ print(windrow.__file__, windrow.batch(messages, windrow.Rules()).batches.num_row
 
 @pytest.mark.slow
 def test_nowhere(tmp_path: Path) -> None:
-    """
-    If neither the library's directory nor a home is writable, as for a service user of a cluster, each process compiles
-    the kernel.
+    """If neither the library's directory nor a home is writable, as for a service user of a cluster, each process
+    compiles the kernel.
     """
     library = read_only(tmp_path)
     assert batched(tmp_path, os.devnull) == [f"{library / '__init__.py'} 1"]
@@ -38,8 +37,7 @@ def test_nowhere(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_home(tmp_path: Path) -> None:
-    """
-    If the library is read-only but the user has a home, the second process finds everything that the first one
+    """If the library is read-only but the user has a home, the second process finds everything that the first one
     compiled.
     """
     library = read_only(tmp_path)
@@ -53,9 +51,7 @@ def test_home(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("options", "counts"), [({}, True), (UNCOUNTED, False)], ids=["default", "uncounted"])
 def test_counts_references(options: dict[str, Any], counts: bool) -> None:
-    """
-    Numba's machine code counts references unless it is told not to.
-    """
+    """Numba's machine code counts references unless it is told not to."""
 
     def byte_at(buffer: Any, at: int) -> Any:
         return buffer[at]
@@ -86,9 +82,7 @@ def batched(folder: Path, home: str, **more: str) -> list[str]:
 
 
 def test_documented() -> None:
-    """
-    Nothing is imported from inside numba, whose modules may change with any version.
-    """
+    """Nothing is imported from inside numba, whose modules may change with any version."""
     library = Path(windrow.__file__).parent
     inside = re.compile(r"^\s*(from|import) numba\.", re.MULTILINE)
     assert [source for source in library.rglob("*.py") if inside.search(source.read_text("utf-8"))] == []

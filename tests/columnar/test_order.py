@@ -33,9 +33,7 @@ def columns(rows: list[tuple[int, int, int]]) -> list[np.ndarray]:
 
 @given(ROWS)
 def test_group_and_sort(rows: list[tuple[int, int, int]]) -> None:
-    """
-    Grouped and sorted rows are those of a stable sort by (group, major, minor).
-    """
+    """Grouped and sorted rows are those of a stable sort by (group, major, minor)."""
     ids, major, minor = columns(rows)
     order, begin = group(ids, 5)
     sort_groups(order, begin, major, minor)
@@ -46,9 +44,7 @@ def test_group_and_sort(rows: list[tuple[int, int, int]]) -> None:
 @pytest.mark.parametrize("disorder", [0, 3, 30, 500])
 @pytest.mark.parametrize("size", [24, 25, 48, 49, 97, 400])
 def test_blocks_are_merged(size: int, disorder: int) -> None:
-    """
-    Rows of one group are sorted whether they fill one block or many, and whether the blocks overlap or not.
-    """
+    """Rows of one group are sorted whether they fill one block or many, and whether the blocks overlap or not."""
     rows = spread(Random(size), size, 1, disorder)
     ids, major, minor = columns(rows)
     order, begin = group(ids, 1)
@@ -58,9 +54,7 @@ def test_blocks_are_merged(size: int, disorder: int) -> None:
 
 @given(ROWS)
 def test_equal_rows_are_listed(rows: list[tuple[int, int, int]]) -> None:
-    """
-    Sorted rows that are equal to a neighbour of their group are listed.
-    """
+    """Sorted rows that are equal to a neighbour of their group are listed."""
     ids, major, minor = columns(rows)
     order, begin = group(ids, 5)
     sort_groups(order, begin, major, minor)
@@ -79,9 +73,7 @@ LYING = {
 
 @pytest.mark.parametrize("lying", LYING.values(), ids=LYING)
 def test_one_pair_of_equal_rows_is_listed(lying: list[int]) -> None:
-    """
-    Two equal rows among many are listed, whatever their places and the order of the rest; otherwise none are.
-    """
+    """Two equal rows among many are listed, whatever their places and the order of the rest; otherwise none are."""
     for twin in RANKS:  # is equal to the one before it; the first has none
         major, minor = np.array([divmod(rank - (rank == twin), 5) for rank in lying], np.int64).T.copy()
         rows, begin = group(np.zeros_like(major), 1)
@@ -93,9 +85,7 @@ def test_one_pair_of_equal_rows_is_listed(lying: list[int]) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 4)), max_size=60), st.sampled_from([5, 50, 10**6]))
 def test_pairs(given: list[tuple[int, int]], seconds: int) -> None:
-    """
-    Distinct pairs are numbered in the order of appearance, whether few or many pairs are possible.
-    """
+    """Distinct pairs are numbered in the order of appearance, whether few or many pairs are possible."""
     first, second = np.array(given, np.int32).reshape(-1, 2).T.copy()
     distinct = list(dict.fromkeys(given))
     for firsts in (21, 10**6):
@@ -106,9 +96,7 @@ def test_pairs(given: list[tuple[int, int]], seconds: int) -> None:
 
 
 def test_pairs_in_little_memory() -> None:
-    """
-    Pairs of large numbers are told apart without a table of all possible pairs.
-    """
+    """Pairs of large numbers are told apart without a table of all possible pairs."""
     bound = 2**31 - 1
     first, second = np.array([bound - 1] * 3, np.int32), np.array([7, 8, 7], np.int32)
     numbers, count = pairs(first, second, bound, bound)
@@ -117,18 +105,14 @@ def test_pairs_in_little_memory() -> None:
 
 @given(st.lists(st.integers(-9, 9)), st.lists(st.integers(-5, 5) | st.integers(2**62, 2**62 + 9), min_size=1))
 def test_among(values: list[int], some: list[int]) -> None:
-    """
-    The positions of the values that are in a set are found, however far apart its numbers are.
-    """
+    """The positions of the values that are in a set are found, however far apart its numbers are."""
     found = among(np.array(values, np.int64), np.array(some, np.int64))
     assert found.tolist() == [row for row, value in enumerate(values) if value in some]
 
 
 @given(ROWS)
 def test_ties(rows: list[tuple[int, int, int]]) -> None:
-    """
-    Sorted rows are numbered by runs of equal ones, and the slots of runs of two or more are listed.
-    """
+    """Sorted rows are numbered by runs of equal ones, and the slots of runs of two or more are listed."""
     ids, major, _ = columns(rows)
     ordered = np.lexsort((major, ids))
     run, slots = ties(ordered, (ids, major))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from tests.clocks import NOW, ManualClock
@@ -24,7 +24,7 @@ from windrow.delta.creation import create_depot
 from windrow.delta.lock import commit_lock
 from windrow.delta.logfiles import ASIDE, added_files, entry_path
 from windrow.delta.maintenance import DeltaRsMaintenance
-from windrow.errors import NotKept, TableRefused, TableUnreadable, TableUnwritable, WindrowError
+from windrow.errors import DepotChanged, NotKept, TableRefused, TableUnreadable, TableUnwritable, WindrowError
 from windrow.ingest.ingest import ingest
 from windrow.ingest.raw_files.depot import RawDepot
 from windrow.producer import Producer
@@ -77,8 +77,7 @@ def aside(table: str) -> list[str]:
 class TestKeep:
     @pytest.mark.slow_on_executors
     def test_whole_commit_of_either_engine(self, world, engine, monkeypatch):
-        """
-        Before a commit is reported, its data files, its log entry, their directories and the depot versions that it
+        """Before a commit is reported, its data files, its log entry, their directories and the depot versions that it
         read are synced.
         """
         world.publish(*SAID[:2])
@@ -102,8 +101,7 @@ class TestKeep:
 
     @pytest.mark.parametrize("written", [False, True])
     def test_what_the_system_has_written(self, world, embedded, monkeypatch, written):
-        """
-        Versions of a depot that the system has written long ago are not synced before they are read; those of a copy
+        """Versions of a depot that the system has written long ago are not synced before they are read; those of a copy
         that was just made are, however old its files claim to be.
         """
         world.publish(*SAID[:2])
@@ -118,9 +116,7 @@ class TestKeep:
         assert {depot / entry_path(version) for version in (1, 2)}.isdisjoint(kept) == written
 
     def test_not_asked(self, world, embedded, monkeypatch):
-        """
-        With `durable = false` a run syncs nothing.
-        """
+        """With `durable = false` a run syncs nothing."""
         world.publish(*SAID[:2])
         world.runner(embedded, durable=False).once()
         world.publish(*SAID[2:4])
@@ -129,9 +125,7 @@ class TestKeep:
         assert world.version() == 2
 
     def test_what_others_did_not_keep(self, worked, monkeypatch):
-        """
-        A commit also syncs earlier commits that others did not sync: if they were lost, it would be lost too.
-        """
+        """A commit also syncs earlier commits that others did not sync: if they were lost, it would be lost too."""
         kept = []
         monkeypatch.setattr(durable, "fsync", kept.extend)
         lock.SYNCED.clear()
@@ -144,9 +138,7 @@ class TestKeep:
         assert kept == []
 
     def test_disk_that_does_not(self, world, embedded, monkeypatch):
-        """
-        A run ends when the disk refuses to sync: a commit that may be lost is not reported.
-        """
+        """A run ends when the disk refuses to sync: a commit that may be lost is not reported."""
 
         def refuse(descriptor):
             raise OSError(5, "no")
@@ -159,9 +151,7 @@ class TestKeep:
         assert not runner.summary.microbatches
 
     def test_checkpoint_before_the_log_is_trimmed(self, worked, monkeypatch):
-        """
-        A checkpoint is synced before the entries that it replaces are deleted.
-        """
+        """A checkpoint is synced before the entries that it replaces are deleted."""
         kept, at = [], {}
         monkeypatch.setattr(durable, "fsync", lambda paths: kept.extend(Path(path).name for path in paths))
         trimmed = DeltaTable.cleanup_metadata
@@ -179,9 +169,8 @@ class TestMend:
     @pytest.mark.slow_on_spark
     @pytest.mark.parametrize("last", [1, 5])
     def test_empty_entries(self, worked, engine, last, caplog):
-        """
-        A run continues from the last whole version when empty entries follow it, and the result is the same. A reader
-        that accepts empty entries would begin again with the first message.
+        """A run continues from the last whole version when empty entries follow it, and the result is the same. A
+        reader that accepts empty entries would begin again with the first message.
         """
         names = [entry.name for entry in entries(worked.ledger, last)]
         emptied(worked.ledger, last)
@@ -195,9 +184,7 @@ class TestMend:
 
     @pytest.mark.parametrize("harm", ["cut", "block", "zeros", "data"])
     def test_torn_entry(self, worked, embedded, harm):
-        """
-        The same holds for an entry that is cut off or full of zeros, or whose data file is cut off.
-        """
+        """The same holds for an entry that is cut off or full of zeros, or whose data file is cut off."""
         entry = entries(worked.ledger, 1)[0]
         content = entry.read_bytes()
         if harm == "data":
@@ -215,8 +202,8 @@ class TestMend:
 
     @pytest.mark.parametrize("role", ["ledger", "depot"])
     def test_a_flipped_bit_is_not_torn(self, worked, embedded, role):
-        """
-        A bit that was flipped in the newest entry stops the run by name, or changes nothing that was acknowledged.
+        """A bit that was flipped in the newest entry stops the run by name, or changes nothing that was
+        acknowledged.
         """
         table, shape, closed = getattr(worked, role), random.Random(7), {row["id"] for row in worked.rows("closed")}
         entry = entries(table, 1)[0]
@@ -236,9 +223,7 @@ class TestMend:
 
     @pytest.mark.parametrize("role", ["ledger", "depot"])
     def test_damage_is_named(self, worked, embedded, role):
-        """
-        A run stops at a damaged entry with its name; once it is brought back, the run goes on.
-        """
+        """A run stops at a damaged entry with its name; once it is brought back, the run goes on."""
         entry = entries(getattr(worked, role), 1)[0]
         content = entry.read_bytes()
         entry.write_bytes(content.replace(b'"add"', b'"adf"', 1))
@@ -251,9 +236,7 @@ class TestMend:
 
     @pytest.mark.parametrize("version", [2, 8])
     def test_readers_name_damage(self, worked, version):
-        """
-        Whoever reads a table with a damaged entry is told which it is, and of a data file that is gone too.
-        """
+        """Whoever reads a table with a damaged entry is told which it is, and of a data file that is gone too."""
         entry = entries(worked.ledger, 99)[version]
         content = entry.read_bytes()
         entry.write_bytes(content.replace(b'"add"', b'"add', 1))
@@ -269,8 +252,8 @@ class TestMend:
             verify(worked.depot, worked.ledger)
 
     def test_of_the_depot(self, worked, embedded):
-        """
-        A depot continues from its last whole version, and the ledger from its last version that had read no further.
+        """A depot continues from its last whole version, and the ledger from its last version that had read no
+        further.
         """
         emptied(worked.depot, 3)
         worked.runner(embedded).once()
@@ -282,9 +265,7 @@ class TestMend:
 
     @pytest.mark.parametrize("way", ["produce", "raw", "ingest", "maintain"])
     def test_before_others_write(self, worked, embedded, way, tmp_path):
-        """
-        Producers, `ingest` and `maintain` mend the table first; otherwise they would commit after an empty entry.
-        """
+        """Producers, `ingest` and `maintain` mend the table first; otherwise they would commit after an empty entry."""
         settings, depot = worked.settings(embedded), worked.depot
         if way == "raw":
             depot = str(tmp_path / "raw")
@@ -307,26 +288,30 @@ class TestMend:
             maintain([source], ledger, NOW, "depot")
         assert name in aside(depot)
 
-    def test_checkpoint_of_several_files(self, worked, embedded):
-        """
-        A checkpoint that lacks a file is not whole; an entry that was compacted with later ones is set aside with them.
-        """
-        log = Path(worked.depot, "_delta_log")
-        DeltaTable(worked.depot).create_checkpoint()
-        whole = next(log.glob("*.checkpoint.parquet"))
-        part = whole.with_name(f"{whole.name[:20]}.checkpoint.{1:010}.{2:010}.parquet")
-        whole.rename(part)
-        merged = log / f"{6:020}.{8:020}.compacted.json"
+    def test_compacted_entries(self, worked, embedded):
+        """An entry that was compacted with later ones is set aside with them."""
+        merged = Path(worked.depot, "_delta_log") / f"{6:020}.{8:020}.compacted.json"
         merged.write_text("{}")
         emptied(worked.depot, 1)
         worked.runner(embedded).once()
-        assert {part.name, merged.name} <= set(aside(worked.depot))
+        assert merged.name in aside(worked.depot)
         assert_sound(worked)
 
+    @pytest.mark.parametrize("torn", ["entry", "hint"])
+    def test_only_own_tables(self, tmp_path, torn):
+        """A depot that Windrow did not create is left to its owner."""
+        depot = str(tmp_path / "own")
+        for _ in range(2):
+            write_deltalake(depot, pa.table({"key": ["k"]}), mode="append")
+        if torn == "entry":
+            emptied(depot, 1)
+        else:
+            Path(depot, "_delta_log", logfiles.HINT).write_text("{")
+        assert mending.mend(depot, "depot") is None
+        assert aside(depot) == []
+
     def test_torn_before_the_end(self, worked, embedded):
-        """
-        A torn entry before whole ones is an error, and nothing is moved.
-        """
+        """A torn entry before whole ones is an error, and nothing is moved."""
         entries(worked.ledger, 3)[0].write_bytes(b"")
         with pytest.raises(TableUnreadable, match="recover"):
             worked.runner(embedded)
@@ -334,9 +319,7 @@ class TestMend:
 
     @pytest.mark.parametrize("harmed", ["checkpoint", "hint"])
     def test_checkpoint(self, worked, embedded, harmed):
-        """
-        A torn checkpoint or hint is set aside, and nothing else.
-        """
+        """A torn checkpoint or hint is set aside, and nothing else."""
         DeltaTable(worked.ledger).create_checkpoint()
         pattern = "*.checkpoint.parquet" if harmed == "checkpoint" else "_last_checkpoint"
         file = next(Path(worked.ledger, "_delta_log").glob(pattern))
@@ -348,9 +331,7 @@ class TestMend:
         assert_sound(worked)
 
     def test_checksums(self, worked):
-        """
-        If only checksums are torn, also those of the hint, all of them are set aside.
-        """
+        """If only checksums are torn, also those of the hint, all of them are set aside."""
         DeltaTable(worked.ledger).create_checkpoint()
         log = Path(worked.ledger, "_delta_log")
         torn = [logfiles.checksums(file) for file in (entries(worked.ledger, 1)[0], log / logfiles.HINT)]
@@ -361,9 +342,7 @@ class TestMend:
         assert not any(file.exists() for file in torn)
 
     def test_creation(self, world, embedded, monkeypatch):
-        """
-        A ledger whose first entry is torn is created again in the same directory.
-        """
+        """A ledger whose first entry is torn is created again in the same directory."""
         monkeypatch.setattr(mending, "SECOND_LOOK", 0.01)
         world.publish(*SAID[:2])
         world.runner(embedded).once()
@@ -373,9 +352,8 @@ class TestMend:
         assert world.canonical() == world.expected()
 
     def test_behind_a_checkpoint_alone(self, worked):
-        """
-        If the log begins with the torn entry and its checkpoint, nothing is moved, because the table would no longer be
-        readable.
+        """If the log begins with the torn entry and its checkpoint, nothing is moved, because the table would no longer
+        be readable.
         """
         DeltaTable(worked.depot).create_checkpoint()
         for entry in entries(worked.depot, 99)[:-1]:
@@ -387,9 +365,7 @@ class TestMend:
         assert sorted(Path(worked.depot).rglob("*")) == before
 
     def test_other_checksums(self, worked):
-        """
-        Hadoop's checksums may cover blocks of other sizes than 512 bytes; their header says which.
-        """
+        """Hadoop's checksums may cover blocks of other sizes than 512 bytes; their header says which."""
         file, size = next(added_files(Path(worked.depot), logfiles.actions(entries(worked.depot, 1)[0])))
         content = b"crc\0" + (4096).to_bytes(4) + bytes(4 * -(-size // 4096))
         logfiles.checksums(file).write_bytes(content)
@@ -399,39 +375,34 @@ class TestMend:
         "action", ['{"remove": null}', '{"add": null}', '{"commitInfo": null}', '{"add": {"path": "a"}}']
     )
     def test_odd_actions(self, worked, action):
-        """
-        An action without content does not make an entry torn.
-        """
+        """An action without content does not make an entry torn."""
         with entries(worked.depot, 1)[0].open("a") as entry:
             entry.write("\n" + action + "\n")
         assert mending.mend(worked.depot, "depot") is None
         assert logfiles.note(Path(worked.depot), 8) == {}
 
-    def test_touched_later(self, worked, embedded):
-        """
-        Changes to the set-aside files do not make later runs set more aside.
-        """
-        emptied(worked.depot, 1)
+    def test_depot_mended_before(self, worked, embedded):
+        """If another process mended the depot, the run stops, and `recover` takes the ledger back."""
+        emptied(worked.depot, 3)
+        mending.mend(worked.depot, "depot")
+        forget_tables()
+        with pytest.raises(DepotChanged, match="recover"):
+            worked.runner(embedded, retries=0).once()
+        recover(worked.settings(embedded))
+        forget_tables()
+        worked.publish(*SAID[5:])
         worked.runner(embedded).once()
-        worked.publish(SAID[-1])
-        worked.runner(embedded).once()
-        version = worked.version()
-        next(Path(worked.depot, ASIDE).iterdir()).joinpath("note.txt").write_text("looked at")
-        worked.runner(embedded).once()
-        assert worked.version() == version
+        assert_sound(worked)
+        assert worked.canonical() == worked.expected()
 
     def test_whole_table(self, worked, embedded):
-        """
-        Nothing is moved in a whole table, even if a clean-up removed old files.
-        """
+        """Nothing is moved in a whole table, even if a clean-up removed old files."""
         DeltaTable(worked.ledger).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
         assert mending.mend(worked.ledger, "ledger") is None
         assert mending.mend(worked.depot, "depot") is None
 
     def test_somebody_still_writes(self, worked, monkeypatch):
-        """
-        A file that is still being written is not moved; the look waits for it.
-        """
+        """A file that is still being written is not moved; the look waits for it."""
         monkeypatch.setattr(mending, "SECOND_LOOK", 0.5)
         entry = entries(worked.depot, 1)[0]
         content = entry.read_bytes()
@@ -442,9 +413,7 @@ class TestMend:
 
     @pytest.mark.slow
     def test_files_of_hadoop(self, world, spark_engine, monkeypatch):
-        """
-        Torn Hadoop checksums next to an entry are set aside, so that Spark can read the entry.
-        """
+        """Torn Hadoop checksums next to an entry are set aside, so that Spark can read the entry."""
         monkeypatch.setattr(mending, "SECOND_LOOK", 0.01)
         world.publish(*SAID[:2])
         world.runner(spark_engine).once()
@@ -463,9 +432,7 @@ class TestRecover:
 
     @pytest.mark.parametrize("note", [True, False], ids=["note", "no note"])
     def test_damaged_version(self, worked, embedded, note):
-        """
-        What a damaged version closed is told, as far as its lines can be read.
-        """
+        """What a damaged version closed is told, as far as its lines can be read."""
         closing = next(row["microbatch"] for row in reversed(worked.history()) if row["closed"])
         closed = next(row["closed"] for row in worked.history() if row["microbatch"] == closing)
         last = [entry for entry in entries(worked.ledger, 99) if int(entry.stem) >= closing]
@@ -476,9 +443,7 @@ class TestRecover:
 
     @pytest.mark.parametrize("harm", ["torn in the middle", "data gone", "depot set back"])
     def test_last_version_of_use(self, worked, embedded, harm):
-        """
-        A ledger goes back to its last usable version, and the next run creates the same batches again.
-        """
+        """A ledger goes back to its last usable version, and the next run creates the same batches again."""
         total = DeltaTable(worked.ledger).version()
         if harm == "torn in the middle":
             entries(worked.ledger, 3)[0].write_bytes(b"")
@@ -501,9 +466,7 @@ class TestRecover:
         assert recover(self.settings(worked)).first is None
 
     def test_disk_that_fails(self, worked, monkeypatch):
-        """
-        Nothing is moved if a version cannot be read for a reason other than damage.
-        """
+        """Nothing is moved if a version cannot be read for a reason other than damage."""
 
         def fail(self, **_):
             raise OSError(5, "input/output error")
@@ -514,17 +477,13 @@ class TestRecover:
         assert aside(worked.ledger) == []
 
     def test_no_ledger(self, worked):
-        """
-        A table that is not a ledger is refused.
-        """
+        """A table that is not a ledger is refused."""
         with pytest.raises(TableRefused, match="not a ledger"):
             recover(Settings(depot=worked.ledger, ledger=worked.depot, engine="embedded"))
         assert aside(worked.depot) == []
 
     def test_nothing_of_use(self, worked, embedded):
-        """
-        If no version is usable, the whole table is set aside, and the next run starts again.
-        """
+        """If no version is usable, the whole table is set aside, and the next run starts again."""
         for file in Path(worked.ledger).glob("state=progress/*/*.parquet"):
             file.unlink()
         assert recover(self.settings(worked)).version is None

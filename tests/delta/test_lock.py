@@ -16,9 +16,7 @@ from windrow.errors import TableLocked
 
 
 def test_by_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A table has one lock, whichever path its writers use.
-    """
+    """A table has one lock, whichever path its writers use."""
     monkeypatch.setattr(lock, "PATIENCE_SECONDS", 0.05)
     (tmp_path / "table").mkdir()
     (tmp_path / "elsewhere").mkdir()
@@ -32,9 +30,7 @@ def test_by_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow_on_executors
 def test_around_a_commit(world: World, engine: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    While another process holds the lock of the ledger, neither engine commits to it.
-    """
+    """While another process holds the lock of the ledger, neither engine commits to it."""
     world.publish(*log(versions=2))
     world.runner(EngineFactory("embedded")).once()
     microbatch, version = world.microbatch(engine), world.version()

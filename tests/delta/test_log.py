@@ -19,9 +19,7 @@ from windrow.model.commits import is_other
 class TestGone:
     @pytest.mark.slow_on_spark
     def test_a_version_that_was_cleaned_up_stops_the_run(self, world: World, engine: EngineFactory) -> None:
-        """
-        When the log no longer has the next version to read, the run stops instead of skipping it.
-        """
+        """When the log no longer has the next version to read, the run stops instead of skipping it."""
         world.publish(*log(3, size=3))
         world.runner(engine).once()
         version = world.version()
@@ -37,9 +35,7 @@ class TestGone:
 class TestAnswers:
     @pytest.mark.ci
     def test_both_readers_say_the_same(self, world: World, embedded: EngineFactory, spark: Any) -> None:
-        """
-        delta-rs and Spark give the same identity, version and rows of each commit, whoever wrote it.
-        """
+        """delta-rs and Spark give the same identity, version and rows of each commit, whoever wrote it."""
         from windrow.engine.spark.log import SparkLog
 
         world.publish([message("a"), message("b")])
@@ -54,9 +50,8 @@ class TestAnswers:
 
     @pytest.mark.ci
     def test_without_metrics(self, world: World, spark: Any) -> None:
-        """
-        Both count the rows of commits without `operationMetrics` by the statistics of the files, and give the bytes of
-        files without statistics; a commit that removed rows is not counted.
+        """Both count the rows of commits without `operationMetrics` by the statistics of the files, and give the bytes
+        of files without statistics; a commit that removed rows is not counted.
         """
         world.publish([message("a"), message("b")])
         world.publish([message("c")])
@@ -72,9 +67,7 @@ class TestAnswers:
         assert set(read.bytes_added(0, 2)) == {1, 2}
 
     def test_no_table(self, tmp_path: Path, spark: Any) -> None:
-        """
-        Where there is no table both say None.
-        """
+        """Where there is no table both say None."""
         from windrow.engine.spark.log import SparkLog
 
         assert DeltaRsLog(str(tmp_path / "absent")).table() is None
@@ -83,8 +76,8 @@ class TestAnswers:
 
 class TestMarks:
     def test_each_commit_has_its_own(self, spark: Any, world: World) -> None:
-        """
-        delta-rs and Spark each give every commit a different, stable fingerprint, and both say how many rows it added.
+        """delta-rs and Spark each give every commit a different, stable fingerprint, and both say how many rows it
+        added.
         """
         world.publish([message()])
         rows = spark.createDataFrame(table([message("b")]).combine_chunks())
@@ -97,9 +90,7 @@ class TestMarks:
             assert [(commit.version, commit.rows) for commit in commits] == [(0, 0), (1, 1), (2, 1), (3, 0)]
 
     def test_of_a_copy(self, world: World, tmp_path: Path) -> None:
-        """
-        A copy of a table has the same fingerprints.
-        """
+        """A copy of a table has the same fingerprints."""
         world.publish([message()])
         shutil.copytree(world.depot, tmp_path / "copy")
         for file in (tmp_path / "copy" / "_delta_log").iterdir():
@@ -118,8 +109,7 @@ class TestMarks:
         ],
     )
     def test_compared(self, found: str | None, known: str | None, other: bool) -> None:
-        """
-        Only fingerprints of the same reader can show that a commit is another one; an unknown fingerprint shows
+        """Only fingerprints of the same reader can show that a commit is another one; an unknown fingerprint shows
         nothing.
         """
         assert is_other(found, known) is other

@@ -39,9 +39,7 @@ def asked(table: DeltaTable, statement: str, where: str = "true", states: tuple[
 
 class TestFiles:
     def test_only_those_that_are_needed(self, tmp_path: Path) -> None:
-        """
-        Files of other states, and of other values by the statistics of the log, stay closed.
-        """
+        """Files of other states, and of other values by the statistics of the log, stay closed."""
         table = written(tmp_path, numbers("new", 0), numbers("new", 100), numbers("old", 0))
         kept = DeltaTable(tmp_path).file_uris(file_pruning_predicate="state = 'new' AND number >= 100")
         for file in {*table.file_uris()} - {*kept}:
@@ -53,16 +51,12 @@ class TestFiles:
             asked(table, counted)
 
     def test_a_condition_that_delta_rs_does_not_know(self, tmp_path: Path) -> None:
-        """
-        What only DuckDB understands leaves out no file.
-        """
+        """What only DuckDB understands leaves out no file."""
         table = written(tmp_path, numbers("new", 0), numbers("new", 100))
         assert asked(table, "SELECT count(*) AS rows FROM rows", "epoch_us(time) > 5_000_000") == [{"rows": 20}]
 
     def test_columns_that_came_later(self, tmp_path: Path) -> None:
-        """
-        A column that a file lacks is NULL, in a struct too.
-        """
+        """A column that a file lacks is NULL, in a struct too."""
         early = numbers("new", 0, 1).append_column("inside", pa.array([{"a": 1}]))
         late = numbers("new", 1, 1).append_column("inside", pa.array([{"a": 2, "b": "x"}])).append_column("more", [[7]])
         table = written(tmp_path, early, late)
@@ -71,18 +65,14 @@ class TestFiles:
 
     @pytest.mark.parametrize("name", ["it's", "a*b", "100%", "ünï code"])
     def test_paths(self, tmp_path: Path, name: str) -> None:
-        """
-        A file is read wherever it is, and no other one that its path would match as a pattern.
-        """
+        """A file is read wherever it is, and no other one that its path would match as a pattern."""
         if "*" in name:
             written(tmp_path / name.replace("*", "x"), numbers("new", 0, 3))
         table = written(tmp_path / name, numbers("new", 0, 2))
         assert asked(table, "SELECT count(*) AS rows FROM rows") == [{"rows": 2}]
 
     def test_what_files_do_not_tell(self, tmp_path: Path) -> None:
-        """
-        Of a table with deletion vectors delta-rs reads the same rows, in the same types, as DuckDB by its files.
-        """
+        """Of a table with deletion vectors delta-rs reads the same rows, in the same types, as DuckDB by its files."""
         table = written(tmp_path, numbers("new", 0), numbers("old", 50))
         statement, where = "SELECT * FROM rows ORDER BY number", "number > 5"
         by_files = asked(table, statement, where, ("old",))
@@ -93,9 +83,7 @@ class TestFiles:
 
 class TestMemory:
     def test_beyond_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        What does not fit into memory goes to temporary files, of which nothing is left.
-        """
+        """What does not fit into memory goes to temporary files, of which nothing is left."""
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         table = written(tmp_path / "table", numbers("new", 0, 100))
         many = "SELECT count(DISTINCT number || repeat('x', 200) || range) AS rows FROM rows, range(20_000)"

@@ -25,9 +25,7 @@ def read(table: Path, first: int = 0, **asked: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("values", [PARTITIONS, dict.fromkeys(PARTITIONS)], ids=["values", "NULL"])
 def test_partitions(tmp_path: Path, values: dict[str, Any]) -> None:
-    """
-    The values of partition columns, which no file has, come from the log, a time as one in UTC.
-    """
+    """The values of partition columns, which no file has, come from the log, a time as one in UTC."""
     types = (pa.timestamp("us", "UTC"), pa.date32(), pa.string(), pa.bool_())
     columns = {name: pa.array([values[name]], type_) for name, type_ in zip(PARTITIONS, types, strict=True)}
     write_deltalake(tmp_path, pa.table({"number": [1], **columns}), partition_by=list(PARTITIONS))
@@ -35,9 +33,7 @@ def test_partitions(tmp_path: Path, values: dict[str, Any]) -> None:
 
 
 def test_many_partitions(tmp_path: Path) -> None:
-    """
-    Each row has the value of its own partition and its own version, however many small files are read together.
-    """
+    """Each row has the value of its own partition and its own version, however many small files are read together."""
     written = [{"number": number, "name": f"n{number % 4}"} for number in range(24)]
     for version in range(6):
         rows = pa.Table.from_pylist(written[4 * version : 4 * version + 4])
@@ -52,9 +48,7 @@ def test_many_partitions(tmp_path: Path) -> None:
 
 
 def test_columns_that_came_later(tmp_path: Path) -> None:
-    """
-    A file that lacks a column, or a member of a struct, has NULL in it.
-    """
+    """A file that lacks a column, or a member of a struct, has NULL in it."""
     write_deltalake(tmp_path, pa.table({"inside": [{"a": 1}]}))
     grown = pa.table({"inside": [{"a": 2, "b": "x"}], "new": [3]})
     write_deltalake(tmp_path, grown, mode="append", schema_mode="merge")
@@ -64,9 +58,7 @@ def test_columns_that_came_later(tmp_path: Path) -> None:
 
 
 def test_times_in_nanoseconds(tmp_path: Path) -> None:
-    """
-    INT96, Spark's default for times, is read in microseconds, also beyond the year 2262.
-    """
+    """INT96, Spark's default for times, is read in microseconds, also beyond the year 2262."""
     far = pa.table({"at": pa.array([datetime(2500, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC"))})
     write_deltalake(tmp_path, far)
     [file] = tmp_path.glob("*.parquet")
@@ -77,8 +69,8 @@ def test_times_in_nanoseconds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("columns", [None, [CHANGE, VERSION], ["number", VERSION, CHANGE]])
 def test_in_turn(tmp_path: Path, columns: list[str] | None) -> None:
-    """
-    Versions that only added rows and those that removed some come in order, and in the columns that are asked for.
+    """Versions that only added rows and those that removed some come in order, and in the columns that are asked
+    for.
     """
     configuration = {"delta.enableChangeDataFeed": "true"}
     for number in range(3):

@@ -24,23 +24,17 @@ def said(column: pa.Array) -> dict[str, object]:
 class TestBounds:
     @given(TEXTS)
     def test_texts(self, values: list[str | None]) -> None:
-        """
-        The least and the greatest text are those that occur, in the order of their UTF-8.
-        """
+        """The least and the greatest text are those that occur, in the order of their UTF-8."""
         self.check(pa.array(values, pa.string()), [value for value in values if value is not None], str.encode)
 
     @given(NUMBERS)
     def test_numbers(self, values: list[int | None]) -> None:
-        """
-        The least and the greatest number are those that occur.
-        """
+        """The least and the greatest number are those that occur."""
         self.check(pa.array(values, pa.int64()), [value for value in values if value is not None], int)
 
     @given(TIMES)
     def test_times(self, values: list[int | None]) -> None:
-        """
-        The least and the greatest time are those that occur, to the microsecond.
-        """
+        """The least and the greatest time are those that occur, to the microsecond."""
         column = pa.array(values, TIME)
         found = said(column)
         if "minValues" in found:
@@ -67,8 +61,7 @@ class TestBounds:
 
 class TestNothing:
     def test_what_cannot_be_said(self) -> None:
-        """
-        Long texts, times outside the calendar and other types get no bounds, so such a file is always read; nested
+        """Long texts, times outside the calendar and other types get no bounds, so such a file is always read; nested
         columns get no statistics.
         """
         far = pa.array([0, 2**62, None], TIME)

@@ -29,8 +29,7 @@ def append(table: str, version: int) -> None:
 
 class TestHistory:
     def test_commits_since_the_table_was_opened(self, table: str) -> None:
-        """
-        Commits after the version of the handle are left out, and every commit has its own number. Counting back from
+        """Commits after the version of the handle are left out, and every commit has its own number. Counting back from
         the handle's version would shift the numbers, and messages would be skipped.
         """
         opened = DeltaTable(table)
@@ -40,17 +39,13 @@ class TestHistory:
         assert [commit["version"] for commit in history(opened, 2)] == [2]
 
     def test_a_log_that_was_cleaned_up(self, table: str) -> None:
-        """
-        If older entries are gone, the history begins with the first one left.
-        """
+        """If older entries are gone, the history begins with the first one left."""
         DeltaTable(table).create_checkpoint()
         Path(table, "_delta_log", f"{0:020}.json").unlink()
         assert [commit["version"] for commit in history(DeltaTable(table))] == [2, 1]
 
     def test_a_commit_that_says_nothing(self, table: str) -> None:
-        """
-        A commit without `commitInfo` keeps its number, and so do the others.
-        """
+        """A commit without `commitInfo` keeps its number, and so do the others."""
         file = Path(table, "_delta_log", f"{1:020}.json")
         lines = [line for line in file.read_text().splitlines() if '"commitInfo"' not in line]
         file.write_text("\n".join(lines) + "\n")
@@ -59,9 +54,7 @@ class TestHistory:
         assert found[1]["timestamp"] == file.stat().st_mtime_ns // 1_000_000
 
     def test_what_is_said(self, table: str) -> None:
-        """
-        On an unchanging table the history equals that of delta-rs.
-        """
+        """On an unchanging table the history equals that of delta-rs."""
         told = DeltaTable(table).history()
         names = ("version", "timestamp", "operation", "operationMetrics", "engineInfo", "txnId")
         for ours, theirs in zip(history(DeltaTable(table)), told, strict=True):
@@ -87,9 +80,7 @@ CHANGES = {
 class TestFollowed:
     @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
     def test_whatever_changes(self, table: str, change: Callable[[str], object]) -> None:
-        """
-        A followed table equals a newly opened one after any change, also after a checkpoint.
-        """
+        """A followed table equals a newly opened one after any change, also after a checkpoint."""
         numbered(table, "p", 7)
         first = latest_table(table, "depot")
         change(table)
@@ -100,9 +91,7 @@ class TestFollowed:
         assert latest_table(table, "depot") is first
 
     def test_snapshot(self, table: str) -> None:
-        """
-        A snapshot stays the same until the table changes; then it no longer stands.
-        """
+        """A snapshot stays the same until the table changes; then it no longer stands."""
         first = latest_snapshot(table, "ledger")
         assert latest_snapshot(table, "ledger", first) is first
         append(table, 3)
@@ -112,8 +101,7 @@ class TestFollowed:
         assert (first.version, first.stands(), second.stands()) == (2, False, True)
 
     def test_handles_of_their_own(self, table: str) -> None:
-        """
-        A snapshot has a private handle that nobody else moves on, so a commit on it is checked against all later
+        """A snapshot has a private handle that nobody else moves on, so a commit on it is checked against all later
         commits.
         """
         mine = latest_snapshot(table, "ledger")
@@ -124,9 +112,7 @@ class TestFollowed:
     def test_few_are_kept(
         self, table: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """
-        The tables that were read last stay open.
-        """
+        """The tables that were read last stay open."""
         monkeypatch.setattr("windrow.delta.table.MOST_OPEN", 2)
         others = [str(tmp_path_factory.mktemp("other")) for _ in range(2)]
         for other in others:
@@ -149,8 +135,8 @@ class TestAnotherTable:
     def test_in_its_place(
         self, table: str, tmp_path_factory: pytest.TempPathFactory, versions: int, copied: Callable[[str, str], object]
     ) -> None:
-        """
-        This holds for a table that was created again or restored from a copy, with fewer, as many or more versions.
+        """This holds for a table that was created again or restored from a copy, with fewer, as many or more
+        versions.
         """
         first, known = latest_snapshot(table, "ledger"), latest_table(table, "depot")
         other = str(tmp_path_factory.mktemp("other") / "table")
@@ -165,9 +151,7 @@ class TestAnotherTable:
         assert latest_table(table, "depot") is not known
 
     def test_set_back(self, table: str) -> None:
-        """
-        This holds for a table whose last commit was removed or replaced by another one.
-        """
+        """This holds for a table whose last commit was removed or replaced by another one."""
         first = latest_snapshot(table, "ledger")
         latest_table(table, "depot")
         last = Path(table, "_delta_log", f"{2:020}.json")
@@ -181,9 +165,7 @@ class TestAnotherTable:
         assert (found.version, found.table.transaction_version("p")) == (3, 8)
 
     def test_log_cleaned_up_behind_it(self, table: str) -> None:
-        """
-        If the last known entry is gone, the table is opened again at its checkpoint, whether or not it has grown.
-        """
+        """If the last known entry is gone, the table is opened again at its checkpoint, whether or not it has grown."""
         latest_table(table, "depot")
         append(table, 3)
         DeltaTable(table).create_checkpoint()
@@ -197,9 +179,7 @@ class TestAnotherTable:
         assert latest_snapshot(table, "ledger", checkpoint_only) is not checkpoint_only
 
     def test_gone(self, table: str) -> None:
-        """
-        A table that was removed while it was open is missing.
-        """
+        """A table that was removed while it was open is missing."""
         first = latest_snapshot(table, "ledger")
         latest_table(table, "depot")
         shutil.rmtree(table)
@@ -211,9 +191,7 @@ class TestAnotherTable:
 
     @pytest.mark.parametrize("content", ['{"add": {"pa', "[]"])
     def test_an_entry_that_is_none(self, table: str, content: str) -> None:
-        """
-        An invalid log entry makes an open table as unreadable as a newly opened one.
-        """
+        """An invalid log entry makes an open table as unreadable as a newly opened one."""
         latest_table(table, "depot")
         Path(table, "_delta_log", f"{3:020}.json").write_text(content)
         with pytest.raises(TableUnreadable):

@@ -42,9 +42,7 @@ def test_page(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """
-    The blocks of a page run one after the other, and its queries give the tables that it shows.
-    """
+    """The blocks of a page run one after the other, and its queries give the tables that it shows."""
     monkeypatch.syspath_prepend(tmp_path)  # where Python looks for the modules of a page
     worlds.prepare(page.world, tmp_path, made)
     following = Following(windrow, capfd, lambda: request.getfixturevalue("spark"))
@@ -58,9 +56,7 @@ def test_page(
 
 
 def test_what_runs_elsewhere() -> None:
-    """
-    A test that a page names for some of its blocks is there and reads the page, and the page has such blocks.
-    """
+    """A test that a page names for some of its blocks is there and reads the page, and the page has such blocks."""
     for page in pages():
         languages = {block.language for block in page.every_block}
         for language, file in page.elsewhere.items():
@@ -69,8 +65,6 @@ def test_what_runs_elsewhere() -> None:
 
 
 def test_few_are_not_run() -> None:
-    """
-    Blocks that are not run are few.
-    """
+    """Blocks that are not run are few."""
     left = [block.place for page in pages() for block in page.blocks if not block.is_run]
     assert len(left) <= MOST_NOT_RUN, left

@@ -58,9 +58,7 @@ def follow(windrow: Command, tmp_path: Path, capfd: pytest.CaptureFixture[str], 
     ],
 )
 def test_refuses(follow: Any, text: str, says: str) -> None:
-    """
-    A block that is wrong, or that nobody runs, fails the page and says where.
-    """
+    """A block that is wrong, or that nobody runs, fails the page and says where."""
     with pytest.raises(Exception, match=r"[\s\S]*") as caught:
         follow(text)
     assert says in str(caught.value)
@@ -83,30 +81,22 @@ def test_refuses(follow: Any, text: str, says: str) -> None:
     ],
 )
 def test_follows(follow: Any, text: str) -> None:
-    """
-    What a page may say of its blocks holds: files, statuses, output, blocks that build on each other.
-    """
+    """What a page may say of its blocks holds: files, statuses, output, blocks that build on each other."""
     follow(text)
 
 
 def test_for_ever(follow: Any) -> None:
-    """
-    A command that goes on for ever is stopped when it has spoken.
-    """
+    """A command that goes on for ever is stopped when it has spoken."""
     follow("```console\nwindrow init\nwindrow status --watch\n```")
 
 
 def test_statements() -> None:
-    """
-    A semicolon ends a statement, unless it stands in quotes or in a comment.
-    """
+    """A semicolon ends a statement, unless it stands in quotes or in a comment."""
     assert split("SELECT ';' -- one; two\n; SELECT 2;\n-- three\n") == ["SELECT ';' -- one; two", "SELECT 2"]
 
 
 def test_missing_fields() -> None:
-    """
-    A field that is shown must be there, at any depth; of a list any element may have it.
-    """
+    """A field that is shown must be there, at any depth; of a list any element may have it."""
     real = {"a": 1, "b": [{"c": 1}, {"d": {"e": 2}}]}
     assert missing({"a": 0, "b": [{"d": {"e": 0}}]}, real) == []
     assert missing({"b": [{"d": {"f": 0}}], "g": 1}, real) == ["b[].d.f", "g"]
@@ -114,18 +104,14 @@ def test_missing_fields() -> None:
 
 
 def test_order_of_output() -> None:
-    """
-    Lines of output are looked for in their order.
-    """
+    """Lines of output are looked for in their order."""
     require_printed("here", ["a  b", "c...e"], "x\na b\ny\ncde\n")
     with pytest.raises(AssertionError):
         require_printed("here", ["c", "a"], "a\nc\n")
 
 
 def test_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Results stand in a page as tables, written anew in their places, without what differs from run to run.
-    """
+    """Results stand in a page as tables, written anew in their places, without what differs from run to run."""
     monkeypatch.setattr(results, "ROOT", tmp_path)
     query = "```sql\nSELECT 1\n```\n\n<!-- result, but for: ms -->\n"
     (tmp_path / "page.md").write_text(f"{query}| old |\n\nText.\n{query}\nEnd.\n", encoding="utf-8")

@@ -76,9 +76,7 @@ def require_known(line: str) -> None:
 
 class TestUnits:
     def test_names(self) -> None:
-        """
-        Every timer has its service, and what is called on failure is there.
-        """
+        """Every timer has its service, and what is called on failure is there."""
         found = units()
         assert len(found) >= 6
         for name, unit in found.items():
@@ -87,8 +85,7 @@ class TestUnits:
                 assert called.replace("%n", "") in found
 
     def test_commands(self) -> None:
-        """
-        What a service starts is a command with flags it has; a run is ended by a signal to itself alone, and wrong
+        """What a service starts is a command with flags it has; a run is ended by a signal to itself alone, and wrong
         settings do not start it again.
         """
         for name, unit in units().items():
@@ -100,9 +97,7 @@ class TestUnits:
 
     @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd")
     def test_systemd_takes_them(self, tmp_path: Path) -> None:
-        """
-        Nothing is wrong with any unit for systemd, where the programs that it starts are there.
-        """
+        """Nothing is wrong with any unit for systemd, where the programs that it starts are there."""
         for name, unit in units().items():
             (tmp_path / name).write_text(re.sub(r"^(ExecStart=)\S+", r"\1/bin/true", unit, flags=re.MULTILINE))
         for name in units():
@@ -121,9 +116,7 @@ class TestCrontab:
         return [(line.split(maxsplit=5)[:5], line.split(maxsplit=5)[5]) for line in given]
 
     def test_fields(self) -> None:
-        """
-        Each line has five fields of times in their ranges, and a command without a bare %.
-        """
+        """Each line has five fields of times in their ranges, and a command without a bare %."""
         assert len(self.lines()) == 4
         for fields, command in self.lines():
             for field, most in zip(fields, FIELDS.values(), strict=True):
@@ -134,9 +127,7 @@ class TestCrontab:
 
     @pytest.mark.skipif(not shutil.which("flock"), reason="needs flock")
     def test_runs(self, home: Path) -> None:
-        """
-        Each line does its work and says nothing; after a failure it says the reason, for cron to send.
-        """
+        """Each line does its work and says nothing; after a failure it says the reason, for cron to send."""
         said = [sh(home, command) for _, command in self.lines()]
         assert said == [""] * 4
         assert '"event": "run ended"' in (home / "run.log").read_text()
@@ -145,9 +136,7 @@ class TestCrontab:
 
     @pytest.mark.skipif(not shutil.which("flock"), reason="needs flock")
     def test_takes_turns(self, home: Path) -> None:
-        """
-        While a run works the next one ends with success, and has done nothing.
-        """
+        """While a run works the next one ends with success, and has done nothing."""
         with subprocess.Popen(["flock", "run.lock", "cat"], cwd=home, stdin=subprocess.PIPE) as other:
             while not subprocess.run(["flock", "--nonblock", "run.lock", "true"], cwd=home, check=False).returncode:
                 assert other.poll() is None
@@ -181,17 +170,13 @@ def sh(home: Path, command: str) -> str:
 
 class TestDatabricks:
     def test_jobs_and_variables(self) -> None:
-        """
-        The page's tables have every job and every variable of the bundle, and no other.
-        """
+        """The page's tables have every job and every variable of the bundle, and no other."""
         rows = [row.split("|") for row in page("databricks.md").splitlines() if row.startswith("| `")]
         named = [set(re.findall(r"`(\w+)`", row[1])) for row in rows]
         assert set().union(*named) == jobs().keys() | bundle()["variables"].keys()
 
     def test_commands(self) -> None:
-        """
-        Every target, job and variable that the page's commands name is there.
-        """
+        """Every target, job and variable that the page's commands name is there."""
         lines = [line for line in page("databricks.md").split("`") if "databricks bundle " in line]
         words = [shlex.split(line) for block in lines for line in block.splitlines() if line.startswith("databricks")]
         assert len(words) >= 5
@@ -203,9 +188,7 @@ class TestDatabricks:
                 assert line[-1] in jobs()
 
     def test_triggers(self) -> None:
-        """
-        Each other trigger takes the place of the one that run_batches has.
-        """
+        """Each other trigger takes the place of the one that run_batches has."""
         triggers = [YAML(typ="safe", pure=True).load(block) for block in blocks("databricks.md", "yaml")]
         assert len(triggers) == 2
         for trigger in triggers:
@@ -213,8 +196,7 @@ class TestDatabricks:
             assert Job.from_dict(job).as_dict() == job
 
     def test_sql(self) -> None:
-        """
-        The statements are Databricks' SQL, the depot that they make has the columns and properties of a depot, and
+        """The statements are Databricks' SQL, the depot that they make has the columns and properties of a depot, and
         what they read is in a view.
         """
         made = [sqlglot.parse(block, dialect="databricks") for block in blocks("databricks.md", "sql")]
@@ -233,9 +215,7 @@ class TestDatabricks:
 
 
 def test_exit_statuses() -> None:
-    """
-    The page tells every exit status once.
-    """
+    """The page tells every exit status once."""
     rows = [row for row in page("schedule.md").splitlines() if re.match(r"\| \d ", row)]
     assert [row[2] for row in rows] == ["0", "1", "2", "3"]
 
@@ -247,9 +227,7 @@ class TestSparkSubmit:
         return shlex.split(block.replace("\\\n", ""))
 
     def test_packages(self) -> None:
-        """
-        Delta comes in the version that the library is tested with, for the same Spark.
-        """
+        """Delta comes in the version that the library is tested with, for the same Spark."""
         pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split() if "==" in line)
         spark = ".".join(pinned["pyspark"].split(".")[:2])
         assert f"io.delta:delta-spark_{spark}_2.13:{pinned['delta-spark']}" in self.command()
@@ -258,9 +236,7 @@ class TestSparkSubmit:
     @pytest.mark.slow
     @pytest.mark.spark
     def test_runs(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        With a local master the command batches what is new, and its exit status is that of Windrow.
-        """
+        """With a local master the command batches what is new, and its exit status is that of Windrow."""
         shutil.rmtree(home / "ledger")
         ours = {f"{HOME}/.venv/bin/python": sys.executable, "spark://spark-master:7077": "local[2]"}
         ours |= {"jobs/run_batches.py": str(ROOT / "jobs" / "run_batches.py"), HOME: str(home)}
@@ -295,9 +271,7 @@ class TestForeachBatch:
 
     @pytest.mark.slow
     def test_stream(self, tmp_path: Path, spark: Any) -> None:
-        """
-        The stream of the page batches what has arrived, and the fast device costs the others no message.
-        """
+        """The stream of the page batches what has arrived, and the fast device costs the others no message."""
 
         def arrive(place: Path, rows: list[Row]) -> None:
             pq.write_table(table(rows).select(["key", "type", "event_time", "payload"]), f"{place}.parquet")
@@ -308,9 +282,7 @@ class TestForeachBatch:
 
     @pytest.mark.slow
     def test_files(self, tmp_path: Path, spark: Any) -> None:
-        """
-        The same of the stream of files on the page about Kafka.
-        """
+        """The same of the stream of files on the page about Kafka."""
 
         def arrive(place: Path, rows: list[Row]) -> None:
             lines = [

@@ -89,9 +89,7 @@ def run(sample: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) 
 
 @pytest.mark.ci
 def test_explore_batches(run: Callable[..., Done]) -> None:
-    """
-    Batches, their messages and the rejections add up to the sample, and the picture has the messages of one key.
-    """
+    """Batches, their messages and the rejections add up to the sample, and the picture has the messages of one key."""
     done = run("explore_batches")
     by_key, inside, outcomes = done.results
     assert pc.sum(by_key["batches"]).as_py() == 18
@@ -109,8 +107,8 @@ def test_explore_batches(run: Callable[..., Done]) -> None:
 
 @pytest.mark.ci
 def test_why_rejected(run: Callable[..., Done]) -> None:
-    """
-    Without parameters it takes the message that missed most, says which max_delay would have kept it, and draws it.
+    """Without parameters it takes the message that missed most, says which max_delay would have kept it, and draws
+    it.
     """
     done = run("why_rejected")
     reasons, needed = done.results
@@ -124,9 +122,7 @@ def test_why_rejected(run: Callable[..., Done]) -> None:
 
 @pytest.mark.ci
 def test_why_rejected_by_identity(run: Callable[..., Done], sample: Path) -> None:
-    """
-    Asked for a key, type and time it shows each arrival of that message: the one in a batch and the duplicate.
-    """
+    """Asked for a key, type and time it shows each arrival of that message: the one in a batch and the duplicate."""
     duplicates = DeltaTable(sample / "ledger").to_pyarrow_table(filters=[("state", "=", "rejected")])
     twice = duplicates.filter(pc.equal(duplicates["reason"], "duplicate")).slice(0, 1).to_pylist()[0]
     done = run("why_rejected", key=twice["key"], type=twice["type"], time=twice["event_time"].isoformat())
@@ -141,8 +137,8 @@ def test_why_rejected_by_identity(run: Callable[..., Done], sample: Path) -> Non
 
 @pytest.mark.ci
 def test_tune_rules(run: Callable[..., Done]) -> None:
-    """
-    A row for each pair that the parameters ask for, with the rejections that the ledger has for the rules in force.
+    """A row for each pair that the parameters ask for, with the rejections that the ledger has for the rules in
+    force.
     """
     done = run("tune_rules", windows="10s, 45s", delays="5s,30s,56s")
     tuned = done.names["tuned"].to_pylist()
@@ -158,9 +154,7 @@ def test_tune_rules(run: Callable[..., Done]) -> None:
 
 @pytest.mark.ci
 def test_watch_batcher(run: Callable[..., Done], sample: Path) -> None:
-    """
-    It says where the ledger stands, that nothing waits, which sources there are, and which figure needs a look.
-    """
+    """It says where the ledger stands, that nothing waits, which sources there are, and which figure needs a look."""
     done = run("watch_batcher", minutes="0")
     stands, clocks, last, figures = (table.to_pylist() for table in done.results)
     assert [(row["depot_version"], row["microbatch"], row["paused"]) for row in stands] == [(1, 1, False)]
@@ -181,9 +175,7 @@ def test_watch_batcher(run: Callable[..., Done], sample: Path) -> None:
 @pytest.mark.ci
 @pytest.mark.parametrize("name", ["explore_batches", "watch_batcher"])
 def test_empty_ledger(run: Callable[..., Done], tmp_path: Path, name: str) -> None:
-    """
-    Over a ledger that has read nothing a notebook ends with the error that there is nothing yet.
-    """
+    """Over a ledger that has read nothing a notebook ends with the error that there is nothing yet."""
     depot, ledger = str(tmp_path / "depot"), str(tmp_path / "ledger")
     create_depot(depot, pa.string())
     windrow.run(Settings(depot=depot, ledger=ledger, engine="embedded"))
@@ -195,18 +187,14 @@ def test_empty_ledger(run: Callable[..., Done], tmp_path: Path, name: str) -> No
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
 class TestFormat:
     def test_begins_with_what_it_is_for(self, file: Path) -> None:
-        """
-        The first cell has a title and says what the notebook is for and which parameters it takes.
-        """
+        """The first cell has a title and says what the notebook is for and which parameters it takes."""
         first = cells(file)[0]
         assert first.language == "md"
         assert re.match(r"# \w", first.text)
         assert "Parameters:" in first.text
 
     def test_imports_resolve(self, file: Path) -> None:
-        """
-        Whatever a cell imports is there.
-        """
+        """Whatever a cell imports is there."""
         code = [cell.text for cell in cells(file) if cell.language == "python"]
         imports = [
             one for text in code for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Import | ast.ImportFrom)
@@ -216,9 +204,7 @@ class TestFormat:
             exec(ast.unparse(statement), {})  # noqa: S102 - our own notebooks
 
     def test_links_resolve(self, file: Path) -> None:
-        """
-        Every link in a text cell leads to a file of the repository.
-        """
+        """Every link in a text cell leads to a file of the repository."""
         links = [link for cell in cells(file) if cell.language == "md" for link in LINK.findall(cell.text)]
         assert links
         assert all((file.parent / link).exists() for link in links), links
@@ -235,8 +221,8 @@ class TestPage:
 
     @pytest.mark.slow
     def test_console(self, sample: Path, tmp_path: Path) -> None:
-        """
-        Each notebook that the page starts runs as a program, with a session of its own, from the project's directory.
+        """Each notebook that the page starts runs as a program, with a session of its own, from the project's
+        directory.
         """
         lines = [line for line in self.blocks("console")[0].splitlines() if not line.startswith("make ")]
         assert len(lines) == 2
@@ -249,9 +235,7 @@ class TestPage:
 
     @pytest.mark.ci
     def test_python(self, sample: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-        """
-        The Python of the page runs in a notebook of one's own, and shows the streams.
-        """
+        """The Python of the page runs in a notebook of one's own, and shows the streams."""
         monkeypatch.setenv("NOTEBOOK_CONFIG", str(sample / "windrow.toml"))
         for block in self.blocks("python"):
             exec(block, {"spark": spark})  # noqa: S102 - our own page

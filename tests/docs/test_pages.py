@@ -38,16 +38,12 @@ def tree(kind: type[WindrowError] = WindrowError) -> Iterator[type[WindrowError]
 
 class TestErrors:
     def test_each_code_once(self) -> None:
-        """
-        Every code of the tree of errors has exactly one line, and no line has a code that nobody raises.
-        """
+        """Every code of the tree of errors has exactly one line, and no line has a code that nobody raises."""
         listed = [row[0].strip("`") for row in cells("errors.md", 6)]
         assert sorted(listed) == sorted([*(kind.code for kind in tree()), *OUTSIDE_THE_TREE])
 
     def test_status_and_retries(self) -> None:
-        """
-        The page says of each code the exit status that the command line gives, and whether a run tries again.
-        """
+        """The page says of each code the exit status that the command line gives, and whether a run tries again."""
         said = {row[0].strip("`"): (row[4], row[5]) for row in cells("errors.md", 6)}
         for kind in tree():
             again = kind.retryable or kind in (LedgerMoved, LedgerBehind)
@@ -55,24 +51,18 @@ class TestErrors:
         assert {code: said[code][0] for code in OUTSIDE_THE_TREE} == OUTSIDE_THE_TREE
 
     def test_every_cell_is_filled(self) -> None:
-        """
-        Each line says what the code means, what causes it and what to do.
-        """
+        """Each line says what the code means, what causes it and what to do."""
         assert all(all(row) for row in cells("errors.md", 6))
 
     def test_docstring_draws_the_tree(self) -> None:
-        """
-        The tree in the module's docstring has every class with its code.
-        """
+        """The tree in the module's docstring has every class with its code."""
         drawn = dict(re.findall(r"(\w+) +(WINDROW-[A-Z-]+)$", errors.__doc__ or "", re.MULTILINE))
         assert drawn == {kind.__name__: kind.code for kind in tree()}
 
 
 class TestFaults:
     def test_every_row_names_tests_that_exist(self) -> None:
-        """
-        Each row of the table of faults says what the user sees and what happens to the data, and names a test.
-        """
+        """Each row of the table of faults says what the user sees and what happens to the data, and names a test."""
         rows = cells("faults.md", 4)
         assert len(rows) > 40
         known = known_tests("tests")
@@ -84,16 +74,12 @@ class TestFaults:
                 assert f"tests/{name}" in known, name
 
     def test_every_test_of_a_fault_has_a_row(self) -> None:
-        """
-        No fault is tested that the table does not tell.
-        """
+        """No fault is tested that the table does not tell."""
         named = {f"tests/{name}" for row in cells("faults.md", 4) for name in TEST.findall(row[3])}
         assert {name for name in known_tests("tests") if name.startswith(FAULTS)} - named == set()
 
     def test_codes_are_known(self) -> None:
-        """
-        A code that the table names is one that the page of errors explains.
-        """
+        """A code that the table names is one that the page of errors explains."""
         page = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
         explained = {row[0].strip("`") for row in cells("errors.md", 6)}
         assert set(re.findall(r"WINDROW-[A-Z-]+[A-Z]", page)) <= explained
@@ -120,9 +106,7 @@ def _is_test(node: ast.stmt) -> bool:
 
 
 def test_readme_repeats_what_was_measured() -> None:
-    """
-    The README's table has the numbers of the page that compares: Spark's `window`, then Windrow.
-    """
+    """The README's table has the numbers of the page that compares: Spark's `window`, then Windrow."""
     measured = {row[0].strip("* "): row for row in reversed(cells("comparison.md", 6))}
     rows = cells("../README.md", 3)
     assert len(rows) == 5
@@ -132,8 +116,6 @@ def test_readme_repeats_what_was_measured() -> None:
 
 
 def test_pages_are_linked() -> None:
-    """
-    The README leads to both pages.
-    """
+    """The README leads to both pages."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert all(f"docs/{page}" in readme for page in ("errors.md", "faults.md"))

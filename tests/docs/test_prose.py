@@ -27,9 +27,7 @@ COMMAND = re.compile(r"(?:^|[\s/=\"'`])windrow ([a-z]+)(?= |$|[\"'`])([^\n#|>&;]
 
 @pytest.mark.parametrize("path", PAGES)
 def test_links_resolve(path: str) -> None:
-    """
-    Each link of a page leads to a file that is there, and its anchor to a heading of it.
-    """
+    """Each link of a page leads to a file that is there, and its anchor to a heading of it."""
     for link in links(PAGES[path]):
         file, anchor = target(PAGES[path], link)
         assert file.exists(), f"{path} leads to {link}, which is not there"
@@ -38,9 +36,7 @@ def test_links_resolve(path: str) -> None:
 
 
 def test_readme_leads_to_every_page() -> None:
-    """
-    From the README a reader finds every page.
-    """
+    """From the README a reader finds every page."""
     assert set(PAGES) - reached("README.md") == set()
 
 
@@ -58,9 +54,7 @@ def reached(path: str) -> set[str]:
 
 @pytest.mark.parametrize("path", PAGES)
 def test_commands_are_there(path: str) -> None:
-    """
-    Every command, option and make target that the prose of a page names is there.
-    """
+    """Every command, option and make target that the prose of a page names is there."""
     for code in inline_code(PAGES[path]):
         for name in re.findall(r"^windrow ([a-z]+)", code):
             assert name in OPTIONS, f"{path}: there is no `windrow {name}`"
@@ -72,8 +66,8 @@ def test_commands_are_there(path: str) -> None:
 
 @pytest.mark.parametrize("path", PAGES)
 def test_options_in_blocks(path: str) -> None:
-    """
-    Commands in units, workflows, crontabs and whatever else starts nothing here have the options that they are given.
+    """Commands in units, workflows, crontabs and whatever else starts nothing here have the options that they are
+    given.
     """
     for block in PAGES[path].every_block:
         require_options(block.text, block.place)

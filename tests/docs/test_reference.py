@@ -28,16 +28,12 @@ KNOWN = generate.documents()
 
 @pytest.mark.parametrize("name", generate.pages())
 def test_pages_are_what_the_code_says(name: str) -> None:
-    """
-    The page in the repository is the one that the generator makes now.
-    """
+    """The page in the repository is the one that the generator makes now."""
     assert (HOME / name).read_text(encoding="utf-8") == generate.pages()[name], "make reference writes it anew"
 
 
 def test_every_json_has_a_document() -> None:
-    """
-    Each command with --json is described, and no other.
-    """
+    """Each command with --json is described, and no other."""
     prints = {
         name for name, one in generate.commands().items() if any("--json" in option.opts for option in one.params)
     }
@@ -61,9 +57,7 @@ def with_marks() -> list[Any]:
 def test_fields_are_printed(
     document: Any, windrow: Command, tmp_path: Path, made: Any, request: pytest.FixtureRequest
 ) -> None:
-    """
-    Every field that a command prints is described with its type, and every described one is printed.
-    """
+    """Every field that a command prints is described with its type, and every described one is printed."""
     worlds.prepare(document.world, tmp_path, made)
     if SPARK in " ".join(document.runs):
         request.getfixturevalue("spark")

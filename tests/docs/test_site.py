@@ -61,16 +61,12 @@ def leaves(node: Any) -> Iterator[str]:
 
 
 def test_each_page_once() -> None:
-    """
-    The navigation names every page below docs/ exactly once, and no other.
-    """
+    """The navigation names every page below docs/ exactly once, and no other."""
     assert sorted(leaves(navigation())) == sorted(page.path.removeprefix("docs/") for page in PAGES)
 
 
 def test_index_has_the_same_parts() -> None:
-    """
-    The four parts of the navigation are those of the index, with the same pages in the same order.
-    """
+    """The four parts of the navigation are those of the index, with the same pages in the same order."""
     text = (DOCS / "index.md").read_text(encoding="utf-8")
     _, *sections = re.split(r"^## (.+)$", text, flags=re.MULTILINE)
     index = {name: re.findall(r"\]\(([\w/-]+\.md)\)", part) for name, part in zip(*[iter(sections)] * 2, strict=True)}
@@ -80,18 +76,14 @@ def test_index_has_the_same_parts() -> None:
 
 
 def test_links_stay_inside() -> None:
-    """
-    A page of the site leads to no file outside of docs/, which the site does not have.
-    """
+    """A page of the site leads to no file outside of docs/, which the site does not have."""
     for page in PAGES:
         outside = [link for link in links(page) if not target(page, link)[0].is_relative_to(DOCS)]
         assert not outside, f"{page.path} leads to {outside}"
 
 
 def test_glossary() -> None:
-    """
-    The glossary has each of our words, and says of each what it is here and what it is called elsewhere.
-    """
+    """The glossary has each of our words, and says of each what it is here and what it is called elsewhere."""
     rows = cells("glossary.md", 6)
     assert all(all(row) for row in rows)
     told = {row[0].partition("**,")[0].strip("*").replace(" ", "_") for row in rows}

@@ -58,9 +58,7 @@ def type_name(kind: pa.DataType) -> str:
     ],
 )
 def test_columns(heading: str, real: dict[str, pa.DataType]) -> None:
-    """
-    The page has every column of a table, and no other, with its type where it says one.
-    """
+    """The page has every column of a table, and no other, with its type where it says one."""
     said = rows(heading)
     assert set(said) == set(real)
     for name, kind in said.items():
@@ -68,9 +66,7 @@ def test_columns(heading: str, real: dict[str, pa.DataType]) -> None:
 
 
 def test_query_of_live_rows() -> None:
-    """
-    The page has the query that takes the versions of open batches that count.
-    """
+    """The page has the query that takes the versions of open batches that count."""
     section = TEXT.split("\n## Every row of the ledger")[1].split("\n## ")[0]
     [query] = re.findall(r"```sql\n(.*?)```", section, re.DOTALL)
     said = re.sub(r"(?<=\() | (?=\))", "", " ".join(query.split()))
@@ -78,16 +74,12 @@ def test_query_of_live_rows() -> None:
 
 
 def test_progress() -> None:
-    """
-    The columns of the progress rows are named in the text about them.
-    """
+    """The columns of the progress rows are named in the text about them."""
     about = TEXT.split("## `state = 'progress'`")[1]
     assert {name for name, _ in tables.PROGRESS_FIELDS} - {"source"} <= set(re.findall(r"`(\w+)`", about))
 
 
 def test_views() -> None:
-    """
-    Each view of the ledger is named on the page of settings, which says where they are made.
-    """
+    """Each view of the ledger is named on the page of settings, which says where they are made."""
     page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     assert all(f"`{view}`" in page for view in tables.views("ledger"))

@@ -11,9 +11,7 @@ pytestmark = pytest.mark.ci
 
 
 def test_numbers(windrow: Command, sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811 - the fixture
-    """
-    The numbers in the page's text are those of the sample.
-    """
+    """The numbers in the page's text are those of the sample."""
     monkeypatch.chdir(sample.parent)
     for name, value in (("WINDOW", "10s"), ("MAX_DELAY", "5s"), ("REPEATS", "split")):  # the defaults, as on the page
         monkeypatch.setenv(f"WINDROW_RULES__{name}", value)

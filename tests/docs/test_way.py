@@ -49,9 +49,7 @@ def test_in_this_order(
     monkeypatch: pytest.MonkeyPatch,
     engine: str,
 ) -> None:
-    """
-    A microbatch comes to every stop of the table, each for the first time after the one before it.
-    """
+    """A microbatch comes to every stop of the table, each for the first time after the one before it."""
     factory = EMBEDDED if engine == "embedded" else EngineFactory("spark", request.getfixturevalue("spark"))
     world, called = World(tmp_path, clock), list[object]()
     world.publish(log(versions=1)[0])

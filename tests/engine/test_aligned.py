@@ -29,9 +29,7 @@ def batches(world: World) -> list[dict[str, Any]]:
 
 @pytest.mark.slow_on_executors
 def test_as_one_call(tmp_path: Path, clock: ManualClock, engine: EngineFactory) -> None:
-    """
-    In several microbatches the batches are those of one call, and each is one window of the calendar.
-    """
+    """In several microbatches the batches are those of one call, and each is one window of the calendar."""
     world = AlignedWorld(tmp_path, clock)
     world.publish(*log(versions=6))
     world.runner(engine, max_messages=70, **world.rules[0]).once()
@@ -42,9 +40,7 @@ def test_as_one_call(tmp_path: Path, clock: ManualClock, engine: EngineFactory) 
 
 @pytest.mark.slow_on_executors
 def test_cut_short(world: World, engine: EngineFactory) -> None:
-    """
-    After a flush, in another microbatch, the rest of a window of the calendar is a window of its own.
-    """
+    """After a flush, in another microbatch, the rest of a window of the calendar is a window of its own."""
     world.publish([message("a", NOW + 3 * SECOND, NOW + 3 * SECOND)])
     world.runner(engine, **ALIGNED).once()
     world.runner(engine, **ALIGNED).flush()
@@ -57,9 +53,7 @@ def test_cut_short(world: World, engine: EngineFactory) -> None:
 
 @pytest.mark.slow_on_spark
 def test_after_other_rules(world: World, engine: EngineFactory) -> None:
-    """
-    A window that other rules opened keeps its end, and what lies behind it begins later: nothing overlaps.
-    """
+    """A window that other rules opened keeps its end, and what lies behind it begins later: nothing overlaps."""
     world.publish([message("a", NOW + 3 * SECOND, NOW + 3 * SECOND)])
     world.runner(engine).once()
     world.publish(

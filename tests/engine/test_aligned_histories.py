@@ -149,16 +149,14 @@ def require_as_oracle(log: Log, ledger: str) -> None:
 
 @pytest.mark.parametrize("seed", range(HISTORIES // 25))
 def test_embedded(tmp_path: Path, seed: int) -> None:
-    """
-    A thousand histories, 25 in a ledger, give the batches and rejections of the oracle on the embedded engine.
-    """
+    """A thousand histories, 25 in a ledger, give the batches and rejections of the oracle on the embedded engine."""
     play_and_compare(tmp_path, seed, 25, {"embedded": EMBEDDED})
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES // 200))
 def test_spark(tmp_path: Path, seed: int, spark_engine: EngineFactory) -> None:
-    """
-    A thousand histories, 200 in a ledger, give the batches and rejections of the oracle, and on Spark the same digest.
+    """A thousand histories, 200 in a ledger, give the batches and rejections of the oracle, and on Spark the same
+    digest.
     """
     play_and_compare(tmp_path, seed, 200, {"embedded": EMBEDDED, "spark": spark_engine})
 

@@ -17,8 +17,8 @@ COUNTS = st.dictionaries(st.integers(0, 12), st.none() | st.integers(0, 6), max_
 class TestNextVersions:
     @given(COUNTS, st.integers(-1, 12), st.integers(1, 12))
     def test_next_ones_without_a_gap(self, counts, after, most):
-        """
-        The next slice takes the versions right after the last one read, in order, and at least one if there is any.
+        """The next slice takes the versions right after the last one read, in order, and at least one if there is
+        any.
         """
         ahead = sorted(version for version in counts if version > after)
         chosen = next_versions(counts, after, most)
@@ -27,8 +27,7 @@ class TestNextVersions:
 
     @given(COUNTS, st.integers(-1, 12), st.integers(1, 12))
     def test_as_many_as_are_allowed(self, counts, after, most):
-        """
-        A slice holds at most so many messages unless it is one version, and one more version would be too much; a
+        """A slice holds at most so many messages unless it is one version, and one more version would be too much; a
         version whose count is not known is with empty ones at most.
         """
         ahead = sorted(version for version in counts if version > after)
@@ -38,9 +37,7 @@ class TestNextVersions:
         assert len(chosen) == len(ahead) or sum(held[: len(chosen) + 1]) > most
 
     def test_of_unknown_counts(self, world, embedded):
-        """
-        Versions whose counts are unknown are weighed by their bytes, if these are known.
-        """
+        """Versions whose counts are unknown are weighed by their bytes, if these are known."""
         conversion = Conversion.of(world.settings(embedded), DeltaRsLog(world.depot).table())
         counts = {1: 4, 2: None, 3: None, 4: None}
         sizes = {2: 3 * LEAST_BYTES, 3: 3 * LEAST_BYTES}
@@ -50,9 +47,7 @@ class TestNextVersions:
         assert conversion.next_versions(counts, sizes, 3, 10) == [4]
 
     def test_to_the_message(self):
-        """
-        Versions that hold together just what is allowed are one slice; one message more, and they are two.
-        """
+        """Versions that hold together just what is allowed are one slice; one message more, and they are two."""
         assert next_versions({1: 3, 2: 3}, 0, 6) == [1, 2]
         assert next_versions({1: 3, 2: 4}, 0, 6) == [1]
 
@@ -60,8 +55,8 @@ class TestNextVersions:
 @pytest.mark.parametrize("names", [("operationMetrics",), ("operationMetrics", "stats")], ids=["rows", "bytes"])
 @pytest.mark.slow_on_spark
 def test_silent_depot(world, engine, names):
-    """
-    A depot whose commits do not say how many rows they added is read like another one: many versions in a microbatch.
+    """A depot whose commits do not say how many rows they added is read like another one: many versions in a
+    microbatch.
     """
     world.publish(*log(versions=12))
     silence(world.depot, *names)

@@ -74,8 +74,7 @@ def publish(spark: Any, name: str, rows: list[dict[str, Any]]) -> None:
 
 @pytest.mark.ci
 def test_whole_way(spark: Any, schema: str, settings: Settings, clock: ManualClock, embedded: EngineFactory) -> None:
-    """
-    From a depot by name to the views: the batches are those of the same messages in tables by path, the views show
+    """From a depot by name to the views: the batches are those of the same messages in tables by path, the views show
     them under the columns of the interface, and what reads without a JVM finds the tables by their paths.
     """
     create_depot(settings, spark)
@@ -106,8 +105,7 @@ def test_whole_way(spark: Any, schema: str, settings: Settings, clock: ManualClo
 
 @pytest.mark.slow
 def test_ingest(spark: Any, settings: Settings, tmp_path: Path) -> None:
-    """
-    A Delta table that has grown is ingested on from where it was left, into a depot by name, also where Spark alone
+    """A Delta table that has grown is ingested on from where it was left, into a depot by name, also where Spark alone
     knows what the depot's log has recorded.
     """
     bronze = str(tmp_path / "bronze")
@@ -122,8 +120,7 @@ def test_ingest(spark: Any, settings: Settings, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_raw(spark: Any, schema: str, settings: Settings, clock: ManualClock) -> None:
-    """
-    The views over the ledger of a raw depot show the bytes that a format refused, and how many were read; so do the
+    """The views over the ledger of a raw depot show the bytes that a format refused, and how many were read; so do the
     temporary views of a notebook.
     """
     data = b"a,1\nb,none\n"
@@ -160,8 +157,8 @@ def test_raw(spark: Any, schema: str, settings: Settings, clock: ManualClock) ->
 
 @pytest.mark.slow
 def test_goes_on(spark: Any, settings: Settings, clock: ManualClock) -> None:
-    """
-    A ledger by name is found again: the second run reads only what is new, in one commit with the first rows of all.
+    """A ledger by name is found again: the second run reads only what is new, in one commit with the first rows of
+    all.
     """
     create_depot(settings, spark)
     publish(spark, settings.depot, [message()])
@@ -177,9 +174,7 @@ def test_goes_on(spark: Any, settings: Settings, clock: ManualClock) -> None:
 
 @pytest.mark.slow
 def test_created_twice(spark: Any, settings: Settings, clock: ManualClock) -> None:
-    """
-    Creating what is there changes nothing.
-    """
+    """Creating what is there changes nothing."""
     for _ in range(2):
         create_depot(settings, spark)
     run(settings, spark, clock)
@@ -191,9 +186,7 @@ def test_created_twice(spark: Any, settings: Settings, clock: ManualClock) -> No
 
 @pytest.mark.slow
 def test_views_elsewhere(spark: Any, schema: str, settings: Settings, clock: ManualClock) -> None:
-    """
-    A view that somebody else has under one of the names is left alone, and the error says which setting helps.
-    """
+    """A view that somebody else has under one of the names is left alone, and the error says which setting helps."""
     create_depot(settings, spark)
     spark.sql(f"CREATE VIEW {schema}.open_batches AS SELECT 1 AS theirs")
     with pytest.raises(TableRefused, match=r"open_batches.*\n.*views ="):
@@ -209,9 +202,7 @@ def test_views_elsewhere(spark: Any, schema: str, settings: Settings, clock: Man
 
 @pytest.mark.slow
 def test_equal_view_is_left_alone(spark: Any, schema: str, settings: Settings, clock: ManualClock) -> None:
-    """
-    A view of the same text is not made again, for not every catalog can replace one; another text replaces it.
-    """
+    """A view of the same text is not made again, for not every catalog can replace one; another text replaces it."""
     create_depot(settings, spark)
     run(settings, spark, clock)
     view, ledger = f"{schema}.open_batches", open_tables(settings, spark).ledger
@@ -226,9 +217,7 @@ def test_equal_view_is_left_alone(spark: Any, schema: str, settings: Settings, c
 
 
 def test_no_schema(spark: Any, clock: ManualClock) -> None:
-    """
-    A name in a schema that does not exist is an error that says so, for a depot and for a ledger.
-    """
+    """A name in a schema that does not exist is an error that says so, for a depot and for a ledger."""
     settings = Settings(depot="nowhere.depot", ledger="nowhere.ledger", engine="spark")
     with pytest.raises(TableMissing, match=r"there is no depot at nowhere\.depot"):
         run(settings, spark, clock)
@@ -238,9 +227,7 @@ def test_no_schema(spark: Any, clock: ManualClock) -> None:
 
 @pytest.mark.slow
 def test_other_format(spark: Any, schema: str, settings: Settings, clock: ManualClock) -> None:
-    """
-    A table by name that is not Delta is refused.
-    """
+    """A table by name that is not Delta is refused."""
     spark.sql(f"CREATE TABLE {schema}.depot (key STRING) USING PARQUET")
     with pytest.raises(TableRefused, match="PARQUET"):
         run(settings, spark, clock)
@@ -248,9 +235,7 @@ def test_other_format(spark: Any, schema: str, settings: Settings, clock: Manual
 
 @pytest.mark.slow
 def test_embedded(schema: str, settings: Settings) -> None:
-    """
-    The embedded engine refuses names, and says how to find the path.
-    """
+    """The embedded engine refuses names, and says how to find the path."""
     with pytest.raises(EngineUnavailable, match="DESCRIBE DETAIL"):
         open_tables(settings.model_copy(update={"engine": "embedded"}))
 
@@ -264,8 +249,7 @@ def test_as_a_job_of_a_platform(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """
-    A job takes the session of the platform, tables, views and checkpoints from its flags and the rest from its file,
+    """A job takes the session of the platform, tables, views and checkpoints from its flags and the rest from its file,
     in a thread that hears no signals; where nothing can be written beside that file, the run says so and succeeds.
     """
     create_depot(settings, spark)

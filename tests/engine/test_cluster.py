@@ -132,8 +132,7 @@ class TestWorker:
         [("executors", "process", {1}), ("driver", "commit", {1}), ("files", "process", {1})],
     )
     def test_killed(self, begun, cluster, application, hold, reference, path, phase, attempts):
-        """
-        A worker that is killed with its executor, while a task there is in the middle of processing or committing,
+        """A worker that is killed with its executor, while a task there is in the middle of processing or committing,
         leaves the result of an undisturbed run. Spark does the task again; only processed rows that are lost with the
         worker take another attempt.
         """
@@ -147,9 +146,7 @@ class TestWorker:
         require_attempts(begun, path, attempts)
 
     def test_all_killed(self, begun, cluster, application, hold, reference):
-        """
-        So do all workers, killed while each is in the middle of committing, once there is a new one.
-        """
+        """So do all workers, killed while each is in the middle of committing, once there is a new one."""
         place = hold(2)
         application.run(begun, "driver", hold=("commit", place))
         for worker in until(place.workers, "two held tasks"):
@@ -161,8 +158,7 @@ class TestWorker:
         require_attempts(begun, "driver", {1})
 
     def test_rows_lost(self, begun, cluster, application, reference):
-        """
-        Rows that were processed and are lost with their workers before the commit are processed again, in a second
+        """Rows that were processed and are lost with their workers before the commit are processed again, in a second
         attempt of the same microbatch.
         """
         application.run(begun, "executors", wait="after_process")
@@ -176,8 +172,8 @@ class TestWorker:
         require_attempts(begun, "executors", {2})
 
     def test_writing(self, begun, cluster, application, reference):
-        """
-        A worker that is killed when files of the commit are written, and the commit is not, leaves no trace of them.
+        """A worker that is killed when files of the commit are written, and the commit is not, leaves no trace of
+        them.
         """
         for rows in log(versions=COMMITS, size=60, seed=2, begin=NOW + 12 * SECOND):
             begun.publish(rows)
@@ -214,8 +210,7 @@ def data_files(world):
 
 class TestFilesOfTasks:
     def test_worker_killed(self, begun, cluster, application, reference):
-        """
-        A worker that is killed when one of its tasks has begun to write files of the ledger leaves the result of an
+        """A worker that is killed when one of its tasks has begun to write files of the ledger leaves the result of an
         undisturbed run: Spark does the tasks again.
         """
         before = data_files(begun)
@@ -227,8 +222,8 @@ class TestFilesOfTasks:
         require_attempts(begun, "files", {1})
 
     def test_driver_killed(self, begun, cluster, application, reference):
-        """
-        Files of a driver that is killed before it commits them are in no version; another driver reaches the result.
+        """Files of a driver that is killed before it commits them are in no version; another driver reaches the
+        result.
         """
         application.run(begun, "files", wait="after_process")
         application.hear("waiting")
@@ -242,9 +237,8 @@ class TestFilesOfTasks:
 
 class TestExecutor:
     def test_killed(self, begun, cluster, application, hold, reference):
-        """
-        An executor that is killed alone, in the middle of committing, is replaced by its worker, and leaves the result
-        of an undisturbed run.
+        """An executor that is killed alone, in the middle of committing, is replaced by its worker, and leaves the
+        result of an undisturbed run.
         """
         place = hold(1)
         application.run(begun, "executors", hold=("commit", place))
@@ -259,8 +253,7 @@ class TestExecutor:
 
 class TestDriver:
     def test_killed(self, begun, cluster, application, hold, reference):
-        """
-        A driver that is killed while a task of it commits leaves a ledger from which another driver on the same
+        """A driver that is killed while a task of it commits leaves a ledger from which another driver on the same
         cluster reaches the result of an undisturbed run.
         """
         place = hold(1)

@@ -73,8 +73,7 @@ class TestMapped:
     def test_equals_mapped_messages(
         self, bronze: World, engine: EngineFactory, embedded: EngineFactory, tmp_path: Path, max_driver_messages: int
     ) -> None:
-        """
-        Batches and rejections over a bronze table are those over a depot of messages that hold the mapped values, on
+        """Batches and rejections over a bronze table are those over a depot of messages that hold the mapped values, on
         either engine and, on Spark, on the executors too; the messages are all accounted for.
         """
         if engine.name == "embedded" and not max_driver_messages:
@@ -93,9 +92,7 @@ class TestMapped:
 
     @pytest.mark.slow
     def test_star(self, bronze: World, spark_engine: EngineFactory) -> None:
-        """
-        `to_json(struct(*))` keeps the whole row as it is in the table, without the columns of the change feed.
-        """
+        """`to_json(struct(*))` keeps the whole row as it is in the table, without the columns of the change feed."""
         row = log(versions=1)[0][0]
         write_deltalake(bronze.depot, bronze_rows([row]), mode="append")
         columns = COLUMNS | {"payload": "to_json(struct(*))"}
@@ -106,9 +103,7 @@ class TestMapped:
         assert "_commit" not in payload
 
     def test_deleted_rows(self, bronze: World, embedded: EngineFactory) -> None:
-        """
-        Deletions of a mapped depot stop the run as those of any other, or are passed over when told so.
-        """
+        """Deletions of a mapped depot stop the run as those of any other, or are passed over when told so."""
         write_deltalake(bronze.depot, bronze_rows(log(versions=1)[0]), mode="append")
         DeltaTable(bronze.depot).delete("device = 'k'")
         bronze.runner(embedded, depot_columns=COLUMNS, on_depot_delete="ignore").once()
@@ -118,8 +113,7 @@ class TestMapped:
 class TestRefused:
     @pytest.mark.slow_on_spark
     def test_unmapped(self, bronze: World, engine: EngineFactory) -> None:
-        """
-        A depot without the columns of a message, and without a mapping, is refused with what to write; no ledger is
+        """A depot without the columns of a message, and without a mapping, is refused with what to write; no ledger is
         made.
         """
         with pytest.raises(ExpressionError, match=r"\[depot\.columns\] key, type, event_time, .*they come from"):
@@ -127,17 +121,13 @@ class TestRefused:
         assert not DeltaTable.is_deltatable(bronze.ledger)
 
     def test_no_arrival(self, bronze: World, embedded: EngineFactory) -> None:
-        """
-        Nothing stands in for `received_at` in a depot: late would be impossible to tell.
-        """
+        """Nothing stands in for `received_at` in a depot: late would be impossible to tell."""
         columns = {name: text for name, text in COLUMNS.items() if name != "received_at"}
         with pytest.raises(ExpressionError, match=r"\[depot\.columns\] received_at"):
             bronze.runner(embedded, depot_columns=columns)
 
     def test_times_that_are_numbers(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A time that is a bare number is refused unmapped, because nothing says whether it counts seconds.
-        """
+        """A time that is a bare number is refused unmapped, because nothing says whether it counts seconds."""
         shutil.rmtree(world.depot)
         rows = table(log(versions=1)[0])
         seconds = pa.array([1_700_000_000] * rows.num_rows, pa.int64())
@@ -154,9 +144,7 @@ class TestRefused:
 
     @pytest.mark.slow_on_spark
     def test_other_in_every_run(self, bronze: World, engine: EngineFactory) -> None:
-        """
-        An expression that may differ from run to run is refused, because a retry would give other batches.
-        """
+        """An expression that may differ from run to run is refused, because a retry would give other batches."""
         with pytest.raises(ExpressionError, match="may differ in every run"):
             bronze.runner(engine, depot_columns=COLUMNS | {"sequence": "rand()"})
 
@@ -167,9 +155,8 @@ class TestBadValues:
     def test_rejected(
         self, world: World, engine: EngineFactory, embedded: EngineFactory, tmp_path: Path, raw: bool
     ) -> None:
-        """
-        A value that cannot be cast is rejected as invalid with its column and text, under a typed payload too, and the
-        others go on; each engine gives the same rejections, and verify and check expect them.
+        """A value that cannot be cast is rejected as invalid with its column and text, under a typed payload too, and
+        the others go on; each engine gives the same rejections, and verify and check expect them.
         """
         rows = [
             {"device": "a", "at": "2023-11-14 22:13:20", "nr": str(at), "value": value}
@@ -218,8 +205,7 @@ class TestBadValues:
 
     @pytest.mark.slow_on_spark
     def test_stops(self, bronze: World, engine: EngineFactory) -> None:
-        """
-        A failure that is no cast stops the run at once, names the section, and writes nothing; mended, the run reads
+        """A failure that is no cast stops the run at once, names the section, and writes nothing; mended, the run reads
         everything.
         """
         row = log(versions=1)[0][0] | {"received_at": NOW, "event_time": NOW - SECOND}
@@ -233,9 +219,7 @@ class TestBadValues:
 
 
 def test_messages_as_they_are(world: World, embedded: EngineFactory) -> None:
-    """
-    With a few columns mapped, the others keep their names.
-    """
+    """With a few columns mapped, the others keep their names."""
     write_deltalake(world.depot, table(log(versions=1)[0]), mode="append")
     world.runner(embedded, depot_columns={"type": "upper(type)"}).once()
     types = {message["type"] for row in world.rows("open", "closed") for message in row["messages"]}
@@ -245,9 +229,7 @@ def test_messages_as_they_are(world: World, embedded: EngineFactory) -> None:
 
 @pytest.mark.slow
 def test_session_of_another_zone(bronze: World, spark: Any, spark_engine: EngineFactory) -> None:
-    """
-    A time without a zone is UTC, and an impossible value an error, whatever the session that is given says of it.
-    """
+    """A time without a zone is UTC, and an impossible value an error, whatever the session that is given says of it."""
     row = log(versions=1)[0][0] | {"payload": "twelve"}
     write_deltalake(bronze.depot, bronze_rows([row]), mode="append")
     there = {"spark.sql.session.timeZone": "Asia/Tokyo", "spark.sql.ansi.enabled": "false"}
@@ -273,8 +255,7 @@ NAMES = {"Source": "source", "KEY": "key", "Type": "type", "Sequence": "sequence
 @pytest.mark.ci
 @pytest.mark.parametrize("other", [list(NAMES), ["Source", "Sequence", "Payload"]])
 def test_case_of_names(world: World, embedded: EngineFactory, tmp_path: Path, other: list[str]) -> None:
-    """
-    Columns of a message whose names differ in case alone are these columns: no payload, source or sequence is left
+    """Columns of a message whose names differ in case alone are these columns: no payload, source or sequence is left
     behind, and verify reads the same.
     """
     rows = log(versions=1)
@@ -302,9 +283,7 @@ class TestBytes:
     @pytest.mark.slow_on_executors
     @pytest.mark.parametrize(("column", "text"), NAMED)
     def test_kept(self, world: World, engine: EngineFactory, column: str, text: str) -> None:
-        """
-        A binary column stays what it is as a payload, however its name is written; verify compares it.
-        """
+        """A binary column stays what it is as a payload, however its name is written; verify compares it."""
         if engine.name == "spark" and column != "Body":
             pytest.skip("the type is told before an engine reads")
         binary_rows(world, column)
@@ -316,8 +295,7 @@ class TestBytes:
 
     @pytest.mark.parametrize(("first", "then"), [("Body", "upper('x')"), ("upper('x')", "Body")])
     def test_changed(self, world: World, embedded: EngineFactory, first: str, then: str) -> None:
-        """
-        A mapping that makes text of payloads which the ledger holds as bytes, or bytes of text, is refused at the
+        """A mapping that makes text of payloads which the ledger holds as bytes, or bytes of text, is refused at the
         start; with the old one the run goes on.
         """
         binary_rows(world, "Body")
@@ -338,9 +316,7 @@ def binary_rows(world: World, column: str) -> None:
 class TestPayloads:
     @pytest.mark.slow_on_spark
     def test_numbers(self, world: World, engine: EngineFactory) -> None:
-        """
-        A payload that is a number is kept as its text, from the first microbatch to the last.
-        """
+        """A payload that is a number is kept as its text, from the first microbatch to the last."""
         rows = [message(received_at=NOW + at, event_time=NOW + at) for at in (0, 60 * SECOND)]
         numbers = table(rows).drop_columns(["payload"]).append_column("payload", pa.array([12, None], pa.int64()))
         shutil.rmtree(world.depot)
@@ -353,9 +329,7 @@ class TestPayloads:
         assert verify(world.depot, world.ledger).ok
 
     def test_lists(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A payload that has no text is refused, by a run as by verify.
-        """
+        """A payload that has no text is refused, by a run as by verify."""
         lists = table([message()]).drop_columns(["payload"]).append_column("payload", pa.array([["a"]]))
         shutil.rmtree(world.depot)
         write_deltalake(world.depot, lists, configuration=FEED_ON)
@@ -367,8 +341,7 @@ class TestPayloads:
 
 @pytest.mark.ci
 def test_mapping_that_changes(bronze: World, embedded: EngineFactory) -> None:
-    """
-    The history says with which mapping each version was read, so verify maps each as it was, whatever the settings
+    """The history says with which mapping each version was read, so verify maps each as it was, whatever the settings
     say now.
     """
     first, second = log(versions=2)

@@ -33,16 +33,15 @@ HERE_ALONE = (
 
 @pytest.mark.slow
 def test_end_to_end(tmp_path: Path) -> None:
-    """
-    The end-to-end test passes unchanged on a Connect session of a local server, on the driver and on the executors.
+    """The end-to-end test passes unchanged on a Connect session of a local server, on the driver and on the
+    executors.
     """
     run_apart(END_TO_END, tmp_path, CONNECT, least=2)
 
 
 @pytest.mark.slow
 def test_everything(tmp_path: Path) -> None:
-    """
-    So do the contract, catalogs, mapped depots, the executors, tables to ingest, the stream of closed batches and
+    """So do the contract, catalogs, mapped depots, the executors, tables to ingest, the stream of closed batches and
     topologies.
     """
     run_apart([*OTHERS, *(f"--deselect={one}" for one in HERE_ALONE)], tmp_path, CONNECT, least=len(OTHERS))

@@ -22,9 +22,8 @@ NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 
 class TestResult:
     def test_equals_one_call(self, engine, world):
-        """
-        Batches, rejections, their ids and the floors are those of one call of `windrow.batch` over the whole log, and
-        the books balance at every version.
+        """Batches, rejections, their ids and the floors are those of one call of `windrow.batch` over the whole log,
+        and the books balance at every version.
         """
         world.publish(*log(versions=4))
         world.runner(engine, max_messages=70).once()
@@ -37,9 +36,7 @@ class TestResult:
 
     @pytest.mark.parametrize("max_messages", [1, 40, 100, 1_000])
     def test_any_cut(self, embedded, world, max_messages):
-        """
-        However the log is cut into microbatches, the result is that of one call.
-        """
+        """However the log is cut into microbatches, the result is that of one call."""
         world.publish(*log(versions=8, seed=8))
         world.runner(embedded, max_messages=max_messages).once()
         assert world.canonical() == world.expected()
@@ -50,9 +47,7 @@ class TestResult:
     @pytest.mark.parametrize("form", FORMS)
     @pytest.mark.parametrize("max_driver_messages", [0, 1_000], ids=["executors", "driver"])
     def test_any_form_of_sparks_commit(self, spark, world, monkeypatch, small_bytes, form, max_driver_messages):
-        """
-        What Spark turns into code and what it interprets, what it merges and what it overwrites, gives the same.
-        """
+        """What Spark turns into code and what it interprets, what it merges and what it overwrites, gives the same."""
         monkeypatch.setattr(spark_commit, "SMALL_BYTES", small_bytes)
         have_spark(form, monkeypatch)
         world.publish(*log(versions=4))
@@ -62,8 +57,7 @@ class TestResult:
         world.assert_balanced()
 
     def test_engines_take_turns(self, spark, world):
-        """
-        Microbatches of both engines in turn, each over live rows that the other wrote, give the result of one call,
+        """Microbatches of both engines in turn, each over live rows that the other wrote, give the result of one call,
         and the history names the engine of each.
         """
         engines = cycle([EngineFactory("embedded"), EngineFactory("spark", spark)])
@@ -76,9 +70,7 @@ class TestResult:
 
     @pytest.mark.slow
     def test_read_by_the_other(self, spark, world, embedded):
-        """
-        Spark reads from a ledger that delta-rs wrote the rows that delta-rs reads, and the other way round.
-        """
+        """Spark reads from a ledger that delta-rs wrote the rows that delta-rs reads, and the other way round."""
         engines = [embedded, EngineFactory("spark", spark)]
         for factory, rows in zip(engines, log(versions=2, seed=4), strict=True):
             world.publish(rows)
@@ -94,9 +86,7 @@ class TestResult:
 
     @pytest.mark.slow_on_spark
     def test_binary_payload(self, engine, tmp_path, clock):
-        """
-        A depot with binary payloads keeps them byte by byte, in batches and in rejections.
-        """
+        """A depot with binary payloads keeps them byte by byte, in batches and in rejections."""
         world = World(tmp_path / "binary", clock, pa.binary())
         rows = [message("a", payload=b"\x00\xff"), message("a", payload=b"\xfe"), message("b", payload=None)]
         world.publish(rows)
@@ -108,9 +98,7 @@ class TestResult:
 class TestNote:
     @pytest.mark.slow_on_spark
     def test_commit_tells_its_microbatch(self, engine, world):
-        """
-        The metadata of a microbatch's commit, read with delta-rs, is what its history row says, with our version.
-        """
+        """The metadata of a microbatch's commit, read with delta-rs, is what its history row says, with our version."""
         world.publish(*log(versions=2))
         world.runner(engine, max_messages=30).once()
         rows = world.history()
@@ -125,9 +113,7 @@ class TestNote:
 
     @pytest.mark.slow
     def test_readable_on_spark(self, spark, world):
-        """
-        DESCRIBE HISTORY shows the notes of both engines, and a note that the session had set is there again.
-        """
+        """DESCRIBE HISTORY shows the notes of both engines, and a note that the session had set is there again."""
         spark.conf.set(NOTE, "of the user")
         try:
             for factory in (EngineFactory("embedded"), EngineFactory("spark", spark)):
@@ -151,8 +137,7 @@ def notes(commits):
 class TestProgress:
     @pytest.mark.slow_on_spark
     def test_nothing_new(self, engine, world):
-        """
-        Running again reads nothing and commits nothing, also after versions of the depot without new rows (OPTIMIZE,
+        """Running again reads nothing and commits nothing, also after versions of the depot without new rows (OPTIMIZE,
         properties), which are no part of the next microbatch either. Holds the progress filter.
         """
         world.publish(*log(versions=2))
@@ -169,8 +154,8 @@ class TestProgress:
 
     @pytest.mark.slow_on_spark
     def test_tokens(self, engine, world):
-        """
-        Each microbatch has a token of its own, which its row in the history shares with the progress row that it wrote.
+        """Each microbatch has a token of its own, which its row in the history shares with the progress row that it
+        wrote.
         """
         world.publish(*log(versions=3))
         world.runner(engine, max_messages=30).once()
@@ -179,9 +164,7 @@ class TestProgress:
         assert [prime(world.tables(engine).ledger).token] == tokens[-1:]
 
     def test_whole_versions(self, embedded, world):
-        """
-        `max_messages` cuts the log between versions only, and a version that is larger alone is one microbatch.
-        """
+        """`max_messages` cuts the log between versions only, and a version that is larger alone is one microbatch."""
         sizes = [10, 10, 10, 50, 5, 5]
         world.publish(*(rows[:size] for rows, size in zip(log(versions=6, size=50), sizes, strict=True)))
         world.runner(embedded, max_messages=25).once()
@@ -192,17 +175,14 @@ class TestProgress:
         world.assert_balanced()
 
     def test_stop(self, embedded, world):
-        """
-        A stop that is asked for during a microbatch lets it finish, and no other begin.
-        """
+        """A stop that is asked for during a microbatch lets it finish, and no other begin."""
         world.publish(*log(versions=3))
         world.probed(embedded, once(Point.AFTER_PLAN, world.clock.stop), max_messages=30).once()
         assert [row["messages_read"] for row in world.history()] == [30]
 
     @pytest.mark.slow_on_spark
     def test_versions_of_several_files(self, spark, world):
-        """
-        A depot version of several files is read in one piece. Holds the rate limit of Spark's stream, which counts
+        """A depot version of several files is read in one piece. Holds the rate limit of Spark's stream, which counts
         files: it would cut the version, and its second half would count as read.
         """
         for rows in log(versions=2):
@@ -213,9 +193,7 @@ class TestProgress:
         assert world.canonical() == world.expected()
 
     def test_history_counts(self, embedded, world):
-        """
-        The history row of a microbatch says what was read, accepted, rejected, opened and closed.
-        """
+        """The history row of a microbatch says what was read, accepted, rejected, opened and closed."""
         world.publish(*log(versions=3, seed=6))
         summary = world.runner(embedded).once()
         row = world.history()[0]
@@ -230,8 +208,7 @@ class TestProgress:
     @pytest.mark.slow
     @pytest.mark.parametrize("path", ["driver", "executors"])
     def test_committed_counts(self, spark, world, path):
-        """
-        What a run reports of a microbatch has the reasons of its rejections and how many batches are open after it,
+        """What a run reports of a microbatch has the reasons of its rejections and how many batches are open after it,
         wherever it was processed, and whether or not any were open before.
         """
         max_driver_messages = 1_000 if path == "driver" else 0

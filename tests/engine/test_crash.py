@@ -19,8 +19,7 @@ def killed_at(world, engine, point, times):
 class TestKill:
     @pytest.mark.parametrize("point", Point)
     def test_embedded(self, world, embedded, reference, point):
-        """
-        A driver that is killed at any point leaves a ledger from which the next run reaches, byte for byte, the
+        """A driver that is killed at any point leaves a ledger from which the next run reaches, byte for byte, the
         result of an undisturbed run.
         """
         world.publish(*log(versions=4))
@@ -42,9 +41,8 @@ class TestKill:
         ],
     )
     def test_spark(self, world, embedded, reference, point):
-        """
-        A Spark driver that is killed leaves a ledger from which the next run, on the other engine, reaches the result
-        of an undisturbed run.
+        """A Spark driver that is killed leaves a ledger from which the next run, on the other engine, reaches the
+        result of an undisturbed run.
         """
         world.publish(*log(versions=2))
         killed_at(world, "spark", point, 1)
@@ -67,8 +65,7 @@ class TestSeveralDrivers:
         ids=lambda value: "+".join(value) if isinstance(value, tuple) else str(value),
     )
     def test_same_backlog(self, world, embedded, reference, engines, versions):
-        """
-        Two or three drivers that start at the same time on a ledger that does not exist yet give the result of one,
+        """Two or three drivers that start at the same time on a ledger that does not exist yet give the result of one,
         and balanced books; the microbatches are numbered without a gap.
         """
         world.publish(*log(versions=versions, size=10))
@@ -85,9 +82,7 @@ class TestSeveralDrivers:
 
 class TestSignals:
     def test_sigterm(self, world, embedded, reference):
-        """
-        SIGTERM to a running loop lets the microbatch at work finish, and no other begin; the process ends well.
-        """
+        """SIGTERM to a running loop lets the microbatch at work finish, and no other begin; the process ends well."""
         world.publish(*[[row for row in rows if row["key"] != "ahead"] for rows in log(versions=3)])
         with drivers(world, "embedded", every=60_000_000, max_messages=30) as (driver,):
             driver.start()

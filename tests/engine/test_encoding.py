@@ -15,8 +15,8 @@ class TestEncoding:
     @pytest.mark.slow_on_spark
     @pytest.mark.parametrize("differ", [True, False], ids=["differ", "repeat"])
     def test_dictionaries(self, world, engine, differ):
-        """
-        Types have a dictionary, which keeps files small; times have none, and payloads one only where they repeat.
+        """Types have a dictionary, which keeps files small; times have none, and payloads one only where they
+        repeat.
         """
         values = [str(number if differ else number % 3) for number in range(400)]
         sent = [

@@ -23,9 +23,8 @@ from windrow.ledger.open_batches import SparkOpen
 class TestExecutors:
     @pytest.mark.slow
     def test_same_result(self, world, spark_engine):
-        """
-        Messages processed on the executors, over live rows of an earlier microbatch, give the result of one call; the
-        history names the path.
+        """Messages processed on the executors, over live rows of an earlier microbatch, give the result of one call;
+        the history names the path.
         """
         versions = log(versions=3, size=60)
         world.publish(versions[0])
@@ -39,8 +38,7 @@ class TestExecutors:
     @pytest.mark.ci
     @pytest.mark.parametrize("commit", ["merge", "files"])
     def test_messages_from_the_driver(self, world, spark_engine, commit):
-        """
-        Messages that the driver has, processed on the executors because too many are open, give the result of one
+        """Messages that the driver has, processed on the executors because too many are open, give the result of one
         call; nothing fails, and no commit takes the rows of another one.
         """
         versions = log(versions=5, size=40)
@@ -54,9 +52,7 @@ class TestExecutors:
 
     @pytest.mark.ci
     def test_rows_in_another_session(self, world, spark_engine, monkeypatch):
-        """
-        Rows that a session has which is not at work are not committed, and no later attempt commits them.
-        """
+        """Rows that a session has which is not at work are not committed, and no later attempt commits them."""
         versions = log(versions=2, size=40)
         world.publish(versions[0])
         world.runner(spark_engine, max_driver_messages=40).once()
@@ -73,9 +69,7 @@ class TestExecutors:
 
     @pytest.mark.slow
     def test_without_a_source(self, spark_engine, tmp_path, clock):
-        """
-        The executors take messages of a depot that has no sources for those of the source without a name.
-        """
+        """The executors take messages of a depot that has no sources for those of the source without a name."""
         world = World(tmp_path, clock)
         shutil.rmtree(world.depot)
         rows = [message(key=key) for key in ("a", "b")]
@@ -86,9 +80,7 @@ class TestExecutors:
         assert [row["path"] for row in world.history()] == ["executors"]
 
     def test_deletion_stops(self, world, spark_engine, embedded):
-        """
-        A deletion in the depot stops the run also where the executors read, and nothing of it is written.
-        """
+        """A deletion in the depot stops the run also where the executors read, and nothing of it is written."""
         world.publish(*log(versions=2))
         world.runner(embedded).once()
         before = world.version()
@@ -99,9 +91,7 @@ class TestExecutors:
         assert world.version() == before
 
     def test_missing_package(self, spark):
-        """
-        What the Python of the executors has not installed is named, and not tried again.
-        """
+        """What the Python of the executors has not installed is named, and not tried again."""
 
         def without(batches):
             import_module("nowhere_installed")
@@ -115,9 +105,7 @@ class TestExecutors:
         assert not error.retryable
 
     def test_broken_format(self, spark):
-        """
-        An error of a format on an executor is the same error on the driver.
-        """
+        """An error of a format on an executor is the same error on the driver."""
 
         def failing(_batches):
             raise FormatFailed("the format 'logfmt' cannot parse records", "hint")
@@ -177,9 +165,8 @@ class TestRowsStayThere:
     @pytest.mark.slow
     @pytest.mark.parametrize("form", [form for form in FORMS if form != "reading headers"])
     def test_counted(self, world, spark_engine, form, monkeypatch):
-        """
-        On the executors' way neither a message nor an open batch passes through the driver, whatever a microbatch does:
-        what does are summaries, clocks, counts and control rows, though hundreds of batches are open.
+        """On the executors' way neither a message nor an open batch passes through the driver, whatever a microbatch
+        does: what does are summaries, clocks, counts and control rows, though hundreds of batches are open.
         """
         have_spark(form, monkeypatch)
         settings = {"max_driver_messages": 0, "rules": {"window": "10s", "max_delay": "5s"}}
@@ -207,9 +194,7 @@ class TestRowsStayThere:
 
     @pytest.mark.slow
     def test_the_count_sees_them(self, world, spark_engine, monkeypatch):
-        """
-        On the driver's way they pass, so the count would tell.
-        """
+        """On the driver's way they pass, so the count would tell."""
         world.publish(*many(NOW))
         crossings = Crossings(spark_engine.session, monkeypatch)
         world.runner(spark_engine).once()
@@ -219,8 +204,7 @@ class TestRowsStayThere:
 class TestOneAmongMany:
     @pytest.mark.slow
     def test_by_the_driver_and_merged(self, world, spark_engine):
-        """
-        One message for one of many open batches is processed by the driver and merged, though more messages are open
+        """One message for one of many open batches is processed by the driver and merged, though more messages are open
         than the driver may hold; a batch that does not change is not written again.
         """
         streams = [message("a", key=f"k{number}", payload=f"{number:05}" * 10_000) for number in range(400)]
@@ -252,8 +236,7 @@ class TestSameAsDriver:
         [pytest.param(0, id="executors"), pytest.param(500_000, id="driver")],
     )
     def test_each_kind(self, world, spark_engine, embedded, form, max_driver_messages, monkeypatch):
-        """
-        Microbatches, ticks that close some and all, other rules and a flush leave after each step what the embedded
+        """Microbatches, ticks that close some and all, other rules and a flush leave after each step what the embedded
         engine leaves, of several sources with several streams each: batches, rejections, clocks, totals and history.
         """
         have_spark(form, monkeypatch)
@@ -285,8 +268,7 @@ class TestSameAsDriver:
     @pytest.mark.slow
     @pytest.mark.parametrize("form", FORMS)
     def test_flush_is_one_call(self, world, spark_engine, form, monkeypatch):
-        """
-        A flush on the executors, which compute its cut for each source beforehand, gives what one call of
+        """A flush on the executors, which compute its cut for each source beforehand, gives what one call of
         `windrow.batch` with a flush gives, of several sources with several streams each.
         """
         have_spark(form, monkeypatch)
@@ -326,9 +308,7 @@ def without_final_files(ledger):
 class TestMerge:
     @pytest.mark.slow
     def test_final_files_stay_closed(self, world, engine, embedded, monkeypatch):
-        """
-        A microbatch opens no file of final rows. Holds the literal condition on the partition column.
-        """
+        """A microbatch opens no file of final rows. Holds the literal condition on the partition column."""
         have_spark("reading some", monkeypatch)
         world.publish(*log(versions=2))
         world.runner(embedded).once()

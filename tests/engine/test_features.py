@@ -35,8 +35,7 @@ FEATURES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("feature", FEATURES)
 def test_depot_and_ledger(spark: Any, tmp_path: Path, clock: ManualClock, feature: str) -> None:
-    """
-    Windrow creates the ledger with the properties in `table_properties`, runs on it twice, and verifies it on Spark;
+    """Windrow creates the ledger with the properties in `table_properties`, runs on it twice, and verifies it on Spark;
     the embedded engine runs after it, or refuses the feature by name.
     """
     properties, refused = FEATURES[feature]
@@ -76,9 +75,7 @@ def spark_rows(spark: Any, world: World, state: str) -> list[Any]:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_merge_writes_no_deletion_vectors(spark: Any, world: World) -> None:
-    """
-    In a ledger with deletion vectors a microbatch writes none, for it removes no row.
-    """
+    """In a ledger with deletion vectors a microbatch writes none, for it removes no row."""
     factory = EngineFactory("spark", spark, {"table_properties": FEATURES["deletion vectors"][0]})
     for rows in log(versions=3, seed=10):
         world.publish(rows)
@@ -91,9 +88,7 @@ def test_merge_writes_no_deletion_vectors(spark: Any, world: World) -> None:
 
 
 def test_managed_by_a_catalog(tmp_path: Path) -> None:
-    """
-    delta-rs opens no table whose last commits are in a catalog: its log may end before them.
-    """
+    """delta-rs opens no table whose last commits are in a catalog: its log may end before them."""
     place = tmp_path / "managed"
     DeltaTable.create(place, table(log(versions=1, seed=1)[0]).schema)
     entry = place / "_delta_log" / f"{0:020}.json"

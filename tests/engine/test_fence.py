@@ -33,8 +33,7 @@ def commit_at(world, microbatch, moment):
 class TestCommit:
     @pytest.mark.ci
     def test_tick_in_between(self, started, drivers):
-        """
-        When another driver ticks between prime and commit, the commit raises LedgerMoved and the table is unchanged.
+        """When another driver ticks between prime and commit, the commit raises LedgerMoved and the table is unchanged.
         Holds the fence: a tick has no new depot version that could tell.
         """
         microbatch = started.microbatch(drivers.first)
@@ -46,9 +45,7 @@ class TestCommit:
 
     @pytest.mark.slow_on_spark
     def test_microbatch_in_between(self, started, engine, embedded):
-        """
-        When another driver commits messages between prime and commit, the commit raises LedgerMoved.
-        """
+        """When another driver commits messages between prime and commit, the commit raises LedgerMoved."""
         microbatch = started.microbatch(engine)
         started.runner(embedded).once()
         before = started.rows(*ALL)
@@ -58,9 +55,7 @@ class TestCommit:
 
     @pytest.mark.slow_on_spark
     def test_restore_in_between(self, started, engine, embedded):
-        """
-        When the ledger is restored between prime and commit, the commit raises LedgerMoved.
-        """
+        """When the ledger is restored between prime and commit, the commit raises LedgerMoved."""
         started.runner(embedded).once()
         microbatch = started.microbatch(engine)
         DeltaTable(started.ledger).restore(1)
@@ -70,8 +65,7 @@ class TestCommit:
         assert started.rows(*ALL) == before
 
     def test_restore_and_same_number_again(self, started, embedded):
-        """
-        After a RESTORE and another microbatch under the same number the commit is fenced: no number tells, the token
+        """After a RESTORE and another microbatch under the same number the commit is fenced: no number tells, the token
         does.
         """
         started.runner(embedded).once()
@@ -84,8 +78,7 @@ class TestCommit:
 
     @pytest.mark.slow_on_spark
     def test_progress_row_gone(self, started, engine):
-        """
-        When the progress row is deleted between prime and commit, the commit raises LedgerMoved instead of making
+        """When the progress row is deleted between prime and commit, the commit raises LedgerMoved instead of making
         another one.
         """
         microbatch = started.microbatch(engine)
@@ -96,9 +89,7 @@ class TestCommit:
 
     @pytest.mark.slow_on_spark
     def test_optimize_in_between(self, started, engine):
-        """
-        OPTIMIZE of final rows between prime and commit costs a driver no attempt and no microbatch.
-        """
+        """OPTIMIZE of final rows between prime and commit costs a driver no attempt and no microbatch."""
 
         def compact():
             for state in ("closed", "rejected", "microbatch"):
@@ -112,8 +103,7 @@ class TestCommit:
 class TestRunner:
     @pytest.mark.slow_on_spark
     def test_goes_on(self, world, drivers):
-        """
-        A driver that was overtaken by one that read everything goes on; nothing is counted twice, and it is no
+        """A driver that was overtaken by one that read everything goes on; nothing is counted twice, and it is no
         failed attempt.
         """
         world.publish(*log(versions=3))
@@ -126,9 +116,7 @@ class TestRunner:
 
     @pytest.mark.parametrize("point", Point)
     def test_goes_on_from_any_point(self, world, embedded, point):
-        """
-        At whatever point of a microbatch another driver reads everything, the result is right.
-        """
+        """At whatever point of a microbatch another driver reads everything, the result is right."""
         world.publish(*log(versions=3))
         rival = world.runner(embedded)
         world.probed(embedded, once(point, rival.once), max_messages=60).once()
@@ -137,9 +125,7 @@ class TestRunner:
 
     @pytest.mark.slow_on_spark
     def test_goes_on_with_the_rest(self, world, engine, embedded):
-        """
-        A driver that was overtaken by one microbatch of another processes the versions that are left.
-        """
+        """A driver that was overtaken by one microbatch of another processes the versions that are left."""
         world.publish(*log(versions=3))
 
         def overtake():
@@ -154,9 +140,7 @@ class TestRunner:
 
     @pytest.mark.slow_on_spark
     def test_restored_while_running(self, world, engine):
-        """
-        When the ledger is restored under a running microbatch, the stream starts afresh and no message is lost.
-        """
+        """When the ledger is restored under a running microbatch, the stream starts afresh and no message is lost."""
         world.publish(*log(versions=3))
         world.runner(EngineFactory("embedded"), max_messages=30).once()
         world.publish(log(versions=1, seed=7, begin=NOW + 12_000_000)[0])
@@ -165,8 +149,8 @@ class TestRunner:
 
     @pytest.mark.slow_on_spark
     def test_depot_compacted_while_running(self, world, engine):
-        """
-        OPTIMIZE of the depot under a running microbatch changes nothing: what it rewrites is read as it was added.
+        """OPTIMIZE of the depot under a running microbatch changes nothing: what it rewrites is read as it was
+        added.
         """
         world.publish(*log(versions=3))
         depot = DeltaTable(world.depot)
@@ -175,8 +159,7 @@ class TestRunner:
         assert world.canonical() == world.expected()
 
     def test_restored_between_rounds(self, world, embedded):
-        """
-        When the ledger is restored between two rounds of one runner, the next round reads again what was undone,
+        """When the ledger is restored between two rounds of one runner, the next round reads again what was undone,
         also when the depot has nothing new.
         """
         world.publish(*log(versions=3))
@@ -187,8 +170,8 @@ class TestRunner:
         assert world.canonical() == world.expected()
 
     def test_table_that_refuses(self, world, embedded):
-        """
-        A commit that fails although nobody moved the ledger is a failure with a limit, not a moved ledger for ever.
+        """A commit that fails although nobody moved the ledger is a failure with a limit, not a moved ledger for
+        ever.
         """
         world.publish(*log(versions=1))
         commits = iter(range(3))
@@ -205,9 +188,8 @@ class TestRunner:
 
     @pytest.mark.parametrize("published", [1, 0], ids=["messages", "pause"])
     def test_moved_for_ever(self, world, embedded, published):
-        """
-        A commit that is refused as if the ledger had moved, though it stands as it was primed, is such a failure too:
-        so it is where an engine looks at an old copy.
+        """A commit that is refused as if the ledger had moved, though it stands as it was primed, is such a failure
+        too: so it is where an engine looks at an old copy.
         """
         world.publish(*log(versions=1))
         world.runner(embedded).once()
@@ -237,8 +219,8 @@ class TestSparksFence:
 
     @pytest.mark.slow_unless({"form": "reading some"})
     def test_tick_in_between(self, started, spark, form):
-        """
-        When another driver ticks between prime and commit, the commit raises LedgerMoved and the table is unchanged.
+        """When another driver ticks between prime and commit, the commit raises LedgerMoved and the table is
+        unchanged.
         """
         factory = EngineFactory("spark", spark)
         microbatch = started.microbatch(factory)
@@ -252,9 +234,7 @@ class TestSparksFence:
     @pytest.mark.slow_unless({"form": "reading some"})
     @pytest.mark.usefixtures("form")
     def test_progress_row_gone(self, started, spark):
-        """
-        Without a progress row there is none to compare with, and none is made.
-        """
+        """Without a progress row there is none to compare with, and none is made."""
         microbatch = started.microbatch(EngineFactory("spark", spark))
         DeltaTable(started.ledger).delete("id = 'progress'")
         with pytest.raises(LedgerMoved):
@@ -263,9 +243,8 @@ class TestSparksFence:
 
     @pytest.mark.slow
     def test_session_with_a_transaction_id(self, started, spark, form):
-        """
-        A commit of a session whose user writes with a transaction id, which the ledger's log has already, is made all
-        the same and leaves none; the session keeps its own.
+        """A commit of a session whose user writes with a transaction id, which the ledger's log has already, is made
+        all the same and leaves none; the session keeps its own.
         """
         ids = dict(zip(NO_TRANSACTION_ID, ("user", "7"), strict=True))
         written = CommitProperties(app_transactions=[Transaction("user", 7)])
@@ -292,9 +271,7 @@ class TestSparksFence:
     @pytest.mark.usefixtures("form")
     @pytest.mark.parametrize("columns", ["*", "token"], ids=["all of it", "its token"])
     def test_moved_while_cached(self, started, spark, columns):
-        """
-        A token that somebody has cached is not taken for the one that stands there.
-        """
+        """A token that somebody has cached is not taken for the one that stands there."""
         started.runner(EngineFactory("spark", spark)).once()
         rows = "" if columns == "*" else " WHERE state = 'progress' AND id = 'progress'"
         cached = spark.sql(f"SELECT {columns} FROM delta.`{started.ledger}`{rows}").cache()
@@ -311,9 +288,7 @@ class TestSparksFence:
 
     @pytest.mark.slow
     def test_primed_while_cached(self, started, spark):
-        """
-        Nor are live rows that somebody has cached, by a new driver nor by the one that made the last commit.
-        """
+        """Nor are live rows that somebody has cached, by a new driver nor by the one that made the last commit."""
         factory = EngineFactory("spark", spark)
         opened = started.tables(factory, idle_timeout="never")
         started.runner(factory, lambda _: opened).once()

@@ -25,18 +25,14 @@ def left(found: FileCache) -> tuple[list[str], list[str]]:
 
 
 def test_files_that_are_gone() -> None:
-    """
-    Files that are no longer live are forgotten.
-    """
+    """Files that are no longer live are forgotten."""
     found = cache(10_000)
     found.trim({"b", "c"})
     assert left(found) == (["b", "c"], ["b", "c"])
 
 
 def test_messages_go_first() -> None:
-    """
-    What is too much goes: messages before headers, and of both the oldest first, until the rest fits.
-    """
+    """What is too much goes: messages before headers, and of both the oldest first, until the rest fits."""
     headers = 2 * ROWS.nbytes + LARGE.nbytes
     for most, expected in (
         (headers + 3 * MESSAGES.nbytes, (["a", "b", "c"], ["a", "b", "c"])),
@@ -52,9 +48,7 @@ def test_messages_go_first() -> None:
 
 
 def test_used_again() -> None:
-    """
-    A file that is read again after it was forgotten counts anew.
-    """
+    """A file that is read again after it was forgotten counts anew."""
     found = cache(ROWS.nbytes)
     found.trim({"a", "b", "c"})
     found.headers.rows["b"] = ROWS

@@ -42,9 +42,7 @@ def open_files(world: World) -> dict[str, int]:
 
 class TestOpenBatches:
     def test_only_what_changes_is_written(self, many: World, embedded: EngineFactory) -> None:
-        """
-        A microbatch that touches one of many open batches adds one file with one row, and leaves the others.
-        """
+        """A microbatch that touches one of many open batches adds one file with one row, and leaves the others."""
         before = open_files(many)
         many.publish([message("third", key=KEYS[15])])
         many.runner(embedded).once()
@@ -56,9 +54,8 @@ class TestOpenBatches:
     def test_latest_version_in_a_file_that_is_not_read(
         self, world: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """
-        A file that is read for one batch may have an earlier version of another one, whose latest is in a file that is
-        not read: it is left out, and the next microbatch changes the right one alone.
+        """A file that is read for one batch may have an earlier version of another one, whose latest is in a file that
+        is not read: it is left out, and the next microbatch changes the right one alone.
         """
         monkeypatch.setattr(files, "SMALL_BYTES", 0)
         for sent in ([message(key="a"), message(key="b")], [message("other", key="b")]):
@@ -74,9 +71,7 @@ class TestOpenBatches:
         world.assert_balanced()
 
     def test_a_clock_reaches_what_no_message_touches(self, many: World, embedded: EngineFactory) -> None:
-        """
-        When a clock passes the end of their windows, batches close whose files hold no stream with messages.
-        """
+        """When a clock passes the end of their windows, batches close whose files hold no stream with messages."""
         many.clock.set(LATER)
         many.publish([message(key=KEYS[0], event_time=LATER, received_at=LATER)])
         many.runner(embedded).once()
@@ -84,9 +79,7 @@ class TestOpenBatches:
         assert many.canonical() == many.expected()
 
     def test_folded_into_one(self, world: World, embedded: EngineFactory) -> None:
-        """
-        However many microbatches opened batches, a fold puts those that are small together into one file.
-        """
+        """However many microbatches opened batches, a fold puts those that are small together into one file."""
         for key in KEYS[:6]:
             world.publish([message(key=key)])
             world.runner(embedded).once()
@@ -97,8 +90,8 @@ class TestOpenBatches:
     def test_replaced_whatever_their_size(
         self, world: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """
-        A batch that changes is in the ledger once, also where its file is too large to be put together with others.
+        """A batch that changes is in the ledger once, also where its file is too large to be put together with
+        others.
         """
         monkeypatch.setattr(files, "SMALL_BYTES", 0)
         for type_ in ("first", "second"):
@@ -109,9 +102,7 @@ class TestOpenBatches:
 
 class TestColumns:
     def test_what_is_null_everywhere_is_not_there(self, many: World, embedded: EngineFactory) -> None:
-        """
-        A file of open batches has no column of the history, and every reader finds NULL in it.
-        """
+        """A file of open batches has no column of the history, and every reader finds NULL in it."""
         path = next(iter(open_files(many)))
         assert "depot_id" not in ParquetFile(Path(many.ledger) / path).schema_arrow.names
         query = QueryBuilder().register("ledger", DeltaTable(many.ledger))
@@ -121,8 +112,8 @@ class TestColumns:
 
 @pytest.mark.ci
 def test_rows_that_only_spark_can_tell(world: World, embedded: EngineFactory, spark: Any) -> None:
-    """
-    A ledger with deletion vectors, which others switched on, is left to Spark: in its files stand rows that are gone.
+    """A ledger with deletion vectors, which others switched on, is left to Spark: in its files stand rows that are
+    gone.
     """
     world.publish([message(key=key) for key in KEYS[:3]])
     world.runner(embedded).once()
@@ -136,9 +127,7 @@ def test_rows_that_only_spark_can_tell(world: World, embedded: EngineFactory, sp
 
 
 def test_spark_reads_what_was_written(many: World, spark: Any) -> None:
-    """
-    Spark reads the same rows from the files as delta-rs does, NULL where a file has no column.
-    """
+    """Spark reads the same rows from the files as delta-rs does, NULL where a file has no column."""
     names = [field.name for field in DeltaTable(many.ledger).schema().fields]
     query = tables.spark_rows_that_count(f"delta.`{many.ledger}`", names)
     theirs = spark.sql(query).orderBy("id").toArrow().to_pylist()
@@ -150,13 +139,13 @@ def test_spark_reads_what_was_written(many: World, spark: Any) -> None:
 class TestKept:
     @pytest.mark.parametrize("small", [100_000, 0])
     def test_nothing(self, world: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch, small: int) -> None:
-        """
-        With `max_cached_bytes = 0` nothing stays in memory between microbatches, and the result is the same, whether
+        """Without room to keep it nothing stays in memory between microbatches, and the result is the same, whether
         files are read whole or by their row groups.
         """
         monkeypatch.setattr(files, "SMALL_BYTES", small)
         monkeypatch.setattr("windrow.ledger.encoding.GROUP_BYTES", 1)
-        opened = world.tables(embedded, max_cached_bytes=0)
+        monkeypatch.setattr("windrow.settings.settings.Settings.max_cached_bytes", 0)
+        opened = world.tables(embedded)
         runner = world.runner(embedded, lambda _: opened)
         for version in log(versions=6):
             world.publish(version)
@@ -167,8 +156,8 @@ class TestKept:
         assert world.canonical() == world.expected()
 
     def test_live_rows_hold_no_others(self, world: World, embedded: EngineFactory) -> None:
-        """
-        The live rows that are kept for the next microbatch keep no closed batch in memory, whose payloads are larger.
+        """The live rows that are kept for the next microbatch keep no closed batch in memory, whose payloads are
+        larger.
         """
         payload = "x" * 100_000
         world.publish([message(key=f"closed{number}", payload=payload) for number in range(50)])

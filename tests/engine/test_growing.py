@@ -120,9 +120,7 @@ def run_to_the_end(world: World, factory: EngineFactory = EMBEDDED) -> None:
 
 @pytest.mark.parametrize("what", WHATS)
 def test_beside_a_commit_of_files(started: World, embedded: EngineFactory, what: str) -> None:
-    """
-    Whatever changes the ledger after prime, a commit of files on top of it is refused and leaves nothing.
-    """
+    """Whatever changes the ledger after prime, a commit of files on top of it is refused and leaves nothing."""
     microbatch = started.microbatch(embedded)
     Others(started.ledger, started.depot, what)()
     version = started.version()
@@ -136,9 +134,7 @@ def test_beside_a_commit_of_files(started: World, embedded: EngineFactory, what:
 @pytest.mark.spark
 @pytest.mark.parametrize("what", WHATS)
 def test_beside_a_merge(started: World, spark: Any, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """
-    Whatever changes the ledger while Spark's MERGE runs, the MERGE is refused and leaves nothing.
-    """
+    """Whatever changes the ledger while Spark's MERGE runs, the MERGE is refused and leaves nothing."""
     factory = EngineFactory("spark", spark)
     microbatch = started.microbatch(factory)
     held(monkeypatch, Others(started.ledger, started.depot, what))
@@ -154,8 +150,7 @@ def test_beside_a_merge(started: World, spark: Any, monkeypatch: pytest.MonkeyPa
 @pytest.mark.spark
 @pytest.mark.parametrize("what", ["commit", "fold", "restore", "compact"])
 def test_before_a_merge(started: World, spark: Any, what: str) -> None:
-    """
-    A MERGE that was primed before the ledger changed inserts nothing where the token is another, and where it is the
+    """A MERGE that was primed before the ledger changed inserts nothing where the token is another, and where it is the
     same, and so the state, it inserts all.
     """
     factory = EngineFactory("spark", spark)
@@ -175,9 +170,7 @@ def test_before_a_merge(started: World, spark: Any, what: str) -> None:
 @pytest.mark.ci
 @pytest.mark.spark
 def test_repeated(started: World, spark: Any) -> None:
-    """
-    A MERGE that is repeated after its reply was lost inserts nothing.
-    """
+    """A MERGE that is repeated after its reply was lost inserts nothing."""
     factory = EngineFactory("spark", spark)
     microbatch = started.microbatch(factory)
     commit_late(microbatch)
@@ -193,9 +186,7 @@ def test_repeated(started: World, spark: Any) -> None:
 @pytest.mark.parametrize("size", ["small", "large"])
 @pytest.mark.parametrize("what", ["restore", "compact", "fold"])
 def test_beside_a_fold(started: World, spark: Any, monkeypatch: pytest.MonkeyPatch, what: str, size: str) -> None:
-    """
-    A fold of Spark is refused when somebody removed files that it has read.
-    """
+    """A fold of Spark is refused when somebody removed files that it has read."""
     ledger = started.tables(EngineFactory("spark", spark)).ledger
     live = ledger.live()
     held(monkeypatch, Others(started.ledger, started.depot, what))
@@ -211,9 +202,7 @@ def test_beside_a_fold(started: World, spark: Any, monkeypatch: pytest.MonkeyPat
 @pytest.mark.spark
 @pytest.mark.parametrize("size", ["small", "large"])
 def test_commit_beside_a_fold(started: World, spark: Any, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
-    """
-    A fold of Spark replaces the files that it has read, so what is committed meanwhile counts, and both succeed.
-    """
+    """A fold of Spark replaces the files that it has read, so what is committed meanwhile counts, and both succeed."""
     ledger = started.tables(EngineFactory("spark", spark)).ledger
     live = ledger.live()
     held(monkeypatch, Others(started.ledger, started.depot, "commit"))
@@ -234,9 +223,7 @@ def live_number(world: World) -> int:
 @pytest.mark.parametrize("size", ["small", "large"])
 @pytest.mark.parametrize("what", WHATS)
 def test_before_a_fold(started: World, embedded: EngineFactory, what: str, size: str) -> None:
-    """
-    A fold on the embedded engine is refused when the ledger is not as it was primed.
-    """
+    """A fold on the embedded engine is refused when the ledger is not as it was primed."""
     ledger = started.tables(embedded).ledger
     live = ledger.live()
     Others(started.ledger, started.depot, what)()
@@ -249,9 +236,7 @@ def test_before_a_fold(started: World, embedded: EngineFactory, what: str, size:
 @pytest.mark.spark
 @pytest.mark.parametrize("what", ["commit", "restore"])
 def test_fold_of_what_was_primed_before(started: World, spark: Any, what: str) -> None:
-    """
-    A fold of Spark takes what counts when it runs, whatever was primed before.
-    """
+    """A fold of Spark takes what counts when it runs, whatever was primed before."""
     ledger = started.tables(EngineFactory("spark", spark)).ledger
     live = ledger.live()
     Others(started.ledger, started.depot, what)()
@@ -279,9 +264,7 @@ class TestReaders:
     @settings(one_in(20))
     @given(steps=STEPS, seed=st.integers(0, 3))
     def test_folds_change_nothing(self, tmp_path_factory: pytest.TempPathFactory, steps: list[str], seed: int) -> None:
-        """
-        With folds anywhere in a history, every reader finds after each step what it finds without them.
-        """
+        """With folds anywhere in a history, every reader finds after each step what it finds without them."""
         folded, plain = (World(tmp_path_factory.mktemp(name), ManualClock()) for name in ("folded", "plain"))
         for number, step in enumerate(steps):
             for world in (folded, plain):
@@ -291,9 +274,7 @@ class TestReaders:
         assert verify(folded.depot, folded.ledger, versions).differences == ()
 
     def test_folds_in_parts(self, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        A fold that is larger than memory takes the rows of some ids at a time, and leaves the same.
-        """
+        """A fold that is larger than memory takes the rows of some ids at a time, and leaves the same."""
         steps = ["read", "large", "read", "small", "tick", "large", "read"]
         folded, plain = (World(tmp_path_factory.mktemp(name), ManualClock()) for name in ("folded", "plain"))
         monkeypatch.setattr(files, "FOLD_BYTES", 1)
@@ -307,9 +288,7 @@ class TestReaders:
     @pytest.mark.ci
     @pytest.mark.spark
     def test_of_every_kind_on_spark(self, started: World, spark: Any, tmp_path: Path) -> None:
-        """
-        Views, streams and both engines find the same before, between and after folds, whoever made them.
-        """
+        """Views, streams and both engines find the same before, between and after folds, whoever made them."""
         factories = EMBEDDED, EngineFactory("spark", spark)
         views = open_and_closed(started, spark)
         for factory in factories:
@@ -322,9 +301,7 @@ class TestReaders:
     @pytest.mark.spark
     @pytest.mark.parametrize(("columns", "reads"), [("id, message_count", False), ("size(messages)", True)])
     def test_messages_are_not_read(self, started: World, spark: Any, columns: str, reads: bool) -> None:
-        """
-        A query over the view of open batches opens their messages only if it names them.
-        """
+        """A query over the view of open batches opens their messages only if it names them."""
         with configured(spark, {"spark.sql.maxMetadataStringLength": "100000"}):  # the plan names all columns
             view = spark.sql(f"SELECT {columns} FROM ({tables.open_batches(f'delta.`{started.ledger}`')})")
             plan = view._jdf.queryExecution().executedPlan().toString()
@@ -334,9 +311,7 @@ class TestReaders:
     @pytest.mark.ci
     @pytest.mark.spark
     def test_downstream(self, started: World, spark: Any, tmp_path: Path) -> None:
-        """
-        A plain stream of the ledger that passes over folds has each closed batch once.
-        """
+        """A plain stream of the ledger that passes over folds has each closed batch once."""
 
         def read() -> list[str]:
             stream = spark.readStream.format("delta").option("skipChangeCommits", True).load(started.ledger)
@@ -391,9 +366,7 @@ def open_and_closed(world: World, spark: Any) -> list[list[Any]]:
 
 @pytest.mark.parametrize("fold_commits", [1, 2, 5])
 def test_in_the_loop(world: World, embedded: EngineFactory, fold_commits: int) -> None:
-    """
-    A run folds by itself after so many commits, so few files are live however many microbatches there were.
-    """
+    """A run folds by itself after so many commits, so few files are live however many microbatches there were."""
     for number in range(12):
         world.publish(log(versions=1, seed=number, begin=NOW + number * SECOND)[0])
         world.runner(embedded, fold_commits=fold_commits).once()
@@ -415,9 +388,7 @@ def cleaned_up(started: World) -> Callable[[], None]:
 
 
 def test_opened_beside_a_clean_up(started: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Where somebody deletes the files of the version that a run is about to read, it reads the next version.
-    """
+    """Where somebody deletes the files of the version that a run is about to read, it reads the next version."""
     clean_up, content = cleaned_up(started), LedgerFiles._content
 
     def read(files: LedgerFiles, path: str, columns: Sequence[str]) -> Any:
@@ -431,9 +402,7 @@ def test_opened_beside_a_clean_up(started: World, embedded: EngineFactory, monke
 @pytest.mark.ci
 @pytest.mark.spark
 def test_opened_beside_a_clean_up_on_spark(started: World, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The same on Spark.
-    """
+    """The same on Spark."""
     clean_up = cleaned_up(started)
 
     def read(frame: Any, ledger: str) -> Any:
@@ -445,9 +414,7 @@ def test_opened_beside_a_clean_up_on_spark(started: World, spark: Any, monkeypat
 
 
 def test_fold_that_loses(started: World, embedded: EngineFactory) -> None:
-    """
-    Where somebody else commits just before a fold, nothing is folded, and the microbatch goes on.
-    """
+    """Where somebody else commits just before a fold, nothing is folded, and the microbatch goes on."""
     version = started.version()
     runner = started.runner(embedded, fold_commits=1, max_messages=30, retries=0)
     itself = runner.driver.ledger.fold
@@ -464,9 +431,7 @@ def test_fold_that_loses(started: World, embedded: EngineFactory) -> None:
 
 
 def test_fold_that_fails(started: World, embedded: EngineFactory, capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    Where a fold fails, the run says so and goes on, at its first attempt; the next run folds.
-    """
+    """Where a fold fails, the run says so and goes on, at its first attempt; the next run folds."""
     runner = started.runner(embedded, fold_commits=1, retries=0)
 
     def failing(live: Any, size: Any) -> None:
@@ -515,9 +480,7 @@ def closed_after_a_fold(world: World, factory: EngineFactory, size: str, **setti
 
 @pytest.mark.parametrize("size", ["small", "large"])
 def test_final_rows_are_not_folded(started: World, embedded: EngineFactory, size: str) -> None:
-    """
-    A fold leaves the files of final rows where they are.
-    """
+    """A fold leaves the files of final rows where they are."""
     started.runner(embedded).tick(to=NOW + HOUR)
     before = {state: files_of(started, state) for state in tables.FINAL}
     assert before["closed"]
@@ -533,34 +496,26 @@ def files_of(world: World, state: str) -> set[str]:
 
 
 def test_small_fold_keeps_tombstones(world: World, embedded: EngineFactory) -> None:
-    """
-    A batch that was folded and then closed stays closed behind a small fold.
-    """
+    """A batch that was folded and then closed stays closed behind a small fold."""
     closed_after_a_fold(world, embedded, "small")
 
 
 @pytest.mark.ci
 @pytest.mark.spark
 def test_small_fold_keeps_tombstones_on_spark(world: World, spark: Any) -> None:
-    """
-    The same where Spark closes and folds.
-    """
+    """The same where Spark closes and folds."""
     closed_after_a_fold(world, EngineFactory("spark", spark), "small")
 
 
 @pytest.mark.ci
 @pytest.mark.spark
 def test_tombstones_on_executors(world: World, spark: Any) -> None:
-    """
-    A batch that executors close is open no more.
-    """
+    """A batch that executors close is open no more."""
     closed_after_a_fold(world, EngineFactory("spark", spark), "large", max_driver_messages=0)
 
 
 def test_grows_by_what_comes(world: World, embedded: EngineFactory) -> None:
-    """
-    A version of an open batch has the messages that came with it; a fold makes it whole.
-    """
+    """A version of an open batch has the messages that came with it; a fold makes it whole."""
     for second in range(3):
         world.publish([message(str(second), NOW + second * SECOND, NOW + second * SECOND)])
         world.runner(embedded).once()
@@ -573,9 +528,7 @@ def test_grows_by_what_comes(world: World, embedded: EngineFactory) -> None:
 
 
 def test_split_is_written_whole(world: World, embedded: EngineFactory) -> None:
-    """
-    A batch whose window ends earlier, because a repeated type opened the next one, is written with all it has.
-    """
+    """A batch whose window ends earlier, because a repeated type opened the next one, is written with all it has."""
     for second in range(3):
         type_ = "again" if second != 1 else "b"
         world.publish([message(type_, NOW + second * SECOND, NOW + second * SECOND)])
@@ -589,9 +542,7 @@ def test_split_is_written_whole(world: World, embedded: EngineFactory) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("most", [0, 1_000_000])
 def test_grows_by_what_comes_on_spark(world: World, spark: Any, most: int) -> None:
-    """
-    The same on Spark, where the driver or executors process and Spark folds.
-    """
+    """The same on Spark, where the driver or executors process and Spark folds."""
     factory = EngineFactory("spark", spark)
     for second in range(3):
         world.publish([message(str(second), NOW + second * SECOND, NOW + second * SECOND)])
@@ -618,9 +569,7 @@ def versions_of_open(world: World) -> list[tuple[bool, int]]:
 
 @pytest.mark.parametrize("engine", ["embedded", pytest.param("spark", marks=[pytest.mark.ci, pytest.mark.spark])])
 def test_first_version_is_gone(world: World, engine: str, request: pytest.FixtureRequest) -> None:
-    """
-    A batch whose first version somebody deleted is refused: its messages would be lost without a word.
-    """
+    """A batch whose first version somebody deleted is refused: its messages would be lost without a word."""
     for second in range(2):
         world.publish([message(str(second), NOW + second * SECOND, NOW + second * SECOND)])
         world.runner(EMBEDDED).once()
@@ -632,8 +581,8 @@ def test_first_version_is_gone(world: World, engine: str, request: pytest.Fixtur
 
 
 def test_small_fold_leaves_no_gap(started: World, embedded: EngineFactory) -> None:
-    """
-    A small fold takes the files of the latest commits, and a large one too whose commits lie between those of others.
+    """A small fold takes the files of the latest commits, and a large one too whose commits lie between those of
+    others.
     """
     ledger = object.__new__(LedgerFiles)
     small, large, older = (
@@ -646,9 +595,7 @@ def test_small_fold_leaves_no_gap(started: World, embedded: EngineFactory) -> No
 
 
 def test_small_fold_joins_eight_alike(started: World, embedded: EngineFactory) -> None:
-    """
-    A file that a fold left waits until there are eight of its size, so few folds write its rows again.
-    """
+    """A file that a fold left waits until there are eight of its size, so few folds write its rows again."""
     ledger = object.__new__(LedgerFiles)
     left = [File(str(at), tables.OPEN, False, 10_000_000, Extent(None, None, None, at, at)) for at in range(7)]
     new = [File(f"new {at}", tables.OPEN, False, 10_000, Extent(None, None, None, at, at)) for at in range(7, 20)]
@@ -659,9 +606,7 @@ def test_small_fold_joins_eight_alike(started: World, embedded: EngineFactory) -
 
 
 def test_idle(world: World, embedded: EngineFactory) -> None:
-    """
-    Whoever finds nothing new has nothing to fold either, however often it looks.
-    """
+    """Whoever finds nothing new has nothing to fold either, however often it looks."""
     world.publish([message(key=str(key)) for key in range(20)], [message(key="0")], [message(key="1")])
     world.runner(embedded, max_messages=1, fold_commits=1, fold_rows=1).once()
     version = world.version()
@@ -674,9 +619,7 @@ def test_idle(world: World, embedded: EngineFactory) -> None:
 @pytest.mark.ci
 @pytest.mark.spark
 def test_fold_beside_columns(spark: Any) -> None:
-    """
-    A fold on Spark adds up what was written whatever the columns of the states are called.
-    """
+    """A fold on Spark adds up what was written whatever the columns of the states are called."""
     versions = [("progress", 1, 5, 2, 7, None, False, "x"), ("progress", 2, 4, 3, 1, None, False, "y")]
     names = ["id", "revision", *RECORDED, "deleted", "folded", "gone"]
     types = ["STRING", *["LONG"] * 4, "BOOLEAN", "BOOLEAN", "STRING"]
@@ -690,9 +633,7 @@ def test_fold_beside_columns(spark: Any) -> None:
 @pytest.mark.ci
 @pytest.mark.spark
 def test_fold_beside_a_cache(started: World, spark: Any) -> None:
-    """
-    A fold takes the rows of the table, not those that somebody has cached.
-    """
+    """A fold takes the rows of the table, not those that somebody has cached."""
     cached = spark.read.format("delta").load(started.ledger).cache()
     try:
         cached.count()

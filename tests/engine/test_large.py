@@ -23,8 +23,7 @@ def rows(number: int) -> list[Row]:
 
 @pytest.mark.slow
 def test_more_than_an_array_holds(world: World, embedded: EngineFactory) -> None:
-    """
-    A microbatch with 3 GB of payloads, of which batches hold more than the 2 GiB that one array of Arrow does, is
+    """A microbatch with 3 GB of payloads, of which batches hold more than the 2 GiB that one array of Arrow does, is
     committed as any other, and each byte of it is there.
     """
     for number in range(VERSIONS):
@@ -42,9 +41,7 @@ def test_more_than_an_array_holds(world: World, embedded: EngineFactory) -> None
 
 @pytest.mark.slow
 def test_too_much_stays_open(world: World, embedded: EngineFactory) -> None:
-    """
-    Open batches with more than one array of Arrow holds, which no later microbatch could read, are not committed.
-    """
+    """Open batches with more than one array of Arrow holds, which no later microbatch could read, are not committed."""
     for number in range(VERSIONS):
         world.publish([message(f"type{number}", key=f"key{key}", payload=PAYLOAD) for key in range(IN_TIME)])
     with pytest.raises(MicrobatchFailed, match="offset overflow"):

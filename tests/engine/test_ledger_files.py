@@ -53,9 +53,8 @@ def checkpoints(table: str) -> list[int]:
 class TestLog:
     @pytest.mark.slow
     def test_checkpoints(self, world: World, embedded: EngineFactory) -> None:
-        """
-        Each time the table asks for a checkpoint there is one, and the ledger is read with it and without the entries
-        before it, by who opened it then and by who had it open.
+        """Each time the table asks for a checkpoint there is one, and the ledger is read with it and without the
+        entries before it, by who opened it then and by who had it open.
         """
         opened = world.tables(embedded, idle_timeout="never")
         for number in range(44):
@@ -71,9 +70,7 @@ class TestLog:
         assert world.canonical() == world.expected()
 
     def test_nothing_is_trimmed(self, started: World, embedded: EngineFactory) -> None:
-        """
-        Commits delete none of the ledger's log, however old, also with a checkpoint: maintenance does.
-        """
+        """Commits delete none of the ledger's log, however old, also with a checkpoint: maintenance does."""
         DeltaTable(started.ledger).alter.set_table_properties({"delta.checkpointInterval": "2"})
         age(started.ledger)
         old = started.version()
@@ -85,9 +82,7 @@ class TestLog:
     @pytest.mark.ci
     @pytest.mark.spark
     def test_spark_reads_it(self, started: World, embedded: EngineFactory, spark: Any) -> None:
-        """
-        Spark reads the rows and the change feed of such commits, and its own commit comes behind them.
-        """
+        """Spark reads the rows and the change feed of such commits, and its own commit comes behind them."""
         started.runner(embedded).once()
         names = [field.name for field in DeltaTable(started.ledger).schema().fields]
         query = tables.spark_rows_that_count(f"delta.`{started.ledger}`", names)
@@ -123,8 +118,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]
 
 class TestOthers:
     def test_first_at_the_number(self, started: World, embedded: EngineFactory, meanwhile: Any) -> None:
-        """
-        Of two drivers that primed one version exactly one commits, at whatever moment the other came: also between
+        """Of two drivers that primed one version exactly one commits, at whatever moment the other came: also between
         the last look and the commit, where no lock held it off.
         """
         rival, microbatch = started.microbatch(embedded), started.microbatch(embedded)
@@ -137,9 +131,7 @@ class TestOthers:
         started.assert_balanced()
 
     def test_harmless_at_the_number(self, started: World, embedded: EngineFactory, meanwhile: Any) -> None:
-        """
-        A commit that touches no live rows and takes the number costs the microbatch a prime, and no attempt.
-        """
+        """A commit that touches no live rows and takes the number costs the microbatch a prime, and no attempt."""
         started.runner(embedded).tick(to=NOW + 8_000_000)
         history = [("state", "=", "microbatch")]
         meanwhile(lambda: DeltaTable(started.ledger).optimize.compact(partition_filters=history))
@@ -150,9 +142,8 @@ class TestOthers:
         started.assert_balanced()
 
     def test_primed_again_on_one_engine(self, started: World, embedded: EngineFactory) -> None:
-        """
-        A microbatch that was primed is not committed over the ledger as a later prime of the same engine found it: the
-        handle has moved on, so what came in between would not be compared.
+        """A microbatch that was primed is not committed over the ledger as a later prime of the same engine found it:
+        the handle has moved on, so what came in between would not be compared.
         """
         opened = started.tables(embedded)
         first = Microbatch(opened.ledger, opened.sources, Batcher(windrow.Rules()), started.clock)
@@ -166,9 +157,7 @@ class TestOthers:
         started.assert_balanced()
 
     def test_set_back(self, started: World, embedded: EngineFactory) -> None:
-        """
-        When the log loses its last entry between prime and commit, nothing is put in its place or behind the gap.
-        """
+        """When the log loses its last entry between prime and commit, nothing is put in its place or behind the gap."""
         microbatch = started.microbatch(embedded)
         Path(started.ledger, "_delta_log", f"{started.version():020}.json").unlink()
         with pytest.raises(LedgerMoved, match="restored"):
@@ -179,9 +168,8 @@ class TestOthers:
 
     @pytest.mark.parametrize("copied", [True, False], ids=["from a copy", "made anew"])
     def test_another_ledger(self, started: World, embedded: EngineFactory, tmp_path: Path, copied: bool) -> None:
-        """
-        When another ledger takes its place between prime and commit, an old copy that has gone another way since or a
-        new one, nothing is added to it.
+        """When another ledger takes its place between prime and commit, an old copy that has gone another way since or
+        a new one, nothing is added to it.
         """
         microbatch, copy = started.microbatch(embedded), tmp_path / "copy"
         microbatch.primed.fence.wanted(None)  # what was read before is not missed now
@@ -199,8 +187,7 @@ class TestOthers:
         assert started.canonical() == started.expected()
 
     def test_whatever_was_written(self, started: World, embedded: EngineFactory) -> None:
-        """
-        The files of a ledger that is followed are those of one that is opened anew, and what is known of each is the
+        """The files of a ledger that is followed are those of one that is opened anew, and what is known of each is the
         same, whoever wrote them: we, a compaction, a RESTORE.
         """
         snapshot = same(started)
@@ -214,8 +201,7 @@ class TestOthers:
         same(started, snapshot)
 
     def test_behind_its_own_commits(self, started: World, embedded: EngineFactory, monkeypatch: Any) -> None:
-        """
-        An engine lists the files of a ledger once: behind its own commits it knows them, behind those of others it
+        """An engine lists the files of a ledger once: behind its own commits it knows them, behind those of others it
         looks again, and what it knows of each is what the log says.
         """
         opened = started.tables(embedded, idle_timeout="never")
@@ -240,9 +226,7 @@ class TestOthers:
     @pytest.mark.slow
     @pytest.mark.spark
     def test_whatever_spark_wrote(self, started: World, embedded: EngineFactory, spark: Any) -> None:
-        """
-        The same holds of commits, a compaction and a RESTORE of Spark.
-        """
+        """The same holds of commits, a compaction and a RESTORE of Spark."""
         snapshot = same(started)
         started.runner(EngineFactory("spark", spark)).once()
         same(started, snapshot)
@@ -275,9 +259,7 @@ def same(world: World, known: Snapshot | None = None) -> Snapshot:
     ids=["constraint", "features", "as Spark's catalogs make it", "checkpoint"],
 )
 def test_other_tables(started: World, embedded: EngineFactory, change: Any) -> None:
-    """
-    A ledger with constraints, named features or a checkpoint at each commit is committed to like any other.
-    """
+    """A ledger with constraints, named features or a checkpoint at each commit is committed to like any other."""
     change(DeltaTable(started.ledger))
     started.runner(embedded).once()
     assert started.canonical() == started.expected()

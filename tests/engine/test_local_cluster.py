@@ -27,15 +27,13 @@ CLUSTER = {
 
 @pytest.mark.slow
 def test_end_to_end(tmp_path: Path) -> None:
-    """
-    The end-to-end test passes unchanged on a cluster, with what its driver processes and with what its executors do.
+    """The end-to-end test passes unchanged on a cluster, with what its driver processes and with what its executors
+    do.
     """
     run_apart(["tests/engine/test_contract.py::TestResult::test_equals_one_call"], tmp_path, CLUSTER, least=2)
 
 
 @pytest.mark.slow
 def test_contract(tmp_path: Path) -> None:
-    """
-    So does the whole contract.
-    """
+    """So does the whole contract."""
     run_apart(["tests/engine/test_contract.py"], tmp_path, CLUSTER, least=10)

@@ -58,9 +58,7 @@ def of_many_keys(versions: int, seed: int = 1) -> list[list[dict[str, object]]]:
 
 
 def test_one_commit(world: World, embedded: EngineFactory, parts: list[int]) -> None:
-    """
-    A version in parts gives what one call gives, in one commit; open batches of before are in one part each.
-    """
+    """A version in parts gives what one call gives, in one commit; open batches of before are in one part each."""
     for rows in of_many_keys(versions=3):
         world.publish(rows)
         world.runner(embedded, **LEAST).once()
@@ -73,9 +71,7 @@ def test_one_commit(world: World, embedded: EngineFactory, parts: list[int]) -> 
 
 
 def test_windows_that_end(world: World, embedded: EngineFactory, parts: list[int]) -> None:
-    """
-    Windows of keys without new messages end as well, whatever part their bucket would be in.
-    """
+    """Windows of keys without new messages end as well, whatever part their bucket would be in."""
     world.publish([message(key=f"k{number}", source="s") for number in range(60)])
     world.runner(embedded).once()
     later = NOW + 60 * SECOND
@@ -96,9 +92,7 @@ def test_windows_that_end(world: World, embedded: EngineFactory, parts: list[int
 
 
 def test_dry_run_and_replay(world: World, embedded: EngineFactory, parts: list[int]) -> None:
-    """
-    A replay reads such a version in parts as well.
-    """
+    """A replay reads such a version in parts as well."""
     world.publish(*of_many_keys(versions=2))
     world.runner(embedded, **LEAST).once()
     assert world.replayed(**LEAST).equal
@@ -106,18 +100,14 @@ def test_dry_run_and_replay(world: World, embedded: EngineFactory, parts: list[i
 
 
 def test_small_versions_stay_whole(world: World, embedded: EngineFactory, parts: list[int]) -> None:
-    """
-    Versions that fit are read at once.
-    """
+    """Versions that fit are read at once."""
     world.publish(*log(versions=2, size=50))
     world.runner(embedded, max_messages=20, **LEAST).once()
     assert parts == []
 
 
 def test_one_key_too_large(world: World, embedded: EngineFactory) -> None:
-    """
-    Messages of one key that do not fit are refused with the setting's name, before anything is written.
-    """
+    """Messages of one key that do not fit are refused with the setting's name, before anything is written."""
     world.publish(*log(versions=1))
     world.runner(embedded).once()
     before, version = set(Path(world.ledger).rglob("*.parquet")), world.version()
@@ -144,9 +134,7 @@ class TestRawDepot:
         return both
 
     def test_as_a_whole(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory, parts: list[int]) -> None:
-        """
-        The same messages, rejections, partial records and byte counts as if all were in memory, in one commit.
-        """
+        """The same messages, rejections, partial records and byte counts as if all were in memory, in one commit."""
         whole, world = Raw(tmp_path / "whole", clock), Raw(tmp_path / "parts", clock)
         for chunks in self.versions():
             for one, memory in ((whole, {}), (world, {"max_memory_bytes": 2_000_000})):
@@ -165,9 +153,7 @@ class TestRawDepot:
         assert verified.ok, verified
 
     def test_one_source_too_large(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        Chunks of one source that do not fit are refused with the setting's name, before anything is written.
-        """
+        """Chunks of one source that do not fit are refused with the setting's name, before anything is written."""
         world = Raw(tmp_path, clock)
         world.append(*[("s", number, dirty(), False) for number in range(1, 9)])
         with pytest.raises(TableRefused, match=r"bytes of one raw source.* max_memory_bytes has room for 12,500"):
@@ -176,9 +162,7 @@ class TestRawDepot:
 
 
 def test_full_disk(world: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A full temporary directory is an error that says what to set; nothing is written.
-    """
+    """A full temporary directory is an error that says what to set; nothing is written."""
     world.publish(*of_many_keys(versions=1))
     monkeypatch.setattr(source, "TemporaryFile", partial(Path.open, Path("/dev/full"), "r+b"))
     with pytest.raises(MicrobatchFailed, match="has no room for a depot version that is read in parts"):
@@ -187,9 +171,7 @@ def test_full_disk(world: World, embedded: EngineFactory, monkeypatch: pytest.Mo
 
 
 def test_every_row_is_in_one_part() -> None:
-    """
-    Every row is in one part, those of a key in the same one, and every bucket belongs to one part.
-    """
+    """Every row is in one part, those of a key in the same one, and every bucket belongs to one part."""
     rows = table([message(key=f"k{number % 90}") for number in range(400)]).append_column(
         "version", pa.array([1] * 400)
     )
@@ -203,8 +185,6 @@ def test_every_row_is_in_one_part() -> None:
 
 
 def test_buckets() -> None:
-    """
-    A key's bucket is the same in each process; rows without a key are together.
-    """
+    """A key's bucket is the same in each process; rows without a key are together."""
     assert buckets_of(pa.chunked_array([["a", None, "b", "a"], [None]])).tolist() == [7, 0, 1, 7, 0]
     assert BUCKETS == 256

@@ -81,8 +81,7 @@ def rehearsing(opened: Tables) -> Tables:
 class TestPause:
     @pytest.mark.slow_on_spark
     def test_nothing_happens(self, world: World, engine: EngineFactory) -> None:
-        """
-        While a ledger is paused nothing is read, closed or recorded; after `resume` all that waited is read. Both
+        """While a ledger is paused nothing is read, closed or recorded; after `resume` all that waited is read. Both
         stand in the history.
         """
         world.publish(*log(versions=1))
@@ -99,9 +98,7 @@ class TestPause:
         world.assert_balanced()
 
     def test_ticks_are_refused(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A tick or flush by hand says that the ledger is paused instead of doing nothing.
-        """
+        """A tick or flush by hand says that the ledger is paused instead of doing nothing."""
         world.runner(embedded).pause()
         with pytest.raises(Paused):
             world.runner(embedded).tick()
@@ -109,9 +106,7 @@ class TestPause:
             world.runner(embedded).flush()
 
     def test_twice(self, world: World, embedded: EngineFactory) -> None:
-        """
-        Pausing what is paused, and resuming what runs, commits nothing.
-        """
+        """Pausing what is paused, and resuming what runs, commits nothing."""
         world.runner(embedded).pause()
         world.runner(embedded).pause()
         world.runner(embedded).resume()
@@ -119,8 +114,7 @@ class TestPause:
         assert world.kinds() == ["pause", "resume"]
 
     def test_stops_a_running_driver(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A driver that was at work when the ledger was paused is fenced, and then leaves it alone; a loop goes on with
+        """A driver that was at work when the ledger was paused is fenced, and then leaves it alone; a loop goes on with
         all of it when it is resumed, although the depot did not grow meanwhile.
         """
         world.publish(*log(versions=2))
@@ -134,8 +128,7 @@ class TestPause:
         assert world.canonical() == world.expected()
 
     def test_where_another_process_reads(self, world: World, embedded: EngineFactory) -> None:
-        """
-        Where what arrives is handled in another process, as on Spark Connect, a loop sees that the ledger was paused
+        """Where what arrives is handled in another process, as on Spark Connect, a loop sees that the ledger was paused
         before that, and reads all of it when it is resumed, although the depot did not grow meanwhile.
         """
         world.publish(*log(versions=2))
@@ -147,9 +140,7 @@ class TestPause:
         assert world.kinds() == ["pause", "resume", "data"]
 
     def test_restored_where_another_process_reads(self, world: World, embedded: EngineFactory) -> None:
-        """
-        There a ledger that was RESTOREd before that is noticed as well: the next read begins where it stands.
-        """
+        """There a ledger that was RESTOREd before that is noticed as well: the next read begins where it stands."""
         world.publish(*log(versions=2))
         before: list[Callable[[], object]] = []
         runner = world.runner(embedded, elsewhere(before))
@@ -162,8 +153,7 @@ class TestPause:
     @pytest.mark.ci
     @pytest.mark.parametrize(("pausing", "resuming"), [("5s", "8s"), ("8s", "5s"), ("8s", "8s"), ("0s", "8s")])
     def test_under_other_rules(self, world: World, embedded: EngineFactory, pausing: str, resuming: str) -> None:
-        """
-        Pausing and resuming under changed settings leaves rules and batches as they are: the next run changes the
+        """Pausing and resuming under changed settings leaves rules and batches as they are: the next run changes the
         rules, with the floors that go with them, so that no closed window opens again.
         """
         world.publish([message("a", NOW, NOW)], [message("b", NOW + 10 * SECOND, NOW + 10 * SECOND)])
@@ -184,9 +174,8 @@ class TestDryRun:
     @pytest.mark.slow_on_spark
     @pytest.mark.parametrize("max_driver_messages", [500_000, 0])
     def test_foretells(self, world: World, engine: EngineFactory, max_driver_messages: int) -> None:
-        """
-        A dry run reports, microbatch by microbatch, what the run after it does, and leaves no trace; without a ledger
-        it makes none.
+        """A dry run reports, microbatch by microbatch, what the run after it does, and leaves no trace; without a
+        ledger it makes none.
         """
         if (engine.name == "embedded" or engine.more) and not max_driver_messages:
             pytest.skip("only Spark has executors, and one way to them is enough")
@@ -206,9 +195,7 @@ class TestDryRun:
         assert world.version() == version
 
     def test_in_another_process(self, world: World, embedded: EngineFactory) -> None:
-        """
-        Where reading happens in another process, whose memory is not ours, a dry run is refused at once.
-        """
+        """Where reading happens in another process, whose memory is not ours, a dry run is refused at once."""
         opened = world.tables(embedded)
         opened.engine.remote = True
         with pytest.raises(EngineUnavailable, match="Spark Connect"):

@@ -90,8 +90,7 @@ class TestKept:
     @pytest.mark.ci
     @pytest.mark.slow_on_spark
     def test_ledgers_alike(self, typed_world: World, engine: EngineFactory, kind: str, tmp_path: Path) -> None:
-        """
-        Every engine keeps each payload as it is, and gives the same digests; verify, replay and one microbatch over
+        """Every engine keeps each payload as it is, and gives the same digests; verify, replay and one microbatch over
         the whole log agree.
         """
         reference = World(tmp_path, typed_world.clock, typed_world.payload, ledger="reference")
@@ -110,9 +109,7 @@ class TestKept:
     @pytest.mark.ci
     @pytest.mark.slow_unless({"kind": STRUCT})
     def test_engines_in_turn(self, typed_world: World, spark_engine: EngineFactory, kind: str) -> None:
-        """
-        Either engine goes on with the batches that the other has left open.
-        """
+        """Either engine goes on with the batches that the other has left open."""
         for number, part in enumerate(log(versions=4, size=12)):
             typed_world.publish(typed(kind, part))
             typed_world.runner((EMBEDDED, spark_engine)[number % 2], payload_type=kind).once()
@@ -124,9 +121,8 @@ class TestKept:
     @pytest.mark.slow_unless({"kind": STRUCT, "point": Point.AFTER_COMMIT})
     @pytest.mark.parametrize("point", [Point.BEFORE_COMMIT, Point.AFTER_COMMIT])
     def test_killed(self, typed_world: World, embedded: EngineFactory, kind: str, tmp_path: Path, point: Point) -> None:
-        """
-        A driver that is killed before or after a commit leaves a ledger from which the next run reaches the result of
-        an undisturbed run.
+        """A driver that is killed before or after a commit leaves a ledger from which the next run reaches the result
+        of an undisturbed run.
         """
         typed_world.publish(*(typed(kind, part) for part in log(versions=4)))
         given = {"payload_type": kind, "max_messages": 60}
@@ -144,9 +140,7 @@ class TestSame:
     @pytest.mark.ci
     @pytest.mark.parametrize("backwards", [False, True])
     def test_first_wins(self, typed_world: World, embedded: EngineFactory, kind: str, backwards: bool) -> None:
-        """
-        Of messages that differ in their payload alone the same one wins, in whatever order a commit has them.
-        """
+        """Of messages that differ in their payload alone the same one wins, in whatever order a commit has them."""
         values = [*(value for value, _ in VALUES[kind]), None]
         rows = [message(payload=value) for value in values]
         typed_world.publish(rows[::-1] if backwards else rows)
@@ -157,9 +151,7 @@ class TestSame:
         assert verify(typed_world.depot, typed_world.ledger).differences == ()
 
     def test_zeros_differ(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        0.0 and -0.0 are two payloads, all NaNs are one: the digests say so, and verify tells which zero was lost.
-        """
+        """0.0 and -0.0 are two payloads, all NaNs are one: the digests say so, and verify tells which zero was lost."""
         totals = []
         for number, value in enumerate([0.0, -0.0, math.nan, ODD_NAN]):
             world = World(tmp_path / str(number), clock, pa.float64())
@@ -173,8 +165,7 @@ class TestSame:
 class TestBytes:
     @pytest.mark.slow_on_spark
     def test_counted(self, typed_world: World, engine: EngineFactory, kind: str) -> None:
-        """
-        `bytes` of a batch counts 8 for a number, 1 for a boolean, the length of text and bytes, the sum of a struct,
+        """`bytes` of a batch counts 8 for a number, 1 for a boolean, the length of text and bytes, the sum of a struct,
         and nothing for NULL.
         """
         for number, (value, _) in enumerate(VALUES[kind]):
@@ -185,9 +176,7 @@ class TestBytes:
         assert counted == {f"k{at}": 1 + size for at, (_, size) in enumerate(VALUES[kind])} | {"null": 1}
 
     def test_limit(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        `max_batch_bytes` splits a window of numbers where their bytes exceed it.
-        """
+        """`max_batch_bytes` splits a window of numbers where their bytes exceed it."""
         world = World(tmp_path, clock, pa.float64())
         world.publish([message(f"t{at}", NOW + at, NOW + at, payload=1.5) for at in range(7)])
         world.publish([message("end", NOW + 60 * SECOND, NOW + 60 * SECOND, payload=0.0)])
@@ -198,9 +187,7 @@ class TestBytes:
 
 class TestType:
     def test_never_changes(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        A ledger keeps its type: settings that ask for another one, or for none, are refused with what to set.
-        """
+        """A ledger keeps its type: settings that ask for another one, or for none, are refused with what to set."""
         world = World(tmp_path, clock, pa.float64())
         world.publish([message(payload=1.5)])
         world.runner(embedded, payload_type="DOUBLE").once()
@@ -213,9 +200,7 @@ class TestType:
 
     @pytest.mark.slow_on_spark
     def test_text_unless_set(self, tmp_path: Path, clock: ManualClock, engine: EngineFactory) -> None:
-        """
-        Without the setting a depot of numbers gives text, as ever.
-        """
+        """Without the setting a depot of numbers gives text, as ever."""
         world = World(tmp_path, clock, pa.float64())
         world.publish([message(payload=1.5)])
         world.runner(engine).once()
@@ -223,9 +208,7 @@ class TestType:
         assert verify(world.depot, world.ledger).differences == ()
 
     def test_conversion_must_be_written(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        Text becomes no number unless an expression says so.
-        """
+        """Text becomes no number unless an expression says so."""
         world = World(tmp_path, clock)
         world.publish([message(payload="1.5")])
         with pytest.raises(MessagesError, match="payload_type is DOUBLE, but the depot has payloads of type STRING"):
@@ -234,9 +217,7 @@ class TestType:
 
     @pytest.mark.parametrize("kind", ["DOUBLE", "STRING"])
     def test_type_that_no_payload_has(self, tmp_path: Path, kind: str) -> None:
-        """
-        The error names the type of the depot's column, also one that no payload has.
-        """
+        """The error names the type of the depot's column, also one that no payload has."""
         depot, ledger = str(tmp_path / "depot"), str(tmp_path / "ledger")
         singles = table(log(1)[0]).drop_columns(["payload"])
         write_deltalake(depot, singles.append_column("payload", pa.repeat(pa.scalar(1.5, pa.float32()), len(singles))))
@@ -277,8 +258,8 @@ MAPPED = [
 def test_mapped(
     world: World, engine: EngineFactory, values: pa.Array, expression: str, kind: str, expected: list[Any]
 ) -> None:
-    """
-    An expression makes payloads of the type that is set, on either engine; a struct takes its fields by their names.
+    """An expression makes payloads of the type that is set, on either engine; a struct takes its fields by their
+    names.
     """
     world = World(Path(world.depot).parent / "own", world.clock)
     rows = [message(event_time=NOW + at, received_at=NOW + at, sequence=at) for at in range(len(values))]
@@ -299,8 +280,8 @@ def test_mapped(
 
 class TestRead:
     def test_read_closed(self, typed_world: World, embedded: EngineFactory, kind: str) -> None:
-        """
-        Closed batches are read with payloads of their type; `show` and `trace` give JSON, in which no number is NaN.
+        """Closed batches are read with payloads of their type; `show` and `trace` give JSON, in which no number is
+        NaN.
         """
         values = [*(value for value, _ in VALUES[kind]), None]
         typed_world.publish([message(f"t{at}", payload=value) for at, value in enumerate(values)])
@@ -319,9 +300,7 @@ class TestRead:
         assert sorted(map(written, payloads)) == sorted(written(one.payload) for one in found)
 
     def test_export(self, typed_world: World, embedded: EngineFactory, kind: str, tmp_path: Path) -> None:
-        """
-        An export has the payloads in parquet as they are, in JSON as JSON, and in csv as what csv can hold.
-        """
+        """An export has the payloads in parquet as they are, in JSON as JSON, and in csv as what csv can hold."""
         values = [*(value for value, _ in VALUES[kind]), None]
         typed_world.publish([message(f"t{at}", payload=value) for at, value in enumerate(values)])
         typed_world.publish([message("end", NOW + 60 * SECOND, NOW + 60 * SECOND)])
@@ -338,17 +317,13 @@ class TestRead:
 
     @pytest.mark.ci
     def test_checked(self, typed_world: World, embedded: EngineFactory, kind: str) -> None:
-        """
-        The suites of Great Expectations find nothing wrong with payloads of the type.
-        """
+        """The suites of Great Expectations find nothing wrong with payloads of the type."""
         typed_world.publish(*(typed(kind, part) for part in log(versions=2)))
         typed_world.runner(embedded, payload_type=kind).once()
         assert check(None, typed_world.ledger).failures() == ()
 
     def test_zero_that_changed_its_sign(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        Verify finds a payload that is -0.0 where the depot has 0.0: one message is lost, another is unexpected.
-        """
+        """Verify finds a payload that is -0.0 where the depot has 0.0: one message is lost, another is unexpected."""
         world = World(tmp_path, clock, pa.float64())
         world.publish([message(payload=0.0)])
         world.runner(embedded, payload_type="DOUBLE").once()
@@ -366,8 +341,7 @@ class TestRead:
 
 @pytest.mark.slow
 def test_streams_of_spark(spark: Any, tmp_path: Path, kind: str) -> None:
-    """
-    A user's stream through `foreach_batch`, the stream of closed batches and the quality checks on Spark keep each
+    """A user's stream through `foreach_batch`, the stream of closed batches and the quality checks on Spark keep each
     payload as it is.
     """
     values = [*(value for value, _ in VALUES[kind]), None]
@@ -393,9 +367,7 @@ def test_streams_of_spark(spark: Any, tmp_path: Path, kind: str) -> None:
 
 class TestPure:
     def test_batch(self) -> None:
-        """
-        `windrow.batch` keeps the type that it is told, and makes text of numbers otherwise.
-        """
+        """`windrow.batch` keeps the type that it is told, and makes text of numbers otherwise."""
         rows = table([message(payload=value) for value in (2.5, -0.0)], pa.float64())
         kept = windrow.batch(rows, windrow.Rules(), payload_type="double")
         assert kept.batches["messages"].to_pylist()[0][0]["payload"] == 2.5
@@ -407,9 +379,7 @@ class TestPure:
 
 @pytest.mark.ci
 def test_raw(tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
-    """
-    Records of a raw depot become payloads of a type too: a number field, or a struct of fields.
-    """
+    """Records of a raw depot become payloads of a type too: a number field, or a struct of fields."""
     fields = {"key": "string", "at": "timestamp[us]", "celsius": "float64", "nr": "int64"}
     columns = {"type": "'t'", "event_time": "at", "received_at": "at"}
     for kind, expression, expected in (

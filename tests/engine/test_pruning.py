@@ -51,9 +51,7 @@ def wanted(streams: list[tuple[str | None, str]], clocks: dict[str | None, int])
 class TestReach:
     @given(BATCHES, STREAMS, CLOCKS, st.integers(1, 4))
     def test_nothing_wanted_is_passed_over(self, batches, streams, clocks, size) -> None:
-        """
-        Each file is read that holds a batch of a stream with messages, or one whose window a clock has passed.
-        """
+        """Each file is read that holds a batch of a stream with messages, or one whose window a clock has passed."""
         reach, table = FilePruner(wanted(streams, clocks)), rows(batches)
         for begin in range(0, table.num_rows, size):
             part = table.slice(begin, size)
@@ -65,8 +63,8 @@ class TestReach:
             assert reach.may_hold(extent(part)) or not needed
 
     def test_other_files_are_passed_over(self) -> None:
-        """
-        A file that ends before the stream, or begins behind it, is not read when no clock has come to its windows.
+        """A file that ends before the stream, or begins behind it, is not read when no clock has come to its
+        windows.
         """
         table = rows([("s", f"key{number}", 10) for number in range(9)])
         reach = FilePruner(wanted([("s", "key4")], {"s": 9, "t": 99}))
@@ -74,9 +72,7 @@ class TestReach:
         assert FilePruner(wanted([], {"s": 10})).may_hold(extent(table))
 
     def test_streams_that_are_not_known(self) -> None:
-        """
-        Where only the executors know the streams, every file is read; so is one of which the log says nothing.
-        """
+        """Where only the executors know the streams, every file is read; so is one of which the log says nothing."""
         part = extent(rows([("s", "key", 10)]))
         assert FilePruner(BatchFilter(lambda: None, Floors.empty())).may_hold(part)
         assert FilePruner(wanted([], {})).may_hold(Extent.of({}))

@@ -103,8 +103,7 @@ def cut(data: bytes, size: int) -> list[tuple[str, int, bytes, bool]]:
 
 @pytest.mark.slow_on_spark
 def test_any_microbatches(world: Raw, engine: EngineFactory, tmp_path: Path, clock: ManualClock) -> None:
-    """
-    Chunks in any order and any versions, repeated, in microbatches of any size: the messages and rejections of the
+    """Chunks in any order and any versions, repeated, in microbatches of any size: the messages and rejections of the
     whole, and every byte in the books at each version of the ledger.
     """
     whole = Raw(tmp_path / "whole", clock)
@@ -139,9 +138,7 @@ def batches_of(batches: list[Any]) -> list[Any]:
 
 @pytest.mark.slow_on_spark
 def test_rejected(world: Raw, engine: EngineFactory) -> None:
-    """
-    A bad record is rejected with its place, the reason and its bytes, and counts as read.
-    """
+    """A bad record is rejected with its place, the reason and its bytes, and counts as read."""
     world.append(*cut(dirty(), 10_000))
     world.run(engine)
     rejected = {row["content"]: row for row in world.rows("rejected")}
@@ -156,9 +153,7 @@ def test_rejected(world: Raw, engine: EngineFactory) -> None:
 
 @pytest.mark.slow_on_spark
 def test_crash(world: Raw, engine: EngineFactory) -> None:
-    """
-    A run that fails after its commit, or before it, leaves what a run that does not fail leaves.
-    """
+    """A run that fails after its commit, or before it, leaves what a run that does not fail leaves."""
     world.append(*cut(dirty(), 300)[:4])
     for where in (Point.AFTER_PROCESS, Point.BEFORE_COMMIT, Point.AFTER_COMMIT):
 
@@ -176,9 +171,7 @@ def test_crash(world: Raw, engine: EngineFactory) -> None:
 
 
 def test_short_read(world: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    When the feed gives fewer chunks than the log says were added nothing is written.
-    """
+    """When the feed gives fewer chunks than the log says were added nothing is written."""
     from windrow.source import conversion
 
     really = conversion.chunks_of
@@ -191,18 +184,14 @@ def test_short_read(world: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow_on_executors
 def test_no_format(world: Raw, engine: EngineFactory) -> None:
-    """
-    A raw depot without a format is an error that says what is missing, before anything is made.
-    """
+    """A raw depot without a format is an error that says what is missing, before anything is made."""
     with pytest.raises(SettingsError, match="raw"):
         world.run(engine, format={})
     assert not Path(world.ledger).exists()
 
 
 def test_field_called_version(world: Raw) -> None:
-    """
-    A field may have any name but those of Delta's feed; one that is called version is no version of the depot.
-    """
+    """A field may have any name but those of Delta's feed; one that is called version is no version of the depot."""
     world.append(("gateway", 1, b"7,d1,%s\n" % time_text(NOW).encode(), True))
     chosen = {"type": "csv", "header": False, "fields": {"version": "int64", "device": "string", "ts": "timestamp[us]"}}
     columns = {"source": "device", "key": "device", "type": "cast(version as string)", "event_time": "ts"}
@@ -216,9 +205,7 @@ def test_field_called_version(world: Raw) -> None:
 
 @pytest.mark.slow_on_spark
 def test_max_messages(world: Raw, engine: EngineFactory) -> None:
-    """
-    A microbatch takes no more versions than have `max_messages` chunks together, as long as one has not more.
-    """
+    """A microbatch takes no more versions than have `max_messages` chunks together, as long as one has not more."""
     chunks = cut(dirty(), 200)
     for at in range(0, len(chunks), 2):
         world.append(*chunks[at : at + 2])
@@ -230,9 +217,7 @@ def test_max_messages(world: Raw, engine: EngineFactory) -> None:
 
 @pytest.mark.slow_on_spark
 def test_max_read_bytes(world: Raw, engine: EngineFactory) -> None:
-    """
-    A microbatch takes no more versions than have `max_read_bytes` bytes together; a larger one is one by itself.
-    """
+    """A microbatch takes no more versions than have `max_read_bytes` bytes together; a larger one is one by itself."""
     data = [random.Random(at).randbytes(size) for at, size in enumerate((3_000, 3_000, 20_000, 3_000, 3_000), 1)]
     for number, content in enumerate(data, 1):
         world.append(("gateway", number, content, number == len(data)))
@@ -242,9 +227,7 @@ def test_max_read_bytes(world: Raw, engine: EngineFactory) -> None:
 
 @pytest.mark.slow_on_spark
 def test_binary_payload_without_mapping(world: Raw, engine: EngineFactory) -> None:
-    """
-    Fields with the names of a message's columns are one without a mapping; a payload of bytes stays one.
-    """
+    """Fields with the names of a message's columns are one without a mapping; a payload of bytes stays one."""
     fields = {"key": "string", "type": "string", "event_time": "timestamp[us]", "payload": "binary"}
     payload = b"\xff\x00\xfe"
     line = b"k,t,%s,%s\n" % (time_text(NOW).encode(), payload)
@@ -268,9 +251,7 @@ def test_binary_payload_without_mapping(world: Raw, engine: EngineFactory) -> No
     ],
 )
 def test_choice_of_executors(chosen: dict[str, Any], chunks: int, byte_count: int, are_needed: bool) -> None:
-    """
-    Executors read what has more bytes than the driver may read at once, or as many chunks as the settings say.
-    """
+    """Executors read what has more bytes than the driver may read at once, or as many chunks as the settings say."""
     format_ = format_of(FormatPart(**(CSV | chosen)))
     conversion = Conversion(format_, None, format_.parser.schema, pa.string())
     assert conversion.needs_executors(chunks, byte_count, max_driver_messages=0) == are_needed

@@ -88,8 +88,7 @@ def left(world: Raw) -> list[Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_same_ledger(tmp_path: Path, clock: ManualClock, spark_engine: EngineFactory, codec: Any) -> None:
-    """
-    Chunks of plain and of all other sources, over several microbatches, leave the ledger of the embedded engine: the
+    """Chunks of plain and of all other sources, over several microbatches, leave the ledger of the embedded engine: the
     batches, the rejections with their bytes, what is kept, and the books; the history names the path.
     """
     depot = depot_of(tmp_path / "here", clock)
@@ -109,8 +108,7 @@ def test_same_ledger(tmp_path: Path, clock: ManualClock, spark_engine: EngineFac
 def test_short_read(
     tmp_path: Path, clock: ManualClock, spark_engine: EngineFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    When the executors see fewer chunks than the log says were added nothing is written. The source is a plain one:
+    """When the executors see fewer chunks than the log says were added nothing is written. The source is a plain one:
     another would be read, and looked at, by the driver.
     """
     depot = depot_of(tmp_path / "here", clock)
@@ -128,9 +126,7 @@ def test_short_read(
 
 @pytest.mark.slow
 def test_few_chunks(tmp_path: Path, clock: ManualClock, spark_engine: EngineFactory) -> None:
-    """
-    Fewer chunks than `executor_chunks`, and chunks of which no source is plain, are read by the driver.
-    """
+    """Fewer chunks than `executor_chunks`, and chunks of which no source is plain, are read by the driver."""
     depot = depot_of(tmp_path / "here", clock)
     first, second, *rest = cut("order", dirty(random.Random(1)), random.Random(1), 400)
     for chunks, least in (([first], 2), ([*rest], 1), ([second], 2)):
@@ -141,9 +137,7 @@ def test_few_chunks(tmp_path: Path, clock: ManualClock, spark_engine: EngineFact
 
 @pytest.mark.ci
 def test_greatest_number(tmp_path: Path, clock: ManualClock, spark_engine: EngineFactory) -> None:
-    """
-    A number that has no next is rejected among good chunks of its source, as the driver rejects it.
-    """
+    """A number that has no next is rejected among good chunks of its source, as the driver rejects it."""
     depot = depot_of(tmp_path / "here", clock)
     depot.append(*cut("order", b"".join(ROWS), random.Random(1), 400), ("order", 2**63 - 1, b"last", False))
     depot.run(spark_engine, format=CSV | {"executor_chunks": 1})

@@ -101,8 +101,7 @@ def reading(kind):
 class TestAttempts:
     @pytest.mark.slow_on_spark
     def test_counted_and_backed_off(self, full, engine):
-        """
-        A commit that fails twice succeeds at the third attempt, which the history records; the pauses double and go
+        """A commit that fails twice succeeds at the third attempt, which the history records; the pauses double and go
         through the clock.
         """
         full.probed(engine, failing(Point.BEFORE_COMMIT, times=2)).once()
@@ -112,23 +111,19 @@ class TestAttempts:
 
     @pytest.mark.parametrize("point", Point)
     def test_at_every_point(self, full, embedded, point):
-        """
-        A failure at any point of any microbatch changes nothing of the result.
-        """
+        """A failure at any point of any microbatch changes nothing of the result."""
         full.probed(embedded, failing(point, times=3), max_messages=30).once()
         assert full.canonical() == full.expected()
         full.assert_balanced()
 
     def test_each_microbatch_anew(self, full, embedded):
-        """
-        Attempts are counted for each microbatch anew, also when the reply to the one before was lost.
-        """
+        """Attempts are counted for each microbatch anew, also when the reply to the one before was lost."""
         full.probed(embedded, failing(Point.AFTER_COMMIT, times=1), max_messages=30).once()
         assert [row["attempt"] for row in full.history()] == [1, 1, 1]
 
     def test_limit(self, full, embedded):
-        """
-        More failures than `retries` end the run with MicrobatchFailed and its cause; the next run goes on from there.
+        """More failures than `retries` end the run with MicrobatchFailed and its cause; the next run goes on from
+        there.
         """
         with pytest.raises(MicrobatchFailed, match="failed 3 times") as failure:
             full.probed(embedded, failing(Point.BEFORE_COMMIT, times=3), retries=2).once()
@@ -138,26 +133,20 @@ class TestAttempts:
         assert full.canonical() == full.expected()
 
     def test_usage_errors_at_once(self, full, embedded):
-        """
-        An error that a retry cannot mend is raised at once.
-        """
+        """An error that a retry cannot mend is raised at once."""
         with pytest.raises(SettingsError):
             full.probed(embedded, failing(Point.AFTER_PLAN, times=1, error=SettingsError)).once()
         assert full.clock.waits == []
 
     def test_stop_while_backing_off(self, tmp_path, embedded):
-        """
-        A stop that is asked for during a pause ends the run with the failure.
-        """
+        """A stop that is asked for during a pause ends the run with the failure."""
         world = World(tmp_path, ManualClock(stops_after=1))
         world.publish(*log(versions=1))
         with pytest.raises(OSError, match="the disk failed"):
             world.probed(embedded, failing(Point.BEFORE_COMMIT, times=1)).once()
 
     def test_pauses_have_a_limit(self, full, embedded):
-        """
-        The pause doubles up to 30 s.
-        """
+        """The pause doubles up to 30 s."""
         full.probed(embedded, failing(Point.BEFORE_COMMIT, times=8), retries=8).once()
         assert full.clock.waits[-3:] == [16_000_000, 30_000_000, 30_000_000]
 
@@ -165,8 +154,8 @@ class TestAttempts:
 class TestLostReply:
     @pytest.mark.slow_on_spark
     def test_raised_after_commit(self, full, engine):
-        """
-        When the commit took place and its reply was lost, the next attempt finds it committed: nothing is doubled.
+        """When the commit took place and its reply was lost, the next attempt finds it committed: nothing is
+        doubled.
         """
         summary = full.probed(engine, failing(Point.AFTER_COMMIT, times=1)).once()
         assert [row["microbatch"] for row in full.history()] == [1]
@@ -176,18 +165,14 @@ class TestLostReply:
 
     @pytest.mark.slow_on_spark
     def test_empty_result(self, full, engine):
-        """
-        A commit that does not say how many rows it replaced, as an overwrite of Spark, counts as committed once.
-        """
+        """A commit that does not say how many rows it replaced, as an overwrite of Spark, counts as committed once."""
         summary = full.runner(engine, with_probe(nowhere, Mute)).once()
         assert [committed.messages for committed in summary.microbatches] == [90]
         assert full.canonical() == full.expected()
 
     @pytest.mark.slow_on_spark
     def test_of_the_last_microbatch(self, full, engine):
-        """
-        A failure after everything was read and committed is retried although nothing is left to read.
-        """
+        """A failure after everything was read and committed is retried although nothing is left to read."""
         full.runner(engine, reading(Breaking)).once()
         assert full.clock.waits == [HALF_A_SECOND]
         assert full.canonical() == full.expected()
@@ -196,8 +181,7 @@ class TestLostReply:
 class TestRequirements:
     @pytest.mark.slow_on_spark
     def test_short_read(self, full, engine):
-        """
-        A read that gives fewer rows than the depot's commits added stops the run; nothing is written. Holds the
+        """A read that gives fewer rows than the depot's commits added stops the run; nothing is written. Holds the
         comparison with the depot's own log.
         """
         with pytest.raises(MicrobatchFailed, match="WINDROW-SHORT-READ") as failure:
@@ -207,8 +191,8 @@ class TestRequirements:
 
     @pytest.mark.slow_on_spark
     def test_known_rows(self, full, engine, monkeypatch):
-        """
-        A step that takes new rows for known ones is noticed before anything is written, on the driver and on executors.
+        """A step that takes new rows for known ones is noticed before anything is written, on the driver and on
+        executors.
         """
         have_spark("reading some", monkeypatch)
         runner = full.runner(engine)
@@ -218,17 +202,13 @@ class TestRequirements:
         assert full.version() == 0
 
     def test_counts_of_the_commit(self, full, engine, monkeypatch):
-        """
-        A commit that says that it wrote other rows than it had to is noticed.
-        """
+        """A commit that says that it wrote other rows than it had to is noticed."""
         monkeypatch.setattr(Counts, "combine", classmethod(lambda cls, *given: replace(combine(*given), rows=1)))
         with pytest.raises(BrokenPromise, match="the commit wrote"):
             full.runner(engine).once()
 
     def test_unique_ids(self, full, embedded):
-        """
-        Rows with the same id are refused before anything is written.
-        """
+        """Rows with the same id are refused before anything is written."""
         runner = full.runner(embedded)
         runner.driver.algorithm = Wrong(Rules(), kind=Doubled)
         with pytest.raises(BrokenPromise, match="an id stands twice"):
@@ -237,9 +217,7 @@ class TestRequirements:
         assert full.clock.now() == NOW
 
     def test_no_more_rejected_than_read(self, full, embedded):
-        """
-        More rejections than messages are refused before anything is written.
-        """
+        """More rejections than messages are refused before anything is written."""
         runner = full.runner(embedded)
         runner.driver.algorithm = Wrong(Rules(), kind=Inventing)
         with pytest.raises(BrokenPromise, match="of 90 messages were rejected"):

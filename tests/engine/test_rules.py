@@ -44,8 +44,7 @@ def run(root: str, parts: list[Any], sequence: list[dict[str, Any]], max_message
 @one_in(12)
 @given(seed=st.integers(0, 10_000), sequence=st.lists(RULES, min_size=2, max_size=4))
 def test_any_sequence(seed: int, sequence: list[dict[str, Any]]) -> None:
-    """
-    However the rules change: every message is in one batch or rejected, what is closed stays as it is, windows of a
+    """However the rules change: every message is in one batch or rejected, what is closed stays as it is, windows of a
     stream never overlap, the ids stand for ever, and the result does not depend on how the log was cut into
     microbatches.
     """
@@ -63,9 +62,8 @@ def test_any_sequence(seed: int, sequence: list[dict[str, Any]]) -> None:
 
 
 def test_of_two_drivers(world: World) -> None:
-    """
-    A driver at work, under whose feet another one brings other rules in force, brings its own back before it goes on,
-    with the floors that go with them: what the other one closed stays closed.
+    """A driver at work, under whose feet another one brings other rules in force, brings its own back before it goes
+    on, with the floors that go with them: what the other one closed stays closed.
     """
     patient, strict = {"max_delay": "8s"}, {"max_delay": "0s"}
     world.publish([message("a", NOW, NOW)])

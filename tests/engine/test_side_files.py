@@ -35,9 +35,7 @@ def side_files(request: pytest.FixtureRequest, tmp_path: Path) -> SideFiles:
 
 
 def test_created_once(side_files: SideFiles) -> None:
-    """
-    A text stays as it was first written until it is replaced; another name has its own.
-    """
+    """A text stays as it was first written until it is replaced; another name has its own."""
     assert side_files.read("one") is None
     side_files.delete("one")
     assert side_files.create("one", "first: ä \n")
@@ -50,9 +48,7 @@ def test_created_once(side_files: SideFiles) -> None:
 
 
 def test_one_of_many_creates(side_files: SideFiles) -> None:
-    """
-    Of writers that create a text at the same moment one succeeds, and its text stands.
-    """
+    """Of writers that create a text at the same moment one succeeds, and its text stands."""
     start = threading.Barrier(4)
 
     def create(text: str) -> bool:
@@ -66,9 +62,7 @@ def test_one_of_many_creates(side_files: SideFiles) -> None:
 
 
 def test_left_alone_by_vacuum(side_files: SideFiles, tmp_path: Path) -> None:
-    """
-    VACUUM does not delete them.
-    """
+    """VACUUM does not delete them."""
     assert side_files.create("one", "kept")
     DeltaTable(tmp_path).vacuum(0, dry_run=False, enforce_retention_duration=False)
     assert side_files.read("one") == "kept"
@@ -76,9 +70,7 @@ def test_left_alone_by_vacuum(side_files: SideFiles, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool) -> None:
-    """
-    The names of a text and of its directory are on the device when it is written, unless `durable` is false.
-    """
+    """The names of a text and of its directory are on the device when it is written, unless `durable` is false."""
     text, synced, really = tmp_path / DIRECTORY / "one", [], os.fsync
 
     def keep(descriptor: int) -> None:
@@ -93,18 +85,14 @@ def test_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, d
 
 @pytest.mark.spark
 def test_no_table_yet(spark: Any) -> None:
-    """
-    Before a table in a catalog exists, there is no place for texts beside it.
-    """
+    """Before a table in a catalog exists, there is no place for texts beside it."""
     tables = open_tables(Settings(engine="spark", depot="default.no_depot", ledger="default.no_states"), spark)
     with pytest.raises(TableMissing, match=r"no ledger at default\.no_states"):
         tables.ledger.side_files  # noqa: B018 - a property
 
 
 def test_first_plan_stands(tmp_path: Path) -> None:
-    """
-    Who saves a plan after another driver has one gets the plan of the other; each attempt after it is counted.
-    """
+    """Who saves a plan after another driver has one gets the plan of the other; each attempt after it is counted."""
     plans = SavedPlans(LocalSideFiles(tmp_path, durable=True), ["a"])
     first, second = SavedPlan(1, 10, {"a": 1}), SavedPlan(1, 20, {"a": 2})
     assert plans.save("state", first) == first

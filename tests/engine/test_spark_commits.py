@@ -58,9 +58,7 @@ def assert_result(world: World) -> None:
 def test_spark_makes_each_commit(
     started: World, spark_engine: EngineFactory, form: Form, max_driver_messages: int
 ) -> None:
-    """
-    Spark makes the ledger and each commit, in the form that the history names, wherever the rows were processed.
-    """
+    """Spark makes the ledger and each commit, in the form that the history names, wherever the rows were processed."""
     runner = started.runner(spark_engine, max_messages=30, max_driver_messages=max_driver_messages)
     told = [one.commit_form for one in runner.once().microbatches]
     runner.tick(to=NOW + HOUR)
@@ -72,9 +70,7 @@ def test_spark_makes_each_commit(
 
 
 def test_embedded_adds_files(world: World, embedded: EngineFactory) -> None:
-    """
-    The embedded engine adds files in one transaction of Delta, and the history says so.
-    """
+    """The embedded engine adds files in one transaction of Delta, and the history says so."""
     world.publish(*log(versions=1))
     world.runner(embedded).once()
     assert [row["commit_form"] for row in world.history()] == ["files"]
@@ -82,9 +78,7 @@ def test_embedded_adds_files(world: World, embedded: EngineFactory) -> None:
 
 @pytest.mark.slow
 def test_on_databricks(started: World, spark_engine: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Where a path without a scheme is none of the driver's disk, Spark alone says what the tables hold.
-    """
+    """Where a path without a scheme is none of the driver's disk, Spark alone says what the tables hold."""
     monkeypatch.setenv(ON_DATABRICKS, "17.3")
     started.runner(spark_engine).once()
     assert committers(started) == {"Apache-Spark"}
@@ -93,9 +87,7 @@ def test_on_databricks(started: World, spark_engine: EngineFactory, monkeypatch:
 
 @pytest.mark.slow
 def test_cached_ledger(started: World, spark_engine: EngineFactory, form: Form) -> None:
-    """
-    What somebody cached of the ledger shows each commit, and stops none.
-    """
+    """What somebody cached of the ledger shows each commit, and stops none."""
     cached = spark_engine.session.read.format("delta").load(started.ledger).cache()
     try:
         for _ in range(2):
@@ -111,9 +103,7 @@ def test_cached_ledger(started: World, spark_engine: EngineFactory, form: Form) 
 
 @pytest.mark.slow
 def test_not_on_another_file_system(world: World, spark_engine: EngineFactory, tmp_path: Path) -> None:
-    """
-    Where the session takes a path without a scheme for one of another file system, the ledger is made there.
-    """
+    """Where the session takes a path without a scheme for one of another file system, the ledger is made there."""
     world.publish(*log(versions=2))
     here, there = tmp_path / "here", tmp_path / "there"
     there.mkdir()
@@ -140,9 +130,8 @@ ASKS_FOR_MORE = {
 @pytest.mark.slow
 @pytest.mark.parametrize("change", ASKS_FOR_MORE.values(), ids=ASKS_FOR_MORE)
 def test_ledger_of_more_features(started: World, spark_engine: EngineFactory, form: Form, change: str) -> None:
-    """
-    The books balance in a table of which each commit has to do or to check something that files alone do not, whether
-    a commit is a MERGE or an overwrite.
+    """The books balance in a table of which each commit has to do or to check something that files alone do not,
+    whether a commit is a MERGE or an overwrite.
     """
     spark_engine.session.sql(f"ALTER TABLE delta.`{started.ledger}` {change}")
     assert started.runner(spark_engine).once().total("messages") == 60
@@ -163,9 +152,7 @@ NASTY = ["${spark.app.name}", "it's", "back\\slash", "per%cent/", "line\nbreak",
 
 @pytest.mark.slow
 def test_ids_in_a_statement(world: World, spark_engine: EngineFactory, form: Form) -> None:
-    """
-    Keys that mean something in a statement of SQL are what they are: a batch of each grows and closes once.
-    """
+    """Keys that mean something in a statement of SQL are what they are: a batch of each grows and closes once."""
     for number in range(2):
         at = NOW + number * SECOND
         world.publish([message(f"type{number}", key=key, event_time=at, received_at=at) for key in NASTY])
@@ -179,9 +166,8 @@ def test_ids_in_a_statement(world: World, spark_engine: EngineFactory, form: For
 
 @pytest.mark.slow
 def test_keys_that_begin_alike(world: World, spark_engine: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A microbatch that reads a part of the open batches finds those of all its streams, also where one key goes on from
-    another with a sign that comes before the slash.
+    """A microbatch that reads a part of the open batches finds those of all its streams, also where one key goes on
+    from another with a sign that comes before the slash.
     """
     have_spark("reading some", monkeypatch)
     keys = ["k", *(f"k-{number}" for number in range(60)), "z", "z-1", "z/x"]
@@ -204,9 +190,7 @@ class TestRemembered:
 
     @pytest.mark.slow
     def test_only_a_little(self, started: World, spark_engine: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        Open batches that are no longer few are forgotten, and read again when they are wanted.
-        """
+        """Open batches that are no longer few are forgotten, and read again when they are wanted."""
         monkeypatch.setattr("windrow.ledger.spark.LITTLE_BYTES", 0)
         tables = started.tables(spark_engine, max_messages=30, idle_timeout="never")
         started.runner(spark_engine, lambda _: tables).once()
@@ -220,9 +204,7 @@ class TestRemembered:
     def test_is_what_stands_there(
         self, started: World, spark_engine: EngineFactory, form: Form, max_driver_messages: int
     ) -> None:
-        """
-        After each commit the engine that made it knows the live rows that a new one reads.
-        """
+        """After each commit the engine that made it knows the live rows that a new one reads."""
         settings = {"max_messages": 30, "max_driver_messages": max_driver_messages}
         opened = started.tables(spark_engine, idle_timeout="never", **settings)
         runner = started.runner(spark_engine, lambda _: opened)
@@ -234,9 +216,7 @@ class TestRemembered:
 
     @pytest.mark.slow
     def test_only_of_the_same_table(self, started: World, spark_engine: EngineFactory, embedded: EngineFactory) -> None:
-        """
-        Nothing is taken from memory of a ledger in whose place there is another one, of as many versions.
-        """
+        """Nothing is taken from memory of a ledger in whose place there is another one, of as many versions."""
         opened = started.tables(spark_engine, idle_timeout="never")
         started.runner(spark_engine, lambda _: opened).once()
         version = started.version()
@@ -251,9 +231,7 @@ class TestRemembered:
     def test_only_of_the_next_version(
         self, started: World, spark_engine: EngineFactory, embedded: EngineFactory, other: str
     ) -> None:
-        """
-        Nothing is taken from memory once somebody else has committed.
-        """
+        """Nothing is taken from memory once somebody else has committed."""
         opened = started.tables(spark_engine, idle_timeout="never")
         runner = started.runner(spark_engine, lambda _: opened)
         runner.once()

@@ -25,9 +25,7 @@ def write(place, versions):
 class TestKept:
     @pytest.mark.slow
     def test_followed(self, spark, place):
-        """
-        A log that has answered before answers like one that has not, also after commits, from any version on.
-        """
+        """A log that has answered before answers like one that has not, also after commits, from any version on."""
         log = SparkLog(spark, f"delta.`{place}`")
         for _ in range(3):
             for since, upto in ((0, 0), (1, 1), (0, 1), (1, None), (0, None)):
@@ -38,9 +36,7 @@ class TestKept:
             write(place, 2)
 
     def test_replaced(self, spark, place):
-        """
-        Commits of a table that was in this place before are forgotten.
-        """
+        """Commits of a table that was in this place before are forgotten."""
         log = SparkLog(spark, f"delta.`{place}`")
         log.table()
         before = log.commits(0, 1)

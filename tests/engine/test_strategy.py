@@ -31,8 +31,8 @@ def opened(batches: int, messages: int, size: int) -> OpenBatches:
 
 
 def test_little_is_read_whole() -> None:
-    """
-    What takes little memory with its overhead is read whole, however few messages there are, and one byte more is not.
+    """What takes little memory with its overhead is read whole, however few messages there are, and one byte more is
+    not.
     """
     byte_count = LITTLE_BYTES - 100 * BATCH_BYTES - 1_000 * MESSAGE_BYTES
     assert reads_all(opened(100, 1_000, byte_count), 0, CACHED)
@@ -41,9 +41,7 @@ def test_little_is_read_whole() -> None:
 
 
 def test_a_good_part_is_read_whole() -> None:
-    """
-    Much is read whole where the messages can change a good part of it.
-    """
+    """Much is read whole where the messages can change a good part of it."""
     batches = 1_000_000
     assert reads_all(opened(batches, batches, batches), batches // GOOD_PART, CACHED)
     assert not reads_all(opened(batches, batches, batches), batches // GOOD_PART - 1, CACHED)
@@ -51,9 +49,8 @@ def test_a_good_part_is_read_whole() -> None:
 
 @given(COUNTS, COUNTS, COUNTS, COUNTS)
 def test_more_open_is_never_read_sooner(batches: int, messages: int, size: int, arrived: int) -> None:
-    """
-    What is not read whole is not when more is open. It is as soon as there are enough messages, unless the driver keeps
-    its headers.
+    """What is not read whole is not when more is open. It is as soon as there are enough messages, unless the driver
+    keeps its headers.
     """
     found = opened(batches, messages, size)
     if not reads_all(found, arrived, CACHED):
@@ -63,9 +60,7 @@ def test_more_open_is_never_read_sooner(batches: int, messages: int, size: int, 
 
 
 def test_headers() -> None:
-    """
-    However many messages arrive, the messages of batches are not all read if the driver keeps the headers.
-    """
+    """However many messages arrive, the messages of batches are not all read if the driver keeps the headers."""
     batches = CACHED // BATCH_BYTES
     assert keeps_headers(opened(batches, batches, LITTLE_BYTES), CACHED)
     assert not reads_all(opened(batches, batches, LITTLE_BYTES), batches, CACHED)
@@ -75,8 +70,8 @@ def test_headers() -> None:
 
 @given(COUNTS, COUNTS, COUNTS)
 def test_driver(messages: int, held: int, most: int) -> None:
-    """
-    The driver processes up to its most, new messages and a part of the open ones, and with a most of 0 no new one.
+    """The driver processes up to its most, new messages and a part of the open ones, and with a most of 0 no new
+    one.
     """
     most = messages + held // OPEN_MESSAGES
     assert fits_driver(messages, held, most)

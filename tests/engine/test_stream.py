@@ -21,26 +21,20 @@ from windrow.testing.points import Point
 
 @pytest.mark.parametrize("error", [LedgerMoved('a "quoted"\nmessage', "and\na hint"), DepotChanged("x")], ids=repr)
 def test_our_errors_come_back(error: LedgerMoved | DepotChanged) -> None:
-    """
-    An error of ours is found again in the text of a stream's error, with its type, message and hint.
-    """
+    """An error of ours is found again in the text of a stream's error, with its type, message and hint."""
     found = failure_in(f"[STREAM_FAILED] Query terminated: Traceback\nRuntimeError: {_marked(error)} SQLSTATE: 38000")
     assert found is not None
     assert (type(found), found.args) == (type(error), error.args)
 
 
 def test_other_errors_come_back() -> None:
-    """
-    Any other error keeps its name and first line; a text that holds none gives none.
-    """
+    """Any other error keeps its name and first line; a text that holds none gives none."""
     assert str(failure_in(_marked(OSError("the disk\nis full")))) == "OSError: the disk"
     assert failure_in("Query terminated") is None
 
 
 def test_runner_in_another_process(world: World, embedded: EngineFactory) -> None:
-    """
-    A copy of a runner goes on where the runner stood, with a clock of its own, and reports nothing here.
-    """
+    """A copy of a runner goes on where the runner stood, with a clock of its own, and reports nothing here."""
     world.publish(*log(versions=1))
     runner = world.runner(embedded)
     runner.driver.clock = WallClock()
@@ -54,9 +48,7 @@ def test_runner_in_another_process(world: World, embedded: EngineFactory) -> Non
 
 @pytest.mark.slow
 def test_checkpoints_are_used_once(world: World, spark_engine: EngineFactory, tmp_path: Path) -> None:
-    """
-    A checkpoint that is ahead of the ledger, which was RESTOREd, costs no message: each start takes a fresh one.
-    """
+    """A checkpoint that is ahead of the ledger, which was RESTOREd, costs no message: each start takes a fresh one."""
     world.publish(*log(versions=2))
     world.runner(spark_engine, checkpoints=str(tmp_path / "checkpoints")).once()
     DeltaTable(world.ledger).restore(0)
@@ -67,9 +59,7 @@ def test_checkpoints_are_used_once(world: World, spark_engine: EngineFactory, tm
 
 @pytest.mark.ci
 def test_a_function_that_exits(world: World, spark_engine: EngineFactory) -> None:
-    """
-    What asks to exit within a batch of Spark's stream ends the run, which does not wait for the batch for ever.
-    """
+    """What asks to exit within a batch of Spark's stream ends the run, which does not wait for the batch for ever."""
     world.publish(*log(versions=1))
 
     def leave(here: Point) -> None:
@@ -83,9 +73,7 @@ def test_a_function_that_exits(world: World, spark_engine: EngineFactory) -> Non
 
 @pytest.mark.slow
 def test_a_backlog_is_read_once(world: World, spark_engine: EngineFactory, spark: SparkSession) -> None:
-    """
-    A backlog that is too large for the driver is kept on disks while its slices are taken, and let go afterwards.
-    """
+    """A backlog that is too large for the driver is kept on disks while its slices are taken, and let go afterwards."""
     world.publish(*log(versions=3))
     kept: list[int] = []
 

@@ -44,9 +44,7 @@ def data_files(world: World) -> set[Path]:
 
 
 def test_tasks_write(world: World, files: EngineFactory) -> None:
-    """
-    What the executors process, their tasks write: the history says so, and delta-rs makes every commit.
-    """
+    """What the executors process, their tasks write: the history says so, and delta-rs makes every commit."""
     world.publish(*log(versions=3))
     world.runner(files, max_messages=70).once()
     assert {(row["path"], row["commit_form"], row["engine"]) for row in world.history()} == {
@@ -58,9 +56,7 @@ def test_tasks_write(world: World, files: EngineFactory) -> None:
 
 
 def test_then_the_driver_of_spark(world: World, spark: Any) -> None:
-    """
-    In a run that goes on, the driver finds the open batches that tasks have written a microbatch before.
-    """
+    """In a run that goes on, the driver finds the open batches that tasks have written a microbatch before."""
     world.publish(*log(versions=1, size=120))
     runner = world.runner(EngineFactory("spark", spark, FILES), max_driver_messages=100)
     runner.once()
@@ -72,8 +68,8 @@ def test_then_the_driver_of_spark(world: World, spark: Any) -> None:
 
 
 def test_a_task_that_runs_twice(world: World, files: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Files of a task that Spark runs once more than it takes the result of are not in the table; a vacuum deletes them.
+    """Files of a task that Spark runs once more than it takes the result of are not in the table; a vacuum deletes
+    them.
     """
 
     def twice(*given: Any) -> WrittenRows:
@@ -94,9 +90,7 @@ def test_a_task_that_runs_twice(world: World, files: EngineFactory, monkeypatch:
 
 @pytest.mark.parametrize("where", [{}, EXECUTORS], ids=["driver", "executors"])
 def test_in_turn(world: World, spark: Any, embedded: EngineFactory, where: dict[str, Any]) -> None:
-    """
-    MERGE, files of Spark and the embedded engine, one after the other, make the ledger that one call makes.
-    """
+    """MERGE, files of Spark and the embedded engine, one after the other, make the ledger that one call makes."""
     ways = [EngineFactory("spark", spark, where | FILES), EngineFactory("spark", spark, where), embedded]
     for number, rows in enumerate(log(versions=6)):
         world.publish(rows)
@@ -108,16 +102,12 @@ def test_in_turn(world: World, spark: Any, embedded: EngineFactory, where: dict[
 
 class TestRefused:
     def test_without_a_path(self, spark: Any) -> None:
-        """
-        A ledger in a catalog has no path that tasks may write to.
-        """
+        """A ledger in a catalog has no path that tasks may write to."""
         with pytest.raises(EngineUnavailable, match=r"needs a ledger with a path, not main\.plant\.ledger"):
             EngineFactory("spark", spark, FILES).open("main.plant.depot", "main.plant.ledger")
 
     def test_connect(self, world: World, files: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        On Spark Connect another process would commit.
-        """
+        """On Spark Connect another process would commit."""
         monkeypatch.setattr(SparkEngine, "remote", True, raising=False)
         engine = SparkEngine(files.settings(world.depot, world.ledger), files.session)
         engine.remote = True
@@ -125,9 +115,7 @@ class TestRefused:
             FilesLedger(engine, engine.settings)
 
     def test_another_file_system(self, spark: Any, world: World, tmp_path: Path) -> None:
-        """
-        A path that the session takes for one of another file system needs its full address.
-        """
+        """A path that the session takes for one of another file system needs its full address."""
         elsewhere = spark.newSession()
         elsewhere.conf.set("fs.defaultFS", "viewfs://elsewhere/")
         elsewhere.conf.set(f"fs.viewfs.mounttable.elsewhere.link.{tmp_path}", f"file://{tmp_path}")
@@ -135,8 +123,8 @@ class TestRefused:
             EngineFactory("spark", elsewhere, FILES).open(world.depot, world.ledger)
 
     def test_a_disk_of_the_driver(self, files: EngineFactory, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        So is a local disk that tasks on other machines do not see, before anything runs; no trace of the look remains.
+        """So is a local disk that tasks on other machines do not see, before anything runs; no trace of the look
+        remains.
         """
 
         def blind(marker: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -151,9 +139,7 @@ class TestRefused:
         assert not list(Path(world.ledger).parent.glob(".ledger.*"))
 
     def test_files_on_another_disk(self, files: EngineFactory, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        A file that a task has written where the driver does not see it is not committed.
-        """
+        """A file that a task has written where the driver does not see it is not committed."""
         ours = FilesLedger.row_writer
 
         def elsewhere(ledger: FilesLedger, live: Live) -> RowWriter:
@@ -174,9 +160,7 @@ class TestRefused:
 
 
 def test_secrets_stay_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Tasks get the options of the store as the driver has them; no text shows them.
-    """
+    """Tasks get the options of the store as the driver has them; no text shows them."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "kept-secret")
     writer = FileWriter("s3://plant/ledger", frozenset(), store_options())
     assert writer.options is not None
@@ -186,9 +170,7 @@ def test_secrets_stay_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("overtaken", ["files", "merge"])
 def test_racing_drivers(world: World, spark: Any, overtaken: str) -> None:
-    """
-    Of a driver that commits by files and one by MERGE, which have processed the same messages, one commits.
-    """
+    """Of a driver that commits by files and one by MERGE, which have processed the same messages, one commits."""
     ways = {commit: EngineFactory("spark", spark, EXECUTORS | {"commit": commit}) for commit in ("files", "merge")}
     other = ways.pop("merge" if overtaken == "files" else "files")
     world.publish(*log(versions=2))

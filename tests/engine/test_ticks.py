@@ -41,8 +41,7 @@ def rejections(world):
 class TestIdleTick:
     @pytest.mark.slow_on_executors
     def test_closes_what_is_overdue(self, opened, engine):
-        """
-        An idle log closes a batch when its source's idle clock reaches timeout + grace: closed at its timeout, to
+        """An idle log closes a batch when its source's idle clock reaches timeout + grace: closed at its timeout, to
         which the floor rises; the clock of the data stays. It is recorded as a tick.
         """
         opened.clock.set(TIMEOUT + GRACE)
@@ -55,22 +54,17 @@ class TestIdleTick:
         opened.assert_balanced()
 
     def test_waits_for_the_grace(self, opened, embedded):
-        """
-        A microsecond earlier nothing is closed and nothing committed.
-        """
+        """A microsecond earlier nothing is closed and nothing committed."""
         opened.clock.set(TIMEOUT + GRACE - 1)
         assert opened.runner(embedded, idle_timeout="10s").once().microbatches == []
 
     def test_never(self, opened, embedded):
-        """
-        With idle_timeout "never" a silent log closes nothing.
-        """
+        """With idle_timeout "never" a silent log closes nothing."""
         opened.clock.set(NOW + 1_000 * HOUR)
         assert opened.runner(embedded, idle_timeout="never").once().microbatches == []
 
     def test_backlog_first(self, opened, embedded):
-        """
-        After a night's downtime the backlog is read before anything is ticked: a message that was in time finds its
+        """After a night's downtime the backlog is read before anything is ticked: a message that was in time finds its
         batch.
         """
         opened.publish([message("b", NOW + SECOND, NOW + SECOND)])
@@ -82,8 +76,7 @@ class TestIdleTick:
         assert closings(opened) == [(at(TIMEOUT), "timeout", 2)]
 
     def test_a_backfill_goes_at_its_own_pace(self, world, embedded):
-        """
-        Messages of a year ago are not overdue when they are read: their clock stands where they end, and goes on at
+        """Messages of a year ago are not overdue when they are read: their clock stands where they end, and goes on at
         the pace of the wall clock.
         """
         year_ago = NOW - 8_760 * HOUR
@@ -97,9 +90,7 @@ class TestIdleTick:
         assert closings(world) == [(at(year_ago + 10 * SECOND), "timeout", 1)]
 
     def test_other_sources_stay(self, world, embedded):
-        """
-        A tick raises only the floors of the sources in which it closes something.
-        """
+        """A tick raises only the floors of the sources in which it closes something."""
         world.publish([message(source="quiet")])
         world.runner(embedded).once()
         world.clock.set(TIMEOUT)
@@ -111,8 +102,7 @@ class TestIdleTick:
 
     @pytest.mark.parametrize(("event_time", "accepted"), [(NOW + 5 * SECOND - 1, False), (NOW + 5 * SECOND, True)])
     def test_late_message_after_it(self, opened, embedded, event_time, accepted):
-        """
-        A message that comes after a tick is too old only for windows that were really closed; the rejection says by
+        """A message that comes after a tick is too old only for windows that were really closed; the rejection says by
         how much the floor raised its processing time.
         """
         opened.clock.set(TIMEOUT + GRACE)
@@ -123,9 +113,7 @@ class TestIdleTick:
         assert len(opened.rows("open")) == int(accepted)
 
     def test_every(self, tmp_path, embedded):
-        """
-        The loop runs, pauses through the clock, and ends when a stop is asked for, closing what became overdue.
-        """
+        """The loop runs, pauses through the clock, and ends when a stop is asked for, closing what became overdue."""
         world = World(tmp_path, ManualClock(stops_after=4))
         world.publish([message()])
         world.runner(embedded, idle_timeout="10s").every(10 * SECOND)
@@ -135,8 +123,8 @@ class TestIdleTick:
 
 class TestTickTo:
     def test_raises_every_floor(self, world, embedded):
-        """
-        `tick --to` raises the floor of every known source and closes what times out until then; again it does nothing.
+        """`tick --to` raises the floor of every known source and closes what times out until then; again it does
+        nothing.
         """
         world.publish([message(source="a"), message("a", NOW + SECOND, NOW + SECOND, source="b")])
         world.runner(embedded).once()
@@ -147,9 +135,7 @@ class TestTickTo:
         assert world.runner(embedded).tick(to=NOW - HOUR).microbatches == []
 
     def test_equals_one_call(self, world, embedded):
-        """
-        A log with a tick at its end gives what one call of `windrow.batch` with `now` gives.
-        """
+        """A log with a tick at its end gives what one call of `windrow.batch` with `now` gives."""
         world.publish(*log(versions=3))
         world.runner(embedded).once()
         world.runner(embedded).tick(to=NOW + 14 * SECOND)
@@ -159,8 +145,7 @@ class TestTickTo:
 class TestFlush:
     @pytest.mark.slow_on_spark
     def test_closes_all(self, world, engine):
-        """
-        A flush closes everything at the idle clock of its source, cuts the windows behind the last event, and is
+        """A flush closes everything at the idle clock of its source, cuts the windows behind the last event, and is
         recorded with that clock; the floor ends `max_delay` behind the cut.
         """
         last = NOW + SECOND // 2
@@ -178,9 +163,7 @@ class TestFlush:
         world.assert_balanced()
 
     def test_equals_one_call(self, world, embedded):
-        """
-        A log of one source with a flush at its end gives what one call of `windrow.batch` with `flush` gives.
-        """
+        """A log of one source with a flush at its end gives what one call of `windrow.batch` with `flush` gives."""
         world.publish(*[[row | {"source": ""} for row in rows] for rows in log(versions=3)])
         world.runner(embedded).once()
         clock, _ = world.clocks()[""]
@@ -191,9 +174,7 @@ class TestFlush:
 
     @pytest.mark.parametrize(("event_time", "accepted"), [(NOW, False), (NOW + 1, True)])
     def test_late_message_after_it(self, opened, embedded, event_time, accepted):
-        """
-        After a flush only what lies before the cut is too old.
-        """
+        """After a flush only what lies before the cut is too old."""
         opened.runner(embedded).flush()
         opened.publish([message("late", event_time, NOW + 1)])
         opened.runner(embedded).once()
@@ -201,9 +182,7 @@ class TestFlush:
         assert len(opened.rows("open")) == int(accepted)
 
     def test_nothing_open(self, opened, embedded):
-        """
-        A flush with nothing open commits nothing.
-        """
+        """A flush with nothing open commits nothing."""
         opened.runner(embedded).flush()
         before = opened.version()
         assert opened.runner(embedded).flush().microbatches == []
@@ -212,8 +191,7 @@ class TestFlush:
 
 class TestRules:
     def test_larger_delay(self, opened, embedded):
-        """
-        A larger `max_delay` is recorded as a microbatch of its own and raises the floors by what it grew, so that
+        """A larger `max_delay` is recorded as a microbatch of its own and raises the floors by what it grew, so that
         what was too old stays so.
         """
         opened.runner(embedded, rules={"max_delay": "8s"}).once()
@@ -225,24 +203,18 @@ class TestRules:
         assert rejections(opened) == [("too_old", 1, 3 * SECOND)]
 
     def test_smaller_delay(self, opened, embedded):
-        """
-        A smaller `max_delay` raises no floor; the timeout of open batches follows it.
-        """
+        """A smaller `max_delay` raises no floor; the timeout of open batches follows it."""
         opened.runner(embedded, rules={"max_delay": "2s"}).once()
         assert opened.clocks() == {"": (at(NOW), at(NOW))}
         opened.runner(embedded, rules={"max_delay": "2s"}).tick(to=TIMEOUT - 3 * SECOND)
         assert closings(opened) == [(at(TIMEOUT - 3 * SECOND), "timeout", 1)]
 
     def test_unchanged(self, opened, embedded):
-        """
-        Unchanged rules are no microbatch.
-        """
+        """Unchanged rules are no microbatch."""
         assert opened.runner(embedded).once().microbatches == []
 
     def test_of_a_run(self, opened, embedded):
-        """
-        New rules hold for the messages of the run that brought them.
-        """
+        """New rules hold for the messages of the run that brought them."""
         opened.publish([message("b", NOW + SECOND, NOW + SECOND, key="l")])
         opened.runner(embedded, rules={"window": "20s"}).once()
         windows = [row["window_end"] - row["window_start"] for row in opened.rows("open")]

@@ -32,9 +32,7 @@ def versions(commits: list[dict[str, bool]], first: int) -> pa.Table:
 
 @given(COMMITS, COMMITS)
 def test_followed(before: list[dict[str, bool]], after: list[dict[str, bool]]) -> None:
-    """
-    Known rows, followed by later versions, are the latest of all versions.
-    """
+    """Known rows, followed by later versions, are the latest of all versions."""
     earlier, later = versions(before, 1), versions(after, 1 + len(before))
     whole = latest(pa.concat_tables([earlier, later]))
     assert followed(latest(earlier), later).sort_by("id") == whole.sort_by("id")
@@ -71,8 +69,7 @@ def times(row: dict[str, Any]) -> list[int]:
 
 @given(WRITES, st.integers(0, 7), st.randoms(use_true_random=False))
 def test_grown(commits: list[dict[str, str]], cut: int, order: Random) -> None:
-    """
-    The messages of a batch are those of its versions from the last whole one on, in whatever order the versions are
+    """The messages of a batch are those of its versions from the last whole one on, in whatever order the versions are
     read, and whether some were joined before.
     """
     *rows, last = batches(commits)
@@ -91,8 +88,8 @@ def test_grown(commits: list[dict[str, str]], cut: int, order: Random) -> None:
 
 
 def test_due() -> None:
-    """
-    A fold counts messages as parts of rows, so a long window that only grows is not written again for its headers.
+    """A fold counts messages as parts of rows, so a long window that only grows is not written again for its
+    headers.
     """
     rows = Growth(versions=33 * 100, obsolete=32 * 100, commits=32, unfolded=3_200)
     assert rows.fold(32, 1_000, 0) == "large"
@@ -111,9 +108,7 @@ def test_due() -> None:
 
 @pytest.mark.parametrize("more", [[], ["b"]])
 def test_unread(more: list[str]) -> None:
-    """
-    A batch of which a version comes without messages has none, also if others come with some.
-    """
+    """A batch of which a version comes without messages has none, also if others come with some."""
     new = [{"type": type_, "event_time": 1} for type_ in more]
     rows = [{"id": "a", "revision": 1, "whole": True}, {"id": "a", "revision": 2, "whole": False, "messages": new}]
     rows += [{"id": "c", "revision": 1, "whole": True, "messages": [{"type": "d", "event_time": 1}]}]
@@ -124,9 +119,7 @@ def test_unread(more: list[str]) -> None:
 
 
 def test_twice() -> None:
-    """
-    Two rows of one id and one revision are refused, or both kept.
-    """
+    """Two rows of one id and one revision are refused, or both kept."""
     rows = versions([{"a": False}, {"b": False}], 1)
     twice = pa.concat_tables([rows, rows.slice(0, 1)])
     with pytest.raises(TableRefused, match="stands twice"):
@@ -136,9 +129,7 @@ def test_twice() -> None:
 
 @given(st.lists(st.none() | st.sampled_from("abcxy"), max_size=8), st.permutations("abcdefgh"), st.integers(0, 8))
 def test_places(values: list[str | None], among: list[str], size: int) -> None:
-    """
-    Each value has its place, however many there are on either side; one that is absent, and NULL, have -1.
-    """
+    """Each value has its place, however many there are on either side; one that is absent, and NULL, have -1."""
     known = among[:size]
     found = places(pa.array(values, pa.string()), pa.array(known, pa.string())).tolist()
     assert found == [known.index(value) if value in known else -1 for value in values]

@@ -16,8 +16,7 @@ YEAR = 365 * 24 * HOUR
 class TestStamps:
     @pytest.mark.slow_on_spark
     def test_ahead(self, world: World, engine: EngineFactory) -> None:
-        """
-        A stamp more than `max_clock_skew` ahead of the wall clock is rejected by how much it is ahead, and moves no
+        """A stamp more than `max_clock_skew` ahead of the wall clock is rejected by how much it is ahead, and moves no
         clock: the next message of the source is batched.
         """
         world.publish([message("a", NOW, NOW + YEAR, key="ahead")], [message("b", NOW, NOW)])
@@ -28,9 +27,7 @@ class TestStamps:
         assert_whole(world)
 
     def test_just_inside(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A stamp exactly `max_clock_skew` ahead is taken, one a microsecond later is not.
-        """
+        """A stamp exactly `max_clock_skew` ahead is taken, one a microsecond later is not."""
         world.publish([message("a", NOW + SKEW, NOW + SKEW), message("a", NOW, NOW + SKEW + 1, key="ahead")])
         run(world, embedded)
         assert [row["reason"] for row in world.rows("rejected")] == ["clock_ahead"]
@@ -38,8 +35,7 @@ class TestStamps:
         assert_whole(world)
 
     def test_going_back(self, world: World, embedded: EngineFactory) -> None:
-        """
-        Stamps that go back an hour are taken for the moment the source had reached: what is too old for it is
+        """Stamps that go back an hour are taken for the moment the source had reached: what is too old for it is
         rejected with how much the stamp was raised, what is not is batched. No window opens again.
         """
         world.publish(
@@ -54,8 +50,8 @@ class TestStamps:
         assert_whole(world)
 
     def test_of_another_source(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A source whose clock is a day behind, and one whose clock is minutes ahead, lose nothing and harm no other.
+        """A source whose clock is a day behind, and one whose clock is minutes ahead, lose nothing and harm no
+        other.
         """
         clocks = {"behind": NOW - 24 * HOUR, "right": NOW, "ahead": NOW + SKEW}
         world.publish(*([message("a", now, now, source=name)] for name, now in clocks.items()))
@@ -69,8 +65,7 @@ class TestStamps:
 class TestWallClock:
     @pytest.mark.parametrize("jump", [-YEAR, -1, YEAR])
     def test_jumps_between_runs(self, world: World, embedded: EngineFactory, jump: int) -> None:
-        """
-        The wall clock may jump either way between two runs: what was read before is decided, what comes is decided
+        """The wall clock may jump either way between two runs: what was read before is decided, what comes is decided
         by its stamps.
         """
         world.publish([message("a"), message("b", NOW + SECOND, NOW + SECOND)])
@@ -84,8 +79,7 @@ class TestWallClock:
         assert_sound(world)
 
     def test_back_a_year_rejects_what_is_ahead_of_it(self, world: World, embedded: EngineFactory) -> None:
-        """
-        With a wall clock a year slow every message is ahead of it: each is rejected on record, none is lost, and the
+        """With a wall clock a year slow every message is ahead of it: each is rejected on record, none is lost, and the
         source's clock stays where it was.
         """
         world.publish([message("a")])
@@ -100,8 +94,7 @@ class TestWallClock:
         assert_sound(world)
 
     def test_back_closes_nothing(self, world: World, embedded: EngineFactory) -> None:
-        """
-        An idle clock never goes back: after a jump of the wall clock no tick closes anything, or reopens what was
+        """An idle clock never goes back: after a jump of the wall clock no tick closes anything, or reopens what was
         closed; it goes on where the wall clock passes the last commit again.
         """
         world.publish([message("a")])

@@ -96,8 +96,7 @@ class TestRewritten:
         ],
     )
     def test_stops(self, read: World, embedded: EngineFactory, rewrite: Callable[[str], None]) -> None:
-        """
-        A depot that was overwritten, or RESTOREd to an earlier version, stops the run: nothing is read of it, also
+        """A depot that was overwritten, or RESTOREd to an earlier version, stops the run: nothing is read of it, also
         of what is appended afterwards, and what was read before stays.
         """
         before = read.canonical()
@@ -109,9 +108,7 @@ class TestRewritten:
             write_deltalake(read.depot, pa.table({"type": ["z"]}), mode="append", schema_mode="merge")
 
     def test_stops_without_a_column(self, read: World, embedded: EngineFactory) -> None:
-        """
-        An overwriting that took away a column which every message needs is said before anything is read.
-        """
+        """An overwriting that took away a column which every message needs is said before anything is read."""
         version = read.version()
         overwrite_without_key(read.depot)
         with pytest.raises(ExpressionError, match="key: nothing says where it comes from"):
@@ -119,9 +116,7 @@ class TestRewritten:
         assert read.version() == version
 
     def test_stops_on_spark(self, read: World, spark_engine: EngineFactory) -> None:
-        """
-        Spark stops at a RESTORE of the depot as well.
-        """
+        """Spark stops at a RESTORE of the depot as well."""
         before = read.canonical()
         restore(read.depot)
         read.publish(NEW)
@@ -130,8 +125,7 @@ class TestRewritten:
         assert read.canonical() == before
 
     def test_stops_where_it_happened(self, read: World, embedded: EngineFactory) -> None:
-        """
-        What was appended before a RESTORE took it away again is read once, like everything in the log; the run stops
+        """What was appended before a RESTORE took it away again is read once, like everything in the log; the run stops
         at the RESTORE.
         """
         append_and_restore(read.depot)
@@ -141,8 +135,7 @@ class TestRewritten:
         assert_whole(read)
 
     def test_repaired(self, read: World, embedded: EngineFactory) -> None:
-        """
-        After an overwriting was looked at, `on_depot_delete = "ignore"` goes on: what was read stays, what the
+        """After an overwriting was looked at, `on_depot_delete = "ignore"` goes on: what was read stays, what the
         overwriting added is read once.
         """
         overwrite(read.depot)
@@ -153,9 +146,7 @@ class TestRewritten:
 
 class TestReplaced:
     def test_at_the_start(self, read: World, embedded: EngineFactory) -> None:
-        """
-        A depot that was dropped and made anew is another one: run, status and verify say so, and nothing is read.
-        """
+        """A depot that was dropped and made anew is another one: run, status and verify say so, and nothing is read."""
         version = read.version()
         remake(read.depot)
         read.publish(*log(versions=5, seed=3))
@@ -168,8 +159,8 @@ class TestReplaced:
         assert read.version() == version
 
     def test_while_running(self, full: World, embedded: EngineFactory) -> None:
-        """
-        The loop notices a depot that is replaced while it runs, although its versions begin anew below those read.
+        """The loop notices a depot that is replaced while it runs, although its versions begin anew below those
+        read.
         """
         runner = full.runner(embedded)
         runner.once()
@@ -214,10 +205,9 @@ class TestExchanged:
     def test_while_it_catches_up(
         self, tmp_path: Path, full: World, engine: EngineFactory, is_copy: bool, moment: str
     ) -> None:
-        """
-        A depot whose directory is exchanged for one with as many rows in each version, at whatever moment of a run that
-        catches up, is found out: the ledger never has messages of both, and with the depot back the run goes on. Where
-        nothing was read in which a copy differs, the run may go on with that.
+        """A depot whose directory is exchanged for one with as many rows in each version, at whatever moment of a run
+        that catches up, is found out: the ledger never has messages of both, and with the depot back the run goes on.
+        Where nothing was read in which a copy differs, the run may go on with that.
         """
         run(full, engine)
         depot, other = Path(full.depot), tmp_path / "other"
@@ -244,8 +234,7 @@ class TestExchanged:
         assert_whole(full)
 
     def test_while_it_reads_changes(self, tmp_path: Path, read: World, embedded: EngineFactory) -> None:
-        """
-        A version that overwrites the depot is read from the change feed, which a depot put in its place after the
+        """A version that overwrites the depot is read from the change feed, which a depot put in its place after the
         listing answers as well, with rows of its own. That is found out before anything of them is in the ledger.
         """
         depot, other = Path(read.depot), tmp_path / "other"
@@ -269,9 +258,9 @@ class TestExchanged:
 
 class TestSetBack:
     def test_stops(self, read: World, embedded: EngineFactory) -> None:
-        """
-        A depot that ends before what was read of it (an older copy of its directory came back) stops the run, because
-        what is appended to it would have version numbers that count as read. With the versions back it goes on.
+        """A depot that ends before what was read of it (an older copy of its directory came back) stops the run,
+        because what is appended to it would have version numbers that count as read. With the versions back it goes
+        on.
         """
         copy = log_file(read.depot, 3).read_bytes()
         log_file(read.depot, 3).unlink()
@@ -283,9 +272,7 @@ class TestSetBack:
         assert_whole(read)
 
     def test_while_running(self, full: World, embedded: EngineFactory) -> None:
-        """
-        The loop notices it while it runs.
-        """
+        """The loop notices it while it runs."""
         runner = full.runner(embedded)
         runner.once()
         log_file(full.depot, 3).unlink()
@@ -294,9 +281,9 @@ class TestSetBack:
 
     @pytest.mark.slow_on_spark
     def test_and_grown_again(self, read: World, engine: EngineFactory) -> None:
-        """
-        When other messages took the numbers of the versions that were lost before anybody looked, the run stops as
-        well, because the commit that it read last is another one. Whoever begins a new ledger reads all that is there.
+        """When other messages took the numbers of the versions that were lost before anybody looked, the run stops as
+        well, because the commit that it read last is another one. Whoever begins a new ledger reads all that is
+        there.
         """
         log_file(read.depot, 3).unlink()
         read.publish(NEW)
@@ -309,8 +296,8 @@ class TestSetBack:
 class TestCleanedUp:
     @pytest.mark.slow_on_spark
     def test_before_it_was_read(self, read: World, engine: EngineFactory) -> None:
-        """
-        When VACUUM removed files of versions that were not read yet, the run stops at them; nothing is passed over.
+        """When VACUUM removed files of versions that were not read yet, the run stops at them; nothing is passed
+        over.
         """
         version = read.version()
         read.publish(NEW)
@@ -322,18 +309,14 @@ class TestCleanedUp:
 
     @pytest.mark.slow_on_spark
     def test_after_it_was_read(self, read: World, engine: EngineFactory) -> None:
-        """
-        OPTIMIZE and VACUUM of what was read disturb nothing: the run goes on with what is new.
-        """
+        """OPTIMIZE and VACUUM of what was read disturb nothing: the run goes on with what is new."""
         clean_up(read.depot)
         read.publish(NEW)
         assert run(read, engine) == len(NEW)
         assert_sound(read)
 
     def test_begin_behind_it(self, read: World, embedded: EngineFactory) -> None:
-        """
-        What comes after the versions that are gone goes into a new ledger, as the error says.
-        """
+        """What comes after the versions that are gone goes into a new ledger, as the error says."""
         read.publish(NEW)
         clean_up(read.depot)
         read.publish(NEW)
@@ -351,8 +334,7 @@ class TestFeed:
     @pytest.mark.slow_on_spark
     @pytest.mark.parametrize("by", [None, ["type"]], ids=["plain", "partitioned"])
     def test_of_a_depot_without_one(self, world: World, engine: EngineFactory, by: list[str] | None) -> None:
-        """
-        A depot that never had a change feed is read from its first version on, by the files that versions appended;
+        """A depot that never had a change feed is read from its first version on, by the files that versions appended;
         what OPTIMIZE writes again is not new.
         """
         shutil.rmtree(world.depot)
@@ -367,9 +349,8 @@ class TestFeed:
 
     @pytest.mark.slow_on_spark
     def test_deletion_without_one(self, world: World, engine: EngineFactory) -> None:
-        """
-        Rows that were deleted where there is no feed stop the run, also one that ignores deletions: what the deletion
-        kept and wrote again would look new.
+        """Rows that were deleted where there is no feed stop the run, also one that ignores deletions: what the
+        deletion kept and wrote again would look new.
         """
         shutil.rmtree(world.depot)
         write_deltalake(world.depot, table(NEW))
@@ -380,9 +361,7 @@ class TestFeed:
 
     @pytest.mark.slow_on_spark
     def test_switched_off_in_between(self, read: World, engine: EngineFactory) -> None:
-        """
-        What was appended while the feed was off is read from the appended files, also when the feed is on again.
-        """
+        """What was appended while the feed was off is read from the appended files, also when the feed is on again."""
         switch(read, "false")
         read.publish(NEW)
         switch(read, "true")
@@ -396,9 +375,7 @@ class TestFeed:
 
     @pytest.mark.slow_on_spark
     def test_switched_off_within_a_slice(self, read: World, engine: EngineFactory) -> None:
-        """
-        What was appended before and after the feed was switched off is read in one slice.
-        """
+        """What was appended before and after the feed was switched off is read in one slice."""
         read.publish(NEW)
         switch(read, "false")
         read.publish(NEW)
@@ -411,9 +388,7 @@ class TestFeed:
 
     @pytest.mark.slow_on_spark
     def test_deletion_while_off(self, read: World, engine: EngineFactory) -> None:
-        """
-        A deletion while the feed was off stops the run like any other.
-        """
+        """A deletion while the feed was off stops the run like any other."""
         switch(read, "false")
         DeltaTable(read.depot).delete("key = 'k'")
         switch(read, "true")
@@ -425,8 +400,8 @@ class TestFeed:
 
     @pytest.mark.slow_on_spark
     def test_deletion_while_off_is_not_ignored(self, read: World, engine: EngineFactory) -> None:
-        """
-        Also with `on_depot_delete = "ignore"`: the rows that the deletion kept, and wrote anew, would be read again.
+        """Also with `on_depot_delete = "ignore"`: the rows that the deletion kept, and wrote anew, would be read
+        again.
         """
         switch(read, "false")
         DeltaTable(read.depot).delete("type = 'a'")
@@ -443,8 +418,7 @@ class TestAccepted:
     @pytest.mark.parametrize("feed", ["true", "false"], ids=["feed", "no feed"])
     @pytest.mark.slow_on_spark
     def test_a_deletion(self, world: World, engine: EngineFactory, feed: str) -> None:
-        """
-        What was appended before and after an accepted version is read once, and no row of that version. The history
+        """What was appended before and after an accepted version is read once, and no row of that version. The history
         records it, and verify and a replay agree.
         """
         first, second, third = log(versions=3, seed=10)
@@ -467,9 +441,7 @@ class TestAccepted:
 
     @pytest.mark.slow_on_spark
     def test_rows_that_it_added(self, read: World, engine: EngineFactory) -> None:
-        """
-        Rows that an accepted version added are not read, whether or not the change feed names them.
-        """
+        """Rows that an accepted version added are not read, whether or not the change feed names them."""
         overwrite(read.depot)
         runner = read.runner(engine, retries=0)
         runner.accept(4)
@@ -480,8 +452,8 @@ class TestAccepted:
     @pytest.mark.parametrize("feed", ["true", "false"], ids=["feed", "no feed"])
     @pytest.mark.slow_on_spark
     def test_restored(self, read: World, engine: EngineFactory, feed: str) -> None:
-        """
-        A RESTORE brings back rows that were read: it stops the run, whatever it removes, until it is accepted as well.
+        """A RESTORE brings back rows that were read: it stops the run, whatever it removes, until it is accepted as
+        well.
         """
         switch(read, feed)
         before, last = read.canonical(), DeltaTable(read.depot).version()
@@ -502,9 +474,7 @@ class TestAccepted:
         assert verify(read.depot, read.ledger).ok
 
     def test_beside_switches_of_the_feed(self, read: World, embedded: EngineFactory) -> None:
-        """
-        Verify reads a depot in which versions were accepted and the feed was switched off and on.
-        """
+        """Verify reads a depot in which versions were accepted and the feed was switched off and on."""
         for feed in ("false", "true"):
             switch(read, feed)
             read.publish(NEW)
@@ -517,9 +487,7 @@ class TestAccepted:
         assert read.replayed().comparison is None
 
     def test_twice(self, read: World, embedded: EngineFactory) -> None:
-        """
-        A version that the ledger has passed is passed for good: to accept it again does nothing.
-        """
+        """A version that the ledger has passed is passed for good: to accept it again does nothing."""
         overwrite(read.depot)
         for _ in range(2):
             runner = read.runner(embedded, retries=0)
@@ -529,9 +497,7 @@ class TestAccepted:
 
     @pytest.mark.slow_on_spark
     def test_another_one_stops(self, read: World, engine: EngineFactory) -> None:
-        """
-        Each version is accepted by its number: another one before it, or after it, stops the run.
-        """
+        """Each version is accepted by its number: another one before it, or after it, stops the run."""
         switch(read, "false")
         DeltaTable(read.depot).delete("type = 'a'")
         read.publish(NEW)
@@ -548,27 +514,21 @@ class TestAccepted:
 
     @pytest.mark.parametrize("version", [4, 5])
     def test_only_what_lost_rows(self, read: World, embedded: EngineFactory, version: int) -> None:
-        """
-        A version that only appended, or that there is not, cannot be accepted: its messages would be lost.
-        """
+        """A version that only appended, or that there is not, cannot be accepted: its messages would be lost."""
         read.publish(NEW)
         with pytest.raises(NotFound, match="has deleted or rewritten no rows"):
             read.runner(embedded).accept(version)
         assert run(read, embedded) == len(NEW)
 
     def test_paused(self, read: World, embedded: EngineFactory) -> None:
-        """
-        A paused ledger accepts nothing.
-        """
+        """A paused ledger accepts nothing."""
         overwrite(read.depot)
         read.runner(embedded).pause()
         with pytest.raises(Paused):
             read.runner(embedded).accept(4)
 
     def test_beside_another_driver(self, full: World, embedded: EngineFactory) -> None:
-        """
-        Where a pause by another driver ended the reading, the version is not accepted before the rest was read.
-        """
+        """Where a pause by another driver ended the reading, the version is not accepted before the rest was read."""
         overwrite(full.depot)
         rival = full.runner(embedded)
         moves = [(Point.BEFORE_COMMIT, rival.pause), (Point.AFTER_PRIME, rival.resume)]
@@ -585,9 +545,7 @@ class TestAccepted:
 
 class TestSchema:
     def test_column_added(self, read: World, embedded: EngineFactory) -> None:
-        """
-        A column more in the depot is no concern of Windrow's.
-        """
+        """A column more in the depot is no concern of Windrow's."""
         more = table(NEW).append_column("colour", pa.array(["red"] * len(NEW)))
         write_deltalake(read.depot, more, mode="append", schema_mode="merge")
         assert run(read, embedded) == len(NEW)
@@ -595,18 +553,14 @@ class TestSchema:
 
     @pytest.mark.parametrize("name", ["key", "type", "event_time", "received_at"])
     def test_column_never_there(self, world: World, embedded: EngineFactory, name: str) -> None:
-        """
-        A depot without a column that every message needs is refused with the column's name.
-        """
+        """A depot without a column that every message needs is refused with the column's name."""
         remake(world.depot, table(NEW).drop_columns([name]))
         with pytest.raises(ExpressionError, match=f"{name}: nothing says where it comes from"):
             run(world, embedded)
         assert not DeltaTable.is_deltatable(world.ledger)
 
     def test_column_of_another_type(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A depot whose times are texts is refused with the column's name.
-        """
+        """A depot whose times are texts is refused with the column's name."""
         rows = table(NEW)
         rows = rows.set_column(rows.schema.get_field_index("event_time"), "event_time", pa.array(["noon"] * len(NEW)))
         remake(world.depot, rows)
@@ -618,8 +572,8 @@ class TestSchema:
 class TestDamaged:
     @pytest.mark.parametrize("damage", ["gone", "empty", "cut"])
     def test_data_file(self, read: World, embedded: EngineFactory, damage: str) -> None:
-        """
-        A data file of a new version that is gone, empty or cut short stops the run; with the file back it goes on.
+        """A data file of a new version that is gone, empty or cut short stops the run; with the file back it goes
+        on.
         """
         known = data_files(read.depot)
         read.publish(NEW)
@@ -631,9 +585,7 @@ class TestDamaged:
 
     @pytest.mark.slow
     def test_data_file_on_spark(self, read: World, spark_engine: EngineFactory) -> None:
-        """
-        Spark stops as well, and says which file.
-        """
+        """Spark stops as well, and says which file."""
         known = data_files(read.depot)
         read.publish(NEW)
         (file,) = data_files(read.depot) - known
@@ -644,8 +596,7 @@ class TestDamaged:
 
     @pytest.mark.parametrize("damage", ["gone", "empty", "cut"])
     def test_log_file(self, read: World, embedded: EngineFactory, damage: str) -> None:
-        """
-        A gap in the depot's log, or a log file that is empty or cut short, stops the run; with the file back it goes
+        """A gap in the depot's log, or a log file that is empty or cut short, stops the run; with the file back it goes
         on.
         """
         read.publish(NEW, log(versions=1, seed=10)[0])
@@ -655,9 +606,7 @@ class TestDamaged:
         assert_whole(read)
 
     def test_log_gone(self, read: World, embedded: EngineFactory) -> None:
-        """
-        Without its log the depot is none; nobody makes a new one over its files.
-        """
+        """Without its log the depot is none; nobody makes a new one over its files."""
         shutil.rmtree(Path(read.depot) / "_delta_log")
         with pytest.raises(TableMissing, match="there is no depot"):
             run(read, embedded)

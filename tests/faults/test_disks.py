@@ -67,8 +67,7 @@ class TestFull:
     @pytest.mark.parametrize("limit", [0, 6_000])
     @pytest.mark.parametrize("point", [point for point in Point if point is not Point.AFTER_COMMIT])
     def test_at_every_phase(self, half: World, embedded: EngineFactory, point: Point, limit: int) -> None:
-        """
-        A disk that is full from any phase on, whether no file or only small ones still fit, ends the run with the
+        """A disk that is full from any phase on, whether no file or only small ones still fit, ends the run with the
         table and the cause; the ledger is as it was, and the next run equals an undisturbed one.
         """
         version = half.version()
@@ -80,18 +79,14 @@ class TestFull:
         assert_whole(half)
 
     def test_for_a_while(self, half: World, embedded: EngineFactory) -> None:
-        """
-        A disk that is full for a moment is a failed attempt: the next one succeeds by itself.
-        """
+        """A disk that is full for a moment is a failed attempt: the next one succeeds by itself."""
         half.runner(embedded, with_probe(nowhere, Once)).once()
         assert [row["attempt"] for row in half.history()] == [1, 2]
         assert_whole(half)
 
     @pytest.mark.parametrize("limit", [0, 1_000])
     def test_while_a_ledger_is_made(self, full: World, embedded: EngineFactory, limit: int) -> None:
-        """
-        A disk that is full when the ledger is made leaves no ledger, and what it left is no obstacle afterwards.
-        """
+        """A disk that is full when the ledger is made leaves no ledger, and what it left is no obstacle afterwards."""
         with full_disk(limit), pytest.raises(TableUnwritable, match=r"the ledger .* cannot be written"):
             full.runner(embedded)
         assert not DeltaTable.is_deltatable(full.ledger)
@@ -100,8 +95,8 @@ class TestFull:
 
     @pytest.mark.parametrize("limit", [0, 1_000])
     def test_while_ingesting(self, full: World, embedded: EngineFactory, tmp_path: Path, limit: int) -> None:
-        """
-        A disk that is full when a file is ingested leaves the depot as it was; ingested again the file comes in once.
+        """A disk that is full when a file is ingested leaves the depot as it was; ingested again the file comes in
+        once.
         """
         file = tmp_path / "messages.parquet"
         pq.write_table(table(NEW), file)
@@ -115,9 +110,7 @@ class TestFull:
         assert_whole(full)
 
     def test_while_a_depot_is_made(self, tmp_path: Path, embedded: EngineFactory) -> None:
-        """
-        A disk that is full when the depot is made leaves none.
-        """
+        """A disk that is full when the depot is made leaves none."""
         places = str(tmp_path / "depot"), str(tmp_path / "ledger")
         writer = embedded.open(*places).writer
         with full_disk(), pytest.raises(TableUnwritable, match=r"the depot .* cannot be written"):
@@ -130,8 +123,8 @@ class TestFull:
     def test_while_folding(
         self, half: World, embedded: EngineFactory, caplog: pytest.LogCaptureFixture, limit: int
     ) -> None:
-        """
-        A disk that is full during a fold is no failed attempt: the run says so and goes on, and the next fold succeeds.
+        """A disk that is full during a fold is no failed attempt: the run says so and goes on, and the next fold
+        succeeds.
         """
         version = half.version()
         half.runner(embedded, with_probe(nowhere, partial(FullFold, limit)), retries=0, fold_commits=2).once()
@@ -145,16 +138,13 @@ class TestFull:
         assert_whole(half)
 
     def test_only_reading(self, half: World, embedded: EngineFactory) -> None:
-        """
-        Verify, status and show need no space.
-        """
+        """Verify, status and show need no space."""
         with full_disk():
             assert_sound(half)
 
     @pytest.mark.slow
     def test_on_spark(self, half: World, spark_engine: EngineFactory, embedded: EngineFactory) -> None:
-        """
-        When the commit's place in the ledger's log cannot be written, Spark's commit fails as a whole: the ledger is
+        """When the commit's place in the ledger's log cannot be written, Spark's commit fails as a whole: the ledger is
         as it was, and the next run equals an undisturbed one.
         """
         version = half.version()
@@ -171,8 +161,7 @@ class TestFull:
 class TestReadOnly:
     @pytest.mark.parametrize("part", ["_delta_log", "state=rejected/folded=false"])
     def test_ledger(self, shared: World, embedded: EngineFactory, part: str) -> None:
-        """
-        A ledger that may not be written, or only parts of it, ends the run with the place and the cause; it is as it
+        """A ledger that may not be written, or only parts of it, ends the run with the place and the cause; it is as it
         was, and with the rights back the run goes on.
         """
         version = shared.version()
@@ -189,9 +178,7 @@ class TestReadOnly:
 
     @pytest.mark.parametrize("point", [point for point in Point if point is not Point.AFTER_COMMIT])
     def test_at_every_phase(self, shared: World, embedded: EngineFactory, point: Point) -> None:
-        """
-        A ledger that becomes read-only at any phase is as it was; with the rights back the run goes on.
-        """
+        """A ledger that becomes read-only at any phase is as it was; with the rights back the run goes on."""
         version = shared.version()
         with ExitStack() as stack:
 
@@ -206,9 +193,7 @@ class TestReadOnly:
         assert_whole(shared)
 
     def test_beside_the_ledger(self, shared: World, common: Path, embedded: EngineFactory) -> None:
-        """
-        Where the lock file beside a table cannot be made, nothing is committed without it.
-        """
+        """Where the lock file beside a table cannot be made, nothing is committed without it."""
         for lock in common.glob(".*.lock"):
             lock.unlink()
         version = shared.version()
@@ -219,9 +204,7 @@ class TestReadOnly:
         assert_whole(shared)
 
     def test_no_ledger_yet(self, common: Path, embedded: EngineFactory) -> None:
-        """
-        Where no ledger can be made, the run says so and makes none.
-        """
+        """Where no ledger can be made, the run says so and makes none."""
         world = World(common, ManualClock())
         world.publish(NEW)
         with rights(READ_ONLY, common), without_root(), pytest.raises(TableUnwritable, match="Permission denied"):
@@ -231,9 +214,7 @@ class TestReadOnly:
         assert_whole(world)
 
     def test_depot_while_ingesting(self, shared: World, common: Path, embedded: EngineFactory) -> None:
-        """
-        A depot that may not be written takes no file; with the rights back the file comes in once.
-        """
+        """A depot that may not be written takes no file; with the rights back the file comes in once."""
         file = common / "messages.parquet"
         pq.write_table(table(NEW), file)
         version = DeltaTable(shared.depot).version()
@@ -246,9 +227,7 @@ class TestReadOnly:
         assert_whole(shared)
 
     def test_depot_is_only_read(self, shared: World, embedded: EngineFactory) -> None:
-        """
-        A run writes nothing to the depot: it may be read-only.
-        """
+        """A run writes nothing to the depot: it may be read-only."""
         with rights(READ_ONLY, *places(shared.depot)), without_root():
             run(shared, embedded)
         assert_whole(shared)
@@ -259,9 +238,7 @@ class TestClosed:
     @pytest.mark.parametrize("role", ["depot", "ledger"])
     @pytest.mark.parametrize("part", ["", "_delta_log"])
     def test_directory(self, shared: World, embedded: EngineFactory, role: str, part: str) -> None:
-        """
-        A table, or its log, that may not be read is not taken for one that is not there: no other is made.
-        """
+        """A table, or its log, that may not be read is not taken for one that is not there: no other is made."""
         version = shared.version()
         with (
             rights(CLOSED, Path(getattr(shared, role)) / part),
@@ -274,9 +251,7 @@ class TestClosed:
         assert_whole(shared)
 
     def test_files(self, shared: World, embedded: EngineFactory) -> None:
-        """
-        Files of the depot or ledger that may not be read stop the run; nothing is taken for empty.
-        """
+        """Files of the depot or ledger that may not be read stop the run; nothing is taken for empty."""
         for files, error in (
             (Path(shared.depot).glob("*.parquet"), DepotUnreadable),
             (Path(shared.ledger).glob("state=open/*/*.parquet"), MicrobatchFailed),
@@ -292,10 +267,10 @@ class TestClosed:
 
 
 class TestSaid:
-    @pytest.mark.parametrize("command", [("run",), ("flush",)])
+    @pytest.mark.parametrize("command", [("run",), ("tick", "--all")])
     def test_in_two_lines(self, windrow: Command, half: World, command: tuple[str, ...]) -> None:
-        """
-        On the command line a run that cannot write ends with 3 and says the code, the place, the cause and what to do.
+        """On the command line a run that cannot write ends with 3 and says the code, the place, the cause and what to
+        do.
         """
         Path("windrow.toml").write_text("retries = 0\n")
         blocked(log_file(half.ledger, half.version() + 1))

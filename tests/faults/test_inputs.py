@@ -75,9 +75,8 @@ class TestFile:
         ],
     )
     def test_refused(self, windrow: Command, depot: str, tmp_path: Path, write: object, says: str) -> None:
-        """
-        A file that is no parquet, empty, cut short, damaged inside, with text that is none, or without the columns of
-        a message is refused in one or two lines with status 2; the depot is as it was, and takes the next file.
+        """A file that is no parquet, empty, cut short, damaged inside, with text that is none, or without the columns
+        of a message is refused in one or two lines with status 2; the depot is as it was, and takes the next file.
         """
         write(tmp_path / "messages.parquet")
         said = windrow("ingest", "messages.parquet", "--json")
@@ -89,9 +88,7 @@ class TestFile:
         assert windrow("ingest", "good.parquet", "--json").json()["messages"] == 1
 
     def test_not_ours_to_read(self, common: Path, embedded: EngineFactory) -> None:
-        """
-        A file that may not be read is refused with that reason.
-        """
+        """A file that may not be read is refused with that reason."""
         file = common / "messages.parquet"
         pq.write_table(table([message()]), file)
         writer = embedded.open(str(common / "depot"), str(common / "ledger")).writer
@@ -100,18 +97,14 @@ class TestFile:
         assert not DeltaTable.is_deltatable(str(common / "depot"))
 
     def test_some_of_several(self, windrow: Command, depot: str, tmp_path: Path) -> None:
-        """
-        When one of several files is refused, none of them is taken that was not before: all are opened first.
-        """
+        """When one of several files is refused, none of them is taken that was not before: all are opened first."""
         pq.write_table(table([message()]), tmp_path / "good.parquet")
         write_text(tmp_path / "bad.parquet")
         assert windrow("ingest", "good.parquet", "bad.parquet", "--json").status == 2
         assert DeltaTable(depot).version() == 0
 
     def test_no_rows(self, windrow: Command, depot: str, tmp_path: Path) -> None:
-        """
-        A file without rows is taken, adds nothing, and does not stop the run.
-        """
+        """A file without rows is taken, adds nothing, and does not stop the run."""
         pq.write_table(table([]), tmp_path / "none.parquet")
         assert windrow("ingest", "none.parquet", "--json").json()["messages"] == 0
         assert windrow("run", "--json").json()["messages"] == 0
@@ -133,8 +126,7 @@ class TestColumns:
         ],
     )
     def test_without_sense(self, windrow: Command, depot: str, tmp_path: Path, columns: str, says: str) -> None:
-        """
-        An expression that is none, names no column, is not the same in every run, or gives no value of the column's
+        """An expression that is none, names no column, is not the same in every run, or gives no value of the column's
         type is refused with the column; the depot is as it was.
         """
         pq.write_table(table([message(payload="no time")]), tmp_path / "messages.parquet")
@@ -147,8 +139,8 @@ class TestColumns:
 
 
 def test_hostile_rows_come_through(windrow: Command, depot: str, tmp_path: Path) -> None:
-    """
-    NULLs, absurd times and hostile strings of a file are no reason to refuse it: they reach the depot as they are.
+    """NULLs, absurd times and hostile strings of a file are no reason to refuse it: they reach the depot as they
+    are.
     """
     rows = [message(key=None), message(event_time=2**63 - 1), message(key="'; --\0", payload="\u202e")]
     pq.write_table(table(rows), tmp_path / "messages.parquet")

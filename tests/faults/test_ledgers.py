@@ -44,9 +44,7 @@ def half(world: World, two: Path) -> World:
 
 class TestOtherDepot:
     def test_refused(self, half: World, embedded: EngineFactory, tmp_path: Path) -> None:
-        """
-        The ledger of another depot is refused, and left as it is.
-        """
+        """The ledger of another depot is refused, and left as it is."""
         (tmp_path / "other").mkdir()
         other = World(tmp_path / "other", ManualClock())
         other.publish(NEW)
@@ -61,9 +59,7 @@ class TestOtherDepot:
 
 class TestWrongWayRound:
     def test_ledger_as_depot(self, half: World, embedded: EngineFactory, tmp_path: Path) -> None:
-        """
-        A ledger that is named as depot is refused before another ledger is made: its rows are no messages.
-        """
+        """A ledger that is named as depot is refused before another ledger is made: its rows are no messages."""
         half.depot, half.ledger = half.ledger, str(tmp_path / "another")
         with pytest.raises(TableRefused, match="is a ledger, not a depot"):
             run(half, embedded)
@@ -73,8 +69,7 @@ class TestWrongWayRound:
 class TestRestored:
     @pytest.mark.slow_on_spark
     def test_goes_on(self, half: World, engine: EngineFactory) -> None:
-        """
-        A ledger that was RESTOREd does the microbatches after that version again, with the result of an undisturbed
+        """A ledger that was RESTOREd does the microbatches after that version again, with the result of an undisturbed
         run.
         """
         DeltaTable(half.ledger).restore(1)
@@ -83,9 +78,7 @@ class TestRestored:
         assert verify(half.depot, half.ledger).ok
 
     def test_while_running(self, half: World, embedded: EngineFactory) -> None:
-        """
-        A RESTORE between two rounds of a loop is noticed at the next.
-        """
+        """A RESTORE between two rounds of a loop is noticed at the next."""
         runner = half.runner(embedded)
         runner.once()
         DeltaTable(half.ledger).restore(0)
@@ -96,18 +89,14 @@ class TestRestored:
         assert verify(half.depot, half.ledger).ok
 
     def test_log_cut_back(self, half: World, embedded: EngineFactory) -> None:
-        """
-        A ledger whose last commits are gone from its log is one that never had them: they are done again.
-        """
+        """A ledger whose last commits are gone from its log is one that never had them: they are done again."""
         log_file(half.ledger, 2).unlink()
         run(half, embedded)
         assert_whole(half)
 
     @pytest.mark.slow_on_spark
     def test_compacted_and_cleaned_up(self, half: World, engine: EngineFactory) -> None:
-        """
-        OPTIMIZE and VACUUM of the ledger change nothing of what it holds, and the run goes on.
-        """
+        """OPTIMIZE and VACUUM of the ledger change nothing of what it holds, and the run goes on."""
         clean_up(half.ledger)
         run(half, engine)
         assert half.canonical() == half.expected()
@@ -116,8 +105,7 @@ class TestRestored:
 
 class TestHalfDeleted:
     def test_log_gone(self, half: World, embedded: EngineFactory) -> None:
-        """
-        A ledger without its log is not begun anew over its own files: that would close its batches a second time for
+        """A ledger without its log is not begun anew over its own files: that would close its batches a second time for
         whoever reads them. With the log back it goes on.
         """
         moved = Path(half.ledger).parent / "log"
@@ -129,9 +117,7 @@ class TestHalfDeleted:
         assert_whole(half)
 
     def test_creation_that_was_interrupted(self, full: World, embedded: EngineFactory) -> None:
-        """
-        What an interrupted creation leaves, the first file without a log, is no ledger: the next run begins.
-        """
+        """What an interrupted creation leaves, the first file without a log, is no ledger: the next run begins."""
         full.runner(embedded)
         shutil.rmtree(Path(full.ledger) / "_delta_log")
         assert run(full, embedded) == 90
@@ -140,8 +126,7 @@ class TestHalfDeleted:
     @pytest.mark.slow_unless({"damage": "gone"}, {"damage": "cut"})
     @pytest.mark.parametrize("damage", ["gone", "empty", "cut"])
     def test_first_log_file(self, half: World, embedded: EngineFactory, damage: str) -> None:
-        """
-        A gap at the beginning of the ledger's log, or a first file that is empty or cut short, stops run, status and
+        """A gap at the beginning of the ledger's log, or a first file that is empty or cut short, stops run, status and
         verify in a process that has not read it before; with the file back the run goes on.
         """
         forget_tables()
@@ -159,8 +144,7 @@ class TestHalfDeleted:
     @pytest.mark.parametrize("damage", ["gone", "other"])
     @pytest.mark.parametrize("state", ["open", "progress"])
     def test_live_files(self, half: World, embedded: EngineFactory, state: str, damage: str) -> None:
-        """
-        Without a file of live rows, or with another in its place, the run says which and writes nothing; with the
+        """Without a file of live rows, or with another in its place, the run says which and writes nothing; with the
         file back it goes on.
         """
         version = half.version()
@@ -175,9 +159,7 @@ class TestHalfDeleted:
 
     @pytest.mark.slow
     def test_live_file_on_spark(self, half: World, spark_engine: EngineFactory) -> None:
-        """
-        So does Spark.
-        """
+        """So does Spark."""
         version = half.version()
         unreadable = "WINDROW-TABLE-UNREADABLE.*state=open"
         with damaged(needed(half, "open"), "gone"), pytest.raises(MicrobatchFailed, match=unreadable):
@@ -187,8 +169,7 @@ class TestHalfDeleted:
     @pytest.mark.slow_unless({"state": "closed"})
     @pytest.mark.parametrize("state", ["closed", "rejected", "microbatch"])
     def test_final_files(self, half: World, embedded: EngineFactory, state: str) -> None:
-        """
-        Without a file of final rows the run goes on, because it never reads them; verify and status say which one is
+        """Without a file of final rows the run goes on, because it never reads them; verify and status say which one is
         missing, and with it back all is there.
         """
         with damaged(needed(half, state), "gone"):
@@ -219,8 +200,7 @@ class TestRowsByHand:
     def test_refused(
         self, half: World, embedded: EngineFactory, where: str, updates: dict[str, str] | None, says: str
     ) -> None:
-        """
-        Live rows that Windrow cannot have written are refused with what is wrong and what to do; after the RESTORE
+        """Live rows that Windrow cannot have written are refused with what is wrong and what to do; after the RESTORE
         the run goes on.
         """
         version = half.version()
@@ -235,9 +215,7 @@ class TestRowsByHand:
 
     @pytest.mark.parametrize("state", ["open", "progress"])
     def test_doubled(self, half: World, embedded: EngineFactory, state: str) -> None:
-        """
-        Live rows that stand twice are refused.
-        """
+        """Live rows that stand twice are refused."""
         version = half.version()
         append(half, [row for row in half.rows(state) if row["id"] != "progress"])
         with pytest.raises(TableRefused, match="stands twice"):
@@ -246,9 +224,7 @@ class TestRowsByHand:
 
     @pytest.mark.parametrize("state", ["open", "progress"])
     def test_foreign(self, half: World, embedded: EngineFactory, state: str) -> None:
-        """
-        A row of somebody else among the live ones is refused with its id.
-        """
+        """A row of somebody else among the live ones is refused with its id."""
         version = half.version()
         append(half, [{"id": "mine", "state": state}])
         with pytest.raises(TableRefused, match="'mine'"):
@@ -256,9 +232,7 @@ class TestRowsByHand:
         mended(half, embedded, version)
 
     def test_foreign_state(self, half: World, embedded: EngineFactory) -> None:
-        """
-        A run does not look at a row of a state that Windrow does not know; verify finds it, and nothing else.
-        """
+        """A run does not look at a row of a state that Windrow does not know; verify finds it, and nothing else."""
         append(half, [{"id": "mine", "state": "note"}])
         run(half, embedded)
         assert [difference.check for difference in verify(half.depot, half.ledger).differences] == ["states"]
@@ -279,8 +253,7 @@ class TestRowsByHand:
     def test_found_by_verify(
         self, half: World, embedded: EngineFactory, where: str, updates: dict[str, str] | None
     ) -> None:
-        """
-        Rows that were deleted by hand, or a progress set back by hand, cannot be seen in the live rows alone: verify
+        """Rows that were deleted by hand, or a progress set back by hand, cannot be seen in the live rows alone: verify
         finds the difference at the version where it began, and after the RESTORE the run goes on.
         """
         version = half.version()

@@ -79,8 +79,7 @@ class TestDepot:
         ],
     )
     def test_none_there(self, windrow: Command, tmp_path: Path, make: Callable[[Path], None], code: str) -> None:
-        """
-        Where there is no depot, `run` ends with 3 and a code, in one or two lines that name the path; it makes no
+        """Where there is no depot, `run` ends with 3 and a code, in one or two lines that name the path; it makes no
         batches.
         """
         make(tmp_path / "place")
@@ -97,8 +96,7 @@ class TestDepot:
         ],
     )
     def test_none_made_there(self, windrow: Command, tmp_path: Path, make: Callable[[Path], None], code: str) -> None:
-        """
-        `ingest` makes no depot among files that are not its own, over a file or behind a link to nowhere; what was
+        """`ingest` makes no depot among files that are not its own, over a file or behind a link to nowhere; what was
         there stays.
         """
         make(tmp_path / "place")
@@ -122,9 +120,7 @@ class TestLedger:
         ],
     )
     def test_none_there(self, windrow: Command, tmp_path: Path, make: Callable[[Path], None], code: str) -> None:
-        """
-        Where something else is, `run` makes no ledger and ends with 3, a code and the path.
-        """
+        """Where something else is, `run` makes no ledger and ends with 3, a code and the path."""
         World(tmp_path, ManualClock()).publish([message()])
         make(tmp_path / "place")
         said = windrow("run", "--depot", "depot", "--ledger", "place", "--json")
@@ -132,9 +128,7 @@ class TestLedger:
 
     @pytest.mark.parametrize("make", [absent, empty_directory, empty_log])
     def test_made(self, windrow: Command, tmp_path: Path, make: Callable[[Path], None]) -> None:
-        """
-        Where there is nothing, `run` makes the ledger.
-        """
+        """Where there is nothing, `run` makes the ledger."""
         World(tmp_path, ManualClock()).publish([message()])
         make(tmp_path / "place")
         assert windrow("run", "--depot", "depot", "--ledger", "place", "--json").json()["messages"] == 1
@@ -153,9 +147,7 @@ class TestLedger:
     def test_looked_at(
         self, windrow: Command, tmp_path: Path, command: str, make: Callable[[Path], None], code: str
     ) -> None:
-        """
-        The commands that look say the same in one or two lines.
-        """
+        """The commands that look say the same in one or two lines."""
         make(tmp_path / "place")
         assert_said(windrow(command, "--ledger", "place"), 3, code, "place")
 
@@ -180,8 +172,7 @@ def copying(output: str = "copies") -> Topology:
 class TestCharacters:
     @pytest.mark.slow_on_spark
     def test_odd(self, tmp_path: Path, engine: EngineFactory, spark: object) -> None:
-        """
-        Blanks, quotes, backticks, percent signs, letters of every script and what shells and SQL take for their own
+        """Blanks, quotes, backticks, percent signs, letters of every script and what shells and SQL take for their own
         are ordinary in a path, on each engine and when the other one goes on.
         """
         (tmp_path / ODD).mkdir()
@@ -193,9 +184,7 @@ class TestCharacters:
         assert_whole(world)
 
     def test_links(self, tmp_path: Path, full: World, embedded: EngineFactory) -> None:
-        """
-        A table behind a symbolic link is the table.
-        """
+        """A table behind a symbolic link is the table."""
         run(full, embedded)
         (tmp_path / "to-depot").symlink_to(full.depot)
         (tmp_path / "to-ledger").symlink_to(full.ledger)
@@ -209,9 +198,7 @@ class TestCharacters:
 
     @pytest.mark.parametrize("name", ["my project", "日本 ü", "100% {x}", "a%zz", "a'b\"c`d"])
     def test_daily_way(self, tmp_path: Path, windrow: Command, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-        """
-        Whatever the directory of a project is called, messages go all the way: commands, a raw depot, a topology.
-        """
+        """Whatever the directory of a project is called, messages go all the way: commands, a raw depot, a topology."""
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
         assert windrow("init").status == 0
@@ -234,9 +221,7 @@ class TestCharacters:
 
     @pytest.mark.parametrize("name", ["a^b", "a|b"])
     def test_panic(self, tmp_path: Path, name: str) -> None:
-        """
-        A path at which delta-rs would panic is refused at once, before a message waits for it.
-        """
+        """A path at which delta-rs would panic is refused at once, before a message waits for it."""
         with pytest.raises(SettingsError, match="readers misread"):
             Producer(str(tmp_path / name), "p")
         with pytest.raises(SettingsError, match="readers misread"):
@@ -244,9 +229,7 @@ class TestCharacters:
 
     @pytest.mark.parametrize("name", ["a#b", "a?b", "a[b", "a]b", "a%20b", "a\\b", "a\nb", "a^b", "a|b"])
     def test_misread(self, tmp_path: Path, embedded: EngineFactory, name: str) -> None:
-        """
-        What Delta's readers would take for something else than a path, and so for another table, is refused.
-        """
+        """What Delta's readers would take for something else than a path, and so for another table, is refused."""
         with pytest.raises(SettingsError, match="readers misread"):
             embedded.settings(str(tmp_path / name / "depot"), str(tmp_path / "ledger"))
         with pytest.raises(SettingsError, match="ledger"):

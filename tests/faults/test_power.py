@@ -21,9 +21,7 @@ def power() -> None:
 @pytest.mark.slow_unless({"durable": True})
 @pytest.mark.parametrize("durable", [True, False])
 def test_cuts(power: None, tmp_path: Path, durable: bool) -> None:
-    """
-    After each of three cuts the next run reads both tables; what was acknowledged is there, and nothing is twice.
-    """
+    """After each of three cuts the next run reads both tables; what was acknowledged is there, and nothing is twice."""
     counted = Counted()
     cuts(tmp_path, 7, durable, counted, times=3)
     assert counted.cuts == 3

@@ -32,33 +32,26 @@ def count(fault: Fault, factory: EngineFactory, times: int) -> None:
 
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.name in QUICK], ids=lambda fault: fault.name)
 def test_quickly(fault: Fault, embedded: EngineFactory) -> None:
-    """
-    After faults that no other test has in this form, nothing is lost, duplicated or different.
-    """
+    """After faults that no other test has in this form, nothing is lost, duplicated or different."""
     count(fault, embedded, 1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.embedded], ids=lambda fault: fault.name)
 def test_often(fault: Fault, embedded: EngineFactory) -> None:
-    """
-    The same of every fault, some more times.
-    """
+    """The same of every fault, some more times."""
     count(fault, embedded, 5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.spark], ids=lambda fault: fault.name)
 def test_on_spark(fault: Fault, spark: Any) -> None:
-    """
-    The same on Spark.
-    """
+    """The same on Spark."""
     count(fault, EngineFactory("spark", spark), 1)
 
 
 def test_what_is_counted() -> None:
-    """
-    The table has what was lost, duplicated or different in any try, and a result is sound only without, and when the
+    """The table has what was lost, duplicated or different in any try, and a result is sound only without, and when the
     fault struck.
     """
     result = Result("fault", "embedded")

@@ -77,8 +77,7 @@ def hostile_rows() -> list[dict[str, object]]:
 class TestNull:
     @pytest.mark.parametrize("column", ["source", "key", "type", "event_time", "received_at"])
     def test_in_a_required_column(self, world: World, embedded: EngineFactory, column: str) -> None:
-        """
-        A message without a source, key, type, event time or stamp is rejected as invalid with its whole content; the
+        """A message without a source, key, type, event time or stamp is rejected as invalid with its whole content; the
         message beside it is batched.
         """
         bad = message("a", sequence=7, payload="x") | {column: None}
@@ -91,9 +90,7 @@ class TestNull:
 
     @pytest.mark.parametrize("column", ["sequence", "payload"])
     def test_in_an_optional_column(self, world: World, embedded: EngineFactory, column: str) -> None:
-        """
-        A message without a sequence or payload is batched, and NULL stays NULL.
-        """
+        """A message without a sequence or payload is batched, and NULL stays NULL."""
         world.publish([message("a", sequence=7, payload="x") | {column: None}])
         run(world, embedded)
         assert [inside[column] for row in world.rows("open") for inside in row["messages"]] == [None]
@@ -101,9 +98,7 @@ class TestNull:
 
     @pytest.mark.slow  # TestTimes.test_all_on_spark shows that Spark rejects as the embedded engine does
     def test_in_every_column_on_spark(self, world: World, spark_engine: EngineFactory) -> None:
-        """
-        Spark rejects the same messages with the same ids, also one that is NULL in every column.
-        """
+        """Spark rejects the same messages with the same ids, also one that is NULL in every column."""
         empty = dict.fromkeys(SCHEMA.names)
         world.publish(
             [empty, message("b"), *(message(f"no {name}", payload="x") | {name: None} for name in SCHEMA.names)]
@@ -132,8 +127,7 @@ class TestTimes:
         ],
     )
     def test_out_of_range(self, world: World, embedded: EngineFactory, column: str, time: int, reason: str) -> None:
-        """
-        A time outside 1678 to 2261 is invalid, one inside is judged by the rules; it moves no clock beyond the
+        """A time outside 1678 to 2261 is invalid, one inside is judged by the rules; it moves no clock beyond the
         message beside it, which is batched, and status, show and verify can say all of it.
         """
         reasons = {
@@ -154,9 +148,7 @@ class TestTimes:
 
     @pytest.mark.parametrize("time", [LEAST, GREATEST])
     def test_out_of_range_in_a_file(self, world: World, embedded: EngineFactory, tmp_path: Path, time: int) -> None:
-        """
-        A time outside the years 1 to 9999 is exported as its number, and shown by verify where it is missing.
-        """
+        """A time outside the years 1 to 9999 is exported as its number, and shown by verify where it is missing."""
         world.publish([message("a") | {"event_time": time}, message("b")])
         run(world, embedded)
         for name in ("out.csv", "out.json"):
@@ -169,9 +161,7 @@ class TestTimes:
     @pytest.mark.slow_unless({"time": EARLIEST})
     @pytest.mark.parametrize("time", [EARLIEST, -1, 0])
     def test_a_log_of_another_century(self, world: World, embedded: EngineFactory, time: int) -> None:
-        """
-        A backfill from long ago is batched like any other, and its last batch closes by an idle tick.
-        """
+        """A backfill from long ago is batched like any other, and its last batch closes by an idle tick."""
         world.publish([message("a", time, time), message("b", time, time), message("a", time + SECOND, time + SECOND)])
         run(world, embedded)
         assert_whole(world)
@@ -182,9 +172,7 @@ class TestTimes:
         assert_sound(world)
 
     def test_all_on_spark(self, world: World, spark_engine: EngineFactory, embedded: EngineFactory) -> None:
-        """
-        Spark decides as the embedded engine does for every absurd time, to the last byte of the ledger's rows.
-        """
+        """Spark decides as the embedded engine does for every absurd time, to the last byte of the ledger's rows."""
         times = [LEAST, YEAR_1, EARLIEST - 1, EARLIEST, -1, 0, NOW, LATEST - 1, LATEST, YEAR_9999, GREATEST]
         absurd = [message("a", time, source=f"event {time}") for time in times]
         absurd += [message("a", NOW, time, source=f"arrival {time}") for time in times]
@@ -201,9 +189,7 @@ class TestSequences:
     @pytest.mark.slow_unless({"sequence": LEAST}, {"sequence": GREATEST})
     @pytest.mark.parametrize("sequence", [LEAST, -1, 0, GREATEST])
     def test_extremes(self, world: World, embedded: EngineFactory, sequence: int) -> None:
-        """
-        Every sequence that a column can hold orders messages and comes back as it was.
-        """
+        """Every sequence that a column can hold orders messages and comes back as it was."""
         rows = [message("a", sequence=number, payload=str(number)) for number in (sequence, 5, None)]
         world.publish(rows)
         run(world, embedded)
@@ -216,8 +202,7 @@ class TestSequences:
 class TestStrings:
     @pytest.mark.slow_on_spark
     def test_hostile(self, world: World, engine: EngineFactory) -> None:
-        """
-        Quotes, slashes, percent signs, NUL, control characters, emoji, SQL, markup and text from right to left are
+        """Quotes, slashes, percent signs, NUL, control characters, emoji, SQL, markup and text from right to left are
         ordinary sources, keys, types and payloads: each comes back as it was, in a batch of its own stream.
         """
         world.publish(hostile_rows())
@@ -231,8 +216,7 @@ class TestStrings:
         assert_whole(world)
 
     def test_ids_stay_apart(self, world: World, embedded: EngineFactory) -> None:
-        """
-        No two streams share an id, however their names are made up: `a/b` under `c` is not `a` under `b/c`, NULL is
+        """No two streams share an id, however their names are made up: `a/b` under `c` is not `a` under `b/c`, NULL is
         not `%N`, and the two normal forms of a letter stay two.
         """
         names = ["a", "b", "a/b", "b/a", "/", "", "%", "%2F", "%25", "%N", *HOSTILE]
@@ -246,9 +230,7 @@ class TestStrings:
         assert_sound(world)
 
     def test_looked_at(self, world: World, embedded: EngineFactory) -> None:
-        """
-        `show` finds every batch and every rejection with a hostile name by its id, and every hostile key.
-        """
+        """`show` finds every batch and every rejection with a hostile name by its id, and every hostile key."""
         world.publish(hostile_rows())
         run(world, embedded)
         for row in world.rows("open"):
@@ -260,8 +242,7 @@ class TestStrings:
             assert found["messages"][0]["payload"] == text
 
     def test_printed(self, world: World, windrow: Command, embedded: EngineFactory) -> None:
-        """
-        The commands print hostile names without failing, and take no markup or escape from them: what is shown of
+        """The commands print hostile names without failing, and take no markup or escape from them: what is shown of
         `[bold]` is `[bold]`.
         """
         world.publish(hostile_rows())
@@ -276,9 +257,7 @@ class TestStrings:
         assert windrow("verify", *tables).status == 0
 
     def test_of_a_megabyte(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A source, key, type and payload of a megabyte each, sent twice, are one message and one duplicate.
-        """
+        """A source, key, type and payload of a megabyte each, sent twice, are one message and one duplicate."""
         big = "x" * ONE_MEGABYTE
         world.publish([message(big, source=big, key=big, payload=big)] * 2)
         run(world, embedded)
@@ -286,8 +265,8 @@ class TestStrings:
         assert_whole(world)
 
     def test_larger_than_a_batch(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A message larger than `max_batch_bytes` stands alone in its closed batch, flagged oversize; nothing is cut off.
+        """A message larger than `max_batch_bytes` stands alone in its closed batch, flagged oversize; nothing is cut
+        off.
         """
         world.publish([message("a", payload="x" * 17 * ONE_MEGABYTE), message("b")])
         run(world, embedded)
@@ -300,8 +279,7 @@ class TestStrings:
 
     @pytest.mark.parametrize("column", ["key", "payload"])
     def test_not_utf_8_in_the_depot(self, world: World, embedded: EngineFactory, column: str) -> None:
-        """
-        Text that is no UTF-8, put into the depot by somebody who does not check, stops the run with the version and
+        """Text that is no UTF-8, put into the depot by somebody who does not check, stops the run with the version and
         the reason; the versions behind it are read by a ledger that begins there.
         """
         world.publish([message("a")])
@@ -317,8 +295,8 @@ class TestStrings:
 
     @pytest.mark.parametrize("max_driver_messages", [pytest.param(500_000, marks=pytest.mark.slow_on_spark), 0])
     def test_not_utf_8_on_spark(self, world: World, spark_engine: EngineFactory, max_driver_messages: int) -> None:
-        """
-        Spark, which reads such text, does not bring it into the ledger, whether the driver or executors process it.
+        """Spark, which reads such text, does not bring it into the ledger, whether the driver or executors process
+        it.
         """
         rows = table([message("b"), message("c")])
         broken = rows.set_column(rows.schema.get_field_index("payload"), "payload", not_utf_8())
@@ -329,9 +307,7 @@ class TestStrings:
 
     @pytest.mark.slow
     def test_not_utf_8_ingested_by_spark(self, world: World, spark_engine: EngineFactory, tmp_path: Path) -> None:
-        """
-        Spark takes no file with such text into the depot.
-        """
+        """Spark takes no file with such text into the depot."""
         rows = table([message("b"), message("c")])
         broken = rows.set_column(rows.schema.get_field_index("key"), "key", not_utf_8())
         pq.write_table(broken, tmp_path / "messages.parquet")

@@ -46,9 +46,7 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 @pytest.mark.parametrize("name", AUTOMATA)
 @given(data=BYTES, cuts=st.lists(st.integers(0, 200)))
 def test_any_cuts(name, data, cuts):
-    """
-    Bytes in pieces, each begun in the state in which the one before ended, give the ends of the whole.
-    """
+    """Bytes in pieces, each begun in the state in which the one before ended, give the ends of the whole."""
     automaton, state, begin, found = AUTOMATA[name], 0, 0, []
     for piece in pieces(data, cuts):
         here, state = followed(automaton, piece, state)
@@ -60,8 +58,8 @@ def test_any_cuts(name, data, cuts):
 @pytest.mark.parametrize("name", AUTOMATA)
 @given(data=BYTES, cuts=st.lists(st.integers(0, 200)))
 def test_summaries(name, data, cuts):
-    """
-    Summaries say for each state what a run from it does, and one after the other they end in the state of the whole.
+    """Summaries say for each state what a run from it does, and one after the other they end in the state of the
+    whole.
     """
     automaton = AUTOMATA[name]
     whole = automaton.summary(buffer(data))
@@ -78,9 +76,7 @@ def test_summaries(name, data, cuts):
 
 
 def test_long_runs():
-    """
-    In long runs, where states meet, each comes out as if it had been followed by itself.
-    """
+    """In long runs, where states meet, each comes out as if it had been followed by itself."""
     automaton = AUTOMATA["csv"]
     data = (b'1,"a",b\n' * 700 + b'x"y,\n' * 300 + b'"open,\n' + b"2,b\n" * 900) * 3
     whole = automaton.summary(buffer(data))
@@ -92,9 +88,7 @@ def test_long_runs():
 
 @given(st.lists(st.lists(st.text('ab,"\n ', min_size=1), min_size=1, max_size=4), max_size=8))
 def test_written_csv(rows):
-    """
-    What a writer of RFC 4180 writes has one record for each of its rows.
-    """
+    """What a writer of RFC 4180 writes has one record for each of its rows."""
     written = io.StringIO()
     csv.writer(written, lineterminator="\n").writerows(rows)
     data = written.getvalue().encode()
@@ -127,9 +121,7 @@ def test_written_csv(rows):
     ],
 )
 def test_quotes(data, records):
-    """
-    A quote opens at the begin of a field only, a delimiter in quotes is none, and a malformed record has no end.
-    """
+    """A quote opens at the begin of a field only, a delimiter in quotes is none, and a malformed record has no end."""
     found = ends(AUTOMATA["csv"], data)
     assert [data[begin:end] for begin, end in zip([0, *found], found, strict=False)] == records
 
@@ -144,18 +136,14 @@ def test_quotes(data, records):
     )
 )
 def test_objects(values):
-    """
-    Objects and arrays of JSON that stand one behind the other are as many records.
-    """
+    """Objects and arrays of JSON that stand one behind the other are as many records."""
     data = "".join(map(json.dumps, values)).encode()
     found = ends(objects(9), data)
     assert [json.loads(data[begin:end]) for begin, end in zip([0, *found], found, strict=False)] == values
 
 
 def test_deepest_objects():
-    """
-    Values may nest as deep as the settings allow.
-    """
+    """Values may nest as deep as the settings allow."""
     deepest = 200
     value = b"[" * deepest + b"]" * deepest
     assert ends(objects(deepest), value * 2) == [2 * deepest, 4 * deepest]
@@ -173,32 +161,24 @@ def test_deepest_objects():
     ids=["none", "long quote", "begins", "ends", "quote"],
 )
 def test_refused(wrong):
-    """
-    Delimiters that are none or cannot be told apart are refused.
-    """
+    """Delimiters that are none or cannot be told apart are refused."""
     with pytest.raises(SettingsError):
         delimited(**wrong)
 
 
 def test_quote_as_escape():
-    """
-    To escape a quote with a quote is to double it.
-    """
+    """To escape a quote with a quote is to double it."""
     data = b'1,"a""b\n"\n2,"c"\n'
     assert ends(delimited(b"\n", b",", b'"', b'"'), data) == ends(AUTOMATA["csv"], data) == [10, 16]
 
 
 def test_few_states():
-    """
-    The tables are as small as the format allows.
-    """
+    """The tables are as small as the format allows."""
     assert [automaton.states for automaton in AUTOMATA.values()] == [7, 8, 10, 3, 1, 13]
 
 
 def test_count_of_reachable_vectors():
-    """
-    Of CSV there are few vectors of states that any bytes can bring about, and they are closed under composition.
-    """
+    """Of CSV there are few vectors of states that any bytes can bring about, and they are closed under composition."""
     automaton = AUTOMATA["csv"]
     steps = [automaton.summary(buffer(bytes([byte]))) for byte in b'a",\n\r ']
     found = {tuple(one.after) for one in steps}

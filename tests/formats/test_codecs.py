@@ -26,9 +26,7 @@ CONTENTS = st.binary(max_size=300) | st.integers(0, 2**18 + 9).map(lambda count:
 @CODECS
 @given(st.lists(CONTENTS, min_size=1, max_size=4))
 def test_frames(codec, contents):
-    """
-    Frames one behind the other hold what went into them, in order.
-    """
+    """Frames one behind the other hold what went into them, in order."""
     buffer = b"".join(map(COMPRESS[codec], contents))
     assert decode(buffer, codec, PLENTY) == b"".join(contents)
 
@@ -36,9 +34,7 @@ def test_frames(codec, contents):
 @CODECS
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=3))
 def test_slow_reader(codec, contents):
-    """
-    How many bytes a file gives at a time does not matter.
-    """
+    """How many bytes a file gives at a time does not matter."""
     buffer = b"".join(map(COMPRESS[codec], contents))
     assert b"".join(stream((buffer[at : at + 7] for at in range(0, len(buffer), 7)), codec, PLENTY)) == b"".join(
         contents
@@ -48,9 +44,7 @@ def test_slow_reader(codec, contents):
 @CODECS
 @given(st.binary(min_size=1, max_size=300), st.data())
 def test_cut_short(codec, content, data):
-    """
-    A frame without its end is refused, wherever it is cut.
-    """
+    """A frame without its end is refused, wherever it is cut."""
     whole = COMPRESS[codec](content)
     cut = data.draw(st.integers(0, len(whole) - 1))
     with pytest.raises(CodecError, match="cut short" if cut >= 4 else None):
@@ -62,9 +56,7 @@ def test_cut_short(codec, content, data):
 @CODECS
 @pytest.mark.parametrize("trailing", [b"\0", b"junk!", b"\n"], ids=["nul", "text", "newline"])
 def test_trailing(codec, trailing):
-    """
-    Anything behind the last frame that is none is refused and told.
-    """
+    """Anything behind the last frame that is none is refused and told."""
     with pytest.raises(CodecError, match=f"a {codec} frame after frame 0, found the bytes {trailing[:4].hex(' ')}"):
         decode(COMPRESS[codec](b"content") + trailing, codec, PLENTY)
 
@@ -72,9 +64,7 @@ def test_trailing(codec, trailing):
 @CODECS
 @given(st.binary(min_size=1, max_size=200), st.data())
 def test_damage(codec, content, data):
-    """
-    A damaged frame is refused or, in what holds no content, harmless; it raises nothing else.
-    """
+    """A damaged frame is refused or, in what holds no content, harmless; it raises nothing else."""
     buffer = bytearray(COMPRESS[codec](content))
     buffer[data.draw(st.integers(0, len(buffer) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     found, refused = content, None
@@ -87,9 +77,7 @@ def test_damage(codec, content, data):
 
 
 def test_checksum_of_gzip():
-    """
-    Content that its checksum does not confirm is refused.
-    """
+    """Content that its checksum does not confirm is refused."""
     buffer = bytearray(gzip.compress(b"content"))
     buffer[-8] ^= 1
     with pytest.raises(CodecError, match="incorrect data check"):
@@ -97,9 +85,7 @@ def test_checksum_of_gzip():
 
 
 def test_checksum_of_zstd():
-    """
-    A frame with a checksum is decoded, and refused where the checksum does not confirm it.
-    """
+    """A frame with a checksum is decoded, and refused where the checksum does not confirm it."""
     buffer = bytes.fromhex("28b52ffd2407390000") + b"content" + bytes.fromhex("fca9c531")
     assert decode(buffer, "zstd", PLENTY) == b"content"
     with pytest.raises(CodecError, match="checksum"):
@@ -107,9 +93,7 @@ def test_checksum_of_zstd():
 
 
 def test_skippable():
-    """
-    What zstd says is to be skipped is skipped, if it is whole.
-    """
+    """What zstd says is to be skipped is skipped, if it is whole."""
     skipped = b"\x53\x2a\x4d\x18" + (300_000).to_bytes(4, "little") + b"x" * 300_000
     assert decode(zstd(b"a") + skipped + zstd(b"b"), "zstd", PLENTY) == b"ab"
     with pytest.raises(CodecError, match="cut short"):
@@ -118,9 +102,7 @@ def test_skippable():
 
 @CODECS
 def test_bound(codec):
-    """
-    The bound is of all frames of a chunk together, in a file of each frame by itself, and holds to the byte.
-    """
+    """The bound is of all frames of a chunk together, in a file of each frame by itself, and holds to the byte."""
     buffer = COMPRESS[codec](b"x" * 1000) * 3
     assert len(decode(buffer, codec, 3000)) == 3000
     with pytest.raises(CodecError, match=f"the {codec} frames decode to more than 2999 bytes together"):
@@ -132,9 +114,7 @@ def test_bound(codec):
 
 @CODECS
 def test_bomb(codec):
-    """
-    A frame that would hold far more than allowed is given up without ever being there.
-    """
+    """A frame that would hold far more than allowed is given up without ever being there."""
     buffer = COMPRESS[codec](bytes(200_000_000))
     before = pa.default_memory_pool().max_memory()
     tracemalloc.start()
@@ -148,9 +128,7 @@ def test_bomb(codec):
 
 @CODECS
 def test_out_of_memory(codec):
-    """
-    Where there is no memory the content is not called damaged.
-    """
+    """Where there is no memory the content is not called damaged."""
 
     def pieces():
         yield COMPRESS[codec](b"content")[:5]
@@ -162,9 +140,7 @@ def test_out_of_memory(codec):
 
 @CODECS
 def test_stream_is_lazy(codec):
-    """
-    A file is read only as far as its content is asked for.
-    """
+    """A file is read only as far as its content is asked for."""
     noise = random.Random(7).randbytes(200_000)
     file = io.BytesIO(COMPRESS[codec](noise) * 9)
     pieces = stream(iter(lambda: file.read(codecs.PIECE_BYTES), b""), codec, PLENTY)
@@ -173,8 +149,6 @@ def test_stream_is_lazy(codec):
 
 
 def test_none():
-    """
-    Nothing at all is no frame.
-    """
+    """Nothing at all is no frame."""
     with pytest.raises(CodecError, match="there is no gzip frame"):
         decode(b"", "gzip", PLENTY)

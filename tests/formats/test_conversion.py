@@ -150,9 +150,7 @@ BYTES = (ODD | NUMERALS | WHOLE | FLOATS | TIMES | st.text(max_size=6)).map(str.
 @pytest.mark.parametrize("type_", TYPES)
 @given(texts=st.lists(BYTES | st.none(), max_size=20))
 def test_oracle(type_, texts):
-    """
-    Each text is the value that one finds by hand, or bad, and NULL stays NULL.
-    """
+    """Each text is the value that one finds by hand, or bad, and NULL stays NULL."""
     expected = [None if text is None else oracle(text, type_) for text in texts]
     found = verdicts(texts, type_)
     assert all(map(same, found, expected)), list(zip(texts, found, expected, strict=True))
@@ -161,9 +159,7 @@ def test_oracle(type_, texts):
 @pytest.mark.parametrize("type_", TYPES)
 @given(texts=st.lists(BYTES, min_size=1, max_size=20), cut=st.integers(0, 20))
 def test_neighbours(type_, texts, cut):
-    """
-    What a text is does not depend on those beside it, nor on where in an array they lie.
-    """
+    """What a text is does not depend on those beside it, nor on where in an array they lie."""
     alone = [verdicts([text], type_)[0] for text in texts]
     assert all(map(same, verdicts(texts, type_), alone))
     part = convert(pa.array(texts, pa.binary()).slice(cut % len(texts)), field(type_))
@@ -192,27 +188,21 @@ def test_neighbours(type_, texts, cut):
     ],
 )  # fmt: skip
 def test_table(type_, good, bad):
-    """
-    The odd texts are what the documentation says they are.
-    """
+    """The odd texts are what the documentation says they are."""
     texts = [*good, *bad]
     assert verdicts([text.encode() for text in texts], type_) == [*good.values(), *[BAD] * len(bad)]
 
 
 @given(st.datetimes(), st.sampled_from(["%Y/%m/%d %H-%M-%S.%f", "%d.%B %Y %I:%M:%S %p", "%b %d %y, %H:%M"]))
 def test_patterns(when, pattern):
-    """
-    What Python writes with a pattern is read as Python reads it.
-    """
+    """What Python writes with a pattern is read as Python reads it."""
     text = f"{when.year:04}".join(when.strftime(part) for part in pattern.split("%Y"))
     expected = datetime.strptime(text, pattern).replace(tzinfo=UTC)
     assert verdicts([text.encode()], f"timestamp[us] {pattern}") == [(expected - EPOCH) // timedelta(microseconds=1)]
 
 
 def test_details():
-    """
-    A detail quotes the text, shortened, and says what it is not.
-    """
+    """A detail quotes the text, shortened, and says what it is not."""
     converted = convert(pa.array(["1", "x" * 50, "ä"]), field("int64"))
     assert converted.reason == "format_cast"
     assert converted.detail.to_pylist() == [f"'{'x' * 40}'... is no int64", "'ä' is no int64"]
@@ -222,17 +212,13 @@ def test_details():
 
 @given(st.lists(st.one_of(st.binary(max_size=60), st.text(max_size=60).map(str.encode)), max_size=8))
 def test_what_is_said(texts):
-    """
-    Many texts are shown as each is by itself: whole letters, at most forty, and bytes that are none as escapes.
-    """
+    """Many texts are shown as each is by itself: whole letters, at most forty, and bytes that are none as escapes."""
     shown = details(Texts.of(pa.array(texts, pa.binary())), "is none").to_pylist()
     assert shown == [f"{quoted(text)} is none" for text in texts]
 
 
 def test_halves_of_a_letter():
-    """
-    Bytes that are a letter only together with a neighbour's are none.
-    """
+    """Bytes that are a letter only together with a neighbour's are none."""
     assert verdicts([b"\xc3", b"\xa4", "ä".encode()], "string") == [BAD, BAD, "ä"]
 
 
@@ -263,9 +249,7 @@ BYTE = st.sampled_from(b"0159/:;-+.TtZz \x00\x7f\x80\xb0\xff") | st.integers(0, 
 
 @given(st.lists(nearly_usual(), max_size=20), st.sampled_from(sorted(times.DIGITS)))
 def test_usual_moments(those, unit):
-    """
-    What is written as moments mostly are is read without steps, as the steps would read it.
-    """
+    """What is written as moments mostly are is read without steps, as the steps would read it."""
     texts = Texts.of(pa.array(those, pa.binary()))
     found = []
     for usual in (True, False):

@@ -137,9 +137,7 @@ def expected(parser: Csv, line: bytes) -> object:
 @pytest.mark.parametrize("name", SHAPES)
 @given(lines=st.lists(st.lists(st.sampled_from(b'a1b",,\r\\- \xff\n"'), max_size=12).map(bytes), max_size=12))
 def test_oracle(name, lines):
-    """
-    Each record is what one reads in it byte by byte, whatever the records beside it.
-    """
+    """Each record is what one reads in it byte by byte, whatever the records beside it."""
     assert told(SHAPES[name], lines) == [expected(SHAPES[name], line) for line in lines]
 
 
@@ -149,9 +147,7 @@ TABLES = st.lists(st.tuples(CELLS, CELLS), max_size=10)
 
 @given(TABLES, st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]))
 def test_written_by_python(rows, quoting):
-    """
-    What Python's writer writes comes back, through framing and all; where empty means NULL an empty cell is one.
-    """
+    """What Python's writer writes comes back, through framing and all; where empty means NULL an empty cell is one."""
     written = io.StringIO()
     csv.writer(written, quoting=quoting).writerows(rows)
     parser = replace(TEXTS, nulls=())
@@ -161,9 +157,7 @@ def test_written_by_python(rows, quoting):
 
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1) | st.none(), st.text('a,"é') | st.none()), max_size=10))
 def test_like_arrow(rows):
-    """
-    What Arrow writes, Arrow and Windrow read alike: numbers, NULL, and the empty text in quotes.
-    """
+    """What Arrow writes, Arrow and Windrow read alike: numbers, NULL, and the empty text in quotes."""
     schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
     written = pa.BufferOutputStream()
     pa.csv.write_csv(pa.Table.from_pylist([dict(zip("ab", row, strict=True)) for row in rows], schema), written)
@@ -205,16 +199,12 @@ def test_like_arrow(rows):
     ],
 )
 def test_verdicts(line, verdict):
-    """
-    The verdicts on odd records, between others.
-    """
+    """The verdicts on odd records, between others."""
     assert told(TYPED, [line, b"9,z,z", line]) == [verdict, (9, "z", b"z"), verdict]
 
 
 def test_details():
-    """
-    A reject says what is wrong: how many columns there are and should be, or the text and the type.
-    """
+    """A reject says what is wrong: how many columns there are and should be, or the text and the type."""
     parsed = TYPED.parse(records_of([b"1", b"1,2,3,4", b'"', b"0x1F,\xff,", b"1,a,b", b"1,\xff" + b"y" * 99 + b","]))
     assert parsed.rejects["detail"].to_pylist() == [
         "1 column instead of 3",
@@ -227,24 +217,18 @@ def test_details():
 
 
 def test_no_records():
-    """
-    No records are no values and no rejects.
-    """
+    """No records are no values and no rejects."""
     assert told(TYPED, []) == []
 
 
 class TestHeader:
     def test_order(self):
-        """
-        The header gives the order of the columns; those that are no fields are counted and ignored.
-        """
+        """The header gives the order of the columns; those that are no fields are counted and ignored."""
         parser = TYPED.header(b'"c",other,a,b,other')
         assert told(parser, [b"x,y,1,z,y", b"x,1,z"]) == [(1, "z", b"x"), ("format_columns", None)]
 
     def test_quotes(self):
-        """
-        A name in quotes may have delimiters and quotes in it.
-        """
+        """A name in quotes may have delimiters and quotes in it."""
         parser = Csv(parse({'x,"y"': "int8"})).header(b'a,"x,""y"""')
         assert told(parser, [b"1,2"]) == [(2,)]
 
@@ -259,9 +243,7 @@ class TestHeader:
         ],
     )
     def test_refused(self, record, reason, detail):
-        """
-        A header without a field, or with one twice, is refused with the reason of its reject.
-        """
+        """A header without a field, or with one twice, is refused with the reason of its reject."""
         with pytest.raises(HeaderRefused) as refused:
             TYPED.header(record)
         assert (refused.value.reason, refused.value.detail) == (reason, detail)
@@ -279,9 +261,7 @@ class TestHeader:
     ids=lambda wrong: str(next(iter(wrong))),
 )
 def test_refused(wrong):
-    """
-    Delimiters that cannot be told apart are refused, and fields that CSV cannot have.
-    """
+    """Delimiters that cannot be told apart are refused, and fields that CSV cannot have."""
     with pytest.raises(SettingsError):
         format_of(FormatPart(**({"type": "csv", "fields": {"a": "string"}} | wrong)))
 
@@ -299,8 +279,8 @@ NAIVE = {
 @pytest.mark.parametrize("name", NAIVE)
 @given(data=st.data())
 def test_like_a_naive_reader(name, data):
-    """
-    Whatever quotes, delimiters and line ends are where, records and rejects are those that one reads byte by byte.
+    """Whatever quotes, delimiters and line ends are where, records and rejects are those that one reads byte by
+    byte.
     """
     naive = NAIVE[name]
     marks = [naive.delimiter, naive.line, naive.quote, naive.quote, naive.escape, b" ", b"\r"]
@@ -315,9 +295,7 @@ def test_like_a_naive_reader(name, data):
 
 
 def test_a_stray_quote_costs_one_record():
-    """
-    A quote that nobody closes costs its record, though a quote far below closes it and the columns would fit.
-    """
+    """A quote that nobody closes costs its record, though a quote far below closes it and the columns would fit."""
     format_ = format_of(FormatPart(type="csv", fields={"ts": "int64", "device": "string", "remark": "string"}))
     plain = b"".join(b"%d,a,fine\n" % at for at in range(2, 10))
     stray = b'1,a,"nobody closes this\n'
@@ -327,9 +305,7 @@ def test_a_stray_quote_costs_one_record():
 
 
 def test_columns_that_fit_by_chance():
-    """
-    A quote that a value beginning with a delimiter closes costs its record too, though there are as many columns.
-    """
+    """A quote that a value beginning with a delimiter closes costs its record too, though there are as many columns."""
     format_ = format_of(FormatPart(type="csv", header=False, fields={"a": "int64", "b": "string", "c": "string"}))
     ledger = RawLedger.of(format_, [[b'1,"a,x\n2,b,y\n3,", really"\n4,"d\n",z\n']])
     assert [row["a"] for row in ledger.fields()] == [2, 4]
@@ -337,8 +313,8 @@ def test_columns_that_fit_by_chance():
 
 
 def test_a_source_that_ends_within_a_delimiter():
-    """
-    A closing quote with a part of a delimiter at the end of a source costs no record between it and its open quote.
+    """A closing quote with a part of a delimiter at the end of a source costs no record between it and its open
+    quote.
     """
     format_ = format_of(
         FormatPart(type="csv", header=False, record_delimiter="\r\n", fields={"a": "int64", "b": "string"})
@@ -351,9 +327,7 @@ def test_a_source_that_ends_within_a_delimiter():
 @pytest.mark.parametrize("above", [b"\n", b"\r\n\n", b"\xef\xbb\xbf\n"], ids=["line", "lines", "mark"])
 @pytest.mark.parametrize("fields", [{"a": "int64", "b": "string"}, {"a": "int64"}], ids=["two", "one of two"])
 def test_empty_lines_above_the_header(above, fields):
-    """
-    Empty lines above the header are skipped, however the bytes are cut.
-    """
+    """Empty lines above the header are skipped, however the bytes are cut."""
     format_, data = format_of(FormatPart(type="csv", fields=fields)), above + b"a,b\n1,x\n2,y\n"
     for at in range(len(data)):
         ledger = RawLedger.of(format_, [[data[:at], data[at:]]])
@@ -366,15 +340,11 @@ def test_empty_lines_above_the_header(above, fields):
     ids=["both", "exact name first", "one"],
 )
 def test_case_of_a_header(names, order):
-    """
-    A column has the name of a field, or, if none has, the name in other letters.
-    """
+    """A column has the name of a field, or, if none has, the name in other letters."""
     assert TEXTS.header(names).order == order
 
 
 def test_a_field_in_two_cases_is_refused():
-    """
-    Two columns that differ from a field only in case are not chosen between.
-    """
+    """Two columns that differ from a field only in case are not chosen between."""
     with pytest.raises(HeaderRefused, match="repeats the field 'a'"):
         TEXTS.header(b"A,b,\xc3\xa4,A")

@@ -27,25 +27,19 @@ GOOD = {
 
 @pytest.mark.parametrize("text", GOOD)
 def test_types(text):
-    """
-    Each type is read, also one in another, and is written as it is read.
-    """
+    """Each type is read, also one in another, and is written as it is read."""
     (field,) = parse({"x": text})
     assert field == GOOD[text]
     assert parse({"x": type_text(field)})[0].type == field.type
 
 
 def test_time():
-    """
-    A moment in microseconds is of the type that all times of Windrow have.
-    """
+    """A moment in microseconds is of the type that all times of Windrow have."""
     assert parse({"ts": "timestamp[us]"}) == (Field("ts", TIME),)
 
 
 def test_order():
-    """
-    Fields stay in the order in which they are given.
-    """
+    """Fields stay in the order in which they are given."""
     assert [field.name for field in parse({"b": "int8", "a": "bool"})] == ["b", "a"]
     assert len(NAMES) == len(PLAIN)
 
@@ -87,9 +81,7 @@ def test_order():
     ],
 )
 def test_wrong(text, message, hint):
-    """
-    What is no type is refused with the name of the field and the nearest type.
-    """
+    """What is no type is refused with the name of the field and the nearest type."""
     with pytest.raises(SettingsError) as refused:
         parse({"good": "int8", "speed": text})
     assert refused.value.message.startswith("field 'speed': ")
@@ -99,17 +91,13 @@ def test_wrong(text, message, hint):
 
 @pytest.mark.parametrize("types", [{}, {"": "int8"}, {"a": "int8", "A": "int8"}], ids=["none", "unnamed", "twice"])
 def test_names(types):
-    """
-    Without fields, without a name, or with names that only case tells apart nothing can be read.
-    """
+    """Without fields, without a name, or with names that only case tells apart nothing can be read."""
     with pytest.raises(SettingsError):
         parse(types)
 
 
 def test_requirements():
-    """
-    A format that knows no nesting, or no fixed sizes, refuses such fields and takes the others.
-    """
+    """A format that knows no nesting, or no fixed sizes, refuses such fields and takes the others."""
     nested, fixed, plain = (parse({"x": text}) for text in ("list<int8>", "string(3)", "string"))
     with pytest.raises(SettingsError, match="field 'x': csv has no fixed-size fields"):
         require_unsized(plain + fixed, "csv")

@@ -62,8 +62,8 @@ class Nothing(Flat):
 
 @given(st.lists(objects(), max_size=8) | RECORDS, st.sampled_from([b"\n", b"", b"--"]))
 def test_judge(those, between):
-    """
-    What is read at once is what one gets when each record is decoded: the same values and signs, the same reasons.
+    """What is read at once is what one gets when each record is decoded: the same values and signs, the same
+    reasons.
     """
     one, other = parse(those, FIELDS, between), judged(those)
     one.fields.validate(full=True)
@@ -83,8 +83,8 @@ def test_judge(those, between):
     ],
 )  # fmt: skip
 def test_plain(member, plain):
-    """
-    What is flat is read at once, in any order of the members; what has escapes, repeats or nests is left to others.
+    """What is flat is read at once, in any order of the members; what has escapes, repeats or nests is left to
+    others.
     """
     those = [b"{%s}" % member.encode(), b'{"other":1, %s ,"more":2}' % member.encode()]
     _, read = Flat.of(FIELDS).read(records(those), np.arange(2))
@@ -92,9 +92,7 @@ def test_plain(member, plain):
 
 
 def test_order():
-    """
-    Records that were decoded stand where they stood, between those that were read at once.
-    """
+    """Records that were decoded stand where they stood, between those that were read at once."""
     those = [b'{"i":%d,"s":"%s"}' % (number, b"\\n" if number % 3 else b"x") for number in range(1000)]
     parsed = parse(those, FIELDS)
     assert parsed.record.tolist() == parsed.fields["i"].to_pylist() == list(range(1000))
@@ -102,9 +100,7 @@ def test_order():
 
 
 def test_many_members():
-    """
-    A record may have more members, and a format more fields, than names are remembered by their place.
-    """
+    """A record may have more members, and a format more fields, than names are remembered by their place."""
     count = 200
     fields = types.parse({f"f{number}": "int64" for number in range(count)})
     forth = [f'"f{number}":{number}' for number in range(count)]
@@ -119,9 +115,7 @@ def test_many_members():
 
 
 def test_memory_ends():
-    """
-    Nothing is read behind the bytes, wherever a record ends in them.
-    """
+    """Nothing is read behind the bytes, wherever a record ends in them."""
     for length in range(200):
         record = b'{"s":"' + b"x" * length + b'"}'
         memory = np.frombuffer(record + b'"}', np.uint8)

@@ -65,9 +65,7 @@ def everywhere(texts, type_):
 
 @pytest.mark.parametrize("type_", BITS)
 def test_odd(type_):
-    """
-    A text is rounded once, and keeps its sign, in CSV and in all forms of JSON records.
-    """
+    """A text is rounded once, and keeps its sign, in CSV and in all forms of JSON records."""
     expected = {text: nearest(text, type_) for text in HALF_WAY + ODD} | BEYOND
     signed = [
         value if value is None else np.copysign(value, -1 if text[0] == "-" else 1) for text, value in expected.items()
@@ -87,16 +85,14 @@ def test_odd(type_):
     st.sampled_from(list(BITS)),
 )
 def test_twins(texts, type_):
-    """
-    CSV and JSON give the same float for a text.
-    """
+    """CSV and JSON give the same float for a text."""
     first, *others = everywhere(texts, type_)
     assert all(other == first for other in others)
 
 
 def test_integers_beside():
-    """
-    A zero with a sign is 0 in an integer and unchanged in the text of a member, in a record whose floats keep the sign.
+    """A zero with a sign is 0 in an integer and unchanged in the text of a member, in a record whose floats keep the
+    sign.
     """
     fields = parse({"f": "float64", "i": "int64", "raw": "json", "d": "decimal(3, 1)"})
     line = b'{"f":-0,"i":-0,"raw":[-0],"d":-0}'
@@ -105,9 +101,7 @@ def test_integers_beside():
 
 
 def test_huge_exponent_of_a_decimal():
-    """
-    A decimal with an exponent beyond all bounds is bad, as a number and as a text, and stops nothing.
-    """
+    """A decimal with an exponent beyond all bounds is bad, as a number and as a text, and stops nothing."""
     lines = [b'{"d":1e99999999999999999999}', b'{"d":"1e99999999999999999999"}', b'{"d":1}']
     parsed = Json(parse({"d": "decimal(3, 1)"})).parse(records_of(lines))
     assert parsed.record.tolist() == [2]
@@ -115,8 +109,6 @@ def test_huge_exponent_of_a_decimal():
 
 
 def test_arrow_type():
-    """
-    The columns have the type of the field, however the record was read.
-    """
+    """The columns have the type of the field, however the record was read."""
     for line in (b'{"v":0.1}', b'{"v":0.1,"\\u0061":1}'):
         assert Json(parse({"v": "float32"})).parse(records_of([line])).fields["v"].type == pa.float32()

@@ -45,8 +45,8 @@ def framed(framing: DelimitedFraming, parts: list[bytes]) -> Spans:
 @example(data=b"aaaaaaaaaaaab", cuts=[7], size=0)
 @example(data=b'"aaaaa\r\nb\r\n', cuts=[6, 7], size=0)
 def test_any_cuts(name, data, cuts, size):
-    """
-    A source cut anywhere has the spans of the whole, each told at the same byte, and its spans are all of its bytes.
+    """A source cut anywhere has the spans of the whole, each told at the same byte, and its spans are all of its
+    bytes.
     """
     framing = FRAMINGS[name][size]
     whole = framed(framing, [data])
@@ -60,42 +60,32 @@ class TestTooLong:
     framing = DelimitedFraming(AUTOMATA["csv"], b"\n", 20)
 
     def test_open_quote(self):
-        """
-        A quote that is left open costs its own row, and none behind it.
-        """
+        """A quote that is left open costs its own row, and none behind it."""
         rows = [b"1,a\n", b'2,"b\n', *(b"%d,c\n" % number for number in range(10, 40))]
         found = [(span, what) for span, what, _ in framed(self.framing, [b"".join(rows)])]
         assert found[:2] == [(b"1,a\n", RECORD), (b'2,"b\n', OVERSIZE)]
         assert found[2:] == [(row, RECORD) for row in rows[2:]]
 
     def test_open_quote_at_the_end(self):
-        """
-        A quote that is open where the source ends costs its own row as well.
-        """
+        """A quote that is open where the source ends costs its own row as well."""
         found = [(span, what) for span, what, _ in framed(self.framing, [b'1,"a\n2,b\n3,c'])]
         assert found == [(b'1,"a\n', OPEN), (b"2,b\n", RECORD), (b"3,c", RECORD)]
 
     def test_no_delimiter(self):
-        """
-        What has no delimiter is cut off in pieces of the largest size, until one comes.
-        """
+        """What has no delimiter is cut off in pieces of the largest size, until one comes."""
         found = [(span, what) for span, what, _ in framed(self.framing, [b"x" * 50 + b"\n1,a\n"])]
         assert found == [
             (b"x" * 20, OVERSIZE), (b"x" * 20, OVERSIZE), (b"x" * 10 + b"\n", OVERSIZE), (b"1,a\n", RECORD),
         ]  # fmt: skip
 
     def test_delimiter_between_pieces(self):
-        """
-        A delimiter of several bytes is found where a piece would end in it.
-        """
+        """A delimiter of several bytes is found where a piece would end in it."""
         framing = DelimitedFraming(AUTOMATA["long delimiters"], b"\r\n", 20)
         found = [span for span, _, _ in framed(framing, [b'"' + b"x" * 18 + b"\r\n1--a\r\n"])]
         assert found == [b'"' + b"x" * 18, b"\r\n", b"1--a\r\n"]
 
     def test_exactly(self):
-        """
-        A record of the largest size is one; with a byte more it is none, also without a delimiter at the end.
-        """
+        """A record of the largest size is one; with a byte more it is none, also without a delimiter at the end."""
         for size, what in ((19, RECORD), (20, OVERSIZE)):
             found = framed(self.framing, [b"x" * size + b"\n"])
             assert found[0][1] == what
@@ -116,8 +106,6 @@ class TestTooLong:
     ],
 )
 def test_content(record, content):
-    """
-    The content of a record is without its delimiter, and without a carriage return before it.
-    """
+    """The content of a record is without its delimiter, and without a carriage return before it."""
     begin, end = TestTooLong.framing.content(buffer(b"xx" + record), np.array([2]), np.array([2 + len(record)]))
     assert (b"xx" + record)[begin[0] : end[0]] == content

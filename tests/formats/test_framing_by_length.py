@@ -47,8 +47,8 @@ def framed(framing: FixedFraming | LengthFraming, parts: list[bytes], state: int
     cuts=st.lists(st.integers(0, 60)),
 )
 def test_any_cuts(framing, state, data, cuts):
-    """
-    A source cut anywhere has the spans of the whole, each told at the same byte, and its spans are all of its bytes.
+    """A source cut anywhere has the spans of the whole, each told at the same byte, and its spans are all of its
+    bytes.
     """
     whole = framed(framing, [data], state)
     assert framed(framing, pieces(data, cuts) or [b""], state) == whole
@@ -58,9 +58,7 @@ def test_any_cuts(framing, state, data, cuts):
 
 
 def test_lengths():
-    """
-    A record that is too long is passed over as far as it claims; the one behind it is good.
-    """
+    """A record that is too long is passed over as far as it claims; the one behind it is good."""
     data = b"\0\3abc" + b"\0\x0f" + b"x" * 15 + b"\0\0" + b"\0\2de" + b"\0\5f"
     found = [(span, what) for span, what, _ in framed(LENGTHS, [data])]
     assert found == [
@@ -70,9 +68,7 @@ def test_lengths():
 
 
 def test_width():
-    """
-    What is left at the end of a source is a record of another width.
-    """
+    """What is left at the end of a source is a record of another width."""
     assert [(span, what) for span, what, _ in framed(WIDTH, [b"abcdefghij"])] == [
         (b"abcd", RECORD), (b"efgh", RECORD), (b"ij", RECORD),
     ]  # fmt: skip
@@ -112,9 +108,7 @@ def oracle(framing: LengthFraming, data: bytes) -> tuple[list[bytes], set[int]]:
 
 @given(FRAMINGS, st.lists(st.binary(max_size=50), max_size=12))
 def test_written(framing, bodies):
-    """
-    What was written with a length before it is what is cut, and what is too long is passed over to the byte.
-    """
+    """What was written with a length before it is what is cut, and what is too long is passed over to the byte."""
     bodies = [body for body in bodies if len(body) + framing.width < 256]
     whole, cut_off = cut(framing, written(framing, bodies))
     assert whole == [body for body in bodies if len(body) <= framing.max_record_bytes]
@@ -123,9 +117,7 @@ def test_written(framing, bodies):
 
 @given(FRAMINGS, st.binary(max_size=80) | st.lists(st.sampled_from([0, 1, 4, 255]), max_size=80).map(bytes))
 def test_oracle(framing, data):
-    """
-    Any bytes are cut as one hop after the other says.
-    """
+    """Any bytes are cut as one hop after the other says."""
     whole, refused = oracle(framing, data)
     records, cut_off = cut(framing, data)
     assert records == whole
@@ -133,8 +125,6 @@ def test_oracle(framing, data):
 
 
 def test_most_records():
-    """
-    A run may be nothing but empty records, however many.
-    """
+    """A run may be nothing but empty records, however many."""
     spans = LengthFraming(1, "big", counts_itself=False, max_record_bytes=1).frame(buffer(bytes(100_000)), 0, 0, False)
     assert (spans.end.size, spans.rest) == (100_000, 100_000)

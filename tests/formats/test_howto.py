@@ -63,16 +63,12 @@ def outcome(home: Path, ledger: str) -> list[tuple[object, ...]]:
 
 
 def test_example_is_short() -> None:
-    """
-    The page's package has at most 40 lines.
-    """
+    """The page's package has at most 40 lines."""
     assert len(blocks("python")[0].splitlines()) <= 40
 
 
 def test_commands(home: Path) -> None:
-    """
-    The page's commands print what the page says.
-    """
+    """The page's commands print what the page says."""
     commands = re.split(r"^\$ windrow ", blocks("console")[0], flags=re.MULTILINE)[1:]
     for command in commands:
         line, _, said = command.partition("\n")
@@ -85,9 +81,7 @@ def test_commands(home: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_executors(home: Path) -> None:
-    """
-    Spark's executors give the same messages and rejects as the embedded engine.
-    """
+    """Spark's executors give the same messages and rejects as the embedded engine."""
     cut = {"WINDROW_INGEST__CHUNK_BYTES": "32", "WINDROW_FORMAT__EXECUTOR_CHUNKS": "2"}
     assert windrow(home, "ingest", "pumps.log", "--format", "logfmt", **cut).returncode == 0
     assert windrow(home, "run", "--once").returncode == 0
@@ -100,9 +94,7 @@ def test_executors(home: Path) -> None:
 
 
 def test_kit(home: Path) -> None:
-    """
-    The page's test passes, and fails for a format that looks behind its record.
-    """
+    """The page's test passes, and fails for a format that looks behind its record."""
     program = blocks("python")[1] + "\ntest_logfmt()\n"
     done = windrow(home, program=program)
     assert done.returncode == 0, done.stderr
@@ -122,19 +114,15 @@ def test_kit(home: Path) -> None:
     ],
 )
 def test_broken_package(home: Path, module: str, told: str) -> None:
-    """
-    A package that cannot be used is an error that names the format.
-    """
+    """A package that cannot be used is an error that names the format."""
     install(home.parent / "packages", module)
-    done = windrow(home, "format", "check", "pumps.log")
+    done = windrow(home, "ingest", "--check", "pumps.log")
     assert (done.returncode, done.stderr.count("WINDROW-FORMAT-FAILED: the format 'logfmt' ")) == (2, 1), done.stderr
     assert told in done.stderr
 
 
 def test_unknown(home: Path) -> None:
-    """
-    An unknown type names the installed formats, those of packages too.
-    """
-    done = windrow(home, "format", "check", "pumps.log", WINDROW_FORMAT__TYPE="logfnt")
+    """An unknown type names the installed formats, those of packages too."""
+    done = windrow(home, "ingest", "--check", "pumps.log", WINDROW_FORMAT__TYPE="logfnt")
     assert done.returncode == 2
     assert "installed: csv, json, native, lines, length-prefixed, logfmt" in done.stderr

@@ -243,8 +243,8 @@ def member(value, type_):  # noqa: C901, PLR0911, PLR0912
 
 @given(RECORDS)
 def test_oracle(those):
-    """
-    What becomes of a record is what the json module and the types of the fields say; of its bad members one is told.
+    """What becomes of a record is what the json module and the types of the fields say; of its bad members one is
+    told.
     """
     for found, expected in zip(fate(parse(those)), map(oracle, those), strict=True):
         if isinstance(expected, tuple) and isinstance(expected[1], list):
@@ -256,9 +256,7 @@ def test_oracle(those):
 
 @given(RECORDS, st.sampled_from([b"\n", b"", b"--"]))
 def test_neighbours(those, between):
-    """
-    A record among others becomes what it becomes alone, whatever stands between them.
-    """
+    """A record among others becomes what it becomes alone, whatever stands between them."""
     together = parse(those, between=between)
     alone = [parse([one]) for one in those]
     assert fate(together) == [what for one in alone for what in fate(one)]
@@ -267,9 +265,7 @@ def test_neighbours(those, between):
 
 
 def test_many():
-    """
-    Slices of a long run, each with bad records, are put together in order.
-    """
+    """Slices of a long run, each with bad records, are put together in order."""
     those = [b'{"i": %d}' % number if number % 1000 else b"[]" for number in range(20_000)]
     parsed = parse(those, FIELDS[:1])
     assert parsed.record.tolist() == [number for number in range(20_000) if number % 1000]
@@ -278,9 +274,7 @@ def test_many():
 
 
 def test_none():
-    """
-    No records have no rows, and the columns of the fields.
-    """
+    """No records have no rows, and the columns of the fields."""
     parsed = parse([])
     assert parsed.fields.schema == Json(FIELDS).schema
     assert (parsed.fields.num_rows, parsed.rejects.num_rows, parsed.record.size) == (0, 0, 0)
@@ -306,17 +300,13 @@ def test_none():
     ids=["deep", "range", "long", "comma", "short", "syntax first", "array", "encoding"],
 )
 def test_details(record, reason, column, detail):
-    """
-    A bad record is told by its reason, its field, and where in it what is wrong.
-    """
+    """A bad record is told by its reason, its field, and where in it what is wrong."""
     (row,) = parse([record]).rejects.to_pylist()
     assert row == {"record": 0, "reason": reason, "column": column, "detail": detail}
 
 
 def test_missing_null_empty():
-    """
-    A missing member, null and an empty text are three things in the raw text of a member, two in a string.
-    """
+    """A missing member, null and an empty text are three things in the raw text of a member, two in a string."""
     fields = [Field("s", pa.string()), Field("r", pa.string(), "json")]
     table = parse([b"{}", b'{"s":null,"r":null}', b'{"s":"","r":""}', b'{"r":[1, {"a" :2}]}'], fields).fields
     assert table["s"].to_pylist() == [None, None, "", None]
@@ -324,9 +314,7 @@ def test_missing_null_empty():
 
 
 def test_times():
-    """
-    Times in texts are read at any depth, without a zone in UTC, and a bad one is told by its path.
-    """
+    """Times in texts are read at any depth, without a zone in UTC, and a bad one is told by its path."""
     moment = pa.timestamp("us", "UTC")
     fields = [
         Field("t", moment),
@@ -374,9 +362,7 @@ def test_times():
     ids=str,
 )
 def test_types(type_, good, bad):
-    """
-    A type takes what it can hold exactly, floats the nearest, and nothing else.
-    """
+    """A type takes what it can hold exactly, floats the nearest, and nothing else."""
     parsed = parse([b'{"v":' + one + b"}" for one in good + bad], [Field("v", type_)])
     assert parsed.record.tolist() == list(range(len(good)))
     assert parsed.fields["v"].null_count == 0
@@ -384,9 +370,7 @@ def test_types(type_, good, bad):
 
 @pytest.mark.parametrize("inner", ['{{"a":{}}}', "[{}]"], ids=["objects", "arrays"])
 def test_depth(inner):
-    """
-    How deep a record may nest depends neither on the stack of the caller nor on brackets in texts.
-    """
+    """How deep a record may nest depends neither on the stack of the caller nor on brackets in texts."""
 
     def nested(depth):
         value = "1"
@@ -411,18 +395,14 @@ def test_depth(inner):
     ids=["sized", "quote"],
 )
 def test_refused(fields):
-    """
-    Fields that JSON cannot have are refused before any record is read.
-    """
+    """Fields that JSON cannot have are refused before any record is read."""
     with pytest.raises(SettingsError):
         Json(fields)
 
 
 @pytest.mark.parametrize("between", [b",", b";", b"\0", b"\x1e", b"\n\x1e", b", \n", b"|", b""], ids=repr)
 def test_anything_separates_consecutive_objects(between):
-    """
-    Without a delimiter, objects may have any separator before, between and behind them.
-    """
+    """Without a delimiter, objects may have any separator before, between and behind them."""
     format_ = format_of(FormatPart(type="json", record_delimiter="", fields={"a": "int64"}))
     data = between.join([b"", b'{"a":1}', b'{"a":2}', b""])
     for at in range(len(data)):
@@ -431,9 +411,7 @@ def test_anything_separates_consecutive_objects(between):
 
 
 def test_values_between_objects_are_rejected():
-    """
-    A value that is no object is rejected, not taken for a separator at the end of a source.
-    """
+    """A value that is no object is rejected, not taken for a separator at the end of a source."""
     ledger = RawLedger.of(
         format_of(FormatPart(type="json", record_delimiter="", fields={"a": "int64"})), [[b'{"a":1} 7']]
     )
@@ -442,9 +420,7 @@ def test_values_between_objects_are_rejected():
 
 @pytest.mark.parametrize("record", [b'{"a": "x", "a": 1}', b'{"a": 1, "a": "x"}', b'{"a": 2, "a": "x", "a": 1}'])
 def test_the_wrong_one_of_two_members_is_named(record):
-    """
-    Of several members with one name the detail shows the value that does not fit.
-    """
+    """Of several members with one name the detail shows the value that does not fit."""
     format_ = format_of(FormatPart(type="json", fields={"a": "int64"}))
     assert RawLedger.of(format_, [[record]]).rejects()[0]["detail"].endswith('expected `int | null`, got `str`: "x"')
 
@@ -461,8 +437,6 @@ def test_the_wrong_one_of_two_members_is_named(record):
     ],
 )
 def test_a_value_that_fits_is_never_blamed(type_, record, detail):
-    """
-    The detail shows the value that does not fit its field, at any depth, and none rather than another one.
-    """
+    """The detail shows the value that does not fit its field, at any depth, and none rather than another one."""
     (reject,) = RawLedger.of(format_of(FormatPart(type="json", fields={"a": type_})), [[record]]).rejects()
     assert reject["detail"].endswith(detail)

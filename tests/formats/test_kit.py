@@ -59,7 +59,7 @@ CASES: dict[str, dict[str, Any]] = {
         "malformed": [b"{" * 300, b'"\\', b"\n\n \n"],
     },
     "consecutive json": {
-        "settings": {"type": "json", "record_delimiter": "", "fields": FIELDS, "max_depth": 3},
+        "settings": {"type": "json", "record_delimiter": "", "fields": FIELDS},
         "good": JSON,
         "bad": [b'{"a": "1"}', b'{"a": 1,}'],
         "malformed": [b"{[}]" * 9, b'{"a": "', b"}}{{", b"1 2 3"],
@@ -99,8 +99,8 @@ SIMILAR = {"csv with a header", "long delimiters"}  # to csv and to lines
     "name", [pytest.param(name, marks=pytest.mark.slow if name in SIMILAR else ()) for name in CASES]
 )
 def test_own_formats(name: str) -> None:
-    """
-    Cut anywhere, in any order, over any microbatches and with any damage: the same records and rejects, all bytes.
+    """Cut anywhere, in any order, over any microbatches and with any damage: the same records and rejects, all
+    bytes.
     """
     case = CASES[name]
     assert len(check_format(**case)) == len(case["good"])

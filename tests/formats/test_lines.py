@@ -21,9 +21,7 @@ PAIR = Lines(parse({"name": "string", "number": "int32"}), r"(?P<name>[a-zä]+)=
 
 
 def test_access_log():
-    """
-    A line of an access log is what its groups say, and a dash means NULL where it is told to.
-    """
+    """A line of an access log is what its groups say, and a dash means NULL where it is told to."""
     line = b'10.0.0.1 - - [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 -\r\n'
     parsed = ACCESS.parse(framed(delimited(b"\n"), line))
     time = datetime(2000, 10, 10, 20, 55, 36, tzinfo=UTC)
@@ -46,17 +44,13 @@ def test_access_log():
     ],
 )
 def test_verdicts(line, verdict):
-    """
-    A line must match as a whole, be UTF-8, and have groups of the types of the fields.
-    """
+    """A line must match as a whole, be UTF-8, and have groups of the types of the fields."""
     assert told(PAIR, [line, b"z=9", line]) == [verdict, ("z", 9), verdict]
 
 
 @given(st.lists(st.text("aä=1;x\r", max_size=6), max_size=8))
 def test_oracle(lines):
-    """
-    Lines match as Python's regular expressions match them, whatever the lines beside them.
-    """
+    """Lines match as Python's regular expressions match them, whatever the lines beside them."""
     expected = []
     for line in (line.removesuffix("\r") for line in lines):
         found = re.fullmatch(PAIR.regex, line, re.DOTALL)
@@ -70,9 +64,7 @@ def test_oracle(lines):
 
 
 def test_nothing():
-    """
-    No lines are no values and no rejects.
-    """
+    """No lines are no values and no rejects."""
     parsed = PAIR.parse(framed(delimited(b"\n"), b""))
     assert (parsed.fields.num_rows, parsed.record.size, parsed.rejects.num_rows, parsed.skipped.size) == (0, 0, 0, 0)
     assert parsed.fields.schema == PAIR.schema
@@ -92,8 +84,6 @@ def test_nothing():
     ],
 )
 def test_refused(regex, what):
-    """
-    An expression that is none, or whose groups are not the fields, is refused.
-    """
+    """An expression that is none, or whose groups are not the fields, is refused."""
     with pytest.raises(SettingsError, match=what):
         Lines(PAIR.fields, regex)

@@ -52,9 +52,7 @@ MEMBERS = st.fixed_dictionaries(
 
 @given(st.lists(MEMBERS | st.just([1]), max_size=6))
 def test_twins(values):
-    """
-    MessagePack and JSON of the same values give the same rows and the same rejects.
-    """
+    """MessagePack and JSON of the same values give the same rows and the same rejects."""
     small = [one for one in values if not any(abs(n) >= 2**63 for n in numbers(one))]
     packed = MessagePack(FIELDS).parse(together([msgspec.msgpack.encode(one) for one in small]))
     plain = Json(FIELDS).parse(together([json.dumps(one).encode() for one in small]))
@@ -79,9 +77,7 @@ def numbers(value):
     )
 )
 def test_neighbours(bodies):
-    """
-    A record of MessagePack among others becomes what it becomes alone, and each becomes something.
-    """
+    """A record of MessagePack among others becomes what it becomes alone, and each becomes something."""
     parser = MessagePack(FIELDS)
     parsed, alone = parser.parse(together(bodies)), [parser.parse(together([body])) for body in bodies]
     assert sorted([*parsed.record.tolist(), *parsed.rejects["record"].to_pylist()]) == list(range(len(bodies)))
@@ -105,33 +101,25 @@ def test_neighbours(bodies):
     ids=["empty", "opcode", "trailing", "array", "deep", "syntax first", "encoding", "range", "binary"],
 )
 def test_details(body, reason, column, detail):
-    """
-    A bad record of MessagePack is told by its reason, its field, and where in it what is wrong.
-    """
+    """A bad record of MessagePack is told by its reason, its field, and where in it what is wrong."""
     (row,) = MessagePack(FIELDS).parse(together([body])).rejects.to_pylist()
     assert row == {"record": 0, "reason": reason, "column": column, "detail": detail}
 
 
 def test_binary():
-    """
-    Binary needs no base64 here.
-    """
+    """Binary needs no base64 here."""
     body = msgspec.msgpack.encode({"b": b"\xff\0"})
     assert MessagePack([Field("b", pa.binary())]).parse(together([body])).fields["b"].to_pylist() == [b"\xff\0"]
 
 
 def test_no_raw_text():
-    """
-    A json field is refused.
-    """
+    """A json field is refused."""
     with pytest.raises(SettingsError):
         MessagePack([Field("r", pa.string(), "json")])
 
 
 def test_a_value_that_fits_is_never_blamed():
-    """
-    Of a name that comes twice the detail shows no value, as only the last one is known.
-    """
+    """Of a name that comes twice the detail shows no value, as only the last one is known."""
     twice = b"\x82" + b"".join(map(msgspec.msgpack.encode, ["i", "x", "i", 1]))
     parsed = MessagePack(FIELDS).parse(together([twice]))
     assert parsed.rejects["detail"].to_pylist() == ["$.i: expected `int | null`, got `str`"]

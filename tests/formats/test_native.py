@@ -74,9 +74,7 @@ def values(parsed):
 
 @given(ROWS, st.sampled_from(["little", "big"]), st.integers(0, 2))
 def test_packed(rows, order, gap):
-    """
-    What a program packs field by field comes out again, in either order of bytes and wherever records stand.
-    """
+    """What a program packs field by field comes out again, in either order of bytes and wherever records stand."""
     parsed = Native(FIELDS, order).parse(records(packed(rows, order), gap))
     fates = [expected(row) for row in rows]
     assert values(parsed) == [fate for fate in fates if isinstance(fate, list)]
@@ -86,9 +84,7 @@ def test_packed(rows, order, gap):
 
 
 def test_cut_short():
-    """
-    A record that is cut short is bad, those before it are not.
-    """
+    """A record that is cut short is bad, those before it are not."""
     row = (1, 2, 3, 1, 0.5, 0.5, b"mac", b"name", 4)
     whole = packed([row], "little")[0]
     parsed = Native(FIELDS).parse(records([whole, whole, whole[:-1]]))
@@ -99,9 +95,7 @@ def test_cut_short():
 
 
 def test_details():
-    """
-    A bad value is told as it is.
-    """
+    """A bad value is told as it is."""
     fields = [Field("ok", pa.bool_()), Field("name", pa.string(), width=2), Field("day", pa.date32())]
     those = [b"\x02ab\0\0\0\0", b"\x01a\xff\0\0\0\0", b"\x01\xc3\xa9\xff\xff\xff\x7f", b"\x03\xff\xff\0\0\0\0"]
     parsed = Native(fields).parse(records(those))
@@ -115,9 +109,7 @@ def test_details():
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_years(unit):
-    """
-    A moment is in the years 1 to 9999, to the last unit.
-    """
+    """A moment is in the years 1 to 9999, to the last unit."""
     a_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
     bounds = [-62_135_596_800 * a_second, 253_402_300_800 * a_second - 1]
     moments = [moment for bound in bounds for moment in (bound - 1, bound, bound + 1) if abs(moment) < 2**63]
@@ -127,9 +119,7 @@ def test_years(unit):
 
 
 def test_none():
-    """
-    No records have no rows, and the columns of the fields.
-    """
+    """No records have no rows, and the columns of the fields."""
     parsed = Native(FIELDS).parse(records([]))
     assert parsed.fields.num_rows == parsed.rejects.num_rows == 0
     assert parsed.fields.schema.names == [field.name for field in FIELDS]
@@ -141,8 +131,6 @@ def test_none():
     ids=["none", "string", "list"],
 )
 def test_refused(fields):
-    """
-    Fields without a width are refused before any record is read.
-    """
+    """Fields without a width are refused before any record is read."""
     with pytest.raises(SettingsError):
         Native(fields)

@@ -50,9 +50,7 @@ def cell(value: Any) -> bytes:
 @pytest.mark.parametrize("type_", VALUES)
 @given(data=st.data())
 def test_same_everywhere(type_, data):
-    """
-    A value is the same in JSON, in a cell of CSV and, where it has such values, in MessagePack.
-    """
+    """A value is the same in JSON, in a cell of CSV and, where it has such values, in MessagePack."""
     values = data.draw(st.lists(VALUES[type_], min_size=1, max_size=4))
     fields = {"x": type_}
     lines = b"".join(json.dumps({"x": value}).encode() + b"\n" for value in values)
@@ -81,9 +79,7 @@ def test_same_everywhere(type_, data):
     ],
 )
 def test_bad_cells(type_, text, told):
-    """
-    A cell that is no JSON of its type is bad, and its neighbours are not.
-    """
+    """A cell that is no JSON of its type is bad, and its neighbours are not."""
     good = b"{}\n" if type_.startswith(("map", "json")) else b'"[1,2]"\n' if "2" in type_ else b"[]\n"
     bad = b'"' + text.replace('"', '""').encode() + b'"\n'
     found = rows(good + bad + good, type="csv", header=False, fields={"x": type_})
@@ -92,9 +88,7 @@ def test_bad_cells(type_, text, told):
 
 
 def test_absent():
-    """
-    An empty cell is NULL, and so is the JSON null; an empty map is not.
-    """
+    """An empty cell is NULL, and so is the JSON null; an empty map is not."""
     found = rows(b",a\nnull,a\n{},a\n", type="csv", header=False, fields={"x": "map<string, int8>", "y": "string"})
     assert found == ([None, None, []], [])
 
@@ -115,17 +109,13 @@ def test_absent():
     ],
 )
 def test_times(type_, text, value):
-    """
-    A time of day has minutes, maybe seconds and a fraction that its unit can hold, and no zone.
-    """
+    """A time of day has minutes, maybe seconds and a fraction that its unit can hold, and no zone."""
     found, bad = rows(text + b"\n", type="csv", header=False, fields={"x": type_})
     assert (found, len(bad)) == (([value], 0) if value else ([], 1))
 
 
 def test_native():
-    """
-    A list of a fixed length is so many numbers in a row; a bad one makes its record bad.
-    """
+    """A list of a fixed length is so many numbers in a row; a bad one makes its record bad."""
     fields = {"x": "list<float64, 2>", "at": "time[ms]", "days": "list<date, 2>"}
     form = "<ddiii"
     good = struct.pack(form, 1.5, -2, 43_200_000, 0, 1)
@@ -138,9 +128,7 @@ def test_native():
 
 @pytest.mark.slow_on_spark
 def test_expressions(world: Raw, engine: EngineFactory) -> None:  # noqa: F811 the fixture
-    """
-    Expressions take a value out of a map, and a time of day as a text, on both engines.
-    """
+    """Expressions take a value out of a map, and a time of day as a text, on both engines."""
     columns = {"source": "'s'", "key": "tags['k']", "type": "'t'", "event_time": "ts", "payload": "at"}
     fields = {"ts": "timestamp[us]", "tags": "map<string, string>", "at": "time[us]", "xs": "list<float64, 2>"}
     record = {"ts": time_text(NOW), "tags": {"k": "a"}, "at": "12:00:01", "xs": [1, 2]}

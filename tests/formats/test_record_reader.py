@@ -143,9 +143,7 @@ def ledger_of(settings: dict[str, Any], content: bytes) -> RawLedger:
 
 
 def test_values(register: Any) -> None:
-    """
-    Whatever kind of value a format returns, it has the type of its field, or is rejected; the others stay good.
-    """
+    """Whatever kind of value a format returns, it has the type of its field, or is rejected; the others stay good."""
     settings = register("by_line") | {"fields": {"a": "int64", "b": "string", "c": "float64", "d": "date"}}
     ledger = ledger_of(settings, b"".join(record + b"\n" for record in [*READ, *list(ERRORS)[:4]]))
     rows = {row["offset"]: tuple(row[name] for name in "abcd") for row in ledger.fields()}
@@ -175,8 +173,8 @@ def deep(settings: FormatPart, fields: tuple[Field, ...]) -> Format:
 
 
 def test_bytes_inside(register: Any) -> None:
-    """
-    Bytes inside of lists, maps and structs stay these bytes where the type is binary, and are text where it is not.
+    """Bytes inside of lists, maps and structs stay these bytes where the type is binary, and are text where it is
+    not.
     """
     fields = {"a": "list<binary>", "b": "string", "c": "map<string, binary>", "d": "json"}
     fields["all"] = "struct<a: list<binary>, b: string, c: map<string, binary>>"
@@ -186,9 +184,7 @@ def test_bytes_inside(register: Any) -> None:
 
 
 def test_passing_failure(register: Any) -> None:
-    """
-    A failure that may pass blames no record: the microbatch is tried again.
-    """
+    """A failure that may pass blames no record: the microbatch is tried again."""
     with pytest.raises(FormatFailed, match="'odd' cannot read a record: OSError: the disk is gone") as caught:
         ledger_of(register("by_line"), b"disk\n")
     assert caught.value.retryable
@@ -210,9 +206,7 @@ def test_passing_failure(register: Any) -> None:
     ],
 )
 def test_broken_rules(register: Any, name: str, told: str) -> None:
-    """
-    A format that stands still, goes beyond the bytes, raises, or loses or doubles a record stops with its name.
-    """
+    """A format that stands still, goes beyond the bytes, raises, or loses or doubles a record stops with its name."""
     with pytest.raises(FormatFailed) as caught:
         ledger_of(register(name), b"a\nb\n")
     assert caught.value.message.startswith("the format 'odd' ")
@@ -230,35 +224,27 @@ def test_broken_rules(register: Any, name: str, told: str) -> None:
     ],
 )
 def test_kit(register: Any, name: str, good: list[bytes], bad: list[bytes]) -> None:
-    """
-    Records that a function or an automaton ends are the same for all cuts, orders and damages.
-    """
+    """Records that a function or an automaton ends are the same for all cuts, orders and damages."""
     rows = check_format(register(name) | {"max_record_bytes": 6}, good, bad, malformed=[b"\x0e" * 40, b"x" * 30])
     assert len(rows) == len(good)
 
 
 @pytest.mark.parametrize(("name", "found"), [("counted", []), ("resuming", ["y"])])
 def test_too_long(register: Any, name: str, found: list[str]) -> None:
-    """
-    After a record that is too long reading resumes where the format says, and else the source is rejected.
-    """
+    """After a record that is too long reading resumes where the format says, and else the source is rejected."""
     ledger = ledger_of(register(name) | {"max_record_bytes": 8}, b"\x0exxxxxxxx\n\1y")
     assert [row["b"] for row in ledger.fields()] == found
     assert {row["reason"] for row in ledger.rejects()} == {"format_oversize"}
 
 
 def test_quotes_without_resuming(register: Any) -> None:
-    """
-    A bad record of several lines is rejected as a whole where the format does not say where reading resumes.
-    """
+    """A bad record of several lines is rejected as a whole where the format does not say where reading resumes."""
     ledger = ledger_of(register("quoted"), SEVERAL_LINES)
     assert [(row["reason"], row["content"]) for row in ledger.rejects()] == [("format_syntax", SEVERAL_LINES)]
 
 
 def test_one_name_twice(register: Any) -> None:
-    """
-    A name that two packages register is an error that names both.
-    """
+    """A name that two packages register is an error that names both."""
     settings = register("by_line")
     register("counted", "other")
     with pytest.raises(SettingsError, match="the packages odd and other both have a format 'odd'"):
@@ -267,18 +253,14 @@ def test_one_name_twice(register: Any) -> None:
 
 @pytest.mark.ci
 def test_many_records(register: Any) -> None:
-    """
-    A function is asked for each record once, however many bytes there are.
-    """
+    """A function is asked for each record once, however many bytes there are."""
     ledger = RawLedger(format_of(FormatPart(**register("counted"))))
     ledger.read(chunks([b"\3abc" * 200_000, b"\3abc" * 200_000]))
     assert len(ledger.staged[0].fields) == 400_000
 
 
 def test_not_installed(register: Any) -> None:
-    """
-    Where the package is missing, as on a machine of a cluster, the error names the format.
-    """
+    """Where the package is missing, as on a machine of a cluster, the error names the format."""
     section = FormatPart(**register("by_line"))
     with pytest.raises(FormatFailed, match="the format 'other' is not installed here"):
         format_of(section.model_copy(update={"type": "other"}))

@@ -16,16 +16,12 @@ SPARK = [guard for guard in GUARDS if guard.on_spark]
 
 
 def test_markers_and_entries() -> None:
-    """
-    Each marker in the library has an entry in guards.toml, each entry one marker.
-    """
+    """Each marker in the library has an entry in guards.toml, each entry one marker."""
     assert sorted(name for name, _ in markers()) == sorted(ENTRIES)
 
 
 def test_page() -> None:
-    """
-    The table of docs/guarantees.md is what markers and entries give; each test that it names is there.
-    """
+    """The table of docs/guarantees.md is what markers and entries give; each test that it names is there."""
     page = PAGE.read_text(encoding="utf-8")
     assert page == written(page), "run: make reference"
     assert page.count("| `tests/") >= len(GUARDS)
@@ -34,9 +30,7 @@ def test_page() -> None:
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
 def test_can_be_taken_away(guard: Guard) -> None:
-    """
-    What is left without a guard is other code, and can be compiled.
-    """
+    """What is left without a guard is other code, and can be compiled."""
     with_it = ast.parse(guard.file.read_text(encoding="utf-8"))
     assert ast.dump(ast.parse(guard.removed())) != ast.dump(with_it)
 
@@ -44,9 +38,7 @@ def test_can_be_taken_away(guard: Guard) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("guard", EMBEDDED, ids=lambda guard: guard.name)
 def test_fails_without(guard: Guard) -> None:
-    """
-    Without the guard, and with all others, its test fails.
-    """
+    """Without the guard, and with all others, its test fails."""
     require_failure(guard)
 
 
@@ -55,9 +47,7 @@ def test_fails_without(guard: Guard) -> None:
 @pytest.mark.skipif(not NIGHTLY, reason="each starts a Spark of its own: make test-nightly")
 @pytest.mark.parametrize("guard", SPARK, ids=lambda guard: guard.name)
 def test_fails_without_on_spark(guard: Guard) -> None:
-    """
-    The same of the guards on Spark.
-    """
+    """The same of the guards on Spark."""
     require_failure(guard)
 
 

@@ -51,9 +51,7 @@ def written(path: Path, *messages: dict[str, Any]) -> Path:
 class TestFiles:
     @pytest.mark.slow_on_spark
     def test_appends_each_file_once(self, into: Ingest, depot: str, tmp_path: Path) -> None:
-        """
-        A file is one commit of the depot; again, or under another name, it adds nothing.
-        """
+        """A file is one commit of the depot; again, or under another name, it adds nothing."""
         first, second = written(tmp_path / "1", message("a")), written(tmp_path / "2", message("b"), message("c"))
         assert [(done.messages, done.known) for done in into(first, second)] == [(1, False), (2, False)]
         version = DeltaTable(depot).version()
@@ -65,8 +63,7 @@ class TestFiles:
 
     @pytest.mark.slow_on_spark
     def test_replaced_meanwhile(self, engine: EngineFactory, into: Ingest, depot: str, tmp_path: Path) -> None:
-        """
-        A file that is replaced between being opened and being read is refused, so that no row goes under the hash of
+        """A file that is replaced between being opened and being read is refused, so that no row goes under the hash of
         other content; ingested again, it is there.
         """
         first, second = written(tmp_path / "1", message("a")), written(tmp_path / "2", message("b"))
@@ -80,9 +77,7 @@ class TestFiles:
         assert sorted(row["type"] for row in rows(depot)) == ["a", "c"]
 
     def test_maps_columns(self, into: Ingest, depot: str, tmp_path: Path) -> None:
-        """
-        Expressions make message columns; a column left out is the file's own, or has its default.
-        """
+        """Expressions make message columns; a column left out is the file's own, or has its default."""
         file = tmp_path / "measurements.parquet"
         given = pa.table({"device": ["p/1"], "type": ["heat"], "ms": [1_700_000_000_123], "value": [21.5]})
         pq.write_table(given, file)
@@ -100,9 +95,7 @@ class TestFiles:
 
     @pytest.mark.slow_on_spark
     def test_binary_payload_stays_binary(self, into: Ingest, depot: str, tmp_path: Path) -> None:
-        """
-        A payload that no text can hold comes through byte by byte.
-        """
+        """A payload that no text can hold comes through byte by byte."""
         file = tmp_path / "binary.parquet"
         pq.write_table(table([message(payload=b"\xff\x00")], pa.binary()), file)  # type: ignore[arg-type]
         into(file)
@@ -110,9 +103,7 @@ class TestFiles:
 
     @pytest.mark.slow_on_spark
     def test_empty_file(self, into: Ingest, depot: str, tmp_path: Path) -> None:
-        """
-        A file without rows adds none.
-        """
+        """A file without rows adds none."""
         [done] = into(written(tmp_path / "empty"))
         assert done.messages == 0
         assert rows(depot) == []
@@ -121,9 +112,7 @@ class TestFiles:
 class TestDelta:
     @pytest.mark.slow_on_spark
     def test_goes_on_where_it_was_left(self, into: Ingest, depot: str, tmp_path: Path) -> None:
-        """
-        A Delta table is taken as it is, and later only what it added since.
-        """
+        """A Delta table is taken as it is, and later only what it added since."""
         bronze = tmp_path / "bronze"
         write_deltalake(bronze, table([message("a")]), configuration={"delta.enableChangeDataFeed": "true"})
         assert into(bronze, format_="delta")[0].messages == 1
@@ -134,8 +123,7 @@ class TestDelta:
 
     @pytest.mark.slow_on_spark
     def test_set_back(self, into: Ingest, depot: str, tmp_path: Path) -> None:
-        """
-        A table whose last versions were lost and written anew is refused, since rows under their numbers would be
+        """A table whose last versions were lost and written anew is refused, since rows under their numbers would be
         skipped.
         """
         bronze = tmp_path / "bronze"
@@ -154,9 +142,7 @@ class TestDelta:
 
     @pytest.mark.slow_on_spark
     def test_changed_rows_are_refused(self, into: Ingest, tmp_path: Path) -> None:
-        """
-        A table that deleted rows since cannot be ingested further, and says so.
-        """
+        """A table that deleted rows since cannot be ingested further, and says so."""
         bronze = tmp_path / "bronze"
         write_deltalake(bronze, table([message("a")]), configuration={"delta.enableChangeDataFeed": "true"})
         into(bronze, format_="delta")
@@ -166,8 +152,8 @@ class TestDelta:
 
     @pytest.mark.slow_on_spark
     def test_grown_without_feed(self, engine: EngineFactory, into: Ingest, depot: str, tmp_path: Path) -> None:
-        """
-        Of a table without a change feed the embedded engine takes what it added; Spark refuses it, and says what to do.
+        """Of a table without a change feed the embedded engine takes what it added; Spark refuses it, and says what to
+        do.
         """
         bronze = tmp_path / "bronze"
         write_deltalake(bronze, table([message("a")]))
@@ -195,8 +181,7 @@ class TestElsewhere:
 
     @pytest.mark.slow
     def test_goes_on_where_it_was_left(self, elsewhere: Ingest, tmp_path: Path) -> None:
-        """
-        A table that has grown is read on from any of its versions; one that has not adds nothing, and is said to be
+        """A table that has grown is read on from any of its versions; one that has not adds nothing, and is said to be
         known. The questions about it leave no commit.
         """
         bronze = tmp_path / "bronze"
@@ -213,9 +198,7 @@ class TestElsewhere:
 
     @pytest.mark.slow
     def test_known_file(self, spark: Any, elsewhere: Ingest, tmp_path: Path) -> None:
-        """
-        A file that is there already is said to be known.
-        """
+        """A file that is there already is said to be known."""
         file = written(tmp_path / "1", message("a"))
         assert [done.known for _ in range(2) for done in elsewhere(file)] == [False, True]
 
@@ -223,9 +206,7 @@ class TestElsewhere:
 class TestRefusals:
     @pytest.mark.slow_on_spark
     def test_nothing_is_appended_when_one_file_is_wrong(self, into: Ingest, depot: str, tmp_path: Path) -> None:
-        """
-        Files and expressions are checked before the first commit.
-        """
+        """Files and expressions are checked before the first commit."""
         good, bad = written(tmp_path / "good", message("a")), tmp_path / "bad"
         bad.write_text("no parquet")
         with pytest.raises(FileRefused, match="cannot be read as parquet"):
@@ -238,9 +219,7 @@ class TestRefusals:
 
     @pytest.mark.slow_on_spark
     def test_value_that_an_expression_cannot_take(self, into: Ingest, tmp_path: Path) -> None:
-        """
-        Such a value is the fault of the expression, not of the depot, and the error says which value.
-        """
+        """Such a value is the fault of the expression, not of the depot, and the error says which value."""
         file = written(tmp_path / "good", message("a", payload="soon"))
         with pytest.raises(ExpressionError, match="soon"):
             into(file, columns={"event_time": "cast(payload as timestamp)"})
@@ -248,9 +227,7 @@ class TestRefusals:
     @pytest.mark.slow_unless({"attempt": 0})
     @pytest.mark.parametrize("attempt", range(3))
     def test_ends_after_an_expression_error(self, tmp_path: Path, attempt: int) -> None:
-        """
-        A process that cannot map the first row of many files ends with the exit status that says so.
-        """
+        """A process that cannot map the first row of many files ends with the exit status that says so."""
         values = pa.table({"key": [str(number) for number in range(100_000)]})
         for _ in range(40):
             write_deltalake(tmp_path / "bronze", values, mode="append")
@@ -271,18 +248,14 @@ class TestRefusals:
 
     @pytest.mark.slow_on_spark
     def test_directory_says_what_to_do(self, into: Ingest, tmp_path: Path) -> None:
-        """
-        A directory is no parquet file; the hint names --format delta for a Delta table.
-        """
+        """A directory is no parquet file; the hint names --format delta for a Delta table."""
         write_deltalake(tmp_path / "bronze", table([message("a")]))
         with pytest.raises(FileRefused, match="--format delta"):
             into(tmp_path / "bronze")
 
     @pytest.mark.slow_on_spark
     def test_address_of_a_file(self, engine: EngineFactory, depot: str, tmp_path: Path) -> None:
-        """
-        A Parquet file must be local, because its content is hashed; this is said before anything is created.
-        """
+        """A Parquet file must be local, because its content is hashed; this is said before anything is created."""
         file = written(tmp_path / "one", message("a"))
         with pytest.raises(FileRefused, match="is not a local file"):
             list(ingest(engine.open(depot, str(tmp_path / "ledger")).writer, [file.as_uri()], {}))
@@ -292,9 +265,7 @@ class TestRefusals:
 class TestSample:
     @pytest.mark.slow
     def test_same_on_both_engines(self, spark: Any, tmp_path: Path) -> None:
-        """
-        The bundled sample becomes the same messages on both engines, none of them invalid.
-        """
+        """The bundled sample becomes the same messages on both engines, none of them invalid."""
         file = sample.copy_into(tmp_path)
         taken = []
         for factory in (EngineFactory("embedded"), EngineFactory("spark", spark)):

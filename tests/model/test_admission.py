@@ -12,18 +12,14 @@ BEGIN, END = datetime(1678, 1, 1, tzinfo=UTC), datetime(2262, 1, 1, tzinfo=UTC)
 
 class TestFaults:
     def test_first_column_that_is_missing(self) -> None:
-        """
-        A message without source, key, type or a time is told by the first of them; a good one by nothing.
-        """
+        """A message without source, key, type or a time is told by the first of them; a good one by nothing."""
         names = ("source", "key", "type", "event_time", "received_at")
         rows = [message(**dict.fromkeys(names[at:])) for at in range(len(names))]
         expected = [*(f"{name} is NULL" for name in names), None]
         assert faults(table([*rows, message()])).to_pylist() == expected
 
     def test_range(self) -> None:
-        """
-        A time is in range from the beginning of 1678 up to the end of 2261, to the microsecond.
-        """
+        """A time is in range from the beginning of 1678 up to the end of 2261, to the microsecond."""
         begin, end = (int(moment.timestamp()) * 1_000_000 for moment in (BEGIN, END))
         times = [begin, end - 1, begin - 1, end]
         told = [None, None, *["event_time is out of range"] * 2]
@@ -32,9 +28,7 @@ class TestFaults:
         assert faults(table(message(received_at=time) for time in times)).to_pylist() == told
 
     def test_refused(self) -> None:
-        """
-        Refused is what is invalid, and what is stamped later than the wall clock allows, with how much later.
-        """
+        """Refused is what is invalid, and what is stamped later than the wall clock allows, with how much later."""
         given = table([message(received_at=9), message(received_at=11), message(received_at=10), message(key=None)])
         refused = refused_before_rules(given, 10).to_pylist()
         assert [tuple(row.values()) for row in refused] == [

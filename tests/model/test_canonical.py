@@ -28,7 +28,5 @@ from windrow.model import canonical
     ids=str,
 )
 def test_values(type_: pa.DataType, value: Any, encoded: bytes) -> None:
-    """
-    A list is its elements and a map its entries, each a netstring; decimals and dates are text. NULL stays NULL.
-    """
+    """A list is its elements and a map its entries, each a netstring; decimals and dates are text. NULL stays NULL."""
     assert canonical.encoded(pa.array([value, None, value], type_)).to_pylist() == [encoded, None, encoded]

@@ -12,33 +12,25 @@ sizes = st.integers(1, 15)
 
 
 def test_default_size() -> None:
-    """
-    The default of the settings, which load no Arrow, is that of chunks.
-    """
+    """The default of the settings, which load no Arrow, is that of chunks."""
     assert Settings().ingest.chunk_bytes == chunks.CHUNK_BYTES
 
 
 class TestCut:
     @given(pieces, sizes)
     def test_nothing_is_lost(self, given: list[bytes], size: int) -> None:
-        """
-        Chunks put together are the bytes that were given, in whatever pieces they came.
-        """
+        """Chunks put together are the bytes that were given, in whatever pieces they came."""
         assert b"".join(chunk.content for chunk in cut(given, size)) == b"".join(given)
 
     @given(pieces, sizes)
     def test_same_however_it_came(self, given: list[bytes], size: int) -> None:
-        """
-        The pieces in which bytes come do not show in the chunks.
-        """
+        """The pieces in which bytes come do not show in the chunks."""
         whole = b"".join(given)
         assert list(cut(given, size)) == list(cut([whole], size)) == list(cut([bytes([one]) for one in whole], size))
 
     @given(pieces, sizes)
     def test_numbers_and_end(self, given: list[bytes], size: int) -> None:
-        """
-        Chunks are numbered from 1 without a gap, only the last one is marked, and only it may be shorter.
-        """
+        """Chunks are numbered from 1 without a gap, only the last one is marked, and only it may be shorter."""
         found = list(cut(given, size))
         assert [chunk.sequence for chunk in found] == list(range(chunks.FIRST, len(found) + 1))
         assert [chunk.last for chunk in found] == [False] * (len(found) - 1) + [True]
@@ -47,28 +39,20 @@ class TestCut:
 
     @pytest.mark.parametrize("nothing", [[], [b""], [b"", b""]])
     def test_empty(self, nothing: list[bytes]) -> None:
-        """
-        No bytes are one empty chunk, which is the last one.
-        """
+        """No bytes are one empty chunk, which is the last one."""
         assert list(cut(nothing)) == [Chunk(1, b"", last=True)]
 
     def test_end_at_a_border(self) -> None:
-        """
-        Bytes that fill their chunks end with a full one, and no empty one comes after it.
-        """
+        """Bytes that fill their chunks end with a full one, and no empty one comes after it."""
         assert list(cut([b"ab", b"cd"], 2)) == [Chunk(1, b"ab", last=False), Chunk(2, b"cd", last=True)]
 
     def test_pieces_that_fit_are_not_copied(self) -> None:
-        """
-        A piece of the size of a chunk is the chunk.
-        """
+        """A piece of the size of a chunk is the chunk."""
         given = [bytes(4), bytes(4)]
         assert [chunk.content is piece for chunk, piece in zip(cut(given, 4), given, strict=True)] == [True, True]
 
     def test_no_more_is_taken_than_is_needed(self) -> None:
-        """
-        A chunk is given as soon as it is known whether another follows, so that few are held.
-        """
+        """A chunk is given as soon as it is known whether another follows, so that few are held."""
         given = iter([b"ab", b"cd", b"ef"])
         assert next(cut(given, 2)).content == b"ab"
         assert next(given) == b"ef"
@@ -76,9 +60,7 @@ class TestCut:
 
 class TestRows:
     def test_columns(self) -> None:
-        """
-        Rows have the columns of a raw depot.
-        """
+        """Rows have the columns of a raw depot."""
         rows = chunks.rows(
             "a.csv", [Chunk(1, b"\xff\x00", last=False), Chunk(2, b"", last=True)], 1_700_000_000_000_001
         )
@@ -92,9 +74,7 @@ class TestRows:
 
 class TestIsRaw:
     def test_by_columns(self) -> None:
-        """
-        A table is raw when it has the columns, whatever else it has; large types are the same to readers.
-        """
+        """A table is raw when it has the columns, whatever else it has; large types are the same to readers."""
         large = [pa.field(field.name, LARGE.get(field.type, field.type)) for field in chunks.RAW]
         assert chunks.is_raw(chunks.RAW)
         assert chunks.is_raw(pa.schema([*large, ("site", pa.string())]))

@@ -12,18 +12,14 @@ SPARK, DELTA_RS = "numOutputRows", "num_added_rows"
 @pytest.mark.parametrize("counted", [SPARK, DELTA_RS])
 @pytest.mark.parametrize("operation", ["WRITE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "COPY INTO"])
 def test_appends(operation: str, counted: str) -> None:
-    """
-    An append says how many rows it added, in the words of Spark or of delta-rs, as a number or as text.
-    """
+    """An append says how many rows it added, in the words of Spark or of delta-rs, as a number or as text."""
     assert rows_added({"operation": operation, "operationMetrics": {counted: "12"}}) == 12
     assert rows_added({"operation": operation, "operationMetrics": {counted: 0}}) == 0
 
 
 @pytest.mark.parametrize("removed", ["numRemovedFiles", "num_removed_files"])
 def test_overwritten_with_nothing(removed: str) -> None:
-    """
-    A write of no rows that removed files may have changed rows: it does not say how many it added.
-    """
+    """A write of no rows that removed files may have changed rows: it does not say how many it added."""
     assert rows_added({"operation": "WRITE", "operationMetrics": {SPARK: "0", removed: "1"}}) is None
     assert rows_added({"operation": "WRITE", "operationMetrics": {SPARK: "0", removed: "0"}}) == 0
     assert rows_added({"operation": "WRITE", "operationMetrics": {SPARK: "3", removed: "1"}}) == 3
@@ -31,9 +27,7 @@ def test_overwritten_with_nothing(removed: str) -> None:
 
 @pytest.mark.parametrize("operation", ["OPTIMIZE", "CREATE TABLE", "SET TBLPROPERTIES", "VACUUM START", "VACUUM END"])
 def test_without_rows(operation: str) -> None:
-    """
-    TableMaintenance of a table adds no rows, whatever it counts.
-    """
+    """TableMaintenance of a table adds no rows, whatever it counts."""
     assert rows_added({"operation": operation, "operationMetrics": {SPARK: "5"}}) == 0
 
 
@@ -49,9 +43,7 @@ def test_without_rows(operation: str) -> None:
     ],
 )
 def test_what_is_not_said(commit: dict[str, Any]) -> None:
-    """
-    Anything else does not say how many rows it added; then its files count, if somebody looked at them.
-    """
+    """Anything else does not say how many rows it added; then its files count, if somebody looked at them."""
     assert rows_added(commit) is None
     assert rows_added(commit | {"rows_in_files": 7}) == 7
 
@@ -74,7 +66,5 @@ def test_what_is_not_said(commit: dict[str, Any]) -> None:
     ],
 )
 def test_of_files(files: list[dict[str, Any]], removed: bool, operation: str | None, count: int | None) -> None:
-    """
-    The files that a commit only added count its rows, if all of them say how many they have.
-    """
+    """The files that a commit only added count its rows, if all of them say how many they have."""
     assert rows_in_files(operation, files, removed) == count

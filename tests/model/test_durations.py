@@ -21,9 +21,7 @@ from windrow.model.durations import LONGEST, enough, microseconds, span, text
     ],
 )
 def test_reads(written: str | int, expected: int) -> None:
-    """
-    A duration is a sum of whole numbers with units; a plain number is microseconds.
-    """
+    """A duration is a sum of whole numbers with units; a plain number is microseconds."""
     assert microseconds(written) == expected
 
 
@@ -31,18 +29,14 @@ def test_reads(written: str | int, expected: int) -> None:
     "written", ["", "10", "s", "1.5s", "-1s", "5mins", "30 mins", "10 apples", True, None, -1, LONGEST + 1, "9999999d"]
 )
 def test_refuses(written: object) -> None:
-    """
-    Anything else is an error, never a guess.
-    """
+    """Anything else is an error, never a guess."""
     with pytest.raises(SettingsError):
         microseconds(written)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("written", ["soon", -1, None])
 def test_says_which(written: object) -> None:
-    """
-    The error names the setting that is wrong, and without a name says that it is a duration.
-    """
+    """The error names the setting that is wrong, and without a name says that it is a duration."""
     with pytest.raises(SettingsError, match=r"max_delay (is|=) "):
         microseconds(written, "max_delay")  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match=r"duration (is|=) "):
@@ -51,9 +45,7 @@ def test_says_which(written: object) -> None:
 
 @given(st.integers(0, LONGEST))
 def test_text_is_read_back(duration: int) -> None:
-    """
-    What is written for people reads as the same number of microseconds.
-    """
+    """What is written for people reads as the same number of microseconds."""
     assert microseconds(text(duration)) == duration
 
 
@@ -72,9 +64,7 @@ def test_text_is_read_back(duration: int) -> None:
     ],
 )
 def test_span(microseconds: int, text: str) -> None:
-    """
-    A length of time is exact below two minutes, and to the second above.
-    """
+    """A length of time is exact below two minutes, and to the second above."""
     assert span(microseconds) == text
 
 
@@ -91,7 +81,5 @@ def test_span(microseconds: int, text: str) -> None:
     ],
 )
 def test_enough(microseconds: int, setting: str) -> None:
-    """
-    What would have kept a message is never shorter than it needs, and less than a unit longer.
-    """
+    """What would have kept a message is never shorter than it needs, and less than a unit longer."""
     assert enough(microseconds) == setting

@@ -24,9 +24,7 @@ def as_dictionary(given: Floors) -> dict[str, int]:
 
 
 def test_of() -> None:
-    """
-    Each source has its own floor, to the microsecond, and one that was never seen has none.
-    """
+    """Each source has its own floor, to the microsecond, and one that was never seen has none."""
     asked = pa.array(["b", "c", "a", "b"])
     assert floors(a=5, b=LATE).of(asked).tolist() == [LATE, UNKNOWN, 5, LATE]
     assert Floors.empty().of(asked).tolist() == [UNKNOWN] * 4
@@ -34,17 +32,13 @@ def test_of() -> None:
 
 
 def test_at_least() -> None:
-    """
-    A tick raises the floors that lie below it, of known sources alone.
-    """
+    """A tick raises the floors that lie below it, of known sources alone."""
     assert as_dictionary(floors(a=5, b=LATE).at_least(7)) == {"a": 7, "b": LATE}
     assert as_dictionary(Floors.empty().at_least(7)) == {}
 
 
 def test_raised() -> None:
-    """
-    No floor is ever lowered, the greatest counts, and sources that were unknown are added.
-    """
+    """No floor is ever lowered, the greatest counts, and sources that were unknown are added."""
     again = pa.array(["b", "c", "b", "a"])
     raised = floors(a=5, b=7).raised(again, np.array([6, LATE, 9, -1], np.int64))
     assert as_dictionary(raised) == {"a": 5, "b": 9, "c": LATE}
@@ -77,8 +71,8 @@ def test_processing_times(spread: int) -> None:
 
 
 def test_sources_that_no_message_has() -> None:
-    """
-    A dictionary may have more sources than the messages; a message of a source that was not summarised is refused.
+    """A dictionary may have more sources than the messages; a message of a source that was not summarised is
+    refused.
     """
     plain = stamped((1, "a", 3), (1, "b", 4))
     messages = with_dictionaries(plain)

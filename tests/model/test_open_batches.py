@@ -116,9 +116,7 @@ class Account:
 
 @given(st.lists(STEPS, max_size=6))
 def test_totals_are_those_of_the_batches(steps: list[Step]) -> None:
-    """
-    After any microbatches the totals of each source are what its batches sum up to, whichever of them were read.
-    """
+    """After any microbatches the totals of each source are what its batches sum up to, whichever of them were read."""
     account = Account()
     for step in steps:
         account.take(step)
@@ -132,9 +130,8 @@ def test_totals_are_those_of_the_batches(steps: list[Step]) -> None:
 
 @given(st.lists(STEPS, max_size=6))
 def test_next_window_end_is_a_lower_bound(steps: list[Step]) -> None:
-    """
-    The next window end is never later than the least one of an open batch, is it where all of the source was read, and
-    lies behind what the clock has passed where all that is left does.
+    """The next window end is never later than the least one of an open batch, is it where all of the source was read,
+    and lies behind what the clock has passed where all that is left does.
     """
     account = Account()
     for step in steps:
@@ -154,9 +151,7 @@ def test_next_window_end_is_a_lower_bound(steps: list[Step]) -> None:
 
 @given(st.lists(STEPS, min_size=1, max_size=6))
 def test_only_what_changed_is_returned(steps: list[Step]) -> None:
-    """
-    A microbatch returns the totals of the sources whose totals are other ones than before, and of no others.
-    """
+    """A microbatch returns the totals of the sources whose totals are other ones than before, and of no others."""
     account = Account()
     for step in steps:
         before = rows_of(account.totals)
@@ -168,9 +163,8 @@ def test_only_what_changed_is_returned(steps: list[Step]) -> None:
 
 @given(st.lists(STEPS, max_size=6), CLOCKS)
 def test_ended_misses_no_window(steps: list[Step], passed: dict[str, int]) -> None:
-    """
-    Each source with an open window that its clock has passed is named with its clock, one without open batches never,
-    and after all was read no other one.
+    """Each source with an open window that its clock has passed is named with its clock, one without open batches
+    never, and after all was read no other one.
     """
     account = Account()
     for step in steps:
@@ -186,8 +180,8 @@ def test_ended_misses_no_window(steps: list[Step], passed: dict[str, int]) -> No
 
 @given(st.lists(STEPS, max_size=4))
 def test_columns_come_back(steps: list[Step]) -> None:
-    """
-    Totals that were written to the columns of a ledger and read again are the same, with NULL where nothing is open.
+    """Totals that were written to the columns of a ledger and read again are the same, with NULL where nothing is
+    open.
     """
     account = Account()
     for step in steps:
@@ -201,17 +195,13 @@ def test_columns_come_back(steps: list[Step]) -> None:
 
 
 def test_rows_without_totals() -> None:
-    """
-    Rows that say nothing of what is open, as those of a depot of a topology, count nothing.
-    """
+    """Rows that say nothing of what is open, as those of a depot of a topology, count nothing."""
     rows = pa.table({"source": ["a"]} | {field.name: pa.nulls(1, field.type) for field in list(SCHEMA)[1:]})
     assert rows_of(OpenBatches.of(rows)) == {"a": (0, 0, 0, UNKNOWN)}
 
 
 def test_more_read_than_there_is() -> None:
-    """
-    Totals that count fewer batches than a microbatch read are no account of them, and stop it.
-    """
+    """Totals that count fewer batches than a microbatch read are no account of them, and stop it."""
     one = Batch("a", 1, 1, BASE)
     with pytest.raises(BrokenPromise, match="no more open batches than there are"):
         totals([one]).after(totals([one, one]), OpenBatches.none(), Floors.empty())

@@ -20,9 +20,7 @@ TYPES = ["STRING", "BINARY", "DOUBLE", "BIGINT", "BOOLEAN", "STRUCT<a: DOUBLE>",
 class TestNames:
     @pytest.mark.parametrize("name", TYPES)
     def test_and_back(self, name: str) -> None:
-        """
-        A type has one name, which is read in any case and with any blanks.
-        """
+        """A type has one name, which is read in any case and with any blanks."""
         type_ = payload.parse(f" {name.lower().replace(': ', ' :  ')} ")
         assert payload.name(type_) == name
         assert payload.of_column(pa.schema([("payload", type_)])) == type_
@@ -44,9 +42,7 @@ class TestNames:
         ],
     )
     def test_refused(self, text: str) -> None:
-        """
-        Any other text is refused, with the types that there are.
-        """
+        """Any other text is refused, with the types that there are."""
         with pytest.raises(SettingsError) as refused:
             payload.parse(text)
         assert "BIGINT" in refused.value.hint
@@ -64,9 +60,7 @@ class TestNames:
         ],
     )
     def test_of_column(self, type_: pa.DataType, found: pa.DataType) -> None:
-        """
-        A column that payloads cannot have the type of counts as text.
-        """
+        """A column that payloads cannot have the type of counts as text."""
         assert payload.of_column(pa.schema([("payload", type_)])) == found
         assert payload.of_column(pa.schema([("other", type_)])) == pa.string()
 
@@ -74,16 +68,12 @@ class TestNames:
 class TestComparable:
     @given(st.lists(st.none() | st.floats(width=64), max_size=8))
     def test_doubles(self, values: list[float | None]) -> None:
-        """
-        A double is compared by its bits, and every NaN is the same.
-        """
+        """A double is compared by its bits, and every NaN is the same."""
         found = payload.comparable(pa.array(values, pa.float64())).to_pylist()
         assert found == [None if value is None else bits(value) for value in values]
 
     def test_structs(self) -> None:
-        """
-        A struct is its fields as netstrings; a NULL field is not an empty one, and a NULL struct is NULL.
-        """
+        """A struct is its fields as netstrings; a NULL field is not an empty one, and a NULL struct is NULL."""
         type_ = payload.parse("STRUCT<a: STRING, b: DOUBLE>")
         values = [{"a": "", "b": -0.0}, {"a": None, "b": None}, None]
         found = payload.comparable(pa.array(values, type_)).to_pylist()
@@ -91,17 +81,13 @@ class TestComparable:
 
     @pytest.mark.parametrize("values", [pa.array(["b", None, "a"]), pa.array([b"b", None, b"a"])])
     def test_text_and_bytes(self, values: pa.Array) -> None:
-        """
-        Text and bytes are compared as they are, and their canonical form is their bytes.
-        """
+        """Text and bytes are compared as they are, and their canonical form is their bytes."""
         assert payload.comparable(values) is values
         assert canonical.encoded(values).to_pylist() == values.cast(pa.binary()).to_pylist()
 
     @pytest.mark.parametrize("values", [pa.array([1, None, -(2**63)]), pa.array([True, None, False])])
     def test_sorted(self, values: pa.Array) -> None:
-        """
-        What is compared can be sorted.
-        """
+        """What is compared can be sorted."""
         order = pc.sort_indices(payload.comparable(values))
         assert order[-1].as_py() == 1  # NULL
 

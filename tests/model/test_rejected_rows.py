@@ -47,16 +47,12 @@ def place(row: Row) -> list[tuple[bool, object]]:
 
 class TestId:
     def test_tells_version_stream_and_place(self) -> None:
-        """
-        An id is the kind, the depot version, source, key and the place among the rows of that stream and version.
-        """
+        """An id is the kind, the depot version, source, key and the place among the rows of that stream and version."""
         rows = [message(source="s", key=key) for key in ("k", "l", "k")]
         assert ids(rows, [7, 7, 8]) == ["rejected/7/s/k/0", "rejected/7/s/l/0", "rejected/8/s/k/0"]
 
     def test_counts_those_that_were_accepted(self) -> None:
-        """
-        The place counts all messages of the stream and version, so that other rules leave an id as it is.
-        """
+        """The place counts all messages of the stream and version, so that other rules leave an id as it is."""
         rows = [message(received_at=at) for at in (3, 1, 2)]
         assert ids(rows, [1, 1, 1], [0]) == ["rejected/1//k/2"]
 
@@ -71,16 +67,13 @@ class TestId:
         ],
     )
     def test_orders_by_content(self, name: str, values: list[object]) -> None:
-        """
-        The place follows from the content, whatever the order of the rows; NULL comes first.
-        """
+        """The place follows from the content, whatever the order of the rows; NULL comes first."""
         backwards = [message() | {name: value} for value in reversed(values)]
         assert ids(backwards, [1] * 4) == [f"rejected/1//k/{place}" for place in (3, 2, 1, 0)]
 
     @given(st.lists(ANY, min_size=1, max_size=12), st.data())
     def test_place_is_that_in_the_whole_order(self, rows: list[tuple[Row, int]], data: st.DataObject) -> None:
-        """
-        Whatever is refused, the place of a message is how many of its stream and version come before it in the order
+        """Whatever is refused, the place of a message is how many of its stream and version come before it in the order
         of all that tells them apart.
         """
         refused = sorted(data.draw(st.sets(st.sampled_from(range(len(rows))), min_size=1)))
@@ -94,17 +87,13 @@ class TestId:
         assert len(set(found)) == len(found)
 
     def test_null_is_a_stream_of_its_own(self) -> None:
-        """
-        A NULL in source or key is neither empty text nor the text that stands for it.
-        """
+        """A NULL in source or key is neither empty text nor the text that stands for it."""
         rows = [message(source=None), message(source=""), message(source="%N"), message(key=None), message(key="")]
         expected = ["%N/k", "/k", "%25N/k", "/%N", "/"]
         assert ids(rows, [1] * 5) == [f"rejected/1/{stream}/0" for stream in expected]
 
     def test_streams_never_share_places(self) -> None:
-        """
-        Every message of its own source, key and version is the first of its stream.
-        """
+        """Every message of its own source, key and version is the first of its stream."""
         streams = [(source, key, version) for source in "abc" for key in "klmno" for version in (1, 2, 5, 9)]
         rows = [message(source=source, key=key) for source, key, _ in streams]
         expected = [f"rejected/{version}/{source}/{key}/0" for source, key, version in streams]
@@ -112,9 +101,7 @@ class TestId:
 
 
 def test_none() -> None:
-    """
-    Nothing refused is a table without rows, with the columns of a rejection.
-    """
+    """Nothing refused is a table without rows, with the columns of a rejection."""
     none = REFUSED.empty_table()
     found = rejected(table([message()]), np.array([1]), [none], 1)
     assert (found.num_rows, found.schema.field("reason").type) == (0, pa.string())

@@ -36,22 +36,16 @@ def ids(rows: list[tuple[Any, ...]]) -> list[str]:
 class TestIdentifier:
     @given(st.lists(st.tuples(PARTS, PARTS, NUMBERS), min_size=2, max_size=20, unique=True))
     def test_one_to_one(self, rows: list[tuple[Any, ...]]) -> None:
-        """
-        Components that differ give ids that differ, whatever characters they hold, NULL included.
-        """
+        """Components that differ give ids that differ, whatever characters they hold, NULL included."""
         assert len(set(ids(rows))) == len(rows)
 
     def test_readable(self) -> None:
-        """
-        An id is the kind and the components between slashes; percent, slash and NUL are encoded, NULL is %N.
-        """
+        """An id is the kind and the components between slashes; percent, slash and NUL are encoded, NULL is %N."""
         rows = [("a", "b c", 7), ("a/b", "%N", -1), ("\0", None, 0), ("", "%2F", 1)]
         assert ids(rows) == ["kind/a/b c/7", "kind/a%2Fb/%25N/-1", "kind/%00/%N/0", "kind//%252F/1"]
 
     def test_chunks(self) -> None:
-        """
-        Components may come encoded as a dictionary or in chunks.
-        """
+        """Components may come encoded as a dictionary or in chunks."""
         plain = pa.array(["a/b", None, "a/b"])
         expected = tables.identifier("kind", plain).to_pylist()
         assert expected == ["kind/a%2Fb", "kind/%N", "kind/a%2Fb"]
@@ -59,8 +53,8 @@ class TestIdentifier:
 
 class TestRows:
     def test_filled(self) -> None:
-        """
-        A column is an array, one value for all rows, or NULL where nothing is given; types are those of the schema.
+        """A column is an array, one value for all rows, or NULL where nothing is given; types are those of the
+        schema.
         """
         filled = tables.rows(TABLE, {"text": "x", "number": np.array([1, 2])}, 2)
         assert filled.schema == TABLE
@@ -68,24 +62,18 @@ class TestRows:
 
     @pytest.mark.parametrize("column", [pa.array([1, None], pa.int64()), pa.chunked_array([[1], [None]], pa.int32())])
     def test_arrays(self, column: pa.Array | pa.ChunkedArray) -> None:
-        """
-        Arrays and chunked ones are taken as they are, with NULL, in the type of the column.
-        """
+        """Arrays and chunked ones are taken as they are, with NULL, in the type of the column."""
         filled = tables.rows(TABLE, {"number": column}, 2)
         assert (filled["number"].type, filled["number"].to_pylist()) == (pa.int32(), [1, None])
 
     @pytest.mark.parametrize("count", [0, 3])
     def test_value_for_all(self, count: int) -> None:
-        """
-        One value stands in every row, and in none where there are none.
-        """
+        """One value stands in every row, and in none where there are none."""
         assert tables.rows(TABLE, {"number": 7}, count)["number"].to_pylist() == [7] * count
 
 
 def test_columns() -> None:
-    """
-    The columns of the tables have the names that ledgers have which exist.
-    """
+    """The columns of the tables have the names that ledgers have which exist."""
     assert tables.ledger_schema().names == LEDGER.split()
     inside = tables.message_type(pa.binary())
     assert [field.name for field in inside] == ["type", "event_time", "received_at", "sequence", "payload"]
@@ -93,8 +81,8 @@ def test_columns() -> None:
 
 
 def test_schema() -> None:
-    """
-    The ledger has each column once, `id` and `state` first; only these are never NULL, payloads have the depot's type.
+    """The ledger has each column once, `id` and `state` first; only these are never NULL, payloads have the depot's
+    type.
     """
     for payload in (None, pa.binary()):
         schema = tables.ledger_schema(payload)
@@ -106,9 +94,7 @@ def test_schema() -> None:
 
 
 def test_retention() -> None:
-    """
-    Log and removed files are kept for the same duration, in seconds.
-    """
+    """Log and removed files are kept for the same duration, in seconds."""
     assert tables.retention("2h") == {
         "delta.logRetentionDuration": "interval 7200 seconds",
         "delta.deletedFileRetentionDuration": "interval 7200 seconds",
@@ -128,9 +114,7 @@ def test_retention() -> None:
     ],
 )
 def test_views(view: str, state: str, columns: list[str]) -> None:
-    """
-    A view has the columns of its kind of rows, from the rows of one state.
-    """
+    """A view has the columns of its kind of rows, from the rows of one state."""
     statement = sqlglot.parse_one(tables.views("delta.`/a/ledger`")[view], dialect="spark")
     assert statement.named_selects == columns
     conditions = {where.this.sql() for where in statement.find_all(sqlglot.exp.Where)}
@@ -147,9 +131,7 @@ def test_views(view: str, state: str, columns: list[str]) -> None:
     ],
 )
 def test_views_over_raw(view: str, beside: list[str]) -> None:
-    """
-    Over the ledger of a raw depot views have the columns about bytes behind their own.
-    """
+    """Over the ledger of a raw depot views have the columns about bytes behind their own."""
     plain, raw = (
         sqlglot.parse_one(tables.views("ledger", raw=raw)[view], dialect="spark").named_selects for raw in (False, True)
     )
@@ -160,9 +142,7 @@ def test_views_over_raw(view: str, beside: list[str]) -> None:
 
 
 def test_names_of_views() -> None:
-    """
-    There are no other views.
-    """
+    """There are no other views."""
     assert list(tables.views("t")) == [
         "open_batches", "closed_batches", "closed_messages", "rejected_messages", "microbatches",
     ]  # fmt: skip

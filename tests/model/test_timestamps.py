@@ -15,18 +15,14 @@ from windrow.model import timestamps as moments
     ],
 )
 def test_iso_8601(text: str, microseconds: int) -> None:
-    """
-    A time with a zone is what it says, one without is UTC, to the microsecond and before 1970 too.
-    """
+    """A time with a zone is what it says, one without is UTC, to the microsecond and before 1970 too."""
     counted = moments.microseconds(text, "--at")
     assert (counted, type(counted)) == (microseconds, int)
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "12:00"])
 def test_no_time(text: str) -> None:
-    """
-    What is no time is an error that names the option it was given to, and shows how to write one.
-    """
+    """What is no time is an error that names the option it was given to, and shows how to write one."""
     with pytest.raises(SettingsError, match=r"--at .* is no time\nWrite it like 2026-01-31T12:00:00Z"):
         moments.microseconds(text, "--at")
 
@@ -41,7 +37,5 @@ def test_no_time(text: str) -> None:
     ],
 )
 def test_written(microseconds: int, text: str) -> None:
-    """
-    A time is written in UTC without zeros at its end; one in no year of ISO 8601 as its number.
-    """
+    """A time is written in UTC without zeros at its end; one in no year of ISO 8601 as its number."""
     assert moments.time_text(microseconds) == text

@@ -22,9 +22,7 @@ def decorators(function: ast.FunctionDef) -> set[str]:
 
 
 def test_modules_and_tests_are_there() -> None:
-    """
-    Every module whose code is changed is there, and so is every test file that is run against it.
-    """
+    """Every module whose code is changed is there, and so is every test file that is run against it."""
     for module, tests in ROOMS.items():
         assert (ROOT / module).is_file()
         assert tests
@@ -34,9 +32,7 @@ def test_modules_and_tests_are_there() -> None:
 
 @pytest.mark.parametrize("module", ROOMS)
 def test_tree_runs_without_a_compiler(module: str, tmp_path: Path) -> None:
-    """
-    In the tree that mutmut works in no function is compiled, and every line stands where it stood.
-    """
+    """In the tree that mutmut works in no function is compiled, and every line stands where it stood."""
     plant(tmp_path / "tree", module, ROOMS[module])
     source = (tmp_path / "tree" / in_tree(module)).read_text(encoding="utf-8")
     functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
@@ -46,9 +42,7 @@ def test_tree_runs_without_a_compiler(module: str, tmp_path: Path) -> None:
 
 
 def test_mutants_are_told_by_what_was_changed(tmp_path: Path) -> None:
-    """
-    A mutant is told by its line, its function, what stood there and what stands there now, and its fate.
-    """
+    """A mutant is told by its line, its function, what stood there and what stands there now, and its fate."""
     module = "lib/windrow/model/clock.py"
     path = in_tree(module)
     for directory in (tmp_path, tmp_path / "mutants"):

@@ -23,9 +23,7 @@ def page():
 
 
 def test_line_of_a_microbatch(page, world, embedded):
-    """
-    The example of a microbatch's line has the fields of a real one, in their order.
-    """
+    """The example of a microbatch's line has the fields of a real one, in their order."""
     [example] = re.findall(r"^```json\n(.*?)\n```", page, re.DOTALL | re.MULTILINE)
     world.publish(*log(versions=1))
     out = Console(file=StringIO(), width=80)
@@ -37,9 +35,7 @@ def test_line_of_a_microbatch(page, world, embedded):
 
 
 def test_metrics(page):
-    """
-    The table has every metric, and no other.
-    """
+    """The table has every metric, and no other."""
     registered = set(re.findall(r"^# TYPE (windrow_\w+)", generate_latest(Metrics().registry).decode(), re.MULTILINE))
     table = "".join(line for line in page.splitlines() if line.startswith("| `windrow_"))
     assert set(re.findall(r"`(windrow_\w+)`", table)) == registered

@@ -20,9 +20,7 @@ def said(caplog):
 
 class TestLines:
     def test_one_line_a_microbatch(self, world, embedded, said):
-        """
-        Each microbatch has one line with its history row, the reasons, the open batches and the phases.
-        """
+        """Each microbatch has one line with its history row, the reasons, the open batches and the phases."""
         world.publish(*log(versions=4))
         watch(world, embedded, [Lines()], max_messages=60)
         lines, rows = said("microbatch"), world.history()
@@ -43,9 +41,7 @@ class TestLines:
         assert (started.engine, started.depot, started.ledger) == ("embedded", world.depot, world.ledger)
 
     def test_retry(self, world, embedded, said):
-        """
-        A failed attempt is a warning with its number and reason, in one line.
-        """
+        """A failed attempt is a warning with its number and reason, in one line."""
         world.publish(*log(versions=1))
         watch(world, embedded, [Lines()], failing(Point.BEFORE_COMMIT, times=2))
         told = [(line.levelname, line.attempt, line.code, line.error) for line in said("retry")]
@@ -53,9 +49,7 @@ class TestLines:
         assert [line.attempt for line in said("microbatch")] == [3]
 
     def test_failure(self, world, embedded, said):
-        """
-        A run that ends with an error logs the error's code and the totals so far.
-        """
+        """A run that ends with an error logs the error's code and the totals so far."""
         world.publish(*log(versions=1))
         with pytest.raises(MicrobatchFailed):
             watch(world, embedded, [Lines()], failing(Point.BEFORE_COMMIT, times=1), retries=0)
@@ -64,9 +58,7 @@ class TestLines:
         assert said("run ended") == []
 
     def test_rules_changed(self, world, embedded, said):
-        """
-        A change of the rules has a separate line, besides the microbatch that records it.
-        """
+        """A change of the rules has a separate line, besides the microbatch that records it."""
         world.publish(*log(versions=1))
         watch(world, embedded, [Lines()])
         assert said("rules changed") == []
@@ -76,9 +68,7 @@ class TestLines:
         assert [line.kind for line in said("microbatch")] == ["data", "rules"]
 
     def test_lag(self, world, embedded, said):
-        """
-        The lag is the age of the newest message that moves a clock when it is committed; a tick has none.
-        """
+        """The lag is the age of the newest message that moves a clock when it is committed; a tick has none."""
         world.publish(*log(versions=1))
         newest = max(row["received_at"] for row in world.arrived().to_pylist() if row["key"] not in (None, "ahead"))
         world.clock.set(int(newest.timestamp() * 1_000_000) + 60_000_000)
@@ -91,8 +81,8 @@ class TestLines:
         assert [(line.kind, line.lag_ms) for line in said("microbatch")][1:] == [("tick", None)]
 
     def test_maintenance(self, world, embedded, said):
-        """
-        Maintenance of a table is one line with its results and its duration; a failure is a warning with its code.
+        """Maintenance of a table is one line with its results and its duration; a failure is a warning with its
+        code.
         """
         with observed(Run("embedded", world.settings(embedded), world.clock), [Lines()]) as told:
             told.maintained(Maintained("ledger", world.ledger, compacted_files=9, compacted_into=3), 12.5)

@@ -17,9 +17,7 @@ def console(terminal=False):
 
 class TestWritten:
     def test_json(self):
-        """
-        A line of JSON has event, level, the time in UTC and the fields, however narrow the console is.
-        """
+        """A line of JSON has event, level, the time in UTC and the fields, however narrow the console is."""
         out, path = console(), "a [b] \N{BATTERY}\n" + "c" * 100
         with logging_to(out):
             log.info("microbatch", number=7, reasons={"too_old": 1}, path=path, lag_ms=None)
@@ -41,9 +39,7 @@ class TestWritten:
         [("auto", False, False), ("auto", True, True), ("pretty", False, True), ("json", True, False)],
     )
     def test_format(self, format_, terminal, pretty):
-        """
-        `auto` is pretty on a terminal and JSON elsewhere; colours are for terminals only.
-        """
+        """`auto` is pretty on a terminal and JSON elsewhere; colours are for terminals only."""
         out = console(terminal)
         with logging_to(out, format_):
             log.info("microbatch", number=7)
@@ -53,9 +49,7 @@ class TestWritten:
         assert "microbatch" in line
 
     def test_level(self):
-        """
-        Records below the level are not written, and afterwards the logger is as before.
-        """
+        """Records below the level are not written, and afterwards the logger is as before."""
         out, logger = console(), logging.getLogger("windrow")
         before = logger.level, logger.propagate, list(logger.handlers)
         with logging_to(out, "json", "warning"):
@@ -65,17 +59,13 @@ class TestWritten:
         assert (logger.level, logger.propagate, list(logger.handlers)) == before
 
     def test_text_has_the_fields(self, caplog):
-        """
-        The text of a record, which is all that a program without logging of its own shows, has name and fields.
-        """
+        """The text of a record, which is all that a program without logging of its own shows, has name and fields."""
         log.warning("retry", attempt=1, error="no\x1bdisk")
         assert caplog.messages == ["retry attempt=1 error=no\\x1bdisk"]
         assert [(record.msg, record.attempt) for record in caplog.records] == [("retry", 1)]
 
     def test_a_library_is_silent(self, world, embedded, capfd):
-        """
-        `windrow.run` in a program that configured no logging prints nothing.
-        """
+        """`windrow.run` in a program that configured no logging prints nothing."""
         world.publish(*messages(versions=1))
         windrow.run(world.settings(embedded), clock=world.clock)
         assert capfd.readouterr() == ("", "")
@@ -99,9 +89,7 @@ class TestSecrets:
         ],
     )
     def test_taken_out(self, text, shown, caplog):
-        """
-        No record has the password or query of a URL, or the value of anything called a key or a secret.
-        """
+        """No record has the password or query of a URL, or the value of anything called a key or a secret."""
         assert without_secrets(text) == shown
         log.warning("retry", error=text)
         assert [record.error for record in caplog.records] == [shown]

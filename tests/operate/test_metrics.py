@@ -28,8 +28,8 @@ def samples(text):
 
 class TestMetrics:
     def test_counted(self, world, embedded):
-        """
-        Counters are sums of the history, gauges have the values after the last microbatch, and each phase is timed.
+        """Counters are sums of the history, gauges have the values after the last microbatch, and each phase is
+        timed.
         """
         world.publish(*log(versions=4))
         metrics = Metrics()
@@ -62,9 +62,7 @@ class TestMetrics:
             assert value("phase_seconds_sum", phase=phase) > 0
 
     def test_maintenance_that_fails(self, world, embedded):
-        """
-        A maintenance that failed is counted by its table.
-        """
+        """A maintenance that failed is counted by its table."""
         metrics = Metrics()
         with observed(Run("embedded", world.settings(embedded), world.clock), [metrics]) as told:
             told.maintenance_failed("depot", OSError("no space left"))
@@ -79,9 +77,7 @@ class TestMetrics:
 
 class TestEndpoint:
     def test_served_while_it_runs(self, world, embedded):
-        """
-        The metrics are on the loopback port between two commits, and no longer when the run is over.
-        """
+        """The metrics are on the loopback port between two commits, and no longer when the run is over."""
         endpoint = Endpoint(0)
         url = f"http://127.0.0.1:{endpoint.port}/metrics"
         seen = []
@@ -98,9 +94,7 @@ class TestEndpoint:
             urlopen(url, timeout=10)
 
     def test_port_that_is_taken(self):
-        """
-        A port that is in use is an error that names the setting, before anything runs.
-        """
+        """A port that is in use is an error that names the setting, before anything runs."""
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             with pytest.raises(SettingsError, match=rf"metrics.prometheus_port = {port} .*in use"):
@@ -109,9 +103,7 @@ class TestEndpoint:
 
 class TestTextfile:
     def test_goes_on(self, world, embedded, tmp_path):
-        """
-        A second run adds to the counters and histograms that the first one left, and sets the gauges anew.
-        """
+        """A second run adds to the counters and histograms that the first one left, and sets the gauges anew."""
         file = tmp_path / "windrow.prom"
         for rows in log(versions=2):
             world.publish(rows)
@@ -128,9 +120,7 @@ class TestTextfile:
         }
 
     def test_keeps_what_does_not_happen_again(self, world, embedded, tmp_path):
-        """
-        A run that finds nothing leaves every counter as it was.
-        """
+        """A run that finds nothing leaves every counter as it was."""
         file = tmp_path / "windrow.prom"
         world.publish(*log(versions=1))
         watch(world, embedded, [Textfile(str(file))])
@@ -142,9 +132,7 @@ class TestTextfile:
         assert after == before
 
     def test_failure(self, world, embedded, tmp_path):
-        """
-        A run that ends with an error writes the file too, with `run_success` 0.
-        """
+        """A run that ends with an error writes the file too, with `run_success` 0."""
         file = tmp_path / "windrow.prom"
         world.publish(*log(versions=1))
         with pytest.raises(MicrobatchFailed):
@@ -153,9 +141,7 @@ class TestTextfile:
 
     @pytest.mark.parametrize("name", ["windrow.txt", "absent/windrow.prom", "spoilt.prom"])
     def test_no_place_for_it(self, tmp_path, name):
-        """
-        A file that would not be collected, cannot be written or is not a metrics file is refused at once.
-        """
+        """A file that would not be collected, cannot be written or is not a metrics file is refused at once."""
         (tmp_path / "spoilt.prom").write_text("windrow_messages_total{ 7")
         with pytest.raises(SettingsError, match=r"metrics\.textfile"):
             chosen(MetricsPart(textfile=str(tmp_path / name)))
@@ -163,9 +149,7 @@ class TestTextfile:
 
 class TestChosen:
     def test_nothing_but_the_log(self):
-        """
-        By default a run is watched by its log alone, and no optional package is needed.
-        """
+        """By default a run is watched by its log alone, and no optional package is needed."""
         assert [type(observer).__name__ for observer in chosen(Settings().metrics)] == ["Lines"]
 
     @pytest.mark.parametrize(
@@ -177,9 +161,7 @@ class TestChosen:
         ],
     )
     def test_missing_package(self, monkeypatch, package, part, extra):
-        """
-        A missing package is an error that names its extra.
-        """
+        """A missing package is an error that names its extra."""
         for module in ("windrow.operate.metrics", "windrow.operate.spans"):
             monkeypatch.delitem(sys.modules, module, raising=False)
         monkeypatch.setitem(sys.modules, package, None)

@@ -54,18 +54,14 @@ class Broken(Observer):
 
 class TestObserved:
     def test_in_order(self, world, embedded):
-        """
-        Observers are called at the start, for each failed attempt and each commit in order, and at the end.
-        """
+        """Observers are called at the start, for each failed attempt and each commit in order, and at the end."""
         world.publish(*log(versions=2))
         noting = Noting()
         watch(world, embedded, [noting], failing(Point.BEFORE_COMMIT, times=1), max_messages=30)
         assert noting.told == ["embedded", ("the disk failed before_commit", 1), 1, 2, None]
 
     def test_error(self, world, embedded):
-        """
-        A run without a depot calls `started` and `ended`, and raises its error.
-        """
+        """A run without a depot calls `started` and `ended`, and raises its error."""
         world.depot = "absent"
         noting = Noting()
         with pytest.raises(TableMissing):
@@ -73,9 +69,7 @@ class TestObserved:
         assert noting.told == ["embedded", TableMissing]
 
     def test_one_that_raises(self, world, embedded, caplog):
-        """
-        An observer that always raises changes neither the result nor the calls of the next one; the log names it.
-        """
+        """An observer that always raises changes neither the result nor the calls of the next one; the log names it."""
         world.publish(*log(versions=2))
         noting = Noting()
         watch(world, embedded, [Broken(), noting], max_messages=30)
@@ -91,9 +85,7 @@ class TestObserved:
 
 class TestElsewhere:
     def test_what_only_the_history_tells(self, world, embedded, caplog):
-        """
-        For a microbatch of another process, log, metrics and spans report only what its history row has.
-        """
+        """For a microbatch of another process, log, metrics and spans report only what its history row has."""
         caplog.set_level(logging.INFO, "windrow")
         world.publish(*log(versions=2))
         watch(world, embedded, [])

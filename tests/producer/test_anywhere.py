@@ -51,8 +51,7 @@ def injected(where, faults, patch):
 
 @pytest.mark.parametrize("where", ["reserve", "build", "commit", "commit, for good", "reply", "acknowledge"])
 def test_fails_now_and_then(depot, faults, monkeypatch, where):
-    """
-    Every future ends. Acknowledged messages are in the depot once, in their sender's order and under their numbers;
+    """Every future ends. Acknowledged messages are in the depot once, in their sender's order and under their numbers;
     failed ones are not, and all buffer space is free again.
     """
     injected(where, faults, monkeypatch)

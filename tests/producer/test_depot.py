@@ -45,9 +45,7 @@ def ingested(world: World, embedded: EngineFactory) -> None:
 class TestLog:
     @pytest.mark.parametrize("append", [produced, ingested])
     def test_unread_versions_stay(self, world, embedded, append):
-        """
-        Writers of a depot write checkpoints, but delete no log entry, however old, because it may be unread.
-        """
+        """Writers of a depot write checkpoints, but delete no log entry, however old, because it may be unread."""
         append(world, embedded)
         age(world.depot)
         old = DeltaTable(world.depot).version()
@@ -60,8 +58,8 @@ class TestLog:
         assert_whole(world)
 
     def test_maintained_beside_a_producer(self, world, embedded):
-        """
-        Compaction and clean-up of the depot between two commits of a producer harm neither, and each message is read.
+        """Compaction and clean-up of the depot between two commits of a producer harm neither, and each message is
+        read.
         """
         with Producer(world.depot, "p", batch_rows=1) as producer:
             for _ in range(3):

@@ -47,9 +47,7 @@ def fail_on(*attempts):
 
 class TestCommit:
     def test_again(self, depot, faults):
-        """
-        A commit that failed before it was written is retried, and its messages are in the depot once, in order.
-        """
+        """A commit that failed before it was written is retried, and its messages are in the depot once, in order."""
         faults.before = fail_on(1, 2)
         with Producer(depot, "p", batch_rows=5) as producer:
             sent = [producer.send(key="k", type="t", payload=str(number)) for number in range(20)]
@@ -59,8 +57,8 @@ class TestCommit:
         assert messages(depot)["payload"].to_pylist() == [str(number) for number in range(20)]
 
     def test_end_of_a_thread(self, depot, faults, tmp_path):
-        """
-        What would end the committing thread, such as a panic of delta-rs, fails its messages at once, and only them.
+        """What would end the committing thread, such as a panic of delta-rs, fails its messages at once, and only
+        them.
         """
         panicking = tmp_path / "a^b"
         faults.before = lambda attempt: attempt == 1 and really_write(panicking, pa.table({"x": [1]}))
@@ -77,9 +75,7 @@ class TestCommit:
         assert messages(depot)["sequence"].to_pylist() == [1, 2]
 
     def test_lost_reply(self, depot, faults):
-        """
-        A commit that is in the depot although it failed is recognised, and not repeated.
-        """
+        """A commit that is in the depot although it failed is recognised, and not repeated."""
         faults.after = fail_on(1, 2)
         with Producer(depot, "p", batch_rows=5) as producer:
             sent = [producer.send(key="k", type="t") for _ in range(20)]
@@ -88,9 +84,8 @@ class TestCommit:
         assert faults.attempts == 4
 
     def test_not_known(self, depot, faults, monkeypatch):
-        """
-        When a commit fails and the depot cannot be read until the deadline, the outcome of its messages is reported as
-        unknown. Later messages get the numbers after those in the depot.
+        """When a commit fails and the depot cannot be read until the deadline, the outcome of its messages is reported
+        as unknown. Later messages get the numbers after those in the depot.
         """
 
         def unreadable(location, role):
@@ -118,8 +113,8 @@ class TestCommit:
             assert messages(place)["payload"].to_pylist() == [*there, "next"]
 
     def test_not_known_while_others_go_on(self, depot, faults, monkeypatch):
-        """
-        A commit with an unknown outcome is found when its producer sends again, even if others committed meanwhile.
+        """A commit with an unknown outcome is found when its producer sends again, even if others committed
+        meanwhile.
         """
 
         def unreadable(location, role):
@@ -139,8 +134,7 @@ class TestCommit:
             assert producer.send(key="k", type="t").result(60) == Ack(4, 3)
 
     def test_not_kept(self, depot, monkeypatch):
-        """
-        A message is not acknowledged if the disk fails to sync it; a second sync would succeed although the data is
+        """A message is not acknowledged if the disk fails to sync it; a second sync would succeed although the data is
         lost. Later messages come after it.
         """
 
@@ -155,9 +149,8 @@ class TestCommit:
         assert messages(depot)["sequence"].to_pylist() == [1, 2]
 
     def test_given_up(self, depot, faults):
-        """
-        Messages that are not committed by the deadline fail for every sender and free their buffer space; messages sent
-        once the depot works again are delivered.
+        """Messages that are not committed by the deadline fail for every sender and free their buffer space; messages
+        sent once the depot works again are delivered.
         """
         faults.before = fail_on(*range(1, 1_000))
         with Producer(depot, "p", delivery_timeout="5s") as producer:
@@ -170,8 +163,8 @@ class TestCommit:
         assert messages(depot)["payload"].to_pylist() == ["after"]
 
     def test_hangs(self, depot, faults, gate):
-        """
-        While a commit hangs, its messages and later ones fail at their deadline; if it succeeds in the end, it counts.
+        """While a commit hangs, its messages and later ones fail at their deadline; if it succeeds in the end, it
+        counts.
         """
         faults.before = gate
         with Producer(depot, "p", batch_rows=1, delivery_timeout="300ms") as producer:
@@ -192,9 +185,7 @@ class TestCommit:
 
 class TestDurable:
     def test_kept_before_it_is_acknowledged(self, depot, monkeypatch):
-        """
-        A producer syncs the files of a commit and their directories before it acknowledges.
-        """
+        """A producer syncs the files of a commit and their directories before it acknowledges."""
         kept = []
         monkeypatch.setattr(
             os, "fsync", lambda descriptor: kept.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
@@ -209,9 +200,7 @@ class TestDurable:
             assert producer.send(key="k", type="t").result(60) == Ack(2, 2)
 
     def test_what_others_wrote(self, depot, monkeypatch):
-        """
-        A new producer first syncs earlier commits, because it continues from their number.
-        """
+        """A new producer first syncs earlier commits, because it continues from their number."""
         create_depot(depot, pa.string())
         with Producer(depot, "p", durable=False) as producer:
             producer.send(key="k", type="t").result(60)
@@ -223,9 +212,7 @@ class TestDurable:
             assert f"{1:020}.json" in kept
 
     def test_not_asked(self, depot, monkeypatch):
-        """
-        With `durable = false` nothing is synced.
-        """
+        """With `durable = false` nothing is synced."""
         create_depot(depot, pa.string())
         monkeypatch.setattr(os, "fsync", lambda descriptor: pytest.fail("asked"))
         with Producer(depot, "p", durable=False) as producer:
@@ -236,9 +223,7 @@ class TestOthers:
     """Others change the depot while a producer has it open."""
 
     def test_append(self, depot):
-        """
-        While another writer appends, each message is in the version of its acknowledgement.
-        """
+        """While another writer appends, each message is in the version of its acknowledgement."""
         with Producer(depot, "p") as producer:
             other = pa.table([pa.nulls(1, field.type) for field in schema()], schema())
             acks = []
@@ -250,9 +235,7 @@ class TestOthers:
         assert found == {ack.sequence: ack.version for ack in acks}
 
     def test_new_column(self, depot):
-        """
-        If the depot gets another column, it is NULL in the messages, now and after a restart.
-        """
+        """If the depot gets another column, it is NULL in the messages, now and after a restart."""
         with Producer(depot, "p") as producer:
             producer.send(key="k", type="t").result(60)
             DeltaTable(depot).alter.add_columns([Field("colour", PrimitiveType("string"))])
@@ -262,9 +245,7 @@ class TestOthers:
         assert messages(depot)["colour"].to_pylist() == [None] * 3
 
     def test_other_columns(self, depot):
-        """
-        If the depot loses a column, the message fails at once with the reason.
-        """
+        """If the depot loses a column, the message fails at once with the reason."""
         with Producer(depot, "p") as producer:
             producer.send(key="k", type="t").result(60)
             really_write(depot, pa.table({"colour": ["red"]}), mode="overwrite", schema_mode="overwrite")
@@ -274,9 +255,8 @@ class TestOthers:
 
     @pytest.mark.parametrize("replaced", [False, 0, 3], ids=["removed", "replaced", "replaced by a longer one"])
     def test_removed(self, depot, replaced):
-        """
-        When the depot is removed or replaced, messages fail and none is acknowledged. To delta-rs, a replacement with
-        more versions looks like the old table with new commits.
+        """When the depot is removed or replaced, messages fail and none is acknowledged. To delta-rs, a replacement
+        with more versions looks like the old table with new commits.
         """
         with Producer(depot, "p") as producer:
             producer.send(key="k", type="t").result(60)
@@ -293,8 +273,7 @@ class TestOthers:
         assert not DeltaTable.is_deltatable(depot) or DeltaTable(depot).version() == (replaced or 0)
 
     def test_asked(self, depot):
-        """
-        The position of a producer can be read while another process commits; reading it does not create a removed
+        """The position of a producer can be read while another process commits; reading it does not create a removed
         depot.
         """
         with Producer(depot, "p") as producer:
@@ -307,9 +286,7 @@ class TestOthers:
             assert not DeltaTable.is_deltatable(depot)
 
     def test_log_cleaned_up(self, depot):
-        """
-        A producer that was idle while the log was cleaned up continues.
-        """
+        """A producer that was idle while the log was cleaned up continues."""
         with Producer(depot, "p") as producer:
             for _ in range(3):
                 producer.send(key="k", type="t").result(60)
@@ -328,9 +305,7 @@ def send_elsewhere(depot):
 
 class TestFence:
     def test_second_process(self, depot):
-        """
-        When another process writes under the id, all held messages fail, and later sends raise.
-        """
+        """When another process writes under the id, all held messages fail, and later sends raise."""
         with Producer(depot, "p", linger_ms=NEVER) as producer:
             producer.send(key="k", type="t").result(60)
             send_elsewhere(depot)
@@ -346,9 +321,7 @@ class TestFence:
             assert again.send(key="k", type="t").result(60).sequence == 3
 
     def test_between_look_and_commit(self, depot, faults):
-        """
-        A commit fails if another process committed under the id just before.
-        """
+        """A commit fails if another process committed under the id just before."""
 
         def overtake(attempt):
             if attempt == 2:
@@ -363,9 +336,7 @@ class TestFence:
         assert messages(depot)["type"].to_pylist() == ["t", "t"]
 
     def test_id_moves_in(self, depot):
-        """
-        An id that another process used and closed continues here, even if this process had the depot open before.
-        """
+        """An id that another process used and closed continues here, even if this process had the depot open before."""
         with Producer(depot, "q") as other:
             other.send(key="k", type="t").result(60)
             send_elsewhere(depot)
@@ -373,9 +344,7 @@ class TestFence:
                 assert producer.send(key="k", type="t").result(60).sequence == 2
 
     def test_fenced_once(self, depot):
-        """
-        A fenced producer can be opened again when nobody else writes under its id.
-        """
+        """A fenced producer can be opened again when nobody else writes under its id."""
         with Producer(depot, "q"):
             producer = Producer(depot, "p")
             producer.send(key="k", type="t").result(60)
@@ -387,8 +356,8 @@ class TestFence:
                     assert again.send(key="k", type="t").result(60).sequence == number
 
     def test_forked(self, depot):
-        """
-        The copy of a producer in a forked process refuses to send, and closing it does nothing; the original goes on.
+        """The copy of a producer in a forked process refuses to send, and closing it does nothing; the original goes
+        on.
         """
         with Producer(depot, "p") as producer:
             child = os.fork()
@@ -405,11 +374,9 @@ class TestFence:
 
 class TestFull:
     def test_raise(self, depot, faults, gate):
-        """
-        With `when_full = "raise"` a message without room is refused, and the others are delivered.
-        """
+        """With `max_block = "0s"` a message without room is refused, and the others are delivered."""
         faults.before = gate
-        with Producer(depot, "p", buffer_bytes=150, max_message_bytes=100, when_full="raise") as producer:
+        with Producer(depot, "p", buffer_bytes=150, max_message_bytes=100, max_block="0s") as producer:
             sent = [producer.send(key="k", type="t") for _ in range(2)]
             with pytest.raises(ProducerFull):
                 producer.send(key="k", type="t")
@@ -419,9 +386,7 @@ class TestFull:
         assert messages(depot).num_rows == 2
 
     def test_block(self, depot, faults, gate):
-        """
-        A sender waits for room at most `max_block`; waiting senders are served in order.
-        """
+        """A sender waits for room at most `max_block`; waiting senders are served in order."""
         faults.before = gate
         limits = {"buffer_bytes": 150, "max_message_bytes": 100, "max_block": "100ms"}
         with Producer(depot, "p", batch_rows=1, **limits) as producer:
@@ -433,9 +398,7 @@ class TestFull:
             assert empty(producer)
 
     def test_order(self, depot):
-        """
-        A buffer with room for one message keeps the order of a sender.
-        """
+        """A buffer with room for one message keeps the order of a sender."""
         with Producer(depot, "p", buffer_bytes=100, max_message_bytes=100) as producer:
             for number in range(30):
                 producer.send(key="k", type="t", payload=str(number))
@@ -445,9 +408,7 @@ class TestFull:
 class TestCallbacks:
     @pytest.mark.parametrize("error", [ValueError, SystemExit], ids=lambda error: error.__name__)
     def test_raise(self, depot, error):
-        """
-        A callback that raises, whatever it is, harms no other message.
-        """
+        """A callback that raises, whatever it is, harms no other message."""
 
         def fail(_):
             raise error("of a callback")
@@ -460,9 +421,7 @@ class TestCallbacks:
             assert producer.send(key="k", type="t").result(60).sequence == 6
 
     def test_send_and_flush(self, depot):
-        """
-        A callback may send, but waiting there for its own thread is an error.
-        """
+        """A callback may send, but waiting there for its own thread is an error."""
         found = {}
         ended = threading.Event()
 
@@ -481,9 +440,7 @@ class TestCallbacks:
             assert isinstance(found["error"], ProducerInUse)
 
     def test_full(self, depot):
-        """
-        A callback that sends without room gets an error at once, because only its own thread could free room.
-        """
+        """A callback that sends without room gets an error at once, because only its own thread could free room."""
         found = []
         ended = threading.Event()
 
@@ -508,9 +465,8 @@ class TestCallbacks:
             assert [type(error) for error in found[1:]] == [ProducerFull, ProducerFull]
 
     def test_open(self, depot, faults, gate):
-        """
-        When a producer closes, the callback of a failed message may open another producer, even with the same id, and
-        send the message again; it comes after the commit in progress.
+        """When a producer closes, the callback of a failed message may open another producer, even with the same id,
+        and send the message again; it comes after the commit in progress.
         """
         found = {}
 
@@ -534,9 +490,7 @@ class TestCallbacks:
         assert [found[name].last_sequence() for name in ("p", "q")] == [2, 1]
 
     def test_open_while_closing(self, depot, faults, gate):
-        """
-        Opening an id that is being closed waits, and continues after its messages; in a callback it is an error.
-        """
+        """Opening an id that is being closed waits, and continues after its messages; in a callback it is an error."""
         found = []
 
         def call(_):
@@ -570,9 +524,8 @@ class TestCallbacks:
         assert sequence == 2
 
     def test_open_while_its_commit_hangs(self, depot, faults, gate):
-        """
-        An id can be opened again while a given-up commit of it still hangs: it continues after that commit, and nobody
-        is fenced.
+        """An id can be opened again while a given-up commit of it still hangs: it continues after that commit, and
+        nobody is fenced.
         """
         faults.before = gate
         producer = Producer(depot, "p")
@@ -588,8 +541,7 @@ class TestCallbacks:
 
 class TestEnd:
     def test_given_up_before_it_is_written(self, depot, monkeypatch, gate):
-        """
-        Messages that were given up before their commit began are not written, so that sending them again does not
+        """Messages that were given up before their commit began are not written, so that sending them again does not
         double them.
         """
         really_table = Batch.table
@@ -609,9 +561,7 @@ class TestEnd:
             assert again.send(key="k", type="t").result(60).sequence == 1
 
     def test_close_in_vain(self, depot, faults, gate):
-        """
-        Messages that a closing producer cannot commit in time fail, and their futures say so.
-        """
+        """Messages that a closing producer cannot commit in time fail, and their futures say so."""
         faults.before = gate
         producer = Producer(depot, "p", batch_rows=1)
         first = producer.send(key="k", type="t")
@@ -622,9 +572,7 @@ class TestEnd:
         assert isinstance(second.exception(0), ProducerClosed)
 
     def test_exit(self, depot):
-        """
-        At the end of a program held messages are committed, and their futures end.
-        """
+        """At the end of a program held messages are committed, and their futures end."""
         program = (
             "from windrow import Producer\n"
             f"producer = Producer({depot!r}, 'p', linger_ms={NEVER})\n"

@@ -33,9 +33,7 @@ def taken(given, rows=10):
 
 class TestLines:
     def test_any_cut(self):
-        """
-        The lines do not depend on how the bytes are cut; a last line without a newline is reported.
-        """
+        """The lines do not depend on how the bytes are cut; a last line without a newline is reported."""
         random.seed(7)
         content = b"\n".join(b"x" * random.randrange(40) for _ in range(200)) + b"rest"
         for _ in range(20):
@@ -64,9 +62,7 @@ class TestLines:
         ],
     )
     def test_ends(self, content, lines, unfinished):
-        """
-        Each newline ends a line, even an empty one; a byte-order mark before the first line is removed.
-        """
+        """Each newline ends a line, even an empty one; a byte-order mark before the first line is removed."""
         with piped() as (given, writer, _):
             writer.write(content)
             writer.close()
@@ -74,9 +70,7 @@ class TestLines:
             assert given.unfinished is unfinished
 
     def test_large(self):
-        """
-        Only the beginning of an oversize line is kept in memory.
-        """
+        """Only the beginning of an oversize line is kept in memory."""
         with piped(most_bytes=10) as (given, writer, _):
 
             def write():
@@ -93,9 +87,7 @@ class TestLines:
             assert after == b"after"
 
     def test_waits_for_more(self):
-        """
-        `take` returns as soon as there are enough lines; the others are returned next time.
-        """
+        """`take` returns as soon as there are enough lines; the others are returned next time."""
         with piped() as (given, writer, _):
             writer.write(b"1\n2\n3\n")
             assert given.take(2, 1_000, NEVER) == [b"1", b"2"]
@@ -105,9 +97,7 @@ class TestLines:
             assert not given.ready()
 
     def test_stop(self):
-        """
-        A stop ends a wait, after the lines that were read are returned.
-        """
+        """A stop ends a wait, after the lines that were read are returned."""
         with piped() as (given, writer, stop):
             writer.write(b"1\n2\n3\n")
             assert given.take(1, 1_000, NEVER) == [b"1"]
@@ -117,9 +107,7 @@ class TestLines:
             assert given.stopped
 
     def test_unreadable(self, tmp_path):
-        """
-        An unreadable input is an error.
-        """
+        """An unreadable input is an error."""
         stop, descriptor = Stop(), os.open(tmp_path, os.O_RDONLY)
         with pytest.raises(FileRefused):
             Input(descriptor, stop, 10).take(1, 1, 0)
@@ -129,9 +117,7 @@ class TestLines:
 
 class TestFingerprint:
     def test_same(self):
-        """
-        The same lines have the same fingerprint, however they are taken, ended and cut.
-        """
+        """The same lines have the same fingerprint, however they are taken, ended and cut."""
         one, other = Fingerprint(), Fingerprint()
         whole = one.add([b"a", b"b" * 2_000, b"c"])
         other.add([b"a\r"])
@@ -140,7 +126,5 @@ class TestFingerprint:
 
     @pytest.mark.parametrize("lines", [[b"a"], [b"a", b"b", b""], [b"ab"], [b"b", b"a"], [b"a", b"c"], [b"", b"ab"]])
     def test_other(self, lines):
-        """
-        Other lines have another one.
-        """
+        """Other lines have another one."""
         assert Fingerprint().add(lines) != Fingerprint().add([b"a", b"b"])

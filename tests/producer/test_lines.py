@@ -51,9 +51,7 @@ def read(*lines, columns=(), most_bytes=1_000):
 
 class TestMessages:
     def test_columns(self):
-        """
-        A line fills each column; missing or null optional fields get the defaults of `send`.
-        """
+        """A line fills each column; missing or null optional fields get the defaults of `send`."""
         full = GOOD | {"source": "s", "received_at": 1_000_000, "sequence": -5, "payload": "21.5"}
         portion = read(full, GOOD, GOOD | {"source": None, "received_at": None, "sequence": None, "payload": None})
         assert portion.faults == []
@@ -70,9 +68,7 @@ class TestMessages:
         ids=["zone, finer than microseconds", "Z", "microseconds"],
     )
     def test_times(self, time):
-        """
-        A time is text with a zone, floored to microseconds, or whole microseconds; also where a portion has both.
-        """
+        """A time is text with a zone, floored to microseconds, or whole microseconds; also where a portion has both."""
         for portion in (read(GOOD | {"event_time": time}), read(GOOD | {"event_time": time}, GOOD | {"event_time": 5})):
             assert portion.table["event_time"].cast("int64")[0].as_py() == NOW - 8_999_999
             assert portion.faults == []
@@ -89,29 +85,21 @@ class TestMessages:
         ],
     )
     def test_payload(self, value, payload):
-        """
-        A payload is a text as it is, any other value as its JSON text.
-        """
+        """A payload is a text as it is, any other value as its JSON text."""
         assert read(GOOD | {"payload": value}).table["payload"].to_pylist() == [payload]
 
     @pytest.mark.parametrize("written", ["0.10000000000000000001", "1.50", '{"a":1,"a":2}', "1e999", "-0", "[ 1 ,2]"])
     def test_json_text(self, written):
-        """
-        The JSON text of a payload stays as it was written, byte for byte.
-        """
+        """The JSON text of a payload stays as it was written, byte for byte."""
         assert kept(written) == written
 
     @given(JSON)
     def test_any_json_text(self, written):
-        """
-        So does any JSON text that is not itself a text, with repeated names, long numbers and blanks.
-        """
+        """So does any JSON text that is not itself a text, with repeated names, long numbers and blanks."""
         assert kept(written) == written
 
     def test_same_alone_and_together(self):
-        """
-        A line gives the same message whatever lines are around it.
-        """
+        """A line gives the same message whatever lines are around it."""
         lines = [
             GOOD, b"", b"{}", GOOD | {"key": "\u00e4"}, GOOD | {"event_time": 7}, GOOD | {"event_time": "x"},
             GOOD | {"payload": 1}, GOOD | {"payload": "x"}, GOOD | {"source": "s", "sequence": 3}, b"\xff", b"[1]",
@@ -125,9 +113,7 @@ class TestMessages:
         assert len(faults) == 7
 
     def test_before(self):
-        """
-        The part of a portion before a line has the rows and faults of the lines before it.
-        """
+        """The part of a portion before a line has the rows and faults of the lines before it."""
         portion = read(b"", GOOD, b"", GOOD)
         part = portion.before(3)
         assert (part.first, part.last, part.faults) == (1, 2, portion.faults[:1])
@@ -166,8 +152,7 @@ class TestFaults:
         ids=lambda value: value if isinstance(value, str) else "",
     )
     def test_reason(self, line, reason):
-        """
-        A line that is not a message is reported with its reason, and becomes a row with NULL event time that holds
+        """A line that is not a message is reported with its reason, and becomes a row with NULL event time that holds
         both. Its key and type are kept if they are valid.
         """
         portion = read(line)
@@ -182,9 +167,7 @@ class TestFaults:
         assert json.loads(row["payload"]) == told
 
     def test_key_stays(self):
-        """
-        An invalid line keeps its key and type, so that it can be found among the rejected messages.
-        """
+        """An invalid line keeps its key and type, so that it can be found among the rejected messages."""
         wrong = [{"event_time": "2026-01-31T12:00:00"}, {"event_time": None}, {"colour": "red"}, {"sequence": 1.5},
                  {"type": 1}, {"key": None}]  # fmt: skip
         rows = read(*(GOOD | one for one in wrong), GOOD).table.to_pylist()
@@ -193,18 +176,14 @@ class TestFaults:
         assert [row["event_time"] is None for row in rows] == [True] * 6 + [False]
 
     def test_too_large(self):
-        """
-        The beginning of an oversize line is kept.
-        """
+        """The beginning of an oversize line is kept."""
         portion = read(b"x" * 5_000)
         assert portion.faults == [Fault(1, "it has more than 1,000 bytes")]
         [payload] = portion.table["payload"].to_pylist()
         assert json.loads(payload)["line"] == "x" * 1_024
 
     def test_nested(self):
-        """
-        A value that nests too deeply to be read or written makes the line invalid.
-        """
+        """A value that nests too deeply to be read or written makes the line invalid."""
         for depth in (900, 5_000, 50_000):
             line = b'{"key":"k","type":"t","event_time":1,"payload":' + b"[" * depth + b"]" * depth + b"}"
             portion = read(line, most_bytes=1_000_000)
@@ -214,9 +193,7 @@ class TestFaults:
 
 class TestFields:
     def test_other_names(self):
-        """
-        A column takes the mapped field or a constant text; the field of its own name then fills no column.
-        """
+        """A column takes the mapped field or a constant text; the field of its own name then fills no column."""
         line = {"device": "pump-1", "ts": 7, "value": 21.5}
         columns = ["key=device", "event_time=ts", "payload=value", "type='it''s'", "source='plant'"]
         [row] = read(line, columns=columns).table.to_pylist()
@@ -225,16 +202,12 @@ class TestFields:
         assert read({"ts": 7}, columns=columns).faults == [Fault(1, "device is missing")]
 
     def test_one_field_for_two(self):
-        """
-        One field may fill two columns.
-        """
+        """One field may fill two columns."""
         [row] = read(GOOD, columns=["source=key"]).table.to_pylist()
         assert (row["source"], row["key"]) == ("k", "k")
 
     def test_whole_line(self):
-        """
-        The payload may be the whole line, which also keeps fields that fill no column.
-        """
+        """The payload may be the whole line, which also keeps fields that fill no column."""
         line = b' {"key":"k", "type":"t","event_time":1,"colour":"\\ud800 red", "payload":2.50} \r'
         portion = read(line, b"{}", columns=["payload=*"])
         whole, told = portion.table["payload"].to_pylist()
@@ -243,8 +216,6 @@ class TestFields:
 
     @pytest.mark.parametrize("wrong", ["key", "key=", "colour=red", "key=*", "event_time='now'", "sequence='1'", ""])
     def test_refused(self, wrong):
-        """
-        An invalid mapping is an error.
-        """
+        """An invalid mapping is an error."""
         with pytest.raises(SettingsError):
             Fields.of([wrong])

@@ -20,9 +20,7 @@ from windrow.model.messages import schema
 
 
 def test_log_tells_of_it(depot):
-    """
-    A commit records its number of rows, and its file the range of numbers and times, so that readers can skip it.
-    """
+    """A commit records its number of rows, and its file the range of numbers and times, so that readers can skip it."""
     with Producer(depot, "p") as producer:
         for number in range(2):
             producer.send(key="k", type="t", event_time=NOW + number, received_at=NOW).result(60)
@@ -33,9 +31,7 @@ def test_log_tells_of_it(depot):
 
 
 def test_checkpoints(depot):
-    """
-    Every tenth commit has a checkpoint; readers and producers work with it when the entries before it are gone.
-    """
+    """Every tenth commit has a checkpoint; readers and producers work with it when the entries before it are gone."""
     with Producer(depot, "p") as producer:
         for number in range(45):
             producer.send(key=str(number), type="t").result(60)
@@ -50,9 +46,7 @@ def test_checkpoints(depot):
 
 @pytest.mark.parametrize("interval", ["0", "10.0", "often"])
 def test_senseless_interval(depot, interval):
-    """
-    An invalid checkpoint interval does not stop a producer, and no message is sent twice.
-    """
+    """An invalid checkpoint interval does not stop a producer, and no message is sent twice."""
     create_depot(depot, pa.string())
     DeltaTable(depot).alter.set_table_properties({"delta.checkpointInterval": interval})
     with Producer(depot, "p") as producer:
@@ -74,9 +68,7 @@ def constrained(depot):
 
 @pytest.mark.parametrize("made", [partitioned, constrained])
 def test_other_depots(depot, made):
-    """
-    A producer can write a depot with partitions or constraints.
-    """
+    """A producer can write a depot with partitions or constraints."""
     made(depot)
     with Producer(depot, "p") as producer:
         for type_ in ("a", "b", "a"):
@@ -87,9 +79,7 @@ def test_other_depots(depot, made):
 @pytest.mark.ci
 @pytest.mark.spark
 def test_on_spark(tmp_path: Path, clock: ManualClock, spark: Any) -> None:
-    """
-    A run on Spark reads every message of commits of ours, of delta-rs and of Spark between each other.
-    """
+    """A run on Spark reads every message of commits of ours, of delta-rs and of Spark between each other."""
     world = World(tmp_path, clock)
     with Producer(world.depot, "p") as producer:
         for number in range(9):

@@ -49,26 +49,20 @@ def payloads(depot: str) -> list[Any]:
 class TestSend:
     @pytest.mark.parametrize(("kind", "value", "kept"), FITTING)
     def test_kept(self, depot: str, kind: str, value: Any, kept: Any) -> None:
-        """
-        A value of the depot's type is kept as it is; a field that is missing in a struct is NULL.
-        """
+        """A value of the depot's type is kept as it is; a field that is missing in a struct is NULL."""
         with Producer(depot, "p", payload=kind) as producer:
             producer.send(key="k", type="t", payload=value)
         assert repr(payloads(depot)) == repr([kept])
 
     @pytest.mark.parametrize(("kind", "value", "why"), UNFIT)
     def test_refused(self, depot: str, kind: str, value: Any, why: str) -> None:
-        """
-        Any other value is refused with the reason, and nothing is sent.
-        """
+        """Any other value is refused with the reason, and nothing is sent."""
         with Producer(depot, "p", payload=kind) as producer, pytest.raises(MessageRefused, match=why):
             producer.send(key="k", type="t", payload=value)
         assert payloads(depot) == []
 
     def test_many(self, depot: str) -> None:
-        """
-        A table may have the depot's type, or one that Arrow casts to it without loss.
-        """
+        """A table may have the depot's type, or one that Arrow casts to it without loss."""
         rows = pa.table({"key": ["k", "k"], "type": ["a", "b"]})
         with Producer(depot, "p", payload="double") as producer:
             producer.send_many(rows.append_column("payload", pa.array([1, None]))).result()
@@ -89,17 +83,15 @@ class TestSend:
         ],
     )
     def test_many_of_another_type(self, depot: str, kind: str, values: pa.Array) -> None:
-        """
-        A table whose payloads are of another kind is refused as `send` refuses them, and no field is lost or NULL.
+        """A table whose payloads are of another kind is refused as `send` refuses them, and no field is lost or
+        NULL.
         """
         with Producer(depot, "p", payload=kind) as producer, pytest.raises(MessagesError, match="the payloads are"):
             producer.send_many(pa.table({"key": ["k"], "type": ["a"], "payload": values}))
         assert payloads(depot) == []
 
     def test_type_is_the_depot_s(self, depot: str) -> None:
-        """
-        A depot keeps its type, whatever the next producer asks for; an unknown type is refused.
-        """
+        """A depot keeps its type, whatever the next producer asks for; an unknown type is refused."""
         with Producer(depot, "p", payload="bigint"):
             pass
         with Producer(depot, "q") as producer:
@@ -109,9 +101,7 @@ class TestSend:
             Producer(depot, "r", payload="float")
 
     def test_bridge(self, depot: str) -> None:
-        """
-        A bridge, which asks whether payloads are bytes or text, is told that they are neither.
-        """
+        """A bridge, which asks whether payloads are bytes or text, is told that they are neither."""
         with Producer(depot, "p", payload="double") as producer, pytest.raises(TableRefused, match="DOUBLE"):
             _ = producer.binary
 
@@ -119,17 +109,13 @@ class TestSend:
 class TestLines:
     @pytest.mark.parametrize("column", ["payload=*", "payload='5'"])
     def test_no_text(self, column: str) -> None:
-        """
-        A whole line, or a constant text, is no payload of a depot of numbers.
-        """
+        """A whole line, or a constant text, is no payload of a depot of numbers."""
         with pytest.raises(SettingsError, match="not text"):
             Reader(Fields.of([column]), "p", 1_000, pa.float64())
 
     @pytest.mark.parametrize("line", ['"payload": 1e400', '"payload": {"a": -1e400}'])
     def test_too_large(self, line: str) -> None:
-        """
-        A number in JSON that no DOUBLE holds is no infinity: its line is no message.
-        """
+        """A number in JSON that no DOUBLE holds is no infinity: its line is no message."""
         type_ = pa.struct([("a", pa.float64())]) if "{" in line else pa.float64()
         whole = f'{{"key": "k", "type": "t", "event_time": "2026-01-31T12:00:00Z", {line}}}'.encode()
         found = Reader(Fields.of([]), "p", 1_000, type_).read([whole], 1, 0)

@@ -98,8 +98,7 @@ def assert_each_once(depot: str, count: int) -> None:
 class TestKilled:
     @pytest.mark.ci
     def test_at_random(self, depot, tmp_path):
-        """
-        However often the process is killed between commits and restarted with the same input, no message is missing,
+        """However often the process is killed between commits and restarted with the same input, no message is missing,
         doubled or out of order.
         """
         random.seed(23)
@@ -121,9 +120,8 @@ class TestKilled:
 
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     def test_asked_to_stop(self, depot, number):
-        """
-        SIGTERM and SIGINT end it while it waits for lines; all lines read so far are in the depot, and the exit status
-        is 0.
+        """SIGTERM and SIGINT end it while it waits for lines; all lines read so far are in the depot, and the exit
+        status is 0.
         """
         with piped(depot) as process:
             give(process, 1, 2, 3)
@@ -141,9 +139,7 @@ class TestKilled:
 @pytest.mark.ci
 class TestFenced:
     def test_in_turns(self, depot):
-        """
-        When a second process writes under the id, the first one is fenced, says so, and writes nothing more.
-        """
+        """When a second process writes under the id, the first one is fenced, says so, and writes nothing more."""
         with piped(depot) as first:
             give(first, *range(1, 11))
             await_messages(depot, 10, first)
@@ -160,8 +156,8 @@ class TestFenced:
         assert_each_once(depot, 20)
 
     def test_at_once(self, depot):
-        """
-        If two processes begin with the same input at the same moment, one is fenced and the other sends all of it.
+        """If two processes begin with the same input at the same moment, one is fenced and the other sends all of
+        it.
         """
         with piped(depot) as one, piped(depot) as other:
             last = 0
@@ -180,9 +176,7 @@ class TestFenced:
 @pytest.mark.ci
 class TestResumed:
     def test_growing_file(self, depot, tmp_path):
-        """
-        A file that has grown is resumed after the last line sent; a line without a newline is not sent yet.
-        """
+        """A file that has grown is resumed after the last line sent; a line without a newline is not sent yet."""
         file = numbered(tmp_path / "lines", 120)
         whole = line(121)
         for content, document in [
@@ -199,17 +193,13 @@ class TestResumed:
         assert_each_once(depot, 122)
 
     def test_closed(self, depot):
-        """
-        A closed standard input is an error; another file that has its descriptor is not read.
-        """
+        """A closed standard input is an error; another file that has its descriptor is not read."""
         command = f"exec {sys.executable} -m windrow produce --depot {depot} --id p <&-"
         done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stderr.partition(":")[0]) == (2, "WINDROW-FILE")
 
     def test_live(self, depot):
-        """
-        Input that cannot be given again is sent as it comes; lines are committed even while the input is silent.
-        """
+        """Input that cannot be given again is sent as it comes; lines are committed even while the input is silent."""
         for begin in (1, 11):
             with piped(depot, "--no-resume") as process:
                 for number in range(begin, begin + 10):

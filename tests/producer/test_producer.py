@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from tests.producer.conftest import empty, messages
 from windrow.errors import MessageRefused, MessagesError, ProducerClosed, ProducerInUse, SettingsError, TableRefused
-from windrow.producer import Ack, Position, Producer, State
+from windrow.producer import Ack, Position, Producer, State, queue
 from windrow.producer.delivery import Batch
 
 NEVER = 3_600_000  # milliseconds
@@ -20,9 +20,7 @@ MOMENT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 class TestSend:
     def test_acknowledged(self, depot):
-        """
-        A message is acknowledged with its depot version and its number, and is stored as it was sent.
-        """
+        """A message is acknowledged with its depot version and its number, and is stored as it was sent."""
         with Producer(depot, "gateway-7") as producer:
             future = producer.send(key="pump-1", type="temperature", event_time=MOMENT, payload=b"21.5")
             assert future.result(60) == Ack(1, 1)
@@ -38,9 +36,7 @@ class TestSend:
         }
 
     def test_order_and_numbers(self, depot):
-        """
-        Messages of many commits have numbers without a gap, in the order of sending, also after a restart.
-        """
+        """Messages of many commits have numbers without a gap, in the order of sending, also after a restart."""
         for _ in range(2):
             with Producer(depot, "p", batch_rows=7) as producer:
                 sent = [producer.send(key="k", type="t", payload=str(number)) for number in range(50)]
@@ -51,17 +47,14 @@ class TestSend:
         assert rows["payload"].to_pylist() == [str(number) for number in range(50)] * 2
 
     def test_empty_body(self, depot):
-        """
-        A message without a payload, or an empty one, is delivered like any other.
-        """
+        """A message without a payload, or an empty one, is delivered like any other."""
         with Producer(depot, "p") as producer:
             sent = [producer.send(key="k", type="t", payload=payload) for payload in (b"", "", None)]
         assert [future.result(0).sequence for future in sent] == [1, 2, 3]
         assert messages(depot)["payload"].to_pylist() == ["", "", None]
 
     def test_invalid(self, depot):
-        """
-        `send_invalid` stores an invalid message of any size in its turn, with NULL for missing values; it refuses a
+        """`send_invalid` stores an invalid message of any size in its turn, with NULL for missing values; it refuses a
         valid message, and a payload that is not text.
         """
         with Producer(depot, "p", max_message_bytes=200, buffer_bytes=300) as producer:
@@ -84,9 +77,7 @@ class TestSend:
         assert rows["event_time"].to_pylist() == [MOMENT, None, None, MOMENT]
 
     def test_bytes(self, depot):
-        """
-        A depot with binary payloads takes bytes, and text as UTF-8.
-        """
+        """A depot with binary payloads takes bytes, and text as UTF-8."""
         with Producer(depot, "p", payload="binary") as producer:
             producer.send(key="k", type="t", payload=b"\xff\x00")
             producer.send(key="k", type="t", payload="ä")
@@ -111,9 +102,7 @@ class TestSend:
         ids=lambda wrong: next(iter(wrong)),
     )
     def test_refused(self, depot, wrong):
-        """
-        An invalid message is refused by `send`, and harms no other one.
-        """
+        """An invalid message is refused by `send`, and harms no other one."""
         with Producer(depot, "p") as producer:
             good = producer.send(key="k", type="t")
             with pytest.raises(MessageRefused):
@@ -123,18 +112,14 @@ class TestSend:
         assert messages(depot).num_rows == 1
 
     def test_times(self, depot):
-        """
-        Times may be datetimes or microseconds; a given sequence is kept.
-        """
+        """Times may be datetimes or microseconds; a given sequence is kept."""
         with Producer(depot, "p") as producer:
             producer.send(key="k", type="t", event_time=MOMENT, received_at=1_000_000, sequence=-5)
         (row,) = messages(depot).to_pylist()
         assert (row["event_time"], row["received_at"].timestamp(), row["sequence"]) == (MOMENT, 1, -5)
 
     def test_not_cancelled(self, depot):
-        """
-        Cancelling a future does not take its message back.
-        """
+        """Cancelling a future does not take its message back."""
         with Producer(depot, "p", linger_ms=NEVER) as producer:
             future = producer.send(key="k", type="t")
             assert not future.cancel()
@@ -143,18 +128,15 @@ class TestSend:
 
 class TestHolding:
     def test_together(self, depot):
-        """
-        Messages that nobody waits for are committed together.
-        """
+        """Messages that nobody waits for are committed together."""
         with Producer(depot, "p", linger_ms=NEVER) as producer:
             sent = [producer.send(key="k", type="t") for _ in range(100)]
         assert {future.result(0).version for future in sent} == {1}
 
-    @pytest.mark.parametrize("limit", [{"batch_rows": 10}, {"batch_bytes": 1_000}], ids=["rows", "bytes"])
-    def test_enough(self, depot, limit):
-        """
-        A full batch is committed before `linger_ms` is over.
-        """
+    @pytest.mark.parametrize("limit", [{"batch_rows": 10}, {}], ids=["rows", "bytes"])
+    def test_enough(self, depot, monkeypatch, limit):
+        """A full batch is committed before `linger_ms` is over."""
+        monkeypatch.setattr(queue, "BATCH_BYTES", 1_000)
         with Producer(depot, "p", linger_ms=NEVER, **limit) as producer:
             first = producer.send(key="k", type="t", payload="x" * 50)
             ended = threading.Event()
@@ -164,18 +146,14 @@ class TestHolding:
             assert ended.wait(60)
 
     def test_time(self, depot):
-        """
-        A message that nobody waits for is committed after `linger_ms`.
-        """
+        """A message that nobody waits for is committed after `linger_ms`."""
         with Producer(depot, "p", linger_ms=50) as producer:
             ended = threading.Event()
             producer.send(key="k", type="t").add_done_callback(lambda _: ended.set())
             assert ended.wait(60)
 
     def test_all_wait(self, depot):
-        """
-        When every sender waits for its message, they are committed together without waiting for `linger_ms`.
-        """
+        """When every sender waits for its message, they are committed together without waiting for `linger_ms`."""
         with Producer(depot, "p", linger_ms=NEVER) as producer:
 
             def call():
@@ -191,9 +169,7 @@ class TestHolding:
         assert DeltaTable(depot).version() < 40
 
     def test_flush(self, depot):
-        """
-        After `flush` all messages sent before are in the depot.
-        """
+        """After `flush` all messages sent before are in the depot."""
         with Producer(depot, "p", linger_ms=NEVER) as producer:
             sent = [producer.send(key="k", type="t") for _ in range(3)]
             assert producer.flush(60)
@@ -202,9 +178,7 @@ class TestHolding:
 
 class TestMany:
     def test_between(self, depot):
-        """
-        A table is one commit, after everything sent before it and before everything sent after it.
-        """
+        """A table is one commit, after everything sent before it and before everything sent after it."""
         with Producer(depot, "p", linger_ms=NEVER) as producer:
             before = producer.send(key="k", type="t", payload="before")
             table = producer.send_many(pa.table({"key": ["k", "k"], "type": ["t", "t"], "payload": ["1", "2"]}))
@@ -213,9 +187,7 @@ class TestMany:
         assert messages(depot)["payload"].to_pylist() == ["before", "1", "2", "after"]
 
     def test_larger_than_the_buffer(self, depot):
-        """
-        A table that is larger than the buffer is sent once nothing else is held.
-        """
+        """A table that is larger than the buffer is sent once nothing else is held."""
         table = pa.table({"key": ["k"] * 1_000, "type": ["t"] * 1_000})
         with Producer(depot, "p", buffer_bytes=2_000, max_message_bytes=500) as producer:
             sent = [producer.send_many(table) for _ in range(3)]
@@ -223,17 +195,15 @@ class TestMany:
             assert empty(producer)
 
     def test_no_message(self, depot):
-        """
-        A row without key or type goes into the depot, and the batcher rejects it.
-        """
+        """A row without key or type goes into the depot, and the batcher rejects it."""
         table = pa.table({"key": pa.array([None, "k"], pa.string()), "type": ["t", None], "payload": ["1", "2"]})
         with Producer(depot, "p") as producer:
             assert producer.send_many(table).result(60).sequence == 2
         assert messages(depot)["key"].to_pylist() == [None, "k"]
 
     def test_mark(self, depot):
-        """
-        Mark and fingerprint are recorded with the commit of their table, stay until the next, and survive a restart.
+        """Mark and fingerprint are recorded with the commit of their table, stay until the next, and survive a
+        restart.
         """
         table = pa.table({"key": ["k"], "type": ["t"]})
         with Producer(depot, "p") as producer, Producer(depot, "mark:p") as other:
@@ -263,9 +233,7 @@ class TestMany:
         ids=["missing", "unknown", "type", "none"],
     )
     def test_refused(self, depot, wrong):
-        """
-        A table that does not hold messages is refused, and reserves no buffer space.
-        """
+        """A table that does not hold messages is refused, and reserves no buffer space."""
         with Producer(depot, "p") as producer:
             with pytest.raises(MessagesError):
                 producer.send_many(pa.table(wrong))
@@ -274,9 +242,7 @@ class TestMany:
 
 class TestFairness:
     def test_two_ids(self, depot):
-        """
-        A busy producer does not keep other producers of the depot waiting.
-        """
+        """A busy producer does not keep other producers of the depot waiting."""
         acks = []
 
         def go_on(done):
@@ -291,9 +257,7 @@ class TestFairness:
             assert mine.version < 10
 
     def test_memory(self, depot):
-        """
-        Futures do not keep messages in memory, except those of the committer's last batch.
-        """
+        """Futures do not keep messages in memory, except those of the committer's last batch."""
         with Producer(depot, "p", batch_rows=5) as producer:
             sent = [producer.send(key="k", type="t") for _ in range(20)]
             producer.flush(60)
@@ -304,9 +268,7 @@ class TestFairness:
 
 class TestAsync:
     def test_gathered(self, depot):
-        """
-        Coroutines that send at the same time share commits, and each has its own number.
-        """
+        """Coroutines that send at the same time share commits, and each has its own number."""
 
         async def gather():
             return await asyncio.gather(*(producer.send_async(key="k", type="t") for _ in range(200)))
@@ -317,9 +279,7 @@ class TestAsync:
         assert len({ack.version for ack in found}) < 20
 
     def test_full(self, depot):
-        """
-        The event loop runs while coroutines wait for buffer space.
-        """
+        """The event loop runs while coroutines wait for buffer space."""
 
         async def gather():
             return await asyncio.gather(*(producer.send_async(key="k", type="t") for _ in range(50)))
@@ -331,8 +291,8 @@ class TestAsync:
 
 class TestLife:
     def test_shared(self, depot):
-        """
-        Producers with the same id and settings share their numbers; closing the first one does not stop the others.
+        """Producers with the same id and settings share their numbers; closing the first one does not stop the
+        others.
         """
         one, other = Producer(depot, "p"), Producer(depot, "p")
         one.send(key="k", type="t")
@@ -344,8 +304,8 @@ class TestLife:
         assert (one.state, other.state) == (State.CLOSED, State.CLOSED)
 
     def test_other_settings(self, depot):
-        """
-        In a process, an id cannot be open with two different settings, because the producers would fence each other.
+        """In a process, an id cannot be open with two different settings, because the producers would fence each
+        other.
         """
         with Producer(depot, "p"):
             with pytest.raises(ProducerInUse):
@@ -354,9 +314,7 @@ class TestLife:
                 assert other.send(key="k", type="t").result(60).sequence == 1
 
     def test_last_sequence(self, depot):
-        """
-        The number of the last message can be read before the first message, and after a restart.
-        """
+        """The number of the last message can be read before the first message, and after a restart."""
         with Producer(depot, "p") as producer:
             assert producer.last_sequence() == 0
             producer.send(key="k", type="t").result(60)
@@ -365,27 +323,21 @@ class TestLife:
             assert producer.last_sequence() == 1
 
     def test_threads_end(self, depot):
-        """
-        When the last producer of a depot is closed its threads end.
-        """
+        """When the last producer of a depot is closed its threads end."""
         before = set(threading.enumerate())
         Producer(depot, "p").close()
         for thread in set(threading.enumerate()) - before:
             thread.join(60)
         assert set(threading.enumerate()) <= before
 
-    @pytest.mark.parametrize("wrong", [{"hold": 1}, {"linger_ms": -1}, {"when_full": "drop"}, {"max_block": "soon"}])
+    @pytest.mark.parametrize("wrong", [{"hold": 1}, {"linger_ms": -1}, {"max_block": "soon"}])
     def test_settings(self, depot, wrong):
-        """
-        An unknown or invalid setting is an error.
-        """
+        """An unknown or invalid setting is an error."""
         with pytest.raises(SettingsError):
             Producer(depot, "p", **wrong)
 
     def test_other_depot(self, tmp_path):
-        """
-        A table that does not hold messages is refused.
-        """
+        """A table that does not hold messages is refused."""
         from deltalake import write_deltalake
 
         write_deltalake(str(tmp_path / "t"), pa.table({"key": ["k"]}))

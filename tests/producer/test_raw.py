@@ -37,9 +37,7 @@ def contents(depot: str) -> dict[str, list[tuple[int, bytes, bool]]]:
 
 class TestSend:
     def test_arrives(self, depot: str) -> None:
-        """
-        Each buffer is a chunk, numbered from 1 and acknowledged with its number; the last one ends the source.
-        """
+        """Each buffer is a chunk, numbered from 1 and acknowledged with its number; the last one ends the source."""
         data = [random.Random(at).randbytes(at * 100) for at in range(1, 20)]
         before = time.time_ns() // 1_000
         with RawProducer(depot, "socket") as producer:
@@ -55,9 +53,7 @@ class TestSend:
         assert before <= pc.min(table["received_at"]).value <= time.time_ns() // 1_000
 
     def test_batches(self, depot: str) -> None:
-        """
-        Buffers that are sent together are committed together, and the log says how many bytes a version has.
-        """
+        """Buffers that are sent together are committed together, and the log says how many bytes a version has."""
         with RawProducer(depot, "socket", linger_ms=60_000, batch_rows=10) as producer:
             sent = [producer.send(b"x" * number) for number in range(1, 26)]
             assert sent[19].result(60).version == 2
@@ -66,9 +62,7 @@ class TestSend:
         assert added(DeltaRsLog(depot).commits(), 0, 3) == {1: 10, 2: 10, 3: 5}
 
     def test_async(self, depot: str) -> None:
-        """
-        In an event loop many wait for their acknowledgements at the same time.
-        """
+        """In an event loop many wait for their acknowledgements at the same time."""
 
         async def main() -> list[int]:
             with RawProducer(depot, "socket") as producer:
@@ -80,9 +74,7 @@ class TestSend:
         assert contents(depot)["socket"][-1] == (51, b"end", True)
 
     def test_several_sources(self, depot: str) -> None:
-        """
-        Sources have numbers of their own, and share the committer of their depot.
-        """
+        """Sources have numbers of their own, and share the committer of their depot."""
         with RawProducer(depot, "a") as one, RawProducer(depot, "b") as other:
             for piece in (b"1", b"2"):
                 one.send(piece)
@@ -93,8 +85,8 @@ class TestSend:
         }
 
     def test_refused(self, depot: str) -> None:
-        """
-        A buffer that is not bytes or too large, or a source without a name, is refused and reserves no buffer space.
+        """A buffer that is not bytes or too large, or a source without a name, is refused and reserves no buffer
+        space.
         """
         for name in ("", None, "\ud800"):
             with pytest.raises(MessageRefused, match="not a valid name"):
@@ -111,9 +103,7 @@ class TestSend:
             assert empty(producer)
 
     def test_other_depots(self, depot: str, tmp_path: Path) -> None:
-        """
-        A depot of messages refuses chunks, and a raw depot refuses messages, also while it is open.
-        """
+        """A depot of messages refuses chunks, and a raw depot refuses messages, also while it is open."""
         other = str(tmp_path / "other")
         with RawProducer(depot, "socket") as producer:
             producer.send(b"x").result(60)
@@ -131,9 +121,7 @@ class TestSend:
 
 class TestGoesOn:
     def test_after_a_restart(self, depot: str) -> None:
-        """
-        Numbers continue after those in the depot.
-        """
+        """Numbers continue after those in the depot."""
         for at in range(3):
             with RawProducer(depot, "socket") as producer:
                 assert producer.last_sequence() == 2 * at
@@ -142,9 +130,7 @@ class TestGoesOn:
         assert [number for number, _, _ in contents(depot)["socket"]] == [1, 2, 3, 4, 5, 6]
 
     def test_ended(self, depot: str) -> None:
-        """
-        Nothing is accepted after the last chunk, neither now nor after a restart.
-        """
+        """Nothing is accepted after the last chunk, neither now nor after a restart."""
         with RawProducer(depot, "socket") as producer:
             producer.send(b"x", last=True)
             with pytest.raises(ProducerClosed, match="has ended"):
@@ -156,9 +142,7 @@ class TestGoesOn:
         assert contents(depot) == {"socket": [(1, b"x", True)]}
 
     def test_lost_reply(self, depot: str, faults: Faults) -> None:
-        """
-        A commit whose reply was lost counts, and its chunks are there once.
-        """
+        """A commit whose reply was lost counts, and its chunks are there once."""
 
         def lost(attempt: int) -> None:
             if attempt == 1:
@@ -170,9 +154,7 @@ class TestGoesOn:
         assert contents(depot) == {"socket": [(1, b"a", False), (2, b"b", False)]}
 
     def test_again(self, depot: str, faults: Faults) -> None:
-        """
-        A commit that fails is retried before later ones.
-        """
+        """A commit that fails is retried before later ones."""
 
         def full(attempt: int) -> None:
             if attempt <= 2:
@@ -185,9 +167,7 @@ class TestGoesOn:
         assert [piece for _, piece, _ in contents(depot)["socket"]] == [b"a", b"b", b"c"]
 
     def test_nothing_behind_what_is_missing(self, depot: str, faults: Faults) -> None:
-        """
-        When a chunk fails for good, later ones fail too and none is accepted; a newly opened producer continues.
-        """
+        """When a chunk fails for good, later ones fail too and none is accepted; a newly opened producer continues."""
 
         def refused(attempt: int) -> None:
             if attempt == 2:
@@ -208,8 +188,7 @@ class TestGoesOn:
         assert contents(depot) == {"socket": [(1, b"0", False), (2, b"1", False)]}
 
     def test_too_late(self, depot: str, faults: Faults, gate: Gate) -> None:
-        """
-        When a commit hangs beyond the deadline, nothing is accepted after it. A chunk that is sent again under its
+        """When a commit hangs beyond the deadline, nothing is accepted after it. A chunk that is sent again under its
         number is refused if that commit succeeded after all.
         """
         faults.before = lambda attempt: gate(attempt) if attempt == 1 else None
@@ -234,9 +213,7 @@ class TestGoesOn:
 
 class TestFence:
     def test_second_process(self, depot: str) -> None:
-        """
-        If two processes send one source, the one that commits later gets an error and writes nothing.
-        """
+        """If two processes send one source, the one that commits later gets an error and writes nothing."""
         with RawProducer(depot, "socket") as producer:
             producer.send(b"1").result(60)
             other = "import sys; from windrow import RawProducer\n"
@@ -247,8 +224,7 @@ class TestFence:
 
     @pytest.mark.ci
     def test_killed(self, depot: str) -> None:
-        """
-        A process that is killed while it sends leaves no gap; the next one continues, and each chunk is in the depot
+        """A process that is killed while it sends leaves no gap; the next one continues, and each chunk is in the depot
         once.
         """
         other = (
@@ -273,9 +249,7 @@ class TestFence:
         assert contents(depot)["socket"] == [(number, b"%d\n" % number, False) for number in range(1, count + 1)]
 
     def test_beside_a_file(self, depot: str, tmp_path: Path) -> None:
-        """
-        A file and a producer of the same source never use a number twice, whichever comes first.
-        """
+        """A file and a producer of the same source never use a number twice, whichever comes first."""
         file = tmp_path / "file"
         file.write_bytes(b"content")
         list(ingest(depot, [str(file)], lambda: NOW, raw_source="file"))
@@ -289,9 +263,7 @@ class TestFence:
         assert contents(depot) == {"file": [(1, b"content", True)], "socket": [(1, b"x", False)]}
 
     def test_while_a_file_is_read(self, depot: str, tmp_path: Path) -> None:
-        """
-        A producer stops when a file of its source is ingested meanwhile.
-        """
+        """A producer stops when a file of its source is ingested meanwhile."""
         file = tmp_path / "file"
         file.write_bytes(b"content")
         with RawProducer(depot, "file") as producer:
@@ -302,9 +274,7 @@ class TestFence:
 
 
 def test_to_batches(depot: str, tmp_path: Path) -> None:
-    """
-    Records survive being cut anywhere, sent by several producers in turn, and batched in between.
-    """
+    """Records survive being cut anywhere, sent by several producers in turn, and batched in between."""
     lines = [f"2026-01-01T00:00:{at // 2:02}Z,pump-{at % 3},{at}\n".encode() for at in range(100)]
     data, shape, at = b"".join(lines), random.Random(7), 0
     settings = Settings(

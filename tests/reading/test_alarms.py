@@ -80,41 +80,31 @@ STATUS = BatcherStatus(
     ],
 )
 def test_holds(text: str, says: str | None) -> None:
-    """
-    A condition holds exactly when its comparison does, and then says what the figure is.
-    """
+    """A condition holds exactly when its comparison does, and then says what the figure is."""
     assert parse(text).holds(STATUS) == (says and f"{text.strip()} holds: {says}")
 
 
 def test_paused() -> None:
-    """
-    The condition without a comparison holds when the ledger is paused.
-    """
+    """The condition without a comparison holds when the ledger is paused."""
     assert parse("paused").holds(replace(STATUS, ledger=replace(STATUS.ledger, paused=True))) == "paused"
 
 
 def test_depot_changed() -> None:
-    """
-    The alarm for a version that stops the next run holds when there is one.
-    """
+    """The alarm for a version that stops the next run holds when there is one."""
     assert parse("depot_changed").holds(STATUS) is None
     changed = replace(STATUS, depots=(DEPOT, replace(DEPOT, changed_version=12)))
     assert parse("depot_changed").holds(changed) == "depot_changed"
 
 
 def test_not_known() -> None:
-    """
-    A figure that nobody knows holds, and says so, whatever it is compared with.
-    """
+    """A figure that nobody knows holds, and says so, whatever it is compared with."""
     unknown = replace(STATUS, lag=Lag(None, 1.0))
     for text in ("lag_messages>5", "lag_messages<5"):
         assert "is unknown" in str(parse(text).holds(unknown))
 
 
 def test_below_a_second() -> None:
-    """
-    A time below a second is said to the microsecond, a longer one to the second.
-    """
+    """A time below a second is said to the microsecond, a longer one to the second."""
     assert str(parse("lag>0").holds(replace(STATUS, lag=Lag(1, 0.25)))).endswith("lag is 250ms")
     assert str(parse("lag>0").holds(replace(STATUS, lag=Lag(1, 2 * HOUR / SECOND + 0.25)))).endswith("lag is 2h")
 
@@ -137,26 +127,20 @@ def test_below_a_second() -> None:
     ],
 )
 def test_mistakes(text: str, says: str) -> None:
-    """
-    A text that is not a condition is an error that says what is wrong.
-    """
+    """A text that is not a condition is an error that says what is wrong."""
     with pytest.raises(SettingsError, match=says):
         parse(text)
 
 
 def test_known_figures_are_named() -> None:
-    """
-    The error for an unknown figure names every known one with what it means.
-    """
+    """The error for an unknown figure names every known one with what it means."""
     with pytest.raises(SettingsError) as caught:
         parse("nothing>1")
     assert all(f"{name} ({figure.meaning})" in caught.value.hint for name, figure in FIGURES.items())
 
 
 def test_docs_list_every_figure() -> None:
-    """
-    The page on operations has every figure in its table.
-    """
+    """The page on operations has every figure in its table."""
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
     table = page[page.index("## Alarms") :]
     assert all(f"`{name}`" in table for name in FIGURES)

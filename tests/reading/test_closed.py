@@ -64,8 +64,7 @@ def forget_log(location: str) -> None:
 
 class TestReadClosed:
     def test_each_once(self, world, embedded):
-        """
-        Calls that go on where the last one ended give every closed batch exactly once, in the order of closing,
+        """Calls that go on where the last one ended give every closed batch exactly once, in the order of closing,
         whatever compaction, VACUUM and a clean-up of the log did in between.
         """
         world.runner(embedded, max_messages=1).once()
@@ -81,9 +80,7 @@ class TestReadClosed:
         assert windrow.read_closed(world.ledger, since=pieces[-1].upto).batches.num_rows == 0
 
     def test_columns(self, world, embedded):
-        """
-        The columns are those of the view closed_batches, in plain types, also where there are no rows.
-        """
+        """The columns are those of the view closed_batches, in plain types, also where there are no rows."""
         world.runner(embedded)
         expected = pa.schema(tables.batch_fields(pa.string()))
         assert windrow.read_closed(world.ledger).batches.schema == expected
@@ -93,9 +90,7 @@ class TestReadClosed:
         assert found.num_rows
 
     def test_positions(self, world, embedded):
-        """
-        A position survives JSON; the bare number in it means the same, as text or not, and None the beginning.
-        """
+        """A position survives JSON; the bare number in it means the same, as text or not, and None the beginning."""
         world.runner(embedded, max_messages=1).once()
         upto = windrow.read_closed(world.ledger).upto
         number, mark = upto.split("@")
@@ -108,9 +103,7 @@ class TestReadClosed:
         assert windrow.read_closed(world.ledger, since=0) == windrow.read_closed(world.ledger)
 
     def test_from_an_empty_ledger(self, world, embedded):
-        """
-        An empty ledger gives no batches and a position from which everything follows.
-        """
+        """An empty ledger gives no batches and a position from which everything follows."""
         world.runner(embedded)
         empty = windrow.read_closed(world.ledger)
         assert (empty.batches.num_rows, empty.upto.split("@")[0]) == (0, "0")
@@ -122,8 +115,7 @@ class TestReadClosed:
     @pytest.mark.parametrize("most", [1, 10_000], ids=["small", "one microbatch"])
     @pytest.mark.parametrize("at_once", [1, 7, 20, 10_000])
     def test_in_pieces(self, world, embedded, at_once, most, tmp_path):
-        """
-        Pieces hold as many batches as asked for, also where a microbatch closed more, and fewer only at the end; an
+        """Pieces hold as many batches as asked for, also where a microbatch closed more, and fewer only at the end; an
         export takes their positions.
         """
         world.runner(embedded, max_messages=most).once()
@@ -138,9 +130,7 @@ class TestReadClosed:
         assert found.upto == windrow.read_closed(world.ledger).upto
 
     def test_nothing_closed(self, world, embedded, tmp_path, clock):
-        """
-        Microbatches that closed nothing move the position, in one call.
-        """
+        """Microbatches that closed nothing move the position, in one call."""
         quiet = World(tmp_path / "quiet", clock)
         quiet.publish([message("a")], [message("b")], [message("c")])
         quiet.runner(embedded, max_messages=1).once()
@@ -151,9 +141,7 @@ class TestReadClosed:
 @pytest.mark.ci
 class TestRestored:
     def test_behind(self, world, embedded):
-        """
-        A ledger that was restored to before the position raises, whether the position has a mark or is a number.
-        """
+        """A ledger that was restored to before the position raises, whether the position has a mark or is a number."""
         world.runner(embedded, max_messages=1).once()
         upto = windrow.read_closed(world.ledger).upto
         DeltaTable(world.ledger).restore(4)
@@ -162,8 +150,7 @@ class TestRestored:
                 windrow.read_closed(world.ledger, since)
 
     def test_gone_on(self, world, embedded):
-        """
-        A ledger that was restored and has gone on past the position raises, because its number is another
+        """A ledger that was restored and has gone on past the position raises, because its number is another
         microbatch's now, though the clock stands still; positions of before the restored version stay good.
         """
         world.runner(embedded, max_messages=1).once()
@@ -180,9 +167,7 @@ class TestRestored:
 
     @pytest.mark.parametrize("microbatches", [0, 6])
     def test_made_anew(self, world, embedded, microbatches):
-        """
-        Another ledger at the same place raises, also for a position from before the first microbatch.
-        """
+        """Another ledger at the same place raises, also for a position from before the first microbatch."""
         if microbatches:
             world.runner(embedded, max_messages=1).once()
         else:
@@ -194,9 +179,7 @@ class TestRestored:
             windrow.read_closed(world.ledger, upto)
 
     def test_deleted(self, world, embedded):
-        """
-        Closed rows that were deleted by hand are missed, not skipped.
-        """
+        """Closed rows that were deleted by hand are missed, not skipped."""
         world.runner(embedded, max_messages=1).once()
         lost = closed(world)[-1]
         DeltaTable(world.ledger).delete(f"state = 'closed' AND id = '{lost['id']}'")
@@ -204,9 +187,7 @@ class TestRestored:
             windrow.read_closed(world.ledger)
 
     def test_ledger_without_tokens(self, world, embedded):
-        """
-        A history that recorded no tokens has marks as well, of the times its microbatches started.
-        """
+        """A history that recorded no tokens has marks as well, of the times its microbatches started."""
         world.runner(embedded, max_messages=1).once()
         DeltaTable(world.ledger).update(updates={"token": "NULL"}, predicate="state = 'microbatch'")
         upto = windrow.read_closed(world.ledger).upto
@@ -218,9 +199,7 @@ class TestRestored:
             windrow.read_closed(world.ledger, upto)
 
     def test_inside_a_microbatch(self, world, embedded):
-        """
-        A position inside a microbatch raises when the ledger has another one there, or lost what was read of it.
-        """
+        """A position inside a microbatch raises when the ledger has another one there, or lost what was read of it."""
         world.runner(embedded).once()
         found = windrow.read_closed(world.ledger, batches_at_once=3)
         assert found.upto.endswith("/3")
@@ -238,26 +217,20 @@ class TestRestored:
 class TestRefused:
     @pytest.mark.parametrize("since", ["", "x", "-1", -1, "4@", "4@XYZ", "1.5", "4@ab@cd", "4/3", "4@ab/0", "9" * 4301])
     def test_no_position(self, world, embedded, since):
-        """
-        A `since` that is not a position is an error of the caller.
-        """
+        """A `since` that is not a position is an error of the caller."""
         world.runner(embedded)
         with pytest.raises(SettingsError, match="is not a position"):
             windrow.read_closed(world.ledger, since)
 
     @pytest.mark.parametrize("number", [0, 2.5, "3"])
     def test_no_batches_at_once(self, world, embedded, number):
-        """
-        Fewer than one batch at once, or no whole number of them, is an error of the caller.
-        """
+        """Fewer than one batch at once, or no whole number of them, is an error of the caller."""
         world.runner(embedded)
         with pytest.raises(SettingsError, match=f"batches_at_once is {number!r}"):
             windrow.read_closed(world.ledger, batches_at_once=number)
 
     def test_no_ledger(self, world, tmp_path):
-        """
-        No table, or one that is no ledger, is named.
-        """
+        """No table, or one that is no ledger, is named."""
         with pytest.raises(TableMissing):
             windrow.read_closed(os.fspath(tmp_path / "nowhere"))
         with pytest.raises(TableRefused):

@@ -51,27 +51,21 @@ def delays(world: World) -> Counts:
 
 class TestCounts:
     def test_a_row_a_batch(self, busy):
-        """
-        Every batch, open or closed, has a row with its messages and bytes.
-        """
+        """Every batch, open or closed, has a row with its messages and bytes."""
         rows = distribution(busy.ledger).sizes.select(["message_count", "bytes", "close_reason"]).to_pylist()
         batches = busy.rows("open", "closed")
         sizes = sorted((row["message_count"], row["bytes"], str(row["close_reason"])) for row in batches)
         assert sorted((row["message_count"], row["bytes"], str(row["close_reason"])) for row in rows) == sizes
 
     def test_delays(self, busy):
-        """
-        Each message with both times is counted once, by source, outcome and the milliseconds to its arrival.
-        """
+        """Each message with both times is counted once, by source, outcome and the milliseconds to its arrival."""
         found = distribution(busy.ledger)
         assert found.by == "source"
         assert counted(found) == delays(busy)
         assert found.messages()["too_old"] == sum(row["reason"] == "too_old" for row in busy.rows("rejected"))
 
     def test_waits(self, busy):
-        """
-        Each message of a closed batch is counted once, by the milliseconds from its arrival to the close.
-        """
+        """Each message of a closed batch is counted once, by the milliseconds from its arrival to the close."""
         expected: Counter[int] = Counter()
         for batch in busy.rows("closed"):
             expected.update(milliseconds(one["received_at"], batch["closed_at"]) for one in batch["messages"])
@@ -79,9 +73,7 @@ class TestCounts:
         assert {row["wait_ms"]: row["messages"] for row in found} == expected
 
     def test_types_of_one_source(self, busy):
-        """
-        Where there is one source, its types are told apart.
-        """
+        """Where there is one source, its types are told apart."""
         found = distribution(busy.ledger, source="s/1")
         batches = [row for row in busy.rows("open", "closed") if row["source"] == "s/1"]
         expected = Counter(one["type"] for row in batches for one in row["messages"])
@@ -90,18 +82,14 @@ class TestCounts:
         assert sum((Counter({row["name"]: row["messages"]}) for row in accepted), Counter()) == expected
 
     def test_rules(self, busy):
-        """
-        The rules in force come with it, in microseconds.
-        """
+        """The rules in force come with it, in microseconds."""
         found = distribution(busy.ledger)
         assert (found.max_delay_us, found.max_leap_us) == (5 * SECOND, SECOND)
 
 
 class TestRange:
     def test_windows_that_begin_there(self, busy):
-        """
-        A range holds the batches whose windows begin in it, and the messages rejected with such an event time.
-        """
+        """A range holds the batches whose windows begin in it, and the messages rejected with such an event time."""
         begin, end = NOW + 9 * SECOND, NOW + 12 * SECOND
         found = distribution(busy.ledger, begin=begin, end=end)
         starts = [row["window_start"].timestamp() * SECOND for row in busy.rows("open", "closed")]
@@ -111,26 +99,20 @@ class TestRange:
         assert 0 < rejected == sum(begin <= time < end for time in times) < len(times)
 
     def test_nothing_there(self, busy):
-        """
-        Where there is nothing, an error says so.
-        """
+        """Where there is nothing, an error says so."""
         with pytest.raises(NotFound):
             distribution(busy.ledger, key="nobody")
         with pytest.raises(NotFound):
             distribution(busy.ledger, begin=0, end=1)
 
     def test_no_ledger(self, tmp_path):
-        """
-        Where there is no ledger, an error says so.
-        """
+        """Where there is no ledger, an error says so."""
         with pytest.raises(TableMissing):
             distribution(str(tmp_path / "nowhere"))
 
 
 def test_only_rejected_messages(tmp_path, clock, embedded):
-    """
-    A ledger without a batch has delays all the same, and no waits.
-    """
+    """A ledger without a batch has delays all the same, and no waits."""
     world = World(tmp_path, clock)
     world.publish([message("a", NOW - 60 * SECOND), message(None)])
     world.runner(embedded).once()

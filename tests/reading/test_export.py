@@ -119,9 +119,7 @@ def as_csv(row: Row) -> Row:
 class TestRoundTrip:
     @pytest.mark.parametrize("kind", ["hostile", "binary"])
     def test_parquet(self, request, tmp_path, what, kind):
-        """
-        A parquet file holds the ledger's rows as they are.
-        """
+        """A parquet file holds the ledger's rows as they are."""
         world = request.getfixturevalue(kind)
         file = str(tmp_path / "out.parquet")
         done = export(world.ledger, file, Choice(what))
@@ -132,9 +130,7 @@ class TestRoundTrip:
 
     @pytest.mark.parametrize("kind", ["hostile", "binary"])
     def test_json(self, request, tmp_path, what, kind):
-        """
-        A json file holds an object a line, times as ISO 8601 text and bytes as base64, NULL as null.
-        """
+        """A json file holds an object a line, times as ISO 8601 text and bytes as base64, NULL as null."""
         world = request.getfixturevalue(kind)
         done = export(world.ledger, str(tmp_path / "out.ndjson"), Choice(what))
         lines = (tmp_path / "out.ndjson").read_text(encoding="utf-8").removesuffix("\n").split("\n")
@@ -143,8 +139,8 @@ class TestRoundTrip:
 
     @pytest.mark.parametrize("kind", ["hostile", "binary"])
     def test_csv(self, request, tmp_path, what, kind):
-        """
-        A csv file holds the same; the messages of a batch are JSON text, NULL is empty and the empty string quoted.
+        """A csv file holds the same; the messages of a batch are JSON text, NULL is empty and the empty string
+        quoted.
         """
         world = request.getfixturevalue(kind)
         done = export(world.ledger, str(tmp_path / "out.csv"), Choice(what))
@@ -156,9 +152,7 @@ class TestRoundTrip:
         assert len(found) == done.rows
 
     def test_empty(self, empty, tmp_path, what):
-        """
-        An empty ledger gives files without rows that have their columns, and an empty json file.
-        """
+        """An empty ledger gives files without rows that have their columns, and an empty json file."""
         files = {name: tmp_path / f"out.{name}" for name in ("parquet", "csv", "json")}
         for file in files.values():
             assert export(empty.ledger, str(file), Choice(what)).rows == 0
@@ -172,9 +166,7 @@ class TestRoundTrip:
 class TestChoice:
     @pytest.mark.parametrize("what", WHATS)
     def test_key(self, hostile, tmp_path, what):
-        """
-        A key gives the rows of this key, whatever characters are in it.
-        """
+        """A key gives the rows of this key, whatever characters are in it."""
         for at, name in enumerate(HOSTILE):
             file = str(tmp_path / f"{at}.parquet")
             export(hostile.ledger, file, Choice(what, key=name))
@@ -184,9 +176,7 @@ class TestChoice:
 
     @pytest.mark.parametrize(("what", "column"), [("batches", "window_start"), ("rejected", "event_time")])
     def test_times(self, hostile, tmp_path, what, column):
-        """
-        Times bound the begin of windows, or the event times of rejected messages; the end is not in it.
-        """
+        """Times bound the begin of windows, or the event times of rejected messages; the end is not in it."""
         rows = expected(hostile, what)
         moments = sorted({row[column] for row in rows if row[column]})
         assert len(moments) > 1
@@ -199,9 +189,7 @@ class TestChoice:
 
     @pytest.mark.parametrize("what", WHATS)
     def test_since(self, tmp_path, clock, embedded, what):
-        """
-        Exports that go on where the last one ended hold every row exactly once.
-        """
+        """Exports that go on where the last one ended hold every row exactly once."""
         world = World(tmp_path, clock)
         since, found = None, []
         for at, version in enumerate(log(versions=5, seed=4)):
@@ -216,9 +204,7 @@ class TestChoice:
 
 class TestFile:
     def test_existing(self, hostile, tmp_path):
-        """
-        A file that is there stays as it is, unless it may be replaced.
-        """
+        """A file that is there stays as it is, unless it may be replaced."""
         file = tmp_path / "out.csv"
         file.write_text("mine")
         with pytest.raises(OutputRefused, match="exists already"):
@@ -228,9 +214,7 @@ class TestFile:
         assert len(read_csv(str(file))) == len(expected(hostile, "batches"))
 
     def test_failure(self, hostile, tmp_path):
-        """
-        An export that fails on its way leaves the old file, and nothing beside it.
-        """
+        """An export that fails on its way leaves the old file, and nothing beside it."""
         file = tmp_path / "out.json"
         file.write_text("old")
 
@@ -242,9 +226,7 @@ class TestFile:
         assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("out.json", "old")]
 
     def test_progress(self, hostile, tmp_path):
-        """
-        Progress ends with all ledger rows read, of as many as there are.
-        """
+        """Progress ends with all ledger rows read, of as many as there are."""
         calls: list[tuple[int, int]] = []
         export(hostile.ledger, str(tmp_path / "out.csv"), progress=lambda *call: calls.append(call))
         total = len(expected(hostile, "batches"))
@@ -264,9 +246,7 @@ class TestFile:
         ],
     )
     def test_refused(self, hostile, tmp_path, monkeypatch, out, format_, said):
-        """
-        A format or place that cannot be is refused before anything is written.
-        """
+        """A format or place that cannot be is refused before anything is written."""
         monkeypatch.chdir(tmp_path)
         Path("directory.csv").mkdir()
         with pytest.raises(OutputRefused, match=said):
@@ -274,9 +254,7 @@ class TestFile:
         assert [one.name for one in tmp_path.iterdir()] == ["directory.csv"]
 
     def test_endings(self):
-        """
-        An ending names a format whatever its case; a format that is given goes before it.
-        """
+        """An ending names a format whatever its case; a format that is given goes before it."""
         assert [format_of(f"a.{end}", None) for end in ("parquet", "CSV", "json", "jsonl", "ndjson")] == [
             "parquet",
             "csv",
@@ -287,8 +265,8 @@ class TestFile:
         assert format_of("a.csv", "json") == "json"
 
     def test_no_longer_whole(self, tmp_path, clock, embedded):
-        """
-        A ledger that lost rows, or was made anew since the last export, exports nothing; neither does none at all.
+        """A ledger that lost rows, or was made anew since the last export, exports nothing; neither does none at
+        all.
         """
         world = World(tmp_path, clock)
         world.publish(*log(versions=4, seed=4))
@@ -332,24 +310,18 @@ TYPES = pa.schema(
 class TestText:
     @given(st.lists(ROW), st.integers(0, 3))
     def test_json(self, rows, skipped):
-        """
-        What a JSON reader makes of a line is the row, also of a part of a table.
-        """
+        """What a JSON reader makes of a line is the row, also of a part of a table."""
         batch = pa.RecordBatch.from_pylist(rows, TYPES).slice(skipped)
         lines = bytes(json_lines(batch)).decode().split("\n")
         assert lines.pop() == ""
         assert [json.loads(line) for line in lines] == [as_json(row) for row in batch.to_pylist()]
 
     def test_nothing_escaped_without_need(self):
-        """
-        Only what JSON demands is escaped; all else stays readable.
-        """
+        """Only what JSON demands is escaped; all else stays readable."""
         assert json_text("é😀/\u2028") == '"é😀/\u2028"'
 
     def test_csv_keeps_numbers(self):
-        """
-        Csv keeps numbers and booleans as such, so that they stand without quotes.
-        """
+        """Csv keeps numbers and booleans as such, so that they stand without quotes."""
         flat = csv_text(pa.RecordBatch.from_pylist([], TYPES))
         kept = [pa.types.is_integer(kind) or pa.types.is_boolean(kind) for kind in flat.schema.types]
         assert kept == [False, True, True, False, False, False]

@@ -33,9 +33,7 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def test_what_was_recorded(past):
-    """
-    Each microbatch has a row with what the ledger recorded of it, in order.
-    """
+    """Each microbatch has a row with what the ledger recorded of it, in order."""
     rows = history(past.ledger).to_pylist()
     recorded = past.history()
     assert [row["kind"] for row in rows] == past.kinds() == ["data", "data", "flush"]
@@ -47,9 +45,8 @@ def test_what_was_recorded(past):
 
 
 def test_how_far_behind(past):
-    """
-    The lag is counted to the newest message of the source that is furthest ahead and of the one furthest behind, among
-    those that the microbatch read; a flush reads none.
+    """The lag is counted to the newest message of the source that is furthest ahead and of the one furthest behind,
+    among those that the microbatch read; a flush reads none.
     """
     first, second, flush = history(past.ledger).to_pylist()
     assert (first["newest_ms"], first["oldest_ms"]) == (30_000, 31_000)
@@ -58,9 +55,7 @@ def test_how_far_behind(past):
 
 
 def test_commits(past):
-    """
-    The commit lasts from the end of the other phases to the time that Delta's log notes for this microbatch.
-    """
+    """The commit lasts from the end of the other phases to the time that Delta's log notes for this microbatch."""
     noted = {
         json.loads(commit["userMetadata"])["microbatch"]: commit["timestamp"]
         for commit in DeltaTable(past.ledger).history()
@@ -72,17 +67,13 @@ def test_commits(past):
 
 
 def test_commits_that_the_log_forgot(past, monkeypatch):
-    """
-    Where the log no longer has a commit, nobody knows how long it took.
-    """
+    """Where the log no longer has a commit, nobody knows how long it took."""
     monkeypatch.setattr(import_module("windrow.reading.history"), "MOST_COMMITS", 2)
     assert [value is None for value in history(past.ledger)["commit_ms"].to_pylist()] == [True, False, False]
 
 
 def test_range(past, tmp_path, embedded):
-    """
-    A range holds the microbatches that started in it; without one there is an error.
-    """
+    """A range holds the microbatches that started in it; without one there is an error."""
     started = NOW + 30 * SECOND
     assert history(past.ledger, begin=started, end=started + 1).num_rows == 3
     with pytest.raises(NotFound):

@@ -41,9 +41,7 @@ def ledger(tmp_path: Path, clock: ManualClock, embedded: EngineFactory, monkeypa
 
 
 def test_duckdb(ledger: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    Through the Delta log DuckDB finds each closed batch once, with its messages.
-    """
+    """Through the Delta log DuckDB finds each closed batch once, with its messages."""
     names: dict[str, Any] = {}
     exec(block("duckdb"), names)  # noqa: S102 - our own page
     assert "batches" in capsys.readouterr().out
@@ -55,9 +53,7 @@ def test_duckdb(ledger: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_polars(ledger: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """
-    Through the Delta log Polars finds each closed batch once, with its messages.
-    """
+    """Through the Delta log Polars finds each closed batch once, with its messages."""
     names: dict[str, Any] = {}
     exec(block("polars"), names)  # noqa: S102 - our own page
     assert "message_count" in capsys.readouterr().out
@@ -67,8 +63,7 @@ def test_polars(ledger: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_glob_counts_twice(ledger: str) -> None:
-    """
-    After compactions a glob of the files counts closed batches more than once, and batches as open that have closed:
+    """After compactions a glob of the files counts closed batches more than once, and batches as open that have closed:
     the warning of the page is true.
     """
     files = f"read_parquet('{ledger}/state=*/*/*.parquet', hive_partitioning = true)"

@@ -53,8 +53,7 @@ TEXTS = [
 
 class TestSplit:
     def test_one_column_a_type(self, tmp_path: Path) -> None:
-        """
-        A batch is one row, a type one column with its number, NULL where it has none; a type that is called as a
+        """A batch is one row, a type one column with its number, NULL where it has none; a type that is called as a
         column of batches has a prefix.
         """
         world = closed(tmp_path, SPLIT, pa.float64())
@@ -68,17 +67,13 @@ class TestSplit:
         assert found.upto == windrow.read_closed(world.ledger).upto
 
     def test_given_types(self, tmp_path: Path) -> None:
-        """
-        Types that are given are the columns, in this order, also if nothing came of them.
-        """
+        """Types that are given are the columns, in this order, also if nothing came of them."""
         world = closed(tmp_path, SPLIT, pa.float64())
         found = windrow.read_closed(world.ledger, pivot=True, types=["z", "a"]).batches
         assert numbers(found.to_pylist()) == [{"z": None, "a": 1.5}, {"z": None, "a": math.inf}]
 
     def test_no_list_of_types(self, tmp_path: Path) -> None:
-        """
-        One text is no list of types, of which each letter would be one; and types without a pivot are a mistake.
-        """
+        """One text is no list of types, of which each letter would be one; and types without a pivot are a mistake."""
         world = closed(tmp_path, SPLIT, pa.float64())
         with pytest.raises(SettingsError, match="types = 'load' is no list"):
             windrow.read_closed(world.ledger, types="load", pivot=True)
@@ -86,9 +81,7 @@ class TestSplit:
             windrow.read_closed(world.ledger, types=["load"])
 
     def test_texts(self, tmp_path: Path) -> None:
-        """
-        A text is a number if it is nothing but one in decimal digits.
-        """
+        """A text is a number if it is nothing but one in decimal digits."""
         rows = [row(f"t{number}", 0, text) for number, (text, _) in enumerate(TEXTS)]
         world = closed(tmp_path, rows, pa.string())
         [found] = numbers(windrow.read_closed(world.ledger, pivot=True).batches.to_pylist())
@@ -96,9 +89,7 @@ class TestSplit:
 
     @pytest.mark.parametrize("payload", [pa.binary(), pa.bool_(), pa.struct([("x", pa.float64())])])
     def test_no_numbers(self, tmp_path: Path, payload: pa.DataType) -> None:
-        """
-        Payloads that are no numbers are refused, not guessed.
-        """
+        """Payloads that are no numbers are refused, not guessed."""
         world = closed(tmp_path, [row("a", 0, None)], payload)
         with pytest.raises(OutputRefused, match=f"the payloads are {name(payload)[:4]}"):
             windrow.read_closed(world.ledger, pivot=True)
@@ -106,8 +97,7 @@ class TestSplit:
 
 class TestKept:
     def test_six_columns_a_type(self, tmp_path: Path) -> None:
-        """
-        Where repeats are kept, a type has the first, last, least and greatest number, their mean and count; whole
+        """Where repeats are kept, a type has the first, last, least and greatest number, their mean and count; whole
         numbers stay whole.
         """
         world = closed(tmp_path, KEPT, pa.int64(), repeats="keep")
@@ -124,9 +114,7 @@ class TestKept:
         assert found.schema.field("a.min").type == pa.int64()
 
     def test_nan(self, tmp_path: Path) -> None:
-        """
-        The least and the greatest number pass over NaN.
-        """
+        """The least and the greatest number pass over NaN."""
         rows = [row("a", 0, math.nan), row("a", 1, 2.0), row("a", 2, 1.0), row("b", 0, math.nan)]
         world = closed(tmp_path, rows, pa.float64(), repeats="keep")
         [found] = windrow.read_closed(world.ledger, pivot=True).batches.to_pylist()
@@ -138,9 +126,7 @@ class TestKept:
 class TestExport:
     @pytest.mark.parametrize("ending", ["parquet", "csv", "json"])
     def test_files(self, tmp_path: Path, ending: str) -> None:
-        """
-        An export has the same rows and columns, whatever the format.
-        """
+        """An export has the same rows and columns, whatever the format."""
         world = closed(tmp_path, [*SPLIT, row("b", 1, 7.25, key="l")], pa.float64())
         out = tmp_path / f"out.{ending}"
         assert export(world.ledger, str(out), Choice("pivot", key="k", types=["a", "b"])).rows == 2
@@ -162,9 +148,7 @@ class TestView:
     @pytest.mark.slow_unless({"kind": "split"})
     @pytest.mark.parametrize("kind", ["split", "kept", "texts"])
     def test_same_as_python(self, spark: Any, tmp_path: Path, kind: str) -> None:
-        """
-        The view on Spark has the rows and columns of `read_closed`.
-        """
+        """The view on Spark has the rows and columns of `read_closed`."""
         if kind == "split":
             world = closed(tmp_path, [*SPLIT, row("it's `b`\\", 0, 1.0)], pa.float64())
         elif kind == "kept":
@@ -179,9 +163,7 @@ class TestView:
         assert theirs.cast(ours.schema).to_pylist() == ours.to_pylist()
 
     def test_refused(self, spark: Any, tmp_path: Path) -> None:
-        """
-        Two types that differ in case alone are too much for Spark, which says so; one of them is not.
-        """
+        """Two types that differ in case alone are too much for Spark, which says so; one of them is not."""
         world = closed(tmp_path, [row("a", 0, 1.0), row("A", 0, 2.0)], pa.float64())
         with pytest.raises(TableRefused, match="cannot be created"):
             windrow.create_pivot_view(spark, world.ledger, "wide")
@@ -190,8 +172,8 @@ class TestView:
 
     @pytest.mark.slow
     def test_in_a_catalog(self, spark: Any, tmp_path: Path) -> None:
-        """
-        Ledger and view may be tables of a catalog; other sessions see the view. A ledger that is missing is said so.
+        """Ledger and view may be tables of a catalog; other sessions see the view. A ledger that is missing is said
+        so.
         """
         world = closed(tmp_path, SPLIT, pa.float64())
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS pivots LOCATION '{tmp_path / 'pivots'}'")
@@ -208,8 +190,7 @@ class TestView:
 
 class TestEarly:
     def test_open_batches(self, tmp_path: Path) -> None:
-        """
-        With open batches a pivot has one row for each batch, and a column that says which may still change; a batch
+        """With open batches a pivot has one row for each batch, and a column that says which may still change; a batch
         that has grown has the numbers of all its messages.
         """
         world = World(tmp_path, ManualClock(), pa.float64())
@@ -230,9 +211,7 @@ class TestEarly:
 
     @pytest.mark.spark
     def test_view(self, tmp_path: Path, spark: Any) -> None:
-        """
-        A view of Spark has the same rows.
-        """
+        """A view of Spark has the same rows."""
         world = World(tmp_path, ManualClock(), pa.float64())
         for rows in ([row("a", 0, 1.0)], [row("b", 20, 2.0)], [row("a", 21, 3.0)]):
             world.publish(rows)
@@ -243,18 +222,14 @@ class TestEarly:
 
 
 def test_of_a_table(tmp_path: Path) -> None:
-    """
-    Batches from elsewhere, such as those that a topology reads, become the same rows.
-    """
+    """Batches from elsewhere, such as those that a topology reads, become the same rows."""
     world = closed(tmp_path, SPLIT, pa.float64())
     expected = windrow.read_closed(world.ledger, pivot=True, types=["a", "b"]).batches
     assert windrow.pivot(windrow.read_closed(world.ledger).batches, ["a", "b"]).equals(expected)
 
 
 def test_of_a_table_that_keeps_repeats(tmp_path: Path) -> None:
-    """
-    A batch with several messages of a type is no row with one of them: it is refused, unless all are asked for.
-    """
+    """A batch with several messages of a type is no row with one of them: it is refused, unless all are asked for."""
     world = closed(tmp_path, KEPT, pa.int64(), repeats="keep")
     batches = windrow.read_closed(world.ledger).batches
     with pytest.raises(OutputRefused, match="several messages of type"):

@@ -26,8 +26,8 @@ def refused(
 
 class TestExplain:
     def test_too_old_by_itself(self) -> None:
-        """
-        A message that itself came too late is explained by how late it came, and the max_delay that would have kept it.
+        """A message that itself came too late is explained by how late it came, and the max_delay that would have kept
+        it.
         """
         late = 7_200 * MILLISECOND
         found = explain(refused("too_old", late - DELAY, late, late), DELAY, LEAP)
@@ -35,8 +35,8 @@ class TestExplain:
         assert found.remedy == 'max_delay = "8s" would have kept it'
 
     def test_too_old_because_of_others(self) -> None:
-        """
-        A message that came in time by itself is told that others had moved the clock of its source, and by how much.
+        """A message that came in time by itself is told that others had moved the clock of its source, and by how
+        much.
         """
         found = explain(refused("too_old", HOUR - DELAY, SECOND // 2, HOUR), DELAY, LEAP)
         assert found.why.startswith(
@@ -47,54 +47,42 @@ class TestExplain:
         assert found.remedy.endswith('max_delay = "1h" would have kept it')
 
     def test_too_old_for_both_reasons(self) -> None:
-        """
-        Where a separate source would not have helped, it is not advised.
-        """
+        """Where a separate source would not have helped, it is not advised."""
         found = explain(refused("too_old", 9 * SECOND - DELAY, 6 * SECOND, 9 * SECOND), DELAY, LEAP)
         assert found.why.startswith("max_delay was 5 s; it came 6 s after its time, when the clock of source 's' was")
         assert found.remedy == 'max_delay = "9s" would have kept it'
 
     def test_before_its_time(self) -> None:
-        """
-        A message that arrived before its time and still was too old says both.
-        """
+        """A message that arrived before its time and still was too old says both."""
         found = explain(refused("too_old", 9 * SECOND - DELAY, -SECOND, 9 * SECOND), DELAY, LEAP)
         assert "it came 1 s before its time, but the clock of source 's'" in found.why
 
     def test_too_futuristic(self) -> None:
-        """
-        A message from the future is told how far, and the max_leap that would have kept it.
-        """
+        """A message from the future is told how far, and the max_leap that would have kept it."""
         found = explain(refused("too_futuristic", 250 * MILLISECOND, -1_250 * MILLISECOND), DELAY, LEAP)
         assert found.why == "max_leap was 1 s; its time was 1.25 s after its arrival"
         assert found.remedy.startswith('max_leap = "2s" would have kept it')
 
     def test_duplicate(self) -> None:
-        """
-        A duplicate is told where the first one is, when that is known.
-        """
+        """A duplicate is told where the first one is, when that is known."""
         assert "and is in batch/s/k/1/0; the first one wins" in explain(refused("duplicate"), 0, 0, "batch/s/k/1/0").why
         assert "came before it; the first one wins" in explain(refused("duplicate"), 0, 0).why
 
     def test_clock_ahead(self) -> None:
-        """
-        A stamp ahead of the wall clock is told by how much, and that it harmed nobody.
-        """
+        """A stamp ahead of the wall clock is told by how much, and that it harmed nobody."""
         found = explain(refused("clock_ahead", 3 * HOUR), DELAY, LEAP)
         assert "was 3 h beyond the wall clock + max_clock_skew" in found.why
         assert "harmed no other" in found.remedy
 
     def test_invalid(self) -> None:
-        """
-        An invalid message is told which column makes it so.
-        """
+        """An invalid message is told which column makes it so."""
         assert explain(refused("invalid", detail="type is NULL"), DELAY, LEAP).why.endswith(": type is NULL")
 
 
 class TestFormat:
     def test_every_reason(self) -> None:
-        """
-        Every reason for which a format refuses has its own remedy and is in the docs, and there are no other remedies.
+        """Every reason for which a format refuses has its own remedy and is in the docs, and there are no other
+        remedies.
         """
         library = Path(windrow.__file__).parent
         written = [path.read_text(encoding="utf-8") for path in (library / "formats").rglob("*.py")]

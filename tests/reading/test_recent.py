@@ -27,18 +27,14 @@ def depot(tmp_path: Path) -> str:
 
 class TestRecent:
     def test_all(self, depot: str) -> None:
-        """
-        Below the limit all messages are there, each with the version it came in, and nothing was cut.
-        """
+        """Below the limit all messages are there, each with the version it came in, and nothing was cut."""
         found = recent(depot)
         assert (found.messages.num_rows, found.first, found.last, found.cut) == (50, 0, 4, False)
         counted = found.messages.group_by("version").aggregate([([], "count_all")])
         assert counted["count_all"].to_pylist() == [10] * 5
 
     def test_the_last(self, depot: str) -> None:
-        """
-        Above it the latest versions are there, of the oldest of them those received last, and it says so.
-        """
+        """Above it the latest versions are there, of the oldest of them those received last, and it says so."""
         found = recent(depot, most=25)
         assert (found.messages.num_rows, found.first, found.last, found.cut) == (25, 2, 4, True)
         whole = recent(depot).messages.to_pylist()
@@ -47,25 +43,19 @@ class TestRecent:
         assert kept == stamps[-5:]
 
     def test_whole_versions_are_exact(self, depot: str) -> None:
-        """
-        A limit that whole versions meet exactly reads these, and still says that there were more.
-        """
+        """A limit that whole versions meet exactly reads these, and still says that there were more."""
         found = recent(depot, most=20)
         assert (found.messages.num_rows, found.first, found.cut) == (20, 3, True)
 
     def test_exactly_all(self, tmp_path: Path) -> None:
-        """
-        A limit that all messages meet exactly cuts nothing, also where the first version has none.
-        """
+        """A limit that all messages meet exactly cuts nothing, also where the first version has none."""
         for rows in (table(log(1)[0]).slice(0, 0), table(log(1, size=3)[0])):
             write_deltalake(tmp_path, rows, mode="append", configuration=FEED)
         assert not recent(str(tmp_path), most=3).cut
         assert recent(str(tmp_path), most=2).cut
 
     def test_range(self, tmp_path: Path) -> None:
-        """
-        A range takes what was received in it, from its begin to just before its end.
-        """
+        """A range takes what was received in it, from its begin to just before its end."""
         rows = [message("a", NOW + n * SECOND, NOW + n * SECOND) for n in range(5)]
         write_deltalake(tmp_path, table(rows), configuration=FEED)
         found = recent(str(tmp_path), begin=NOW + SECOND, end=NOW + 3 * SECOND)
@@ -75,16 +65,12 @@ class TestRecent:
             recent(str(tmp_path), begin=NOW + 9 * SECOND)
 
     def test_rewritten_files_bring_nothing(self, depot: str) -> None:
-        """
-        A version that only rewrote files has no messages.
-        """
+        """A version that only rewrote files has no messages."""
         DeltaTable(depot).optimize.compact()
         assert recent(depot, most=10).first == 4
 
     def test_gone(self, depot: str) -> None:
-        """
-        Where the oldest versions can no longer be read, those that can are there.
-        """
+        """Where the oldest versions can no longer be read, those that can are there."""
         removed = DeltaTable(depot).to_pyarrow_table().num_rows
         DeltaTable(depot).optimize.compact()
         write_deltalake(depot, table([message()]), mode="append")
@@ -94,9 +80,7 @@ class TestRecent:
         assert (found.messages.num_rows, found.first, found.cut) == (1, 6, True)
 
     def test_mapped(self, tmp_path: Path) -> None:
-        """
-        A depot with other columns is mapped; without a mapping the error names the first that is missing.
-        """
+        """A depot with other columns is mapped; without a mapping the error names the first that is missing."""
         stamps = pa.array([NOW, NOW + SECOND], pa.timestamp("us", tz="UTC"))
         write_deltalake(tmp_path, pa.table({"device": ["p", "q"], "measured": stamps}), configuration=FEED)
         found = recent(str(tmp_path), COLUMNS, most=1)
@@ -107,9 +91,7 @@ class TestRecent:
             recent(str(tmp_path))
 
     def test_nothing_there(self, tmp_path: Path) -> None:
-        """
-        No table and no message are errors that say what brings some.
-        """
+        """No table and no message are errors that say what brings some."""
         with pytest.raises(TableMissing):
             recent(str(tmp_path / "nowhere"))
         DeltaTable.create(tmp_path / "empty", table([]).schema, configuration=FEED)

@@ -61,9 +61,7 @@ def forget(location: str) -> None:
 
 class TestWaiting:
     def test_new_ledger(self, world, embedded):
-        """
-        A ledger that has read nothing shows every depot version with messages as waiting, and zeros.
-        """
+        """A ledger that has read nothing shows every depot version with messages as waiting, and zeros."""
         world.publish(*log(versions=2))
         world.runner(embedded)
         found = look(world)
@@ -75,9 +73,7 @@ class TestWaiting:
         assert waiting(world.depot, world.ledger) == 60
 
     def test_lag(self, world, embedded):
-        """
-        Lag is what waits, and the time since the oldest of it was committed; nothing when nothing waits.
-        """
+        """Lag is what waits, and the time since the oldest of it was committed; nothing when nothing waits."""
         world.publish(*log(versions=1))
         world.runner(embedded).once()
         assert look(world, now=2 * NOW).lag == look(world).lag
@@ -89,9 +85,7 @@ class TestWaiting:
         assert look(world, committed[2] - SECOND).lag.seconds == 0.0
 
     def test_versions_without_rows(self, world, embedded):
-        """
-        Depot versions without rows (OPTIMIZE, VACUUM, properties) do not wait.
-        """
+        """Depot versions without rows (OPTIMIZE, VACUUM, properties) do not wait."""
         world.publish(*log(versions=2))
         world.runner(embedded).once()
         DeltaTable(world.depot).optimize.compact()
@@ -113,8 +107,8 @@ class TestWaiting:
         ids=["DELETE", "UPDATE", "overwrite", "RESTORE"],
     )
     def test_next_stop(self, world, embedded, change):
-        """
-        A version that removed or changed rows is foretold until it is read or ignored; one that does neither is not.
+        """A version that removed or changed rows is foretold until it is read or ignored; one that does neither is
+        not.
         """
         world.publish(*log(versions=2))
         world.runner(embedded).once()
@@ -131,8 +125,7 @@ class TestWaiting:
         assert look(world).depots[0].changed_version is None
 
     def test_count_not_said(self, world, embedded):
-        """
-        Where a commit does not say how many rows it added, and its files do not either, because it changed some, the
+        """Where a commit does not say how many rows it added, and its files do not either, because it changed some, the
         number of messages that wait is not known.
         """
         world.runner(embedded)
@@ -148,9 +141,7 @@ class TestWaiting:
         assert waiting(world.depot, world.ledger) is None
 
     def test_without_tables(self, world, tmp_path):
-        """
-        Before there is a ledger everything waits; without a depot, or with one that is not local, nobody can say.
-        """
+        """Before there is a ledger everything waits; without a depot, or with one that is not local, nobody can say."""
         world.publish(*log(versions=1))
         assert waiting(world.depot, world.ledger) == 30
         assert waiting(str(tmp_path / "nowhere"), world.ledger) is None
@@ -159,9 +150,7 @@ class TestWaiting:
 
 class TestStatus:
     def test_counts(self, busy):
-        """
-        Open, closed and rejected are counted as they stand in the ledger, and add up to what was read.
-        """
+        """Open, closed and rejected are counted as they stand in the ledger, and add up to what was read."""
         found = look(busy)
         rows = {state: busy.rows(state) for state in ("open", "closed", "rejected")}
         assert found.open.batches == len(rows["open"]) > 0
@@ -173,9 +162,7 @@ class TestStatus:
         assert found.totals.opened - found.totals.closed == found.open.batches
 
     def test_rejected(self, busy):
-        """
-        Rejections are counted by reason, the most frequent first, each with how far the worst was off.
-        """
+        """Rejections are counted by reason, the most frequent first, each with how far the worst was off."""
         rows = busy.rows("rejected")
         expected = {
             reason: [row for row in rows if row["reason"] == reason] for reason in {row["reason"] for row in rows}
@@ -187,9 +174,7 @@ class TestStatus:
         assert {"too_old", "too_futuristic", "duplicate", "invalid", "clock_ahead"} == {one.reason for one in found}
 
     def test_microbatches(self, busy):
-        """
-        The ten latest microbatches are listed, the latest first, as the history recorded them.
-        """
+        """The ten latest microbatches are listed, the latest first, as the history recorded them."""
         found = look(busy)
         assert [one.microbatch for one in found.microbatches] == list(range(11, 1, -1))
         assert found.totals.microbatches == 11
@@ -200,9 +185,7 @@ class TestStatus:
         assert shown == {name: row[name] for name in shown}
 
     def test_clocks(self, busy):
-        """
-        Each source is shown with its clock and floor, and when its last data was read.
-        """
+        """Each source is shown with its clock and floor, and when its last data was read."""
         found = {one.source: one for one in look(busy).clocks}
         assert list(found) == ["", "s%2", "s/1"]
         for source, (clock, floor) in busy.clocks().items():
@@ -211,16 +194,14 @@ class TestStatus:
             assert found[source].seen_at == "2023-11-14T22:13:20Z"
 
     def test_oldest(self, busy):
-        """
-        The oldest open batch is the one whose window began first.
-        """
+        """The oldest open batch is the one whose window began first."""
         oldest = look(busy).open.oldest
         row = min(busy.rows("open"), key=lambda row: (row["window_start"], row["id"]))
         assert (oldest.id, oldest.source, oldest.key) == (row["id"], row["source"], row["key"])
 
     def test_oldest_waits_for_the_clock_of_its_source(self, world, embedded):
-        """
-        It says how far the clock of its source is before the timeout, however late the wall clock is, and 0 behind it.
+        """It says how far the clock of its source is before the timeout, however late the wall clock is, and 0 behind
+        it.
         """
         world.publish([message("a")])
         world.runner(embedded).once()
@@ -233,9 +214,7 @@ class TestStatus:
         )
 
     def test_json(self, busy):
-        """
-        A status is a document that JSON knows.
-        """
+        """A status is a document that JSON knows."""
         shown = json.loads(json.dumps(asdict(look(busy))))
         assert shown["rules"] == {
             "window": "10s",
@@ -251,9 +230,7 @@ class TestStatus:
 
     @pytest.mark.ci
     def test_reach(self, busy, tmp_path, clock):
-        """
-        Replay and verify reach back to the beginning, until VACUUM or a clean-up of the log forgets it.
-        """
+        """Replay and verify reach back to the beginning, until VACUUM or a clean-up of the log forgets it."""
         assert look(busy).depots[0].reach == look(busy).ledger.reach == Reach(0, "90d")
         shutil.copytree(Path(busy.depot).parent, tmp_path, dirs_exist_ok=True)
         world = World(tmp_path, clock)
@@ -270,9 +247,7 @@ class TestStatus:
         assert look(world).ledger.reach.version == world.version() > latest
 
     def test_feed_switched_on_later(self, tmp_path, clock, embedded):
-        """
-        A depot whose change feed was switched on later can be read from its beginning, by its files.
-        """
+        """A depot whose change feed was switched on later can be read from its beginning, by its files."""
         depot = str(tmp_path / "depot")
         write_deltalake(depot, table([message()]))
         DeltaTable(depot).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
@@ -292,8 +267,8 @@ class TestTooOld:
         return world
 
     def test_needed_delay(self, late, embedded):
-        """
-        With the delay that is said to be needed no message would have been too old, with a microsecond less one would.
+        """With the delay that is said to be needed no message would have been too old, with a microsecond less one
+        would.
         """
         needed = look(late).needed_delay
         assert (needed.max_delay_us, needed.needed_us, needed.by_source) == (5 * SECOND, 19 * SECOND, {"": 19 * SECOND})
@@ -305,9 +280,7 @@ class TestTooOld:
             assert rejected["reason"].to_pylist() == ["too_old"] * refused
 
     def test_wrong_clocks(self, world, embedded):
-        """
-        Neither a source whose clock is wrong nor a message of another month counts; how many these are is said.
-        """
+        """Neither a source whose clock is wrong nor a message of another month counts; how many these are is said."""
         late = [message("a", NOW - at * SECOND, NOW + at, source="late") for at in range(206)]
         world.publish(late, [message("a", NOW - HOUR + at, NOW + at, source="wrong") for at in range(300)])
         punctual = [message("b", NOW + at, NOW + at, source="late") for at in range(100)]
@@ -321,18 +294,14 @@ class TestTooOld:
         )
 
     def test_all_wrong(self, world, embedded):
-        """
-        If nearly all messages of most sources are too old, the rules are to blame, and their messages count.
-        """
+        """If nearly all messages of most sources are too old, the rules are to blame, and their messages count."""
         world.publish([message("a", NOW - HOUR + at, NOW + at) for at in range(300)])
         world.runner(embedded).once()
         needed = look(world).needed_delay
         assert (needed.needed_us, needed.left_out) == (HOUR, 0)
 
     def test_other_rules(self, world, embedded):
-        """
-        What was too old under rules of before is no reason for another `max_delay`.
-        """
+        """What was too old under rules of before is no reason for another `max_delay`."""
         world.publish([message("a", NOW, NOW), message("b", NOW - HOUR, NOW)])
         world.runner(embedded).once()
         assert look(world).needed_delay.needed_us == HOUR
@@ -342,27 +311,21 @@ class TestTooOld:
         assert look(world).needed_delay.needed_us is None
 
     def test_nothing_too_old(self, world, embedded):
-        """
-        Without messages that were too old no delay is needed.
-        """
+        """Without messages that were too old no delay is needed."""
         world.publish([message()])
         world.runner(embedded).once()
         needed = look(world).needed_delay
         assert (needed.needed_us, needed.by_source, needed.quantiles_us) == (None, {}, {})
 
     def test_raised_by_others(self, late):
-        """
-        The messages that were too old only because others moved the clock of their source are counted.
-        """
+        """The messages that were too old only because others moved the clock of their source are counted."""
         found = look(late)
         assert [(one.source, one.messages, one.raised, one.missed_by_us) for one in found.too_old] == [
             ("", 8, 8, 14 * SECOND)
         ]
 
     def test_source_mapped(self, world, embedded):
-        """
-        Messages that came too late by themselves, or of mapped sources, are no reason for that advice.
-        """
+        """Messages that came too late by themselves, or of mapped sources, are no reason for that advice."""
         world.publish([message("a", NOW - MILLISECOND * 6_000 * at, source="") for at in range(4)])
         world.runner(embedded).once()
         assert (look(world).too_old[0].messages, look(world).hints) == (3, ())
@@ -383,9 +346,7 @@ class TestBatches:
 
     @pytest.mark.parametrize("state", ["open", "closed"])
     def test_batch(self, mixed, state):
-        """
-        A batch is shown with all its columns and messages, times as text with their zone.
-        """
+        """A batch is shown with all its columns and messages, times as text with their zone."""
         row = mixed.rows(state)[0]
         found = batch(mixed.ledger, row["id"])
         assert set(found) - {"closing"} == {name for name, _ in tables.batch_fields(pa.string())}
@@ -396,9 +357,7 @@ class TestBatches:
         json.dumps(found)
 
     def test_when_it_closes(self, world, embedded):
-        """
-        An open batch closes with the first message at its timeout, not a microsecond before.
-        """
+        """An open batch closes with the first message at its timeout, not a microsecond before."""
         world.publish([message("a", key="k")])
         world.runner(embedded).once()
         (found,) = batches(world.ledger, "open")
@@ -411,9 +370,7 @@ class TestBatches:
 
     @pytest.mark.parametrize(("grace", "at"), [("10s", 20), ("1m", 70)])
     def test_when_the_idle_tick_closes_it(self, world, embedded, grace, at):
-        """
-        An idle tick closes an open batch at the moment that is said, not a microsecond before.
-        """
+        """An idle tick closes an open batch at the moment that is said, not a microsecond before."""
         world.publish([message("a")])
         world.runner(embedded, idle_timeout=grace).once()
         (found,) = batches(world.ledger, "open", idle_timeout=(at - 10) * SECOND)
@@ -424,17 +381,13 @@ class TestBatches:
             assert batch(world.ledger, found["id"])["state"] == state
 
     def test_no_idle_tick(self, mixed):
-        """
-        Without idle ticks only a message closes an open batch.
-        """
+        """Without idle ticks only a message closes an open batch."""
         found = batches(mixed.ledger, "open", idle_timeout=None)[0]
         assert found["closing"]["idle_tick_at"] is None
         assert "without one" not in found["closing"]["when"]
 
     def test_timeout_follows_the_rules(self, world, embedded):
-        """
-        The timeout shown for an open batch is that of the rules in force, also when it was written under others.
-        """
+        """The timeout shown for an open batch is that of the rules in force, also when it was written under others."""
         world.publish([message("a")])
         world.runner(embedded).once()
         world.runner(embedded, rules={"max_delay": "8s"}).once()
@@ -444,9 +397,7 @@ class TestBatches:
         assert found["closing"]["missing_seconds"] == 10.0
 
     def test_list(self, mixed):
-        """
-        Open batches are listed from the one that began first, closed ones from the last, up to the limit.
-        """
+        """Open batches are listed from the one that began first, closed ones from the last, up to the limit."""
         for state, latest_first in (("open", False), ("closed", True)):
             rows = sorted(mixed.rows(state), key=lambda row: row["id"])
             rows.sort(key=lambda row: row["window_start"], reverse=latest_first)
@@ -458,9 +409,7 @@ class TestBatches:
         assert batches(mixed.ledger, "open", key="nobody") == []
 
     def test_quoting(self, world, embedded):
-        """
-        Keys are compared as they are, whatever is in them.
-        """
+        """Keys are compared as they are, whatever is in them."""
         keys = ["it's", "a/b", "100%", "\N{SNOWMAN}", "' OR true --"]
         world.publish([message("a", key=key) for key in keys])
         world.runner(embedded).once()
@@ -469,9 +418,7 @@ class TestBatches:
             assert (found["key"], batch(world.ledger, found["id"])["id"]) == (key, found["id"])
 
     def test_parts(self, world, embedded):
-        """
-        Each part of a window is a batch of its own.
-        """
+        """Each part of a window is a batch of its own."""
         world.publish([message(kind, payload="x" * 10) for kind in "abc"], [message("a", NOW + MINUTE, NOW + MINUTE)])
         world.runner(embedded, rules={"max_batch_bytes": 25}).once()
         found = batches(world.ledger, "closed")
@@ -479,9 +426,7 @@ class TestBatches:
         assert [batch(world.ledger, row["id"]) for row in found] == found
 
     def test_not_found(self, mixed):
-        """
-        An unknown batch is answered with the nearest one of its stream, an id of another form with the form.
-        """
+        """An unknown batch is answered with the nearest one of its stream, an id of another form with the form."""
         row = mixed.rows("closed")[0]
         name, _, part = row["id"].rsplit("/", 2)
         with pytest.raises(NotFound) as unknown:
@@ -497,9 +442,7 @@ class TestBatches:
             batch(mixed.ledger, "k")
 
     def test_bytes(self, tmp_path, clock, embedded):
-        """
-        Binary payloads are shown as text where they are, else as base64.
-        """
+        """Binary payloads are shown as text where they are, else as base64."""
         world = World(tmp_path / "binary", clock, pa.binary())
         world.publish(
             [message(kind, payload=payload) for kind, payload in zip("abc", [b"text", b"\xff", None], strict=True)]
@@ -516,9 +459,8 @@ def arrival(row):
 
 class TestRejections:
     def test_list(self, world, embedded):
-        """
-        Rejected messages are listed with their content, the latest microbatch and arrival first, of a key or reason if
-        asked.
+        """Rejected messages are listed with their content, the latest microbatch and arrival first, of a key or reason
+        if asked.
         """
         world.publish(*log(versions=6, seed=6))
         world.runner(embedded, max_messages=60).once()
@@ -533,18 +475,14 @@ class TestRejections:
         json.dumps(found)
 
     def test_any_time(self, world, embedded):
-        """
-        A message that was rejected because its time is out of any calendar is shown all the same.
-        """
+        """A message that was rejected because its time is out of any calendar is shown all the same."""
         world.publish([message("a", event_time=2**62), message("b", event_time=None)])
         world.runner(embedded).once()
         times = {row["type"]: row["event_time"] for row in rejections(world.ledger, reason="invalid")}
         assert times == {"a": f"{2**62} us", "b": None}
 
     def test_not_found(self, world, embedded):
-        """
-        An unknown rejection is answered with the command that lists them.
-        """
+        """An unknown rejection is answered with the command that lists them."""
         world.runner(embedded)
         with pytest.raises(NotFound, match="windrow show --rejected"):
             rejection(world.ledger, "rejected/1//k/0")
@@ -552,9 +490,7 @@ class TestRejections:
 
 class TestTables:
     def test_missing(self, world, embedded, tmp_path):
-        """
-        A missing depot or ledger is named, with the command that creates it.
-        """
+        """A missing depot or ledger is named, with the command that creates it."""
         nowhere = str(tmp_path / "nowhere")
         with pytest.raises(TableMissing, match=r"no ledger at .*nowhere[\s\S]*windrow init"):
             status(world.depot, nowhere, NOW)
@@ -565,9 +501,7 @@ class TestTables:
             status(nowhere, world.ledger, NOW)
 
     def test_refused(self, world, tmp_path):
-        """
-        A Delta table that is no ledger is refused, also when it is partitioned by a `state` of its own.
-        """
+        """A Delta table that is no ledger is refused, also when it is partitioned by a `state` of its own."""
         foreign = str(tmp_path / "foreign")
         write_deltalake(foreign, pa.table({"id": ["a"], "state": ["open"]}), partition_by=["state"])
         for location in (world.depot, foreign):
@@ -575,8 +509,8 @@ class TestTables:
                 status(world.depot, location, NOW)
 
     def test_schema_version(self, world, embedded, tmp_path):
-        """
-        Whoever reads a ledger of another schema version refuses it, before its rows are read as what they are not.
+        """Whoever reads a ledger of another schema version refuses it, before its rows are read as what they are
+        not.
         """
         world.publish([message("a", NOW, NOW)])
         world.runner(embedded).once()
@@ -591,18 +525,14 @@ class TestTables:
                 call()
 
     def test_other_depot(self, world, embedded, tmp_path, clock):
-        """
-        The status of a ledger with a depot that it does not read is refused.
-        """
+        """The status of a ledger with a depot that it does not read is refused."""
         world.runner(embedded)
         other = World(tmp_path / "other", clock)
         with pytest.raises(OtherDepot):
             status(other.depot, world.ledger, NOW)
 
     def test_light(self, world, embedded):
-        """
-        Reading imports none of the heavy packages, so that `windrow status` answers at once.
-        """
+        """Reading imports none of the heavy packages, so that `windrow status` answers at once."""
         world.publish(*log(versions=2))
         world.runner(embedded).once()
         heavy = ["numba", "pandas", "pyspark", "sqlglot"]

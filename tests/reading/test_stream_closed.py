@@ -92,10 +92,9 @@ def closed(world: World) -> list[Row]:
 class TestEachOnce:
     @pytest.mark.ci
     def test_restarts(self, spark, world, reader, embedded):
-        """
-        Each closed batch arrives exactly once, with the columns of closed_batches, over restarts of the stream, while
-        both engines write in turn and compact; a log whose head is gone at the first start takes nothing away. What
-        read_closed gives is the same.
+        """Each closed batch arrives exactly once, with the columns of closed_batches, over restarts of the stream,
+        while both engines write in turn and compact; a log whose head is gone at the first start takes nothing away.
+        What read_closed gives is the same.
         """
         work(world, embedded, 4)
         DeltaTable(world.ledger).create_checkpoint()
@@ -118,9 +117,7 @@ class TestEachOnce:
 
     @pytest.mark.slow
     def test_since(self, spark, world, reader, embedded):
-        """
-        With `since` the stream begins behind a microbatch, where read_closed ended.
-        """
+        """With `since` the stream begins behind a microbatch, where read_closed ended."""
         work(world, embedded, 4)
         upto = windrow.read_closed(world.ledger).upto
         work(world, embedded, 2)
@@ -133,8 +130,7 @@ class TestEachOnce:
 class TestTakenBack:
     @pytest.mark.slow
     def test_restored(self, world, reader, embedded):
-        """
-        A RESTORE that takes closed batches back stops the stream with our code, also when its rows are narrowed to
+        """A RESTORE that takes closed batches back stops the stream with our code, also when its rows are narrowed to
         none, at every start, and nothing arrives twice though the ledger has closed the same batches again.
         """
         work(world, embedded, 6)
@@ -149,8 +145,7 @@ class TestTakenBack:
 
     @pytest.mark.slow
     def test_restored_as_a_whole(self, world, reader, embedded):
-        """
-        Of a RESTORE that puts back more files than Delta reads at once nothing arrives: the stream has no limit of
+        """Of a RESTORE that puts back more files than Delta reads at once nothing arrives: the stream has no limit of
         files, which would hand out what is put back before it comes to what is taken.
         """
         work(world, embedded, 4)
@@ -167,9 +162,7 @@ class TestTakenBack:
     @pytest.mark.slow
     @pytest.mark.parametrize("change", ["delete", "update"])
     def test_changed_by_hand(self, world, reader, embedded, change):
-        """
-        Closed rows that are deleted or changed stop the stream; what happens to other rows does not.
-        """
+        """Closed rows that are deleted or changed stop the stream; what happens to other rows does not."""
         work(world, embedded, 4)
         reader.read()
         got = reader.got()
@@ -187,9 +180,7 @@ class TestTakenBack:
 
     @pytest.mark.slow
     def test_made_anew(self, world, reader, embedded):
-        """
-        Another ledger at the same place stops the stream.
-        """
+        """Another ledger at the same place stops the stream."""
         work(world, embedded, 4)
         reader.read()
         got = reader.got()
@@ -202,9 +193,7 @@ class TestTakenBack:
 
 class TestLedger:
     def test_refused(self, spark, world, tmp_path):
-        """
-        No table, a name that is in no catalog, or a table that is no ledger is named.
-        """
+        """No table, a name that is in no catalog, or a table that is no ledger is named."""
         with pytest.raises(TableMissing):
             windrow.stream_closed(spark, os.fspath(tmp_path / "nowhere"))
         with pytest.raises(TableMissing):
@@ -214,9 +203,7 @@ class TestLedger:
 
     @pytest.mark.slow
     def test_catalog_name(self, spark, world, embedded):
-        """
-        A name of a catalog is looked up there.
-        """
+        """A name of a catalog is looked up there."""
         work(world, embedded, 1)
         spark.sql(f"CREATE TABLE default.windrow_closed USING delta LOCATION '{world.ledger}'")
         try:

@@ -35,9 +35,7 @@ def streams(world: World) -> dict[tuple[str, str], int]:
 
 class TestChoice:
     def test_busiest(self, busy):
-        """
-        Without a key the streams with the most messages are read, whole, and it is said how many there are.
-        """
+        """Without a key the streams with the most messages are read, whole, and it is said how many there are."""
         counted = streams(busy)
         found = time_range(busy.ledger, most=3)
         assert found.streams == len(counted)
@@ -46,25 +44,19 @@ class TestChoice:
         assert there == sum(counted[stream] for stream in found.chosen)
 
     def test_key_and_source(self, busy):
-        """
-        A key is read in every source that has it; a source narrows that down.
-        """
+        """A key is read in every source that has it; a source narrows that down."""
         assert {key for _, key in time_range(busy.ledger, key="k").chosen} == {"k"}
         assert len(time_range(busy.ledger, key="k").chosen) == 3
         assert time_range(busy.ledger, key="k", source="s/1").chosen == (("s/1", "k"),)
 
     def test_columns(self, busy):
-        """
-        Both tables come in the ledger's columns and plain types, whatever the reader hands out.
-        """
+        """Both tables come in the ledger's columns and plain types, whatever the reader hands out."""
         found = time_range(busy.ledger)
         assert found.batches.schema == pa.schema(tables.batch_fields(pa.string()))
         assert found.rejected.schema == pa.schema(tables.rejected_fields(pa.string()))
 
     def test_bytes(self, tmp_path, clock, embedded):
-        """
-        Payloads that are bytes stay bytes.
-        """
+        """Payloads that are bytes stay bytes."""
         world = World(tmp_path, clock, pa.binary())
         world.publish([message(payload=b"\xff\x00")])
         world.runner(embedded).once()
@@ -73,8 +65,7 @@ class TestChoice:
 
 class TestRange:
     def test_what_touches_it(self, busy):
-        """
-        Exactly those batches are read whose window, to its timeout, touches the range, and those rejected messages
+        """Exactly those batches are read whose window, to its timeout, touches the range, and those rejected messages
         whose way from event time to processing time does.
         """
         begin, end = NOW + 9 * SECOND, NOW + 12 * SECOND
@@ -96,9 +87,7 @@ class TestRange:
         assert 0 < len(expected) < len(rejected)
 
     def test_nothing_there(self, busy):
-        """
-        A key that is not there, or a range without messages, is an error that says what to try.
-        """
+        """A key that is not there, or a range without messages, is an error that says what to try."""
         with pytest.raises(NotFound, match="no message of key 'nobody'\n`windrow show`"):
             time_range(busy.ledger, key="nobody")
         with pytest.raises(NotFound, match="no message in this time range\nChoose an earlier --from"):

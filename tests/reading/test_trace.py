@@ -39,9 +39,7 @@ def outcomes(arrivals: list[Arrival]) -> list[tuple[int | None, str]]:
 
 class TestOutcomes:
     def test_open_and_closed(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A message in a batch is found with its batch, its depot version and the microbatch that read it.
-        """
+        """A message in a batch is found with its batch, its depot version and the microbatch that read it."""
         world.publish([message()], [message("b", NOW + SECOND, NOW + SECOND)])
         world.runner(embedded, max_messages=1).once()
         [found] = find(world)
@@ -57,9 +55,7 @@ class TestOutcomes:
         assert (found.outcome, found.batch["close_reason"], found.batch["closed_in"]) == ("closed", "flush", 3)
 
     def test_rejected(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A rejected message is found with its reason under the rules of its microbatch, not those of today.
-        """
+        """A rejected message is found with its reason under the rules of its microbatch, not those of today."""
         world.publish([message("b", NOW + 7 * SECOND, NOW + 7 * SECOND), message("a", NOW, NOW + 7 * SECOND)])
         world.runner(embedded).once()
         world.runner(embedded, rules={"window": "1m", "max_delay": "30s"}).once()
@@ -73,9 +69,7 @@ class TestOutcomes:
         assert found.rejection["id"] == world.rows("rejected")[0]["id"]
 
     def test_waiting(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A message that no microbatch has read yet is said to wait in its depot version.
-        """
+        """A message that no microbatch has read yet is said to wait in its depot version."""
         world.runner(embedded).once()
         world.publish([message()])
         [found] = find(world)
@@ -87,9 +81,7 @@ class TestOutcomes:
         assert find(world, type_="b")[0].why == "it waits in depot version 2; the ledger has read up to 1"
 
     def test_before_the_ledger_began(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A message of a version before start_from was never read, and is not called lost.
-        """
+        """A message of a version before start_from was never read, and is not called lost."""
         world.publish([message()])
         world.runner(embedded, start_from="end").once()
         world.publish([message("b")])
@@ -99,9 +91,7 @@ class TestOutcomes:
         assert "the ledger began later (end)" in found.why
 
     def test_lost(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A message that was read and is not in the ledger is called lost, and verify is named.
-        """
+        """A message that was read and is not in the ledger is called lost, and verify is named."""
         world.publish([message()])
         world.runner(embedded).once()
         DeltaTable(world.ledger).delete("state = 'open'")
@@ -110,9 +100,7 @@ class TestOutcomes:
         assert "windrow verify" in found.remedy
 
     def test_not_there(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A message that the depot does not have is an error that names the nearest ones of the same kind.
-        """
+        """A message that the depot does not have is an error that names the nearest ones of the same kind."""
         world.publish([message("a", NOW + SECOND), message("b", NOW + 1)])
         world.runner(embedded).once()
         with pytest.raises(
@@ -129,9 +117,7 @@ class TestOutcomes:
 
 class TestArrivals:
     def test_order_of_arrival(self, world: World, embedded: EngineFactory) -> None:
-        """
-        All arrivals of one identity are listed in the order in which they came: early, accepted, again, too late.
-        """
+        """All arrivals of one identity are listed in the order in which they came: early, accepted, again, too late."""
         early = message(received_at=NOW - 2 * SECOND)
         world.publish([early], [message()], [message(payload="2"), message(payload="1")])
         world.publish([message(received_at=NOW + HOUR), message("b", NOW + HOUR, NOW + HOUR)])
@@ -150,26 +136,22 @@ class TestArrivals:
         assert found[1].batch["id"] in found[2].why
 
     def test_twins(self, world: World, embedded: EngineFactory) -> None:
-        """
-        Of messages that are equal in everything, also in one version, one is in a batch and the others are duplicates.
+        """Of messages that are equal in everything, also in one version, one is in a batch and the others are
+        duplicates.
         """
         world.publish([message(), message(), message()], [message()])
         world.runner(embedded).once()
         assert outcomes(find(world)) == [(1, "open"), (1, "duplicate"), (1, "duplicate"), (2, "duplicate")]
 
     def test_rejected_first_accepted_later(self, world: World, embedded: EngineFactory) -> None:
-        """
-        An equal message that was too early and came again when the clock had moved is told apart by its version.
-        """
+        """An equal message that was too early and came again when the clock had moved is told apart by its version."""
         early = message(received_at=NOW - 2 * SECOND)
         world.publish([early], [message("b")], [early])
         world.runner(embedded).once()
         assert outcomes(find(world)) == [(1, "too_futuristic"), (3, "open")]
 
     def test_sources_and_types(self, world: World, embedded: EngineFactory) -> None:
-        """
-        Without a source or a type all of them are listed; with one only that.
-        """
+        """Without a source or a type all of them are listed; with one only that."""
         world.publish([message(source="x"), message(source="y"), message("b", source="x")])
         world.runner(embedded).once()
         found = find(world, type_=None)
@@ -177,8 +159,7 @@ class TestArrivals:
         assert [one.source for one in find(world, source="y")] == ["y"]
 
     def test_everything_in_a_log(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        Of every identity in a log with all that happens to messages, each arrival is found once, none lost, and as
+        """Of every identity in a log with all that happens to messages, each arrival is found once, none lost, and as
         many in batches and rejected as the ledger has.
         """
         world = World(tmp_path, clock)
@@ -200,9 +181,7 @@ class TestArrivals:
 
 class TestDepots:
     def test_forgotten_versions(self, world: World, embedded: EngineFactory) -> None:
-        """
-        Where the depot can no longer be read, what the ledger knows is said, with the versions it knows.
-        """
+        """Where the depot can no longer be read, what the ledger knows is said, with the versions it knows."""
         world.publish([message(), message()])
         world.runner(embedded).once()
         for name in Path(world.depot).glob("*.parquet"):
@@ -210,9 +189,7 @@ class TestDepots:
         assert outcomes(find(world)) == [(None, "open"), (1, "duplicate")]
 
     def test_feed_switched_on_later(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        Messages from before the change feed was switched on are found, and so are those that wait.
-        """
+        """Messages from before the change feed was switched on are found, and so are those that wait."""
         world = World(tmp_path, clock)
         world.depot = str(tmp_path / "without")
         write_deltalake(world.depot, table([message()]))
@@ -223,9 +200,7 @@ class TestDepots:
         assert outcomes(find(world, NOW + SECOND)) == [(2, "waiting")]
 
     def test_accepted(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A message of a version that a run went past is not in the ledger for that reason.
-        """
+        """A message of a version that a run went past is not in the ledger for that reason."""
         world.publish([message("b")])
         write_deltalake(world.depot, table([message()]), mode="overwrite")
         world.runner(embedded).accept(2)
@@ -234,9 +209,7 @@ class TestDepots:
         assert "--accept 2" in found.why
 
     def test_accepted_without_a_feed(self, world: World, embedded: EngineFactory) -> None:
-        """
-        Beside a version that a run went past, and whose rows nobody recorded, all other messages are found.
-        """
+        """Beside a version that a run went past, and whose rows nobody recorded, all other messages are found."""
         world.publish([message(), message("b")])
         DeltaTable(world.depot).alter.set_table_properties({FEED: "false"})
         DeltaTable(world.depot).delete("type = 'a'")
@@ -249,9 +222,7 @@ class TestDepots:
         assert recent(world.depot).messages["version"].to_pylist() == [1, 1, 4]
 
     def test_without_the_columns_that_may_be_absent(self, tmp_path: Path, embedded: EngineFactory) -> None:
-        """
-        A depot without source, sequence and payload is searched by what it has.
-        """
+        """A depot without source, sequence and payload is searched by what it has."""
         given = table([message()]).drop_columns(["source", "sequence", "payload"])
         depot, ledger = str(tmp_path / "bare"), str(tmp_path / "ledger")
         write_deltalake(depot, given, configuration={"delta.enableChangeDataFeed": "true"})
@@ -263,8 +234,8 @@ class TestDepots:
             find(world, source="other")
 
     def test_columns_of_its_own(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        A depot with other columns is searched through its mapping; where that does not run, the ledger is asked alone.
+        """A depot with other columns is searched through its mapping; where that does not run, the ledger is asked
+        alone.
         """
         given = table([message(), message("b"), message(key="l")]).rename_columns(
             ["source", "device", "type", "event_time", "received_at", "sequence", "payload"]
@@ -285,9 +256,7 @@ class TestDepots:
             trace(world.depot, world.ledger, "Z", NOW, "a", "", columns)
 
     def test_bytes(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        Payloads of bytes are told apart and shown as text that JSON knows.
-        """
+        """Payloads of bytes are told apart and shown as text that JSON knows."""
         world = World(tmp_path, clock, pa.binary())
         world.publish([message(payload=b"\xff"), message(payload=b"1")])  # type: ignore[arg-type]
         world.runner(embedded).once()
@@ -295,9 +264,7 @@ class TestDepots:
         assert sorted(outcomes(find(world))) == [(1, "duplicate"), (1, "open")]
 
     def test_quotes(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A key with quotes is a key like others.
-        """
+        """A key with quotes is a key like others."""
         world.publish([message(key='it\'s "k"')])
         world.runner(embedded).once()
         assert len(trace(world.depot, world.ledger, 'it\'s "k"', NOW)) == 1

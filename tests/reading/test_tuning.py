@@ -92,9 +92,7 @@ def slivers(batches: pa.Table) -> int:
 
 class TestSweep:
     def test_each_row_is_what_batch_does(self, messages: pa.Table, tuned: pa.Table) -> None:
-        """
-        Every figure of every pair is that of `windrow.batch` with the same rules over the same messages.
-        """
+        """Every figure of every pair is that of `windrow.batch` with the same rules over the same messages."""
         rows = tuned.to_pylist()
         assert [(row["window_us"], row["max_delay_us"]) for row in rows] == [
             (window * SECOND, delay * SECOND) for window in (2, 10) for delay in (1, 4, 9)
@@ -109,8 +107,8 @@ class TestSweep:
             assert row["rejected_percent"] == pytest.approx(100 * row["rejected"] / row["messages"])
 
     def test_bytes_count(self, messages: pa.Table) -> None:
-        """
-        The other rules hold as they are given: a small max_batch_bytes makes as many batches as it does in `batch`.
+        """The other rules hold as they are given: a small max_batch_bytes makes as many batches as it does in
+        `batch`.
         """
         small = Rules(window="1m", max_batch_bytes=20)
         row = tune(messages, ["1m"], ["5s"], small).to_pylist()[0]
@@ -119,9 +117,7 @@ class TestSweep:
 
     @pytest.mark.parametrize("seed", range(5))
     def test_the_window_rejects_nothing(self, seed: int) -> None:
-        """
-        What is rejected follows from max_delay and max_leap alone, whatever the window is: the picture says so.
-        """
+        """What is rejected follows from max_delay and max_leap alone, whatever the window is: the picture says so."""
         found = tune(recorded(10, seed=seed), ["10ms", "1s", "10s", "1h"], DELAYS, Rules(max_batch_bytes=30))
         by_delay = found.group_by("max_delay_us").aggregate(
             [(name, "count_distinct") for name in ("rejected", "too_old", "duplicate", "too_futuristic")]
@@ -131,9 +127,7 @@ class TestSweep:
         ] * len(DELAYS)
 
     def test_warnings(self, tuned: pa.Table) -> None:
-        """
-        A window no longer than max_delay + max_leap has the warning that Rules gives, any other has none.
-        """
+        """A window no longer than max_delay + max_leap has the warning that Rules gives, any other has none."""
         short = [row["window_us"] <= row["max_delay_us"] + SECOND for row in tuned.to_pylist()]
         assert [warning is not None for warning in tuned["warning"].to_pylist()] == short
         assert "window (2s) is not longer than max_delay + max_leap (10s)" in tuned["warning"][2].as_py()
@@ -141,8 +135,7 @@ class TestSweep:
         assert free["warning"].to_pylist() == [None]
 
     def test_windows_on_the_calendar(self) -> None:
-        """
-        With a long delay a late message falls before a window that began at a message, and makes a sliver; on the
+        """With a long delay a late message falls before a window that began at a message, and makes a sliver; on the
         calendar it finds its window, and the advice says so. An offset is tried with any window.
         """
         chance = Random(3)
@@ -162,17 +155,13 @@ class TestSweep:
         assert not [said for row in tuned for said in advise_repeats(row) if "slivers" in said]
 
     def test_nothing_closed(self) -> None:
-        """
-        Where the clock reaches no timeout all batches are open, and nobody can say how long messages wait.
-        """
+        """Where the clock reaches no timeout all batches are open, and nobody can say how long messages wait."""
         row = tune(late(0, 0), ["1h"], ["5s"]).to_pylist()[0]
         assert (row["batches"], row["open_batches"]) == (2, 2)
         assert row["wait_seconds_median"] is None
 
     def test_progress(self, messages: pa.Table) -> None:
-        """
-        Whoever waits is told each pair that is done, and the end.
-        """
+        """Whoever waits is told each pair that is done, and the end."""
         told: list[tuple[int, int]] = []
         tune(messages, ["2s"], DELAYS, progress=lambda done, total: told.append((done, total)))
         assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
@@ -186,33 +175,27 @@ class TestSweep:
         ],
     )
     def test_mistakes(self, windows: list[str], delays: list[str], error: type[Exception], says: str) -> None:
-        """
-        A duration that is none, or no window, is an error that names it.
-        """
+        """A duration that is none, or no window, is an error that names it."""
         with pytest.raises(error, match=says):
             tune(late(0), windows, delays)
 
 
 class TestTrial:
     def test_a_key_keeps_the_clock_of_its_source(self) -> None:
-        """
-        Tried alone, a key has the rejections that it has among the others, because they move the clock of its source.
+        """Tried alone, a key has the rejections that it has among the others, because they move the clock of its
+        source.
         """
         rows = [message("a", NOW + 9 * SECOND, NOW + 9 * SECOND, key="ahead"), message("a", NOW, NOW, key="k")]
         alone = sweep(Trial.of(table(rows), key="k"), ["10s"], ["5s"]).to_pylist()[0]
         assert (alone["messages"], alone["too_old"]) == (1, 1)
 
     def test_by_source(self, messages: pa.Table) -> None:
-        """
-        Sources tried apart add up to all of them, but for the messages that have none.
-        """
+        """Sources tried apart add up to all of them, but for the messages that have none."""
         apart = [Trial.of(messages, source=source).messages for source in ("", "s/1", "s%2")]
         assert sum(apart) == messages.num_rows - messages["source"].null_count
 
     def test_a_stamp_ahead_moves_no_clock(self) -> None:
-        """
-        A message stamped later than the latest time allowed is refused by itself, and makes no other too old.
-        """
+        """A message stamped later than the latest time allowed is refused by itself, and makes no other too old."""
         rows = [message("a", NOW, NOW + HOUR), message("b", NOW, NOW)]
         row = sweep(Trial.of(table(rows), latest=NOW), ["10s"], ["5s"]).to_pylist()[0]
         assert (row["clock_ahead"], row["too_old"], row["accepted"]) == (1, 0, 1)
@@ -220,9 +203,7 @@ class TestTrial:
 
     @pytest.mark.parametrize("given", [{"key": "nobody"}, {"source": "nobody"}])
     def test_nobody(self, messages: pa.Table, given: dict[str, Any]) -> None:
-        """
-        A key or source without a message is an error that names it.
-        """
+        """A key or source without a message is an error that names it."""
         with pytest.raises(NotFound, match="'nobody'"):
             Trial.of(messages, **given)
 
@@ -244,8 +225,8 @@ CLOCKS = {"right": 0, "also right": 0, "behind": -2 * HOUR, "ahead": HOUR}
 
 class TestWrongClocks:
     def test_are_left_out(self) -> None:
-        """
-        Sources that the rules reject nearly entirely change neither what is tried nor the advice, which names them.
+        """Sources that the rules reject nearly entirely change neither what is tried nor the advice, which names
+        them.
         """
         trial, right = Trial.of(fleet(CLOCKS)), Trial.of(fleet({"right": 0, "also right": 0}))
         assert trial.left_out == {"behind": 120, "ahead": 120}
@@ -258,15 +239,11 @@ class TestWrongClocks:
         )
 
     def test_most_are_not_wrong(self) -> None:
-        """
-        Where the rules reject most sources, the rules are too short, and no source is left out.
-        """
+        """Where the rules reject most sources, the rules are too short, and no source is left out."""
         assert Trial.of(fleet(CLOCKS), rules=Rules(max_delay="100ms")).left_out == {}
 
     def test_asked_for(self) -> None:
-        """
-        A source that somebody asks for is tried whatever its clock says, and so is one with few messages.
-        """
+        """A source that somebody asks for is tried whatever its clock says, and so is one with few messages."""
         assert Trial.of(fleet(CLOCKS), source="behind").messages == 120
         assert Trial.of(fleet(CLOCKS, rounds=20)).left_out == {}
 
@@ -276,8 +253,8 @@ class TestRounds:
         ("choice", "whole", "batches"), [("message", 0, 41), ("midpoint", 100, 40), ("keep", 100, 8)]
     )
     def test_what_stays_whole(self, choice: str, whole: float, batches: int) -> None:
-        """
-        Rounds that arrive in reverse order fall apart where the window splits at a message, and stay whole otherwise.
+        """Rounds that arrive in reverse order fall apart where the window splits at a message, and stay whole
+        otherwise.
         """
         row = tune(fleet({"right": 0}), ["10s"], ["5s"]).to_pylist()[0]
         assert row[f"whole_percent_{choice}"] == pytest.approx(whole, abs=3)
@@ -287,8 +264,8 @@ class TestRounds:
         assert (own["whole_percent"], own["batches"]) == (row[f"whole_percent_{choice}"], row[f"batches_{choice}"])
 
     def test_as_the_batches_say(self) -> None:
-        """
-        A round is whole when all its messages are in one batch; a late one breaks it, and one that came twice does not.
+        """A round is whole when all its messages are in one batch; a late one breaks it, and one that came twice does
+        not.
         """
         messages = fleet({"right": 0}, rounds=10)
         late = message("late", NOW - 30 * SECOND, NOW + 60 * SECOND, source="right", key="right")
@@ -307,18 +284,14 @@ class TestRounds:
         assert 0 < whole < 10
 
     def test_no_rounds(self) -> None:
-        """
-        Where no type comes again, or each measurement is alone, there is no round to keep whole, and no advice.
-        """
+        """Where no type comes again, or each measurement is alone, there is no round to keep whole, and no advice."""
         for messages in (late(0, 0, 0), table([message("a", NOW + n * SECOND, NOW + n * SECOND) for n in range(9)])):
             row = tune(messages, ["10s"], ["5s"]).to_pylist()[0]
             assert row["whole_percent"] is None
             assert advise_repeats(row) == ()
 
     def test_advice(self) -> None:
-        """
-        The advice names the choices that keep more rounds whole, with the batches that they make.
-        """
+        """The advice names the choices that keep more rounds whole, with the batches that they make."""
         [said] = advise_repeats(tune(fleet({"right": 0}), ["150s"], ["5s"]).to_pylist()[0])
         assert said.startswith("with window = 2 min 30 s and max_delay = 5 s, ")
         assert 'split_at = "midpoint" would keep 100 %, in 40 batches; repeats = "keep" would keep 100 %, in ' in said
@@ -327,8 +300,7 @@ class TestRounds:
         )
 
     def test_window(self) -> None:
-        """
-        Where a type that comes again ends every batch, the shortest window behind the delay is long enough; where
+        """Where a type that comes again ends every batch, the shortest window behind the delay is long enough; where
         windows alone end batches, none is, and with `keep` it is for downstream to say.
         """
         rows = tune(fleet({"right": 0}), ["1s", "20s", "60s", "150s"], ["5s"]).to_pylist()
@@ -346,9 +318,7 @@ class TestRounds:
 
 class TestSuggested:
     def test_nothing_absurd(self) -> None:
-        """
-        A straggler of a day proposes no delay, and no pair that was not asked for has a window that is too short.
-        """
+        """A straggler of a day proposes no delay, and no pair that was not asked for has a window that is too short."""
         ages = [number % 7 * SECOND for number in range(2000)]
         trial = Trial.of(late(*ages, DAY))
         assert max(suggested(trial, Rules())[1]) <= 10 * SECOND
@@ -358,9 +328,7 @@ class TestSuggested:
         assert [row["max_delay"] for row in tune(late(0), ["1h"], ["150s"]).to_pylist()] == ["2 min 30 s"]
 
     def test_suits_the_messages(self) -> None:
-        """
-        The windows lie around the time between two messages of a type, the longest delay keeps every message.
-        """
+        """The windows lie around the time between two messages of a type, the longest delay keeps every message."""
         rows = [message("a", NOW + n * 2 * SECOND, NOW + n * 2 * SECOND + 300 * MILLISECOND) for n in range(50)]
         rows.insert(1, message("b", NOW - 7 * SECOND, NOW + 300 * MILLISECOND))
         windows, delays = suggested(Trial.of(table(rows)), Rules())
@@ -369,34 +337,26 @@ class TestSuggested:
         assert tune(table(rows), windows, delays)["too_old"].to_pylist()[-1] == 0
 
     def test_one_message(self) -> None:
-        """
-        Of a single message nothing follows but the rules as they are.
-        """
+        """Of a single message nothing follows but the rules as they are."""
         windows, delays = suggested(Trial.of(late(0)), Rules())
         assert 10 * SECOND in windows
         assert 5 * SECOND in delays
 
     @pytest.mark.parametrize("age", [OLDEST + 1, 20_781 * DAY, 2 * LONGEST])
     def test_wrong_clock(self, age: int) -> None:
-        """
-        A message older than 30 days proposes no delay and changes no advice: its source has a wrong clock.
-        """
+        """A message older than 30 days proposes no delay and changes no advice: its source has a wrong clock."""
         trial = Trial.of(late(0, 3 * SECOND, age))
         assert suggested(trial, Rules())[1] == suggested(Trial.of(late(0, 3 * SECOND)), Rules())[1]
         advice = advise(trial, Rules(), 100)
         assert (advice.max_delay_us, advice.too_old) == (3 * SECOND, 1)
 
     def test_oldest_that_counts(self) -> None:
-        """
-        A message that is 30 days old still counts.
-        """
+        """A message that is 30 days old still counts."""
         trial = Trial.of(late(0, OLDEST))
         assert suggested(trial, Rules())[1][-1] == advise(trial, Rules(), 100).max_delay_us == OLDEST
 
     def test_all_clocks_wrong(self) -> None:
-        """
-        When all messages are older than 30 days, only the delay in force is tried and advised.
-        """
+        """When all messages are older than 30 days, only the delay in force is tried and advised."""
         trial = Trial.of(late(40 * DAY, 50 * DAY))
         assert suggested(trial, Rules())[1] == [5 * SECOND]
         assert (advise(trial, Rules()).max_delay_us, advise(trial, Rules()).too_old) == (5 * SECOND, 2)
@@ -404,9 +364,7 @@ class TestSuggested:
 
 class TestAdvise:
     def test_is_the_shortest_that_keeps_enough(self, messages: pa.Table) -> None:
-        """
-        The advice keeps as many as it promises, and a unit less than what it was rounded up from would not.
-        """
+        """The advice keeps as many as it promises, and a unit less than what it was rounded up from would not."""
         trial = Trial.of(messages)
         for percent in (50.0, 90.0, 99.0, 100.0):
             advice = advise(trial, LONG, percent)
@@ -417,9 +375,7 @@ class TestAdvise:
             assert shorter > (1 - percent / 100) * trial.age.size
 
     def test_says_why(self) -> None:
-        """
-        The reason names the ages it goes by, what it costs, and what the rules in force reject.
-        """
+        """The reason names the ages it goes by, what it costs, and what the rules in force reject."""
         advice = advise(Trial.of(late(0, 0, 0, 7 * SECOND, 60 * SECOND)), LONG, 80)
         assert (advice.max_delay_us, advice.too_old, advice.now_too_old) == (7 * SECOND, 1, 2)
         assert advice.why == (
@@ -428,9 +384,7 @@ class TestAdvise:
         )
 
     def test_says_what_is_left_out(self) -> None:
-        """
-        The advice says how many messages are older than 30 days, and which sources sent them, the worst first.
-        """
+        """The advice says how many messages are older than 30 days, and which sources sent them, the worst first."""
         rows = [message(f"t{n}", NOW - 40 * DAY + n, NOW, source=source) for n, source in enumerate("abbb")]
         rows.append(message("t", NOW, NOW, source="c"))
         assert advise(Trial.of(table(rows)), LONG, 100).why[:2] == (
@@ -439,15 +393,14 @@ class TestAdvise:
         )
 
     def test_clocks_that_others_moved(self) -> None:
-        """
-        When messages came in time and are too old because others share their clock, the advice says what mends that.
+        """When messages came in time and are too old because others share their clock, the advice says what mends
+        that.
         """
         rows = [message("a", NOW + HOUR, NOW + HOUR), *(message(f"t{n}", NOW + n, NOW + n) for n in range(9))]
         assert "9 of these are too old only because others moved" in advise(Trial.of(table(rows)), LONG, 10).why[2]
 
     def test_as_the_rejections_say(self) -> None:
-        """
-        It counts the messages of which their rejections say that their time was raised by more than they missed; it
+        """It counts the messages of which their rejections say that their time was raised by more than they missed; it
         once compared arrival and event time in two orders, and advised for what had not happened.
         """
         chance = Random(5)
@@ -462,7 +415,5 @@ class TestAdvise:
         assert 0 < too_old_by_others(Trial.of(messages), LONG.max_delay) == len(raised)
 
     def test_short_window(self) -> None:
-        """
-        Where the delay does not fit the window, the advice says how long the window should be.
-        """
+        """Where the delay does not fit the window, the advice says how long the window should be."""
         assert "longer than 61 s (max_delay + max_leap)" in advise(Trial.of(late(60 * SECOND)), Rules()).why[-1]

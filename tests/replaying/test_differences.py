@@ -49,9 +49,7 @@ class TestDamage:
         return world
 
     def test_of_a_column(self, read: World) -> None:
-        """
-        A batch whose window was changed by hand is named, with the column and both values, and the microbatch.
-        """
+        """A batch whose window was changed by hand is named, with the column and both values, and the microbatch."""
         ids = []
 
         def change(rows: list[Row]) -> None:
@@ -68,9 +66,7 @@ class TestDamage:
         assert (found.first_microbatch, found.moved) == (ids[0][1], 0)
 
     def test_of_a_payload(self, read: World) -> None:
-        """
-        One byte in one payload makes another digest: the message that is there, and the one that ought to be.
-        """
+        """One byte in one payload makes another digest: the message that is there, and the one that ought to be."""
 
         def change(rows: list[Row]) -> None:
             first(rows, "closed")["messages"][0]["payload"] = "other"
@@ -81,9 +77,7 @@ class TestDamage:
         assert sorted(places) == [(False, True, 1), (True, False, 1)]
 
     def test_of_a_rejection(self, read: World) -> None:
-        """
-        A rejection that was deleted, and one with another reason, are found by their messages.
-        """
+        """A rejection that was deleted, and one with another reason, are found by their messages."""
 
         def change(rows: list[Row]) -> None:
             rows.remove(first(rows, "rejected"))
@@ -97,9 +91,7 @@ class TestDamage:
         assert {change.columns["reason"][0] for change in found.changes} == {"duplicate"}
 
     def test_of_the_depot(self, read: World) -> None:
-        """
-        Where the depot no longer has what was read, the replay says so and ends.
-        """
+        """Where the depot no longer has what was read, the replay says so and ends."""
         table = DeltaTable(read.depot)
         table.optimize.compact()
         table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
@@ -111,9 +103,7 @@ class TestOtherRules:
     RULES = windrow.Rules(window="20s", max_delay="9s")
 
     def test_as_if_they_had_been(self, world: World, embedded: EngineFactory, tmp_path: Path) -> None:
-        """
-        Under other rules the new ledger is the one that a run under them would have made, and runs go on from it.
-        """
+        """Under other rules the new ledger is the one that a run under them would have made, and runs go on from it."""
         *versions, last = log(versions=5, seed=5)
         world.publish(*versions)
         world.runner(embedded).once()
@@ -129,8 +119,7 @@ class TestOtherRules:
         assert windrow.digests(str(tmp_path / "other")).total == windrow.digests(world.ledger).total
 
     def test_every_message_is_accounted_for(self, world: World) -> None:
-        """
-        The changes and moves add up: each side's batches are the same, changed, in another window, or on one side
+        """The changes and moves add up: each side's batches are the same, changed, in another window, or on one side
         only; as many messages as were rejected before and are not any more came out of a rejection.
         """
         live(world, [("publish", 3), ("publish", 4), ("tick", 3), ("publish", 9), ("flush", 0)])
@@ -152,8 +141,8 @@ class TestOtherRules:
             assert before - left + came == after
 
     def test_same_messages_in_another_window(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A batch of the same messages is one change, not one that disappears and one that appears, and nothing moved.
+        """A batch of the same messages is one change, not one that disappears and one that appears, and nothing
+        moved.
         """
         world.publish(
             [message("a", NOW, NOW), message("b", NOW, NOW)], [message("a", NOW + 90 * SECOND, NOW + 90 * SECOND)]
@@ -165,9 +154,7 @@ class TestOtherRules:
         assert found.changes[0].columns["window_start"][0] != found.changes[0].columns["window_start"][1]
 
     def test_limit(self, world: World, embedded: EngineFactory) -> None:
-        """
-        No more is told than was asked for, the earliest first, and the counts say how much there is.
-        """
+        """No more is told than was asked for, the earliest first, and the counts say how much there is."""
         world.publish(*log(versions=4, seed=5))
         world.runner(embedded).once()
         whole = compared(world.replayed(rules=self.RULES, limit=1_000))

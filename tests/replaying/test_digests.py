@@ -60,9 +60,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock, em
 
 class TestDigests:
     def test_as_written(self, world: World) -> None:
-        """
-        Digests of rows, of microbatches and of all are those of the written form.
-        """
+        """Digests of rows, of microbatches and of all are those of the written form."""
         rows = world.rows("open", "closed", "rejected")
         found = windrow.digests(world.ledger)
         assert found.total == of(rows)
@@ -76,24 +74,18 @@ class TestDigests:
         assert {row["state"] for row in rows} == {"open", "closed", "rejected"}
 
     def test_of_a_part(self, world: World) -> None:
-        """
-        A part is what later microbatches finished and what is open, of some keys.
-        """
+        """A part is what later microbatches finished and what is open, of some keys."""
         rows = world.rows("open", "closed", "rejected")
         later = [row for row in rows if (row["closed_in"] or row["microbatch"] or 99) > 2 and row["key"] == "k"]
         assert windrow.digests(world.ledger, Part(after=2, streams={"key": ("k",)})).total == of(later)
 
     def test_at_a_version(self, world: World) -> None:
-        """
-        A version that can be read has its digest; of an empty ledger it is that of nothing.
-        """
+        """A version that can be read has its digest; of an empty ledger it is that of nothing."""
         assert windrow.digests(world.ledger, version=0).total == sha256(b"").hexdigest()
         assert windrow.digests(world.ledger, version=2).total == of(world.rows("open", "closed", "rejected", version=2))
 
     def test_of_text_and_bytes(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        Payloads of the same bytes have one digest, whether the tables hold them as text or not.
-        """
+        """Payloads of the same bytes have one digest, whether the tables hold them as text or not."""
         totals = set()
         for name, type_, payload in (("text", pa.string(), "ä"), ("bytes", pa.binary(), "ä".encode())):
             world = World(tmp_path / name, clock, type_)

@@ -41,7 +41,7 @@ DEEDS = st.lists(
         st.tuples(st.just("run"), st.sampled_from([1, 20, 1_000])),
         st.tuples(st.just("tick"), st.sampled_from([0, 3, 30])),
         st.tuples(st.just("tick to"), st.sampled_from([-5, 0, 2])),
-        st.tuples(st.just("flush"), st.just(0)),
+        st.tuples(st.just("tick", "--all"), st.just(0)),
         st.tuples(st.just("pause"), st.just(0)),
         st.tuples(st.just("rules"), st.sampled_from(range(len(RULES)))),
     ),
@@ -78,8 +78,7 @@ class TestEqual:
     @one_in(60)
     @given(deeds=DEEDS, max_messages=st.sampled_from([1, 15, 1_000_000]), cut=st.integers(0, 6))
     def test_whatever_happened(self, deeds: list[tuple[str, int]], max_messages: int, cut: int) -> None:
-        """
-        Whatever messages, ticks, flushes, pauses and rules a ledger has seen, a replay in microbatches of any size
+        """Whatever messages, ticks, flushes, pauses and rules a ledger has seen, a replay in microbatches of any size
         gives the same digest and a sound ledger, and a replay of the replay gives it again. So does any part of the
         log, and any stream alone.
         """
@@ -105,18 +104,14 @@ class TestEqual:
     @pytest.mark.slow
     @pytest.mark.spark
     def test_on_the_other_engine(self, world: World, spark: Any) -> None:
-        """
-        What the embedded engine wrote, Spark plays to the same digest, on the driver and on the executors.
-        """
+        """What the embedded engine wrote, Spark plays to the same digest, on the driver and on the executors."""
         live(world, [("publish", 3), ("tick", 30), ("publish", 4), ("flush", 0), ("publish", 5), ("tick", 3)])
         for max_driver_messages in (1_000, 0):
             result = world.replayed(spark=spark, max_driver_messages=max_driver_messages)
             assert result.equal, result.comparison
 
     def test_progress(self, world: World, embedded: EngineFactory) -> None:
-        """
-        After each microbatch it is told how many messages are done, of all of them.
-        """
+        """After each microbatch it is told how many messages are done, of all of them."""
         world.publish(*log(versions=3, size=10))
         world.runner(embedded).once()
         told: list[tuple[int, int]] = []
@@ -126,9 +121,7 @@ class TestEqual:
 
 class TestTicks:
     def test_left_out(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A tick before messages that were stamped later changes nothing: the microbatches around it become one.
-        """
+        """A tick before messages that were stamped later changes nothing: the microbatches around it become one."""
         world.publish([message("a", NOW, NOW)])
         world.runner(embedded).once()
         world.clock.advance(60 * SECOND)
@@ -141,8 +134,8 @@ class TestTicks:
 
     @pytest.mark.parametrize("max_messages", [1, 1_000])
     def test_played_at_its_place(self, world: World, embedded: EngineFactory, max_messages: int) -> None:
-        """
-        A tick that made a message too late is played between the same versions; another source's clock is its own.
+        """A tick that made a message too late is played between the same versions; another source's clock is its
+        own.
         """
         world.publish([message("a", NOW, NOW)], [message("a", NOW, NOW, source="s")])
         world.runner(embedded).once()
@@ -156,8 +149,7 @@ class TestTicks:
         assert result.replayed.microbatches == {1: 5, 1_000: 3}[max_messages]
 
     def test_fresh(self, world: World, embedded: EngineFactory) -> None:
-        """
-        Without the recorded ticks what they made too old is accepted, and what they closed stays open; with the same
+        """Without the recorded ticks what they made too old is accepted, and what they closed stays open; with the same
         rules that is no error.
         """
         world.publish([message("a", NOW, NOW)])
@@ -177,8 +169,7 @@ class TestRecording:
     @pytest.mark.slow
     @pytest.mark.parametrize("rows", [12_000, 51_004])
     def test_one_digest(self, tmp_path: Path, embedded: EngineFactory, rows: int) -> None:
-        """
-        The recorded measurements in four depots, with rows and files of each version in other orders, read in
+        """The recorded measurements in four depots, with rows and files of each version in other orders, read in
         microbatches of four sizes with four histories of ticks that come before the next message: one digest.
         """
         measured = pq.read_table(copy_into(tmp_path))

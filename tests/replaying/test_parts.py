@@ -40,8 +40,8 @@ class TestVersions:
     def test_whole_microbatches(
         self, read: World, tmp_path: Path, begin: str | None, end: str | None, versions: tuple[int, int]
     ) -> None:
-        """
-        A part is whole microbatches: what was open when it begins is open in the new ledger, which is a sound one.
+        """A part is whole microbatches: what was open when it begins is open in the new ledger, which is a sound
+        one.
         """
         into = str(tmp_path / "part")
         result = read.replayed(into, portion=Portion(begin, end))
@@ -50,18 +50,14 @@ class TestVersions:
         assert verify(read.depot, into).differences == ()
 
     def test_by_time(self, read: World) -> None:
-        """
-        A time is that of the depot's commits: what came at it or later, what came before it.
-        """
+        """A time is that of the depot's commits: what came at it or later, what came before it."""
         commits = read.tables(EMBEDDED).source.commits()
         moment = reading.time_text(next(commit.committed_at for commit in commits if commit.version == 3))
         assert read.replayed(portion=Portion(begin=moment)).first_depot_version <= 3
         assert read.replayed(portion=Portion(end=moment)).last_depot_version == 2
 
     def test_other_rules_from_there_on(self, read: World, embedded: EngineFactory, tmp_path: Path) -> None:
-        """
-        Other rules from a version on are the change of rules that a run would have made there.
-        """
+        """Other rules from a version on are the change of rules that a run would have made there."""
         into = str(tmp_path / "part")
         result = read.replayed(into, rules=windrow.Rules(max_delay="8s"), portion=Portion(begin="3"))
         assert result.ok
@@ -71,9 +67,7 @@ class TestVersions:
         assert windrow.digests(read.ledger).total == windrow.digests(into).total
 
     def test_of_a_ledger_that_cannot_be_read_any_more(self, read: World) -> None:
-        """
-        Where the ledger can no longer be read as it was, the error says which microbatch, and what can be done.
-        """
+        """Where the ledger can no longer be read as it was, the error says which microbatch, and what can be done."""
         fold(read.tables(EMBEDDED).ledger)
         table = DeltaTable(read.ledger)
         table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
@@ -82,9 +76,7 @@ class TestVersions:
         assert read.replayed().equal
 
     def test_after_a_restore(self, read: World, embedded: EngineFactory) -> None:
-        """
-        Of two commits that were the same microbatch, before and after a RESTORE, the one that holds is taken.
-        """
+        """Of two commits that were the same microbatch, before and after a RESTORE, the one that holds is taken."""
         DeltaTable(read.ledger).restore(1)
         read.runner(embedded, max_messages=1_000).once()
         assert read.replayed(portion=Portion(begin="3")).equal
@@ -94,9 +86,8 @@ class TestVersions:
 class TestStreams:
     @pytest.mark.parametrize("flushed", [False, True])
     def test_by_key(self, world: World, embedded: EngineFactory, flushed: bool) -> None:
-        """
-        Some streams alone give what they gave among all: the clock of a source goes on with the others' messages, and
-        a flush cuts where the last of them says.
+        """Some streams alone give what they gave among all: the clock of a source goes on with the others' messages,
+        and a flush cuts where the last of them says.
         """
         world.publish(*log(versions=3))
         world.runner(embedded).once()
@@ -112,9 +103,7 @@ class TestStreams:
         assert len(keys) > 1
 
     def test_by_source(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A source alone gives what it gave; another rule changes what is of it, and nothing else is told.
-        """
+        """A source alone gives what it gave; another rule changes what is of it, and nothing else is told."""
         rows = [message("a", NOW + at * SECOND, NOW + at * SECOND, source=of) for of in ("s", "t") for at in (0, 7, 30)]
         world.publish(rows)
         world.runner(embedded).once()
@@ -126,18 +115,14 @@ class TestStreams:
 
 class TestRefused:
     def test_nothing_to_replay(self, read: World) -> None:
-        """
-        Versions that were not read, and streams that nothing is known of, are told.
-        """
+        """Versions that were not read, and streams that nothing is known of, are told."""
         with pytest.raises(NotFound, match=r"no microbatch .* from 7"):
             read.replayed(portion=Portion(begin="7"))
         with pytest.raises(NotFound, match="no message of key 'nobody'"):
             read.replayed(portion=Portion(keys=["nobody"]))
 
     def test_places(self, read: World, tmp_path: Path) -> None:
-        """
-        The new ledger needs a place of its own, on a path; a part of the streams makes no ledger.
-        """
+        """The new ledger needs a place of its own, on a path; a part of the streams makes no ledger."""
         with pytest.raises(TableRefused, match="already"):
             read.replayed(read.ledger)
         with pytest.raises(SettingsError, match="catalog"):
@@ -148,9 +133,7 @@ class TestRefused:
             read.replayed(ticks="some")
 
     def test_another_depot(self, read: World, tmp_path: Path) -> None:
-        """
-        The depot must be the ledger's.
-        """
+        """The depot must be the ledger's."""
         read.depot = World(tmp_path / "other", read.clock).depot
         with pytest.raises(OtherDepot):
             read.replayed()

@@ -22,9 +22,7 @@ TIME = pa.timestamp("us", tz="UTC")
 
 @pytest.mark.parametrize("start_from", ["version:3", "records-ago:40", "end"])
 def test_start(world: World, embedded: EngineFactory, tmp_path: Path, start_from: str) -> None:
-    """
-    A replay begins where the ledger began, also where that was counted or was the end of then, and is sound.
-    """
+    """A replay begins where the ledger began, also where that was counted or was the end of then, and is sound."""
     versions = log(versions=6)
     world.publish(*versions[:4])
     world.runner(embedded, start_from=start_from).once()
@@ -37,9 +35,7 @@ def test_start(world: World, embedded: EngineFactory, tmp_path: Path, start_from
 
 
 def test_mapping(world: World, embedded: EngineFactory) -> None:
-    """
-    Each version is mapped as it was when it was read, whatever the settings say now.
-    """
+    """Each version is mapped as it was when it was read, whatever the settings say now."""
     world.depot += "-of-another-form"
     columns = {"key": "device", "type": "kind", "event_time": "at", "received_at": "at", "payload": "value"}
     for number, payload in enumerate(["value", "upper(value)"]):
@@ -60,9 +56,7 @@ def test_mapping(world: World, embedded: EngineFactory) -> None:
 
 @pytest.mark.parametrize("max_messages", [1, 1_000])
 def test_ahead_of_the_clock(world: World, embedded: EngineFactory, max_messages: int) -> None:
-    """
-    What was ahead of the clock is so in every replay, by as much; the same stamp, read later, was and is not.
-    """
+    """What was ahead of the clock is so in every replay, by as much; the same stamp, read later, was and is not."""
     ahead = message("b", NOW + SKEW + SECOND, NOW + SKEW + SECOND)
     world.publish([message("a", NOW, NOW), ahead])
     world.runner(embedded).once()
@@ -77,8 +71,8 @@ def test_ahead_of_the_clock(world: World, embedded: EngineFactory, max_messages:
 
 
 def test_accepted_version_that_the_log_forgot(world: World, embedded: EngineFactory) -> None:
-    """
-    A replay of an accepted depot version whose log entry is gone is refused, and the hint says what can be replayed.
+    """A replay of an accepted depot version whose log entry is gone is refused, and the hint says what can be
+    replayed.
     """
     world.publish(*log(versions=3))
     world.runner(embedded).once()

@@ -124,8 +124,7 @@ def compactions(table: str) -> int:
 
 class TestRhythm:
     def test_once_in_an_interval(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
-        """
-        The background begins with all of both tables, tidies the ledger when an interval is over and not before, and
+        """The background begins with all of both tables, tidies the ledger when an interval is over and not before, and
         comes back to all after a day.
         """
         care = background(batched, embedded, noting)
@@ -137,16 +136,14 @@ class TestRhythm:
         assert told == [everything, [], tidied, [], tidied, everything, []]
 
     def test_never(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
-        """
-        With "never" nothing is done, however long it goes on.
-        """
+        """With "never" nothing is done, however long it goes on."""
         care = background(batched, embedded, noting, maintain_every="never")
         batched.clock.advance(400 * DAY)
         assert (care(), compactions(batched.ledger)) == ([], 0)
 
     def test_earlier_process(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
-        """
-        What another process put together within the interval is put together: the rest of the interval passes first.
+        """What another process put together within the interval is put together: the rest of the interval passes
+        first.
         """
         background(batched, embedded, noting)()
         done_at = DeltaRsMaintenance(batched.ledger, "ledger").compacted_at(0)
@@ -159,8 +156,8 @@ class TestRhythm:
         assert [done.table for done in second()] == ["ledger", "depot"]
 
     def test_other_clock(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
-        """
-        A compaction of the future, by a clock that was wrong, does not put the next one off for more than an interval.
+        """A compaction of the future, by a clock that was wrong, does not put the next one off for more than an
+        interval.
         """
         background(batched, embedded, noting)()
         second = background(batched, embedded, noting)
@@ -171,8 +168,7 @@ class TestRhythm:
 
 class TestTidy:
     def test_new_files_of_the_ledger_alone(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
-        """
-        Between two whole maintenances small files of final rows become one in each partition, no row changes, and
+        """Between two whole maintenances small files of final rows become one in each partition, no row changes, and
         nothing else of ledger or depot is touched.
         """
         care = background(batched, embedded, noting)
@@ -191,8 +187,8 @@ class TestTidy:
     def test_large_files_stay(
         self, batched: World, embedded: EngineFactory, noting: Noting, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """
-        A file that has its size is not written again: otherwise every interval would leave a copy of it for `keep`.
+        """A file that has its size is not written again: otherwise every interval would leave a copy of it for
+        `keep`.
         """
         monkeypatch.setattr("windrow.runtime.maintenance.SMALL", 1)
         care = background(batched, embedded, noting)
@@ -204,9 +200,7 @@ class TestTidy:
         assert (done.compacted_files, files(batched.ledger, *tables.FINAL)) == (0, before)
 
     def test_left_alone(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
-        """
-        A ledger that delta-rs would harm is left alone, and it is said why.
-        """
+        """A ledger that delta-rs would harm is left alone, and it is said why."""
         care = background(batched, embedded, noting)
         care()
         batched.clock.advance(HOUR)
@@ -218,9 +212,7 @@ class TestTidy:
 
 class TestPromises:
     def test_keep_is_nobodys_accident(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
-        """
-        A run that comes with another `keep` than the tables have leaves them and their past alone, and says so.
-        """
+        """A run that comes with another `keep` than the tables have leaves them and their past alone, and says so."""
         before = DeltaTable(batched.ledger).metadata().configuration
         opened = batched.tables(embedded, keep="1h")
         care = BackgroundMaintenance([opened.source], opened.ledger, batched.clock, Observers([noting]))
@@ -232,18 +224,14 @@ class TestPromises:
         assert_whole(batched)
 
     def test_paused(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
-        """
-        While a ledger is paused its files are left as they are.
-        """
+        """While a ledger is paused its files are left as they are."""
         batched.runner(embedded).pause()
         batched.clock = ManualClock(stops_after=3)
         assert went_on(batched, embedded, noting, run={"maintain_every": "0s"}).maintained == []
         assert compactions(batched.ledger) == 0
 
     def test_once_never_does(self, batched: World, embedded: EngineFactory) -> None:
-        """
-        A run that ends leaves maintenance to whoever schedules it.
-        """
+        """A run that ends leaves maintenance to whoever schedules it."""
         settings = batched.settings(embedded, run={"maintain_every": "0s"})
         assert windrow.run(settings, clock=batched.clock).maintained == []
         assert compactions(batched.ledger) == 0
@@ -251,8 +239,7 @@ class TestPromises:
 
 class TestFailures:
     def test_run_goes_on(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
-        """
-        A maintenance that fails for either table is told with its error, raises nothing, and is tried again, all of
+        """A maintenance that fails for either table is told with its error, raises nothing, and is tried again, all of
         it, when the next interval is over and not before.
         """
         care = background(batched, embedded, noting)
@@ -268,9 +255,7 @@ class TestFailures:
         assert [done.table for done in care()] == ["ledger", "depot"]
 
     def test_log_that_cannot_be_read(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
-        """
-        When the log does not even tell of former compactions, the failure is told as any other.
-        """
+        """When the log does not even tell of former compactions, the failure is told as any other."""
         log_of_ledger = Path(batched.ledger, "_delta_log")
         log_of_ledger.rename(Path(batched.ledger, "elsewhere"))
         assert [done.table for done in background(batched, embedded, noting)()] == ["depot"]
@@ -281,8 +266,7 @@ class TestStop:
     @pytest.mark.slow_unless({"steps": 1}, {"steps": 4})
     @pytest.mark.parametrize("steps", [1, 3, 4, 6])
     def test_between_two_steps(self, batched: World, embedded: EngineFactory, noting: Noting, steps: int) -> None:
-        """
-        A stop that is asked for during a maintenance lets the step at work end and begins no other; whatever step it
+        """A stop that is asked for during a maintenance lets the step at work end and begins no other; whatever step it
         was, nothing is lost, and the next maintenance does the rest.
         """
         opened, counting = batched.tables(embedded), Counting(batched.clock, steps)
@@ -328,8 +312,7 @@ class Counted:
 
 class TestRun:
     def test_between_microbatches(self, tmp_path: Path, embedded: EngineFactory, noting: Noting) -> None:
-        """
-        A run that goes on maintains after the microbatches of a round, at most once in an interval, and says in its
+        """A run that goes on maintains after the microbatches of a round, at most once in an interval, and says in its
         summary what it did; the messages are in the batches in which they would be without.
         """
         clock = Publishing(lambda: world.publish(*arriving(world, 2)), stops_after=5)
@@ -345,9 +328,7 @@ class TestRun:
         assert_whole(world)
 
     def test_end_that_never_comes(self, tmp_path: Path, embedded: EngineFactory, noting: Noting) -> None:
-        """
-        Where the depot grows faster than it is read to its end, the tables are looked after all the same.
-        """
+        """Where the depot grows faster than it is read to its end, the tables are looked after all the same."""
         world = World(tmp_path, ManualClock(stops_after=1))
         versions: Iterator[list[Row]] = iter(arriving(world, 6))
         world.publish(next(versions))
@@ -365,9 +346,7 @@ class TestRun:
         assert_whole(world)
 
     def test_downstream(self, tmp_path: Path, embedded: EngineFactory, noting: Noting) -> None:
-        """
-        Whoever reads closed batches beside it gets each of them once.
-        """
+        """Whoever reads closed batches beside it gets each of them once."""
         taken: list[str] = []
 
         def take_and_publish() -> None:
@@ -387,9 +366,7 @@ class TestRun:
 
     @pytest.mark.slow
     def test_on_spark(self, tmp_path: Path, spark: Any, noting: Noting) -> None:
-        """
-        A run on Spark maintains its tables between microbatches as well, and goes on reading and committing.
-        """
+        """A run on Spark maintains its tables between microbatches as well, and goes on reading and committing."""
         world = World(tmp_path, Publishing(lambda: world.publish(*arriving(world, 1)), stops_after=3))
         world.publish(*arriving(world, 2))
         factory = EngineFactory("spark", spark)

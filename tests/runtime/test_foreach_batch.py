@@ -83,9 +83,7 @@ def stream(spark: SparkSession, tmp_path: Path) -> Stream:
 
 @pytest.mark.slow
 def test_repeated_batch_is_appended_once(stream: Stream) -> None:
-    """
-    A batch whose end the checkpoint does not know is passed again, and neither depot nor ledger changes.
-    """
+    """A batch whose end the checkpoint does not know is passed again, and neither depot nor ledger changes."""
     stream.run()
     assert (stream.depot, stream.batched()) == (5, Counter(range(5)))
     stream.forget("commits", batches=(1,))
@@ -95,9 +93,7 @@ def test_repeated_batch_is_appended_once(stream: Stream) -> None:
 
 @pytest.mark.slow
 def test_failure_between_append_and_microbatch(stream: Stream) -> None:
-    """
-    A stream that dies after the append batches what the depot has when it runs again.
-    """
+    """A stream that dies after the append batches what the depot has when it runs again."""
     (stream.root / "occupied").touch()
     broken = stream.settings.model_copy(update={"ledger": str(stream.root / "occupied" / "ledger")})
     with pytest.raises(StreamingQueryException):
@@ -109,9 +105,7 @@ def test_failure_between_append_and_microbatch(stream: Stream) -> None:
 
 @pytest.mark.ci
 def test_lost_checkpoint_doubles_nothing(stream: Stream) -> None:
-    """
-    A stream without its checkpoint reads all files again: the depot has them twice, the batches once.
-    """
+    """A stream without its checkpoint reads all files again: the depot has them twice, the batches once."""
     (stream.files / "0002.parquet").unlink()
     stream.run()
     shutil.rmtree(stream.checkpoint)
@@ -123,9 +117,8 @@ def test_lost_checkpoint_doubles_nothing(stream: Stream) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("emptied", [False, True], ids=["lost", "emptied"])
 def test_other_rows_under_a_known_number(stream: Stream, emptied: bool) -> None:
-    """
-    A power cut takes the newest files of the checkpoint, and Spark plans the last batch again, with one more file: the
-    depot has the rows of both plans, and each message is in one batch, also if the same function object goes on.
+    """A power cut takes the newest files of the checkpoint, and Spark plans the last batch again, with one more file:
+    the depot has the rows of both plans, and each message is in one batch, also if the same function object goes on.
     """
     function = windrow.foreach_batch(stream.settings)
     stream.run(function)
@@ -145,8 +138,8 @@ def test_other_rows_under_a_known_number(stream: Stream, emptied: bool) -> None:
 
 @pytest.mark.slow
 def test_rewound_checkpoint_loses_nothing(stream: Stream) -> None:
-    """
-    A checkpoint that lost its batches, but not its id, gives other rows the numbers of known batches, and none is lost.
+    """A checkpoint that lost its batches, but not its id, gives other rows the numbers of known batches, and none is
+    lost.
     """
     stream.run()
     stream.forget("offsets", "commits", "sources/0", batches=(0, 1))
@@ -158,9 +151,7 @@ def test_rewound_checkpoint_loses_nothing(stream: Stream) -> None:
 
 
 def test_only_in_a_stream(spark: SparkSession, stream: Stream) -> None:
-    """
-    Without a streaming query there is no id under which a repeated batch would be recognised.
-    """
+    """Without a streaming query there is no id under which a repeated batch would be recognised."""
     frame = spark.read.schema(SCHEMA).parquet(str(stream.files))
     with pytest.raises(windrow.errors.EngineUnavailable, match="outside of a stream"):
         windrow.foreach_batch(stream.settings)(frame, 0)

@@ -76,9 +76,7 @@ def final_files(world: World) -> int:
 
 class TestCompaction:
     def test_fewer_files_same_rows(self, batched: World, embedded: EngineFactory) -> None:
-        """
-        Compaction leaves one file for each final state, and no row changes; a second time there is nothing to do.
-        """
+        """Compaction leaves one file for each final state, and no row changes; a second time there is nothing to do."""
         before, files = batched.canonical(), final_files(batched)
         done = maintained(batched, embedded)
         assert (done["ledger"].compacted_files, final_files(batched)) == (files, 3)
@@ -91,9 +89,7 @@ class TestCompaction:
         assert again["depot"] == Maintained("depot", batched.depot, "90d")
 
     def test_live_rows_are_folded(self, batched: World, embedded: EngineFactory) -> None:
-        """
-        Of live rows those that count are left; a second time there is nothing to fold.
-        """
+        """Of live rows those that count are left; a second time there is nothing to fold."""
         batched.publish(log(versions=1, seed=5, begin=NOW + 10_000_000)[0])
         batched.runner(embedded).once()
         maintained(batched, embedded)
@@ -106,9 +102,7 @@ class TestCompaction:
     @pytest.mark.ci
     @pytest.mark.slow_on_spark
     def test_beside_a_microbatch(self, batched: World, engine: EngineFactory, embedded: EngineFactory) -> None:
-        """
-        A microbatch between prime and commit is not disturbed: it commits at its first attempt.
-        """
+        """A microbatch between prime and commit is not disturbed: it commits at its first attempt."""
         batched.publish(log(versions=1, seed=5, begin=NOW + 10_000_000)[0])
         at = once(Point.BEFORE_COMMIT, lambda: maintained(batched, embedded))
         batched.probed(engine, at, retries=0).once()
@@ -117,9 +111,7 @@ class TestCompaction:
 
     @pytest.mark.ci
     def test_beside_a_batcher(self, batched: World, embedded: EngineFactory) -> None:
-        """
-        Maintenance again and again beside a driver that commits again and again: both come to their end.
-        """
+        """Maintenance again and again beside a driver that commits again and again: both come to their end."""
         stop = Event()
 
         def publish_and_run() -> None:
@@ -140,9 +132,7 @@ class TestCompaction:
         assert_whole(batched)
 
     def test_commit_in_between(self, batched: World, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        When somebody who takes no lock commits during a compaction, it is done again.
-        """
+        """When somebody who takes no lock commits during a compaction, it is done again."""
         upkeep = DeltaRsMaintenance(batched.ledger, "ledger")
         left = [NOW + DAY]
 
@@ -159,16 +149,14 @@ class TestCompaction:
 
 class TestCleanUp:
     def test_young_files_stay(self, batched: World, embedded: EngineFactory) -> None:
-        """
-        What is younger than `keep` stays: every version of the ledger can still be read, and verified.
-        """
+        """What is younger than `keep` stays: every version of the ledger can still be read, and verified."""
         maintained(batched, embedded)
         assert reading.status(batched.depot, batched.ledger, NOW).ledger.reach.version == 0
         batched.assert_balanced()
 
     def test_old_ledger(self, batched: World, embedded: EngineFactory) -> None:
-        """
-        What is older than `keep` goes: files of the past, the change feed's, strangers and the log; the ledger goes on.
+        """What is older than `keep` goes: files of the past, the change feed's, strangers and the log; the ledger goes
+        on.
         """
         fold(batched.tables(embedded).ledger)
         for state in ("closed", "rejected", "microbatch"):
@@ -190,9 +178,7 @@ class TestCleanUp:
 
     @pytest.mark.slow_on_spark
     def test_old_depot(self, world: World, engine: EngineFactory) -> None:
-        """
-        Of a depot that was read, old log and files go; what comes then is read as if nothing had happened.
-        """
+        """Of a depot that was read, old log and files go; what comes then is read as if nothing had happened."""
         world.publish(*log(versions=6))
         world.runner(engine).once()
         whole = world.expected()
@@ -209,8 +195,7 @@ class TestCleanUp:
         world.assert_balanced()
 
     def test_depot_in_use(self, world: World, embedded: EngineFactory, clock: ManualClock) -> None:
-        """
-        A depot that was written and read all the time is maintained, also at a moment when something that is just as
+        """A depot that was written and read all the time is maintained, also at a moment when something that is just as
         old as `keep` was read a little later.
         """
         clock.set(WallClock().now())
@@ -223,8 +208,7 @@ class TestCleanUp:
         assert done.left_alone is None
 
     def test_unread_versions_stay(self, world: World, embedded: EngineFactory) -> None:
-        """
-        While the ledger has yet to read a version older than `keep`, nothing of the depot's past goes; then it does.
+        """While the ledger has yet to read a version older than `keep`, nothing of the depot's past goes; then it does.
         Holds the guard of unread versions: the depot's files and log would be gone, and with them messages.
         """
         world.publish(*log(versions=3))
@@ -241,8 +225,8 @@ class TestCleanUp:
 
     @pytest.mark.ci
     def test_of_two_ledgers(self, world: World, embedded: EngineFactory, tmp_path: Path) -> None:
-        """
-        What another ledger has yet to read stays when the settings name it; one of another depot has read nothing.
+        """What another ledger has yet to read stays when the settings name it; one of another depot has read
+        nothing.
         """
         world.publish(*log(versions=3))
         ledgers = own, other, strange = world.ledger, str(tmp_path / "other"), str(tmp_path / "strange")
@@ -266,8 +250,7 @@ class TestCleanUp:
         assert (done.vacuumed_files, done.left_alone) == (5, None)
 
     def test_read_lately(self, world: World, embedded: EngineFactory, clock: ManualClock) -> None:
-        """
-        Old versions that the ledger read within `keep` stay until it is over, so that a RESTORE of the ledger to any
+        """Old versions that the ledger read within `keep` stay until it is over, so that a RESTORE of the ledger to any
         version within `keep` finds them.
         """
         clock.set(WallClock().now())
@@ -281,9 +264,7 @@ class TestCleanUp:
 
     @pytest.mark.ci
     def test_unread_files_that_look_old(self, world: World, embedded: EngineFactory) -> None:
-        """
-        Unread versions stay as well when their files look older than their commits say, as a copy may make them.
-        """
+        """Unread versions stay as well when their files look older than their commits say, as a copy may make them."""
         world.publish(*log(versions=3))
         for file in Path(world.depot, "_delta_log").glob("*.json"):
             os.utime(file, (time.time() - OLD * 86_400,) * 2)
@@ -293,9 +274,7 @@ class TestCleanUp:
 
     @pytest.mark.ci
     def test_depot_without_a_ledger(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A depot that nobody has read yet is left alone when it is old, and maintained when it is not.
-        """
+        """A depot that nobody has read yet is left alone when it is old, and maintained when it is not."""
         world.publish(*log(versions=3))
         assert maintained(world, embedded, only="depot", dry_run=True)["depot"].compacted_files == 3
         age(world.depot)
@@ -304,9 +283,7 @@ class TestCleanUp:
         assert_whole(world)
 
     def test_closed_readers(self, batched: World, embedded: EngineFactory) -> None:
-        """
-        Whoever reads closed batches goes on from a position of before, and gets each batch once.
-        """
+        """Whoever reads closed batches goes on from a position of before, and gets each batch once."""
         half = windrow.read_closed(batched.ledger, batches_at_once=5)
         maintained(batched, embedded)
         age(batched.ledger)
@@ -318,9 +295,7 @@ class TestCleanUp:
 
 class TestTables:
     def test_other_depots(self, batched: World, embedded: EngineFactory, tmp_path: Path) -> None:
-        """
-        A depot that Windrow did not make is left to its owner, unless the settings say otherwise.
-        """
+        """A depot that Windrow did not make is left to its owner, unless the settings say otherwise."""
         other = str(tmp_path / "bronze")
         for _ in range(3):
             write_deltalake(other, batched.arrived(), mode="append", configuration=tables.PROPERTIES)
@@ -341,17 +316,13 @@ class TestTables:
         ],
     )
     def test_unknown_features(self, tmp_path: Path, properties: dict[str, str], named: str) -> None:
-        """
-        A table with features of which delta-rs does not know the files or cannot write is told, by their names.
-        """
+        """A table with features of which delta-rs does not know the files or cannot write is told, by their names."""
         other = str(tmp_path / "bronze")
         DeltaTable.create(other, messages.schema(), configuration=properties)
         assert named in str(DeltaRsMaintenance(other, "depot").obstacle())
 
     def test_times_in_96_bits(self, batched: World, embedded: EngineFactory) -> None:
-        """
-        A depot with files of times in 96 bits is left alone, because delta-rs would write other times.
-        """
+        """A depot with files of times in 96 bits is left alone, because delta-rs would write other times."""
         rows = batched.arrived().slice(0, 1).select(messages.schema().names)
         name = "part-of-another-writer.parquet"
         pq.write_table(rows, Path(batched.depot, name), use_deprecated_int96_timestamps=True)
@@ -363,9 +334,7 @@ class TestTables:
         assert disk(batched.depot) == before
 
     def test_no_ledger(self, batched: World, embedded: EngineFactory) -> None:
-        """
-        A table that is no ledger is refused before anything is touched.
-        """
+        """A table that is no ledger is refused before anything is touched."""
         before = disk(batched.depot)
         other = World(Path(batched.depot).parent, batched.clock, ledger="depot")
         other.depot = batched.ledger
@@ -375,9 +344,7 @@ class TestTables:
 
     @pytest.mark.ci
     def test_keep(self, batched: World, embedded: EngineFactory) -> None:
-        """
-        A `keep` that was changed in the settings becomes the tables' own, and is reported once.
-        """
+        """A `keep` that was changed in the settings becomes the tables' own, and is reported once."""
         assert maintained(batched, embedded, keep="30d")["ledger"].keep_changed
         properties = DeltaTable(batched.ledger).metadata().configuration
         assert tables.retention("30d").items() <= properties.items()
@@ -387,9 +354,7 @@ class TestTables:
         assert_whole(batched)
 
     def test_dry_run(self, batched: World, embedded: EngineFactory) -> None:
-        """
-        A dry run says what would be done and changes no file.
-        """
+        """A dry run says what would be done and changes no file."""
         age(batched.ledger)
         before = disk(batched.depot, batched.ledger)
         would = maintained(batched, embedded, keep="30d", dry_run=True)
@@ -407,9 +372,7 @@ class TestSpark:
 
     @pytest.mark.slow
     def test_steps(self, batched: World, through_sql: SparkMaintenance, embedded: EngineFactory) -> None:
-        """
-        Spark SQL does the same: comment, properties, compaction, clean-up; times of any age stay what they are.
-        """
+        """Spark SQL does the same: comment, properties, compaction, clean-up; times of any age stay what they are."""
         ancient = message("ancient", -20_000 * DAY, NOW + DAY)
         batched.publish([ancient])
         batched.runner(embedded).once()

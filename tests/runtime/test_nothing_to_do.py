@@ -90,9 +90,7 @@ def asked(world: World, **values: Any) -> Summary | None:
 
 class TestCommand:
     def test_no_java(self, world: World, java: Java) -> None:
-        """
-        A run that finds nothing new and nothing overdue starts no JVM, nor does one that finds a compacted depot.
-        """
+        """A run that finds nothing new and nothing overdue starts no JVM, nor does one that finds a compacted depot."""
         before = world.version()
         for compacted in (False, True):
             if compacted:
@@ -103,9 +101,7 @@ class TestCommand:
 
     @pytest.mark.ci
     def test_java_missing(self, world: World, tmp_path: Path) -> None:
-        """
-        That there is no Java at all is an error also where a run would find nothing to do.
-        """
+        """That there is no Java at all is an error also where a run would find nothing to do."""
         environment = {"PATH": str(tmp_path / "empty"), "HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "lib")}
         environment["WINDROW_IDLE_TIMEOUT"] = "never"
         command = [sys.executable, "-m", "windrow", "run", "--once", "--engine", "spark", "--depot", world.depot]
@@ -117,8 +113,8 @@ class TestCommand:
 
     @pytest.mark.ci
     def test_java_home_without_one(self, world: World, java: Java) -> None:
-        """
-        Spark would start the Java of JAVA_HOME, whatever is on the path: where there is none, that is said as well.
+        """Spark would start the Java of JAVA_HOME, whatever is on the path: where there is none, that is said as
+        well.
         """
         done = java.run(world, JAVA_HOME="/nowhere")
         assert (done.returncode, java.called) == (2, False)
@@ -126,9 +122,7 @@ class TestCommand:
 
     @pytest.mark.ci
     def test_document(self, world: World, java: Java) -> None:
-        """
-        With --json it prints the document of a run on Spark that did nothing.
-        """
+        """With --json it prints the document of a run on Spark that did nothing."""
         done = java.run(world, "--json")
         assert (done.returncode, java.called) == (0, False), done.stderr
         said = json.loads(done.stdout)
@@ -136,9 +130,7 @@ class TestCommand:
 
     @pytest.mark.ci
     def test_paused(self, world: World, java: Java, embedded: EngineFactory) -> None:
-        """
-        So does a run of a paused ledger, whatever is new, which says that it is paused.
-        """
+        """So does a run of a paused ledger, whatever is new, which says that it is paused."""
         world.runner(embedded).pause()
         world.publish(*log(versions=1, seed=7))
         done = java.run(world)
@@ -147,9 +139,7 @@ class TestCommand:
 
     @pytest.mark.ci
     def test_told(self, world: World, java: Java, tmp_path: Path) -> None:
-        """
-        Log and metrics hear of a run that was idle as of any other.
-        """
+        """Log and metrics hear of a run that was idle as of any other."""
         (tmp_path / "windrow.toml").write_text(f'[metrics]\ntextfile = "{tmp_path}/windrow.prom"\n')
         done = java.run(world, "--config", str(tmp_path / "windrow.toml"), "--log-level", "info")
         assert (done.returncode, java.called) == (0, False), done.stderr
@@ -159,9 +149,8 @@ class TestCommand:
     @pytest.mark.ci
     @pytest.mark.parametrize("options", [(), ("--dry-run",)], ids=["new", "dry run"])
     def test_something_to_do(self, world: World, java: Java, options: tuple[str, ...]) -> None:
-        """
-        What is new is Spark's to read, and a dry run Spark's to try: without a Java that works either says so at once,
-        and nothing is committed.
+        """What is new is Spark's to read, and a dry run Spark's to try: without a Java that works either says so at
+        once, and nothing is committed.
         """
         before = world.version()
         if not options:
@@ -173,9 +162,7 @@ class TestCommand:
         assert world.version() == before
 
     def test_no_ledger(self, tmp_path: Path, clock: ManualClock, java: Java) -> None:
-        """
-        A ledger that is not there yet is Spark's to make.
-        """
+        """A ledger that is not there yet is Spark's to make."""
         world = World(tmp_path / "other", clock)
         done = java.run(world)
         assert (done.returncode, java.called) == (2, True), done.stderr
@@ -184,93 +171,69 @@ class TestCommand:
 
 class TestIdle:
     def test_nothing_to_do(self, world: World) -> None:
-        """
-        Where nothing is new and nothing due the summary is that of a run on Spark without microbatches.
-        """
+        """Where nothing is new and nothing due the summary is that of a run on Spark without microbatches."""
         assert asked(world) == Summary("spark")
         assert asked(world, idle_timeout="10s") == Summary("spark")
 
     def test_versions_without_rows(self, world: World) -> None:
-        """
-        Versions of the depot that added no row are nothing new.
-        """
+        """Versions of the depot that added no row are nothing new."""
         DeltaTable(world.depot).optimize.compact()
         DeltaTable(world.depot).alter.set_table_properties({"delta.appendOnly": "true"})
         assert asked(world) == Summary("spark")
 
     def test_new_rows(self, world: World) -> None:
-        """
-        One message that is new is something to do.
-        """
+        """One message that is new is something to do."""
         world.publish([message()])
         assert asked(world) is None
 
     def test_deletion(self, world: World) -> None:
-        """
-        So is a deletion in the depot, which stops a run.
-        """
+        """So is a deletion in the depot, which stops a run."""
         DeltaTable(world.depot).delete("key = 'k'")
         assert asked(world) is None
 
     def test_due_batch(self, world: World) -> None:
-        """
-        So is an open batch that is overdue for the idle grace, which a run without idle ticks leaves alone.
-        """
+        """So is an open batch that is overdue for the idle grace, which a run without idle ticks leaves alone."""
         world.clock.advance(HOUR)
         assert world.rows("open") != []
         assert asked(world, idle_timeout="10s") is None
         assert asked(world) == Summary("spark")
 
     def test_nothing_open(self, world: World, embedded: EngineFactory) -> None:
-        """
-        Where no batch is open none is due, however late it is.
-        """
+        """Where no batch is open none is due, however late it is."""
         world.runner(embedded).flush()
         world.clock.advance(HOUR)
         assert asked(world, idle_timeout="10s") == Summary("spark")
 
     def test_other_rules(self, world: World) -> None:
-        """
-        Other rules than those in force are to be recorded.
-        """
+        """Other rules than those in force are to be recorded."""
         assert asked(world, rules={"max_delay": "8s"}) is None
 
     def test_other_start(self, world: World) -> None:
-        """
-        Another `start_from` than the ledger's is the engine's to take or to refuse; its own is none.
-        """
+        """Another `start_from` than the ledger's is the engine's to take or to refuse; its own is none."""
         assert asked(world, start_from="beginning") == Summary("spark")
         assert asked(world, start_from="end") is None
 
     def test_no_ledger(self, world: World) -> None:
-        """
-        A ledger that is not there is to be made.
-        """
+        """A ledger that is not there is to be made."""
         world.ledger += "-new"
         assert asked(world) is None
         assert not Path(world.ledger).exists()
 
     def test_features_that_only_spark_reads(self, world: World) -> None:
-        """
-        A ledger whose files alone do not say what its rows are is left to Spark.
-        """
+        """A ledger whose files alone do not say what its rows are is left to Spark."""
         ledger = DeltaTable(world.ledger)
         ledger.alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
         assert asked(world) is None
 
     def test_paused(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A paused ledger has nothing to do, whatever is new, due or set.
-        """
+        """A paused ledger has nothing to do, whatever is new, due or set."""
         world.runner(embedded).pause()
         world.publish([message()])
         world.clock.advance(HOUR)
         assert asked(world, idle_timeout="10s", rules={"max_delay": "8s"}) == Summary("spark", paused=True)
 
     def test_other_depot(self, world: World, tmp_path: Path) -> None:
-        """
-        The ledger of another depot is refused, as the engine would refuse it.
-        """
+        """The ledger of another depot is refused, as the engine would refuse it."""
         other = World(tmp_path / "other", world.clock)
         other.publish(*log(versions=2))
         other.ledger = world.ledger
@@ -282,41 +245,31 @@ class TestWhereItLooks:
     @pytest.mark.parametrize("table", ["main.silver.readings", "s3://bucket/readings"])
     @pytest.mark.parametrize("name", ["depot", "ledger"])
     def test_tables_elsewhere(self, world: World, name: str, table: str) -> None:
-        """
-        Only Spark can look at tables that have names, or are not on a disk of this machine.
-        """
+        """Only Spark can look at tables that have names, or are not on a disk of this machine."""
         settings = world.settings(SPARK, idle_timeout="never").model_copy(update={name: table})
         assert idle_run(settings, batcher_of(settings), world.clock.now()) is None
 
     def test_embedded(self, world: World) -> None:
-        """
-        The embedded engine needs no JVM, and nobody asks for it.
-        """
+        """The embedded engine needs no JVM, and nobody asks for it."""
         settings = world.settings(EngineFactory("embedded"), idle_timeout="never")
         assert idle_run(settings, batcher_of(settings), world.clock.now()) is None
 
     @pytest.mark.parametrize("name", PLATFORMS)
     def test_platform(self, world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-        """
-        Where a platform gives the session there is no JVM to save.
-        """
+        """Where a platform gives the session there is no JVM to save."""
         monkeypatch.setenv(name, "1")
         assert asked(world) is None
 
     @pytest.mark.ci
     def test_session_that_runs(self, world: World, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        Where a session of Spark runs in this process already there is none to save either.
-        """
+        """Where a session of Spark runs in this process already there is none to save either."""
         assert asked(world) == Summary("spark")
         monkeypatch.setitem(sys.modules, "pyspark.sql", sys.modules["pyspark"].sql)
         assert spark.getActiveSession() is not None
         assert asked(world) is None
 
     def test_paths_of_all_kinds(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        A path is looked at as it is, from the working directory, or with `file:`.
-        """
+        """A path is looked at as it is, from the working directory, or with `file:`."""
         monkeypatch.chdir(Path(world.depot).parent)
         for depot in (world.depot, "depot", f"file:{world.depot}"):
             settings = Settings(depot=depot, ledger="ledger", engine="spark", idle_timeout="never")
@@ -340,9 +293,7 @@ class Noting(Observer):
 
 class TestProgram:
     def test_run(self, world: World, forbidden: Callable[[], None]) -> None:
-        """
-        `windrow.run` of a ledger with nothing to do opens no engine, and its observers hear of start and end.
-        """
+        """`windrow.run` of a ledger with nothing to do opens no engine, and its observers hear of start and end."""
         forbidden()
         noting = Noting()
         settings = world.settings(SPARK, idle_timeout="never")
@@ -350,9 +301,7 @@ class TestProgram:
         assert noting.told == ["spark", None]
 
     def test_not_idle(self, world: World) -> None:
-        """
-        Of a run that has something to do nobody hears before it begins.
-        """
+        """Of a run that has something to do nobody hears before it begins."""
         world.publish([message(received_at=world.clock.now() + SECOND)])
         noting = Noting()
         assert idle_summary(world.settings(SPARK, idle_timeout="never"), world.clock, [noting]) is None

@@ -27,16 +27,14 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 
 class TestStop:
     def test_by_a_signal_while_it_waits(self) -> None:
-        """
-        A signal may ask for a stop at any moment of a wait, also while the wait begins or ends: the process goes on.
+        """A signal may ask for a stop at any moment of a wait, also while the wait begins or ends: the process goes
+        on.
         """
         done = subprocess.run([sys.executable, "-c", SIGNALS], timeout=30, check=False)
         assert done.returncode == 0
 
     def test_ends_a_wait(self) -> None:
-        """
-        A stop ends a wait at once, and every later one.
-        """
+        """A stop ends a wait at once, and every later one."""
         clock = WallClock()
         threading.Timer(0.05, clock.stop).start()
         begun = time.monotonic()
@@ -46,9 +44,7 @@ class TestStop:
         assert time.monotonic() - begun < 10
 
     def test_without_one(self) -> None:
-        """
-        Without a stop a wait takes its time, and says so.
-        """
+        """Without a stop a wait takes its time, and says so."""
         clock = WallClock()
         begun = time.monotonic()
         assert not clock.wait(20_000)

@@ -38,17 +38,13 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[st
     ],
 )
 def test_each_source(found: dict[str, tuple[str, str]], name: str, value: str, origin: str) -> None:
-    """
-    A setting is listed with its effective value, as in windrow.toml, and the source that won.
-    """
+    """A setting is listed with its effective value, as in windrow.toml, and the source that won."""
     assert found[name][0] == value
     assert found[name][1].endswith(origin)
 
 
 def test_field_named_like_a_duration(tmp_path: Path) -> None:
-    """
-    A field of a format may have the name of a setting that is a duration.
-    """
+    """A field of a format may have the name of a setting that is a duration."""
     file = tmp_path / "windrow.toml"
     file.write_text('[format]\ntype = "csv"\nfields = { pause = "int64", window = "string" }\n')
     found = {one.name: one.value for one in effective(file)}

@@ -9,9 +9,7 @@ from windrow.settings.path_cache import PathBook
 
 
 def test_what_was_noted_is_found(tmp_path: Path) -> None:
-    """
-    The path of a catalog table is found under its name, beside the settings file, and a newer one replaces it.
-    """
+    """The path of a catalog table is found under its name, beside the settings file, and a newer one replaces it."""
     config = str(tmp_path / "windrow.toml")
     PathBook.beside(config).note("plant.ledger", "/old")
     PathBook.beside(config).note("plant.ledger", "/warehouse/ledger")
@@ -23,9 +21,7 @@ def test_what_was_noted_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["data/ledger", "./plant.ledger", "s3://bucket/ledger"])
 def test_paths_stay(tmp_path: Path, path: str) -> None:
-    """
-    A path is returned unchanged, and nothing is recorded for it.
-    """
+    """A path is returned unchanged, and nothing is recorded for it."""
     book = PathBook(tmp_path / "paths.json")
     book.note(path, "/elsewhere")
     assert book.path(path) == path
@@ -33,9 +29,7 @@ def test_paths_stay(tmp_path: Path, path: str) -> None:
 
 
 def test_nothing_noted(tmp_path: Path) -> None:
-    """
-    An unknown name is an error that says which command records it; so is any name if the file is broken.
-    """
+    """An unknown name is an error that says which command records it; so is any name if the file is broken."""
     book = PathBook(tmp_path / "paths.json")
     with pytest.raises(TableMissing, match="windrow init"):
         book.path("plant.ledger")

@@ -15,9 +15,7 @@ class TestSources:
     def test_flags_over_environment_over_file_over_defaults(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """
-        Each source overrides the ones after it.
-        """
+        """Each source overrides the ones after it."""
         file = tmp_path / "windrow.toml"
         file.write_text('depot = "file"\nledger = "file"\nretries = 1\n[rules]\nwindow = "20s"\n')
         monkeypatch.setenv("WINDROW_LEDGER", "environment")
@@ -27,9 +25,7 @@ class TestSources:
         assert (settings.rules.window, settings.rules.max_delay) == (20_000_000, 5_000_000)
 
     def test_nested_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        WINDROW_RULES__WINDOW sets window in [rules].
-        """
+        """WINDROW_RULES__WINDOW sets window in [rules]."""
         monkeypatch.setenv("WINDROW_RULES__WINDOW", "1m")
         assert Settings().rules.window == 60_000_000
 
@@ -37,17 +33,13 @@ class TestSources:
     def test_how_often_tables_are_maintained(
         self, monkeypatch: pytest.MonkeyPatch, text: str, microseconds: int | None
     ) -> None:
-        """
-        `maintain_every` defaults to an hour, and may be a duration or never.
-        """
+        """`maintain_every` defaults to an hour, and may be a duration or never."""
         assert Settings().run.maintain_every == 3_600_000_000
         monkeypatch.setenv("WINDROW_RUN__MAINTAIN_EVERY", text)
         assert Settings().run.maintain_every == microseconds
 
     def test_file_in_working_directory_is_found(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        Without --config the windrow.toml of the working directory is read.
-        """
+        """Without --config the windrow.toml of the working directory is read."""
         (tmp_path / "windrow.toml").write_text('depot = "here"\n')
         monkeypatch.chdir(tmp_path)
         assert Settings.load().depot == "here"
@@ -55,9 +47,7 @@ class TestSources:
 
 class TestDepot:
     def test_table_with_columns(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        [depot] has the table and its columns; a flag overrides the table, a variable adds a column.
-        """
+        """[depot] has the table and its columns; a flag overrides the table, a variable adds a column."""
         file = tmp_path / "windrow.toml"
         file.write_text('[depot]\ntable = "main.bronze.events"\n[depot.columns]\nkey = "device"\n')
         monkeypatch.setenv("WINDROW_DEPOT_COLUMNS__TYPE", "'x'")
@@ -65,9 +55,7 @@ class TestDepot:
         assert (settings.depot, settings.depot_columns) == ("other", {"key": "device", "type": "'x'"})
 
     def test_written_and_read_again(self, tmp_path: Path) -> None:
-        """
-        The file written for a depot with mapped columns gives the same settings.
-        """
+        """The file written for a depot with mapped columns gives the same settings."""
         settings = Settings(depot="main.bronze.events", depot_columns={"key": 'concat(a, "\'")', "type": "'é'"})
         file = tmp_path / "windrow.toml"
         file.write_text(settings_file(settings), encoding="utf-8")
@@ -93,9 +81,7 @@ class TestMistakes:
         ],
     )
     def test_says_what_is_wrong(self, tmp_path: Path, content: str, says: str) -> None:
-        """
-        An unknown or invalid setting is an error that names it and the nearest known name.
-        """
+        """An unknown or invalid setting is an error that names it and the nearest known name."""
         file = tmp_path / "windrow.toml"
         file.write_text(content)
         with pytest.raises(SettingsError) as caught:
@@ -107,7 +93,7 @@ class TestMistakes:
         [
             ("# first\n\nretries = 'x'", 3, "retries = 'x'"),
             ("[rules]\n# why\nwindow = '10 apples'\n", 3, "rules.window"),
-            ("[log]\nlevel = 'info'\n[format]\nquote = '''\n\n'''\nmax_depth = 0", 7, "format.max_depth"),
+            ("[log]\nlevel = 'info'\n[format]\nquote = '''\n\n'''\nmax_chunks = 0", 7, "format.max_chunks"),
             ("[format]\nfields = { a = 1 }", 2, "format.fields.a"),
             ("[format.fields]\na = 'int8'\n\"b c\" = 1", 3, "format.fields.b c"),
             ("[format]\ndelimeter = ';'", 2, "format.delimiter"),
@@ -119,9 +105,7 @@ class TestMistakes:
         ],
     )
     def test_says_in_which_line(self, tmp_path: Path, content: str, line: int, says: str) -> None:
-        """
-        An error about a setting of the file names its line, or the line of its table.
-        """
+        """An error about a setting of the file names its line, or the line of its table."""
         file = tmp_path / "windrow.toml"
         file.write_text(content)
         with pytest.raises(SettingsError) as caught:
@@ -130,9 +114,7 @@ class TestMistakes:
         assert says in str(caught.value)
 
     def test_no_line_of_others(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        An error about a flag or a variable names no line of the file, even if the file has that setting.
-        """
+        """An error about a flag or a variable names no line of the file, even if the file has that setting."""
         file = tmp_path / "windrow.toml"
         file.write_text("retries = 3\n[rules]\nwindow = '1s'\n")
         with pytest.raises(SettingsError) as caught:
@@ -154,9 +136,7 @@ class TestMistakes:
         ],
     )
     def test_telling_where(self, tmp_path: Path, message: str, line: int) -> None:
-        """
-        An error that is found when the format is built names the line of its field or setting.
-        """
+        """An error that is found when the format is built names the line of its field or setting."""
         file = tmp_path / "windrow.toml"
         file.write_text("[format]\ndelimiter = ';'\n[format.fields]\na = 'string'\nb = 'x'\n")
         settings = Settings.load(file).model_copy(update={"retries": 1})
@@ -182,9 +162,7 @@ class TestMistakes:
         ],
     )
     def test_variable_is_named(self, monkeypatch: pytest.MonkeyPatch, variable: str, value: str) -> None:
-        """
-        An error about a value from the environment names its variable.
-        """
+        """An error about a value from the environment names its variable."""
         monkeypatch.setenv(variable, value)
         with pytest.raises(UsageError) as caught:
             Settings()
@@ -193,9 +171,7 @@ class TestMistakes:
 
     @pytest.mark.parametrize("text", ["readings, ^plant-.*", '["readings", "^plant-.*"]'])
     def test_list_in_a_variable(self, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-        """
-        A variable of a list takes text with commas between, or JSON.
-        """
+        """A variable of a list takes text with commas between, or JSON."""
         for name in ("KAFKA__TOPICS", "KAFKA__COLUMNS", "MQTT__TOPICS", "MAINTAIN__OTHER_LEDGERS"):
             monkeypatch.setenv(f"WINDROW_{name}", text)
         found = Settings()
@@ -203,9 +179,7 @@ class TestMistakes:
         assert [list(one) for one in lists] == [["readings", "^plant-.*"]] * 4
 
     def test_all_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        All errors of the file, the environment and the flags are told at once, each with its place.
-        """
+        """All errors of the file, the environment and the flags are told at once, each with its place."""
         file = tmp_path / "windrow.toml"
         file.write_text("colour = 1\n[run]\nevery = 'often'\n[producer]\nbatch_rows = 0\n")
         monkeypatch.setenv("WINDROW_MQTT__PORT", "x")
@@ -220,33 +194,25 @@ class TestMistakes:
             assert len([line for line in lines if line.startswith(one)]) == 1, (one, lines)
 
     def test_unknown_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        An unknown variable WINDROW_... is an error with the nearest name.
-        """
+        """An unknown variable WINDROW_... is an error with the nearest name."""
         monkeypatch.setenv("WINDROW_LEGDER", "x")
         with pytest.raises(SettingsError, match="WINDROW_LEDGER"):
             Settings()
 
     def test_rules_that_contradict_themselves(self) -> None:
-        """
-        A window without a length is refused when the settings are read, not when the job runs.
-        """
+        """A window without a length is refused when the settings are read, not when the job runs."""
         with pytest.raises(RulesError, match="window is 0"):
             Settings(rules={"window": "0s"})
 
     def test_missing_file(self, tmp_path: Path) -> None:
-        """
-        A named settings file that does not exist is an error.
-        """
+        """A named settings file that does not exist is an error."""
         with pytest.raises(SettingsError, match="cannot be read"):
             Settings.load(tmp_path / "absent.toml")
 
 
 class TestExample:
     def test_reads_back_as_it_was_written(self, tmp_path: Path) -> None:
-        """
-        The file that init writes holds exactly the settings it was made from.
-        """
+        """The file that init writes holds exactly the settings it was made from."""
         settings = Settings(
             depot='a "quoted" depot',
             idle_timeout="never",
@@ -267,26 +233,22 @@ class TestExample:
         ],
     )
     def test_format(self, tmp_path: Path, chosen: dict[str, Any]) -> None:
-        """
-        A format is read back as it was written, whatever characters its texts have.
-        """
+        """A format is read back as it was written, whatever characters its texts have."""
         settings = Settings(format=chosen)
         file = tmp_path / "windrow.toml"
         file.write_text(settings_file(settings), encoding="utf-8")
         assert Settings.load(file).model_dump() == settings.model_dump()
 
     def test_without_secrets(self) -> None:
-        """
-        Options and passwords that are kept secret are not written, not even as asterisks: examples take their place.
+        """Options and passwords that are kept secret are not written, not even as asterisks: examples take their
+        place.
         """
         kafka = {"password": "secret", "properties": {"sasl.username": "windrow"}}
         settings = Settings(storage={"AWS_REGION": "eu-central-1"}, kafka=kafka, mqtt={"password": "secret"})
         assert settings_file(settings) == settings_file(Settings())
 
     def test_format_as_a_comment(self, tmp_path: Path) -> None:
-        """
-        Without a format its section is a comment; uncommented, it has all settings.
-        """
+        """Without a format its section is a comment; uncommented, it has all settings."""
         before, _, behind = settings_file(Settings()).partition("# [format]\n")
         section, _, _ = behind.partition("\n\n")
         file = tmp_path / "windrow.toml"
@@ -296,17 +258,13 @@ class TestExample:
         assert format_of(told).parser.schema.names == list(told.fields)
 
     def test_docs_show_it(self) -> None:
-        """
-        docs/settings.md shows the file as it is written for the defaults.
-        """
+        """docs/settings.md shows the file as it is written for the defaults."""
         page = Path(__file__).parents[2] / "docs" / "settings.md"
         assert settings_file(Settings()) in page.read_text(encoding="utf-8")
 
 
 def test_one_store_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Settings whose options for object stores differ from those of earlier ones are refused, not ignored.
-    """
+    """Settings whose options for object stores differ from those of earlier ones are refused, not ignored."""
     monkeypatch.delenv("AWS_REGION", raising=False)
     monkeypatch.setattr(settings_module, "OPTIONS_SET", {})
     first, other = (Settings(storage={"AWS_REGION": region}) for region in ("north", "south"))

@@ -31,8 +31,8 @@ MINUTE = 60 * SECOND
 
 class TestEmbedded:
     def test_from_producer_to_verify(self, bucket, embedded):
-        """
-        What a producer sends is batched like the same messages in one call; maintained, the ledger still verifies.
+        """What a producer sends is batched like the same messages in one call; maintained, the ledger still
+        verifies.
         """
         with Producer(bucket.depot, "plant") as producer:
             producer.send_many(table(log(1)[0])).result()
@@ -49,8 +49,8 @@ class TestEmbedded:
 
     @pytest.mark.parametrize("point", [pytest.param("before_commit", marks=pytest.mark.slow), "after_commit"])
     def test_killed(self, bucket, embedded, point):
-        """
-        A driver killed in the middle of its second microbatch loses nothing, and its successor counts nothing twice.
+        """A driver killed in the middle of its second microbatch loses nothing, and its successor counts nothing
+        twice.
         """
         bucket.publish(*log(4))
         with drivers(bucket, "embedded", max_messages=30, kill=(point, 2)) as [driver]:
@@ -61,9 +61,7 @@ class TestEmbedded:
         bucket.assert_balanced()
 
     def test_two_drivers(self, bucket):
-        """
-        Two drivers of one ledger, without a lock between them, count each message once.
-        """
+        """Two drivers of one ledger, without a lock between them, count each message once."""
         bucket.publish(*log(4))
         with drivers(bucket, "embedded", "embedded", max_messages=30) as both:
             for driver in both:
@@ -73,9 +71,8 @@ class TestEmbedded:
         bucket.assert_balanced()
 
     def test_topology(self, bucket, store, embedded):
-        """
-        A topology has its states, its plan and its output in a bucket: an attempt after a failure sees the same rows,
-        and what it appends is there once.
+        """A topology has its states, its plan and its output in a bucket: an attempt after a failure sees the same
+        rows, and what it appends is there once.
         """
         topology = Topology(
             "counting", {"messages": bucket.depot}, f"{store}/states", outputs={"copies": f"{store}/out"}
@@ -104,9 +101,7 @@ class TestEmbedded:
         assert DeltaTable(topology.outputs["copies"]).count() == len(first) + len(second)
 
     def test_one_plan(self, store):
-        """
-        Of drivers that save a plan in a bucket at the same moment one succeeds, and its plan stands for all.
-        """
+        """Of drivers that save a plan in a bucket at the same moment one succeeds, and its plan stands for all."""
         files = StoredSideFiles(DeltaRsJournal.beside(f"{store}/states"))
         with ThreadPoolExecutor(3) as drivers:
             for number in range(3):
@@ -117,9 +112,7 @@ class TestEmbedded:
 
     @pytest.mark.parametrize("before", [2, pytest.param(40, marks=pytest.mark.slow)])
     def test_requests(self, bucket, embedded, proxy, before):
-        """
-        A round with one microbatch of a thousand messages makes 40 requests at most, however many were before it.
-        """
+        """A round with one microbatch of a thousand messages makes 40 requests at most, however many were before it."""
         runner = bucket.runner(embedded, idle_timeout="10s")
         for number in range(before + 1):
             bucket.publish(*log(1, seed=number, size=1_000, begin=NOW + number * MINUTE))
@@ -131,9 +124,7 @@ class TestEmbedded:
         assert len(requests) <= 40, by_kind(requests)
 
     def test_backlog(self, bucket, embedded, proxy):
-        """
-        The microbatches of a backlog make the same number of requests each, whether there are five or ten.
-        """
+        """The microbatches of a backlog make the same number of requests each, whether there are five or ten."""
         counts = []
         for versions in (5, 10):
             bucket.publish(*log(versions, seed=versions))
@@ -150,9 +141,7 @@ class TestBothEngines:
     @pytest.mark.slow
     @pytest.mark.parametrize("maintained", [False, True])
     def test_in_turn(self, bucket, embedded, spark_driver, maintained):
-        """
-        Spark and the embedded engine, one after the other, make the ledger that one call makes, also maintained.
-        """
+        """Spark and the embedded engine, one after the other, make the ledger that one call makes, also maintained."""
         for number, version in enumerate(log(3)):
             bucket.publish(version)
             if number % 2:
@@ -167,9 +156,7 @@ class TestBothEngines:
 
     @pytest.mark.parametrize("max_driver_messages", [0, 1_000])
     def test_by_files(self, bucket, embedded, spark_driver, max_driver_messages):
-        """
-        With `commit = "files"` the driver of Spark, or its tasks, write to the bucket; others take turns with it.
-        """
+        """With `commit = "files"` the driver of Spark, or its tasks, write to the bucket; others take turns with it."""
         ways = ({"commit": "files", "max_driver_messages": max_driver_messages}, {}, None)
         for way, version in zip((*ways, ways[0]), log(4), strict=True):
             bucket.publish(version)
@@ -183,17 +170,13 @@ class TestBothEngines:
 
     @pytest.mark.slow
     def test_conflict(self, bucket, spark_driver):
-        """
-        A log entry that another writer creates while Spark writes it stays, and Spark is told that it exists.
-        """
+        """A log entry that another writer creates while Spark writes it stays, and Spark is told that it exists."""
         assert spark_driver.do(bucket, "conflict") == "theirs java.nio.file.FileAlreadyExistsException"
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("commit", "most"), [("merge", 120), ("files", 105)])
     def test_requests(self, bucket, spark_driver, proxy, commit, most):
-        """
-        A round with one microbatch of a thousand messages makes 120 requests at most, and 105 by files.
-        """
+        """A round with one microbatch of a thousand messages makes 120 requests at most, and 105 by files."""
         for number in range(2):
             bucket.publish(*log(1, seed=number, size=1_000, begin=NOW + number * MINUTE))
             bucket.clock.set(NOW + (number + 1) * MINUTE)
@@ -205,9 +188,7 @@ class TestBothEngines:
     @pytest.mark.slow
     @pytest.mark.parametrize("seconds", [6, 180])
     def test_race(self, bucket, spark_driver, seconds):
-        """
-        Spark and delta-rs append to one table at the same time, and no acknowledged commit is lost.
-        """
+        """Spark and delta-rs append to one table at the same time, and no acknowledged commit is lost."""
         write_deltalake(bucket.depot, row("first", 0), mode="overwrite", schema_mode="overwrite")
         spark_driver.do(bucket, "append", now=1)  # the session is warm now
         spark_driver.begin(bucket, "append", now=seconds * 1_000)
@@ -225,9 +206,7 @@ class TestBothEngines:
 class TestExclusion:
     @pytest.mark.parametrize("store", ["", "io.delta.storage.GCSLogStore", "io.delta.storage.S3SingleDriverLogStore"])
     def test_refused(self, spark_engine, store):
-        """
-        A session whose commits could replace those of others is refused, unless nobody else writes.
-        """
+        """A session whose commits could replace those of others is refused, unless nobody else writes."""
         setting = "spark.delta.logStore.s3a.impl"
         if store:
             spark_engine.session.conf.set(setting, store)
@@ -252,9 +231,7 @@ def has_jdk_17():
 
 @pytest.mark.skipif(not has_jdk_17(), reason="needs a JDK of Java 17")
 def test_log_store_is_compiled_from_its_source(spark, tmp_path):
-    """
-    The class in the jar is what the compiler makes of the source beside it.
-    """
+    """The class in the jar is what the compiler makes of the source beside it."""
     storage = [path for path in spark.sparkContext.getConf().get("spark.jars").split(",") if "delta-storage" in path]
     hadoop = Path(pyspark.__file__).parent / "jars" / "hadoop-client-api-3.5.0.jar"
     source = JAR.parent / "windrow" / "ConditionalLogStore.java"
@@ -277,9 +254,7 @@ FAULTS = [
 class TestFaults:
     @pytest.mark.parametrize(("environment", "bucket_name", "words"), FAULTS)
     def test_embedded(self, store, embedded, monkeypatch, environment, bucket_name, words):
-        """
-        Wrong credentials, an unknown bucket and a store that does not answer are told apart, each in a sentence.
-        """
+        """Wrong credentials, an unknown bucket and a store that does not answer are told apart, each in a sentence."""
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         with pytest.raises(TableUnreadable, match=words) as raised:
@@ -289,9 +264,7 @@ class TestFaults:
     @pytest.mark.spark
     @pytest.mark.slow
     def test_on_spark(self, bucket, spark_driver):
-        """
-        An unknown bucket is told in the same words on Spark.
-        """
+        """An unknown bucket is told in the same words on Spark."""
         found = spark_driver.do(bucket, "run", depot="s3a://nobucket/depot", retries=0)
         assert "there is no bucket or container nobucket" in found["message"]
 

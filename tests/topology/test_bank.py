@@ -22,9 +22,7 @@ def assert_sound(harness: Harness, rows: list[list[dict[str, object]]]) -> None:
 
 @pytest.mark.parametrize("point", Point)
 def test_crash(tmp_path: Path, point: Point) -> None:
-    """
-    A driver that fails at any point leaves states from which the next one reaches what no failure gives.
-    """
+    """A driver that fails at any point leaves states from which the next one reaches what no failure gives."""
     rows = transfers()
     harness = Harness(bank(), tmp_path, max_messages=20)
     for version in rows[:2]:
@@ -42,9 +40,7 @@ def test_crash(tmp_path: Path, point: Point) -> None:
 
 
 def test_many_crashes(tmp_path: Path) -> None:
-    """
-    A driver that fails at random points, again and again, loses and makes nothing.
-    """
+    """A driver that fails at random points, again and again, loses and makes nothing."""
     random = Random(7)
     rows = transfers(versions=30, size=5)
     harness = Harness(bank(), tmp_path)

@@ -49,8 +49,7 @@ def seen(spark: Any, view: str) -> list[dict[str, Any]]:
 
 
 def test_views(spark: Any, schema: str, clock: ManualClock) -> None:
-    """
-    Each state has a view with its own columns, `<topology>_<state>`; one that is declared later gets its columns and
+    """Each state has a view with its own columns, `<topology>_<state>`; one that is declared later gets its columns and
     its view, also where all of its columns are there already, and the others stay as they are.
     """
     given = SETTINGS.model_copy(update={"depot": f"{schema}.depot", "ledger": f"{schema}.states"})

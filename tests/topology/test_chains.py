@@ -127,8 +127,7 @@ def chain(request: pytest.FixtureRequest, tmp_path: Path) -> Chain:
 
 @pytest.mark.slow_unless({"chain": "embedded"})
 def test_each_change_once(chain: Chain) -> None:
-    """
-    New, changed and deleted rows of a state come once each, microbatch by microbatch, whatever folds write again
+    """New, changed and deleted rows of a state come once each, microbatch by microbatch, whatever folds write again
     beside them; also after the files were compacted and while crashes interrupt.
     """
     chain.say("to be or not to be", "that is the question")
@@ -156,8 +155,8 @@ def test_each_change_once(chain: Chain) -> None:
 
 @pytest.mark.ci
 def test_many_changes(tmp_path: Path) -> None:
-    """
-    The same in random steps, with crashes of both, compaction and vacuum in between; a replay gives the same states.
+    """The same in random steps, with crashes of both, compaction and vacuum in between; a replay gives the same
+    states.
     """
     random = Random(3)
     chain = Chain(tmp_path, EngineFactory("embedded"))
@@ -179,8 +178,8 @@ def test_many_changes(tmp_path: Path) -> None:
 
 @pytest.mark.ci
 def test_nan(tmp_path: Path) -> None:
-    """
-    NaN that stays NaN is no change: not where it is put again, nor beside other rows of its file, nor in a replay.
+    """NaN that stays NaN is no change: not where it is put again, nor beside other rows of its file, nor in a
+    replay.
     """
     levels = Topology("levels", depots=["readings"], states="data/levels")
     levels.state("level", key="sensor STRING", value="level DOUBLE, all ARRAY<DOUBLE>")
@@ -210,9 +209,7 @@ def test_nan(tmp_path: Path) -> None:
 
 @pytest.mark.slow_on_spark
 def test_state_that_does_not_change(tmp_path: Path, engine: EngineFactory) -> None:
-    """
-    A state that does not change holds nobody up: its old versions are not read again, and may be cleaned up.
-    """
+    """A state that does not change holds nobody up: its old versions are not read again, and may be cleaned up."""
     given: dict[str, Any] = {"engine": engine.name, "session": engine.session, **engine.more}
     words = Harness(upstream(), tmp_path, **given)
     topology = Topology(
@@ -251,9 +248,7 @@ def test_state_that_does_not_change(tmp_path: Path, engine: EngineFactory) -> No
 
 @pytest.mark.slow_unless({"chain": "embedded"})
 def test_set_back(chain: Chain) -> None:
-    """
-    A rollback or a RESTORE of the first topology stops the second one, unless it is told to read what it changed.
-    """
+    """A rollback or a RESTORE of the first topology stops the second one, unless it is told to read what it changed."""
     for text in ("a b", "b c", "d"):
         chain.say(text)
     chain.mirror.run()
@@ -276,9 +271,7 @@ def test_set_back(chain: Chain) -> None:
 
 
 def test_left_alone(tmp_path: Path) -> None:
-    """
-    The states that a topology reads are maintained by the topology that writes them, whatever the settings say.
-    """
+    """The states that a topology reads are maintained by the topology that writes them, whatever the settings say."""
     chain = Chain(tmp_path, EngineFactory("embedded"))
     chain.say("a b")
     chain.mirror.run()
@@ -289,9 +282,7 @@ def test_left_alone(tmp_path: Path) -> None:
 
 
 def test_refused(tmp_path: Path) -> None:
-    """
-    A state that does not exist, a table that is none of a topology, and a topology without a state are refused.
-    """
+    """A state that does not exist, a table that is none of a topology, and a topology without a state are refused."""
     words = Harness(upstream(), tmp_path)
 
     def harness(**depot: Any) -> Harness:

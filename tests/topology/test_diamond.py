@@ -72,9 +72,8 @@ class Diamond:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("point", Point)
 def test_crash(tmp_path: Path, name: str, point: Point) -> None:
-    """
-    A topology that fails at a point in one microbatch after another loses no order, repeats none, and changes no order
-    of things.
+    """A topology that fails at a point in one microbatch after another loses no order, repeats none, and changes no
+    order of things.
     """
     diamond = Diamond(tmp_path)
     crashes = 0
@@ -87,9 +86,7 @@ def test_crash(tmp_path: Path, name: str, point: Point) -> None:
 
 
 def test_catching_up(tmp_path: Path) -> None:
-    """
-    Orders that waited come in the same order as those that are read at once.
-    """
+    """Orders that waited come in the same order as those that are read at once."""
     diamond = Diamond(tmp_path)
     for number in range(4):
         diamond.order(number, 10 + number)
@@ -100,9 +97,7 @@ def test_catching_up(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_many_crashes(tmp_path: Path) -> None:
-    """
-    Topologies that fail at random points, again and again, leave the diamond sound.
-    """
+    """Topologies that fail at random points, again and again, leave the diamond sound."""
     random = Random(5)
     diamond = Diamond(tmp_path)
     for number in range(5):

@@ -20,8 +20,6 @@ def said_of_states(location: str) -> str:
 
 
 def test_states_in_a_catalog(tmp_path: Path) -> None:
-    """
-    Only at a path doctor knows that there is none: a catalog may have it.
-    """
+    """Only at a path doctor knows that there is none: a catalog may have it."""
     assert said_of_states("main.words.states") == "main.words.states is a catalog table, whose path is not known here"
     assert said_of_states(f"{tmp_path}/states") == f"there is no ledger at {tmp_path}/states"

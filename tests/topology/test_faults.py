@@ -42,18 +42,14 @@ class TestKill(Killed):
     @pytest.mark.slow_unless({"point": Point.BEFORE_COMMIT}, {"point": Point.AFTER_COMMIT})
     @pytest.mark.parametrize("point", Point)
     def test_embedded(self, world, embedded, reference, point):
-        """
-        As for the batcher.
-        """
+        """As for the batcher."""
         super().test_embedded(world, embedded, reference, point)
 
     @pytest.mark.slow
     @pytest.mark.spark
     @pytest.mark.parametrize("point", [Point.AFTER_PRIME, Point.BEFORE_COMMIT, Point.AFTER_COMMIT])
     def test_spark(self, world, embedded, reference, point):
-        """
-        As for the batcher.
-        """
+        """As for the batcher."""
         super().test_spark(world, embedded, reference, point)
 
 
@@ -64,9 +60,7 @@ class TestSeveralDrivers(SeveralDrivers):
 
 @pytest.mark.parametrize("point", Point)
 def test_depot_added_beside_a_driver(world: BankWorld, point: Point) -> None:
-    """
-    A driver that adds a depot while another one commits looks again, and reads all of both.
-    """
+    """A driver that adds a depot while another one commits looks again, and reads all of both."""
     world.publish(*log(versions=2))
     world.publish_in_branch(*log(versions=1))
     rival = world.runner(EMBEDDED)
@@ -78,8 +72,7 @@ def test_depot_added_beside_a_driver(world: BankWorld, point: Point) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [20, 300])
 def test_many_kills(tmp_path: Path, kills: int) -> None:
-    """
-    Money is neither lost nor made in as many kills as there are, each of a process at a random point; two drivers
+    """Money is neither lost nor made in as many kills as there are, each of a process at a random point; two drivers
     race for what the killed one left.
     """
     random = Random(kills)
@@ -103,9 +96,8 @@ def test_many_kills(tmp_path: Path, kills: int) -> None:
 
 @pytest.mark.parametrize("kills", [5, pytest.param(1_000, marks=pytest.mark.slow)])
 def test_kills_at_any_moment(tmp_path: Path, kills: int) -> None:
-    """
-    The same where a process is killed at any moment, not at a point: while it opens tables, writes a file or the log.
-    Afterwards the books balance too, and a replay gives the same states.
+    """The same where a process is killed at any moment, not at a point: while it opens tables, writes a file or the
+    log. Afterwards the books balance too, and a replay gives the same states.
     """
     random, killed, seconds = Random(kills), 0, 0.2
     world = BankWorld(tmp_path, ManualClock())
@@ -130,9 +122,7 @@ def test_kills_at_any_moment(tmp_path: Path, kills: int) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_ten_kills_on_spark(tmp_path: Path) -> None:
-    """
-    The same in ten kills of a driver with its JVM.
-    """
+    """The same in ten kills of a driver with its JVM."""
     random = Random(10)
     world = BankWorld(tmp_path, ManualClock())
     for number in range(10):

@@ -92,8 +92,7 @@ class Steps:
 
 @pytest.mark.slow_on_spark
 def test_rows_under_a_part(tmp_path: Path, engine: EngineFactory) -> None:
-    """
-    `all` and `read` return the rows under the first columns of keys or under whole keys: those that are there, with
+    """`all` and `read` return the rows under the first columns of keys or under whole keys: those that are there, with
     what the microbatch has changed so far.
     """
     steps = Steps(tmp_path, engine=engine.name, session=engine.session)
@@ -129,9 +128,7 @@ def test_rows_under_a_part(tmp_path: Path, engine: EngineFactory) -> None:
 @pytest.mark.slow_on_spark
 @pytest.mark.parametrize("many", [1, 0], ids=["few", "many"])
 def test_neighbours(tmp_path: Path, engine: EngineFactory, many: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Keys that begin alike, or have the signs by which ids are made, are told apart, one part or many.
-    """
+    """Keys that begin alike, or have the signs by which ids are made, are told apart, one part or many."""
     monkeypatch.setattr("windrow.model.id_filter.MANY", many)
     if engine.session is not None:
         monkeypatch.setattr("windrow.ledger.open_batches.MANY", many)
@@ -161,18 +158,14 @@ def test_neighbours(tmp_path: Path, engine: EngineFactory, many: int, monkeypatc
     ],
 )
 def test_refused_parts(tmp_path: Path, keys: Any, said: str) -> None:
-    """
-    A part that is not the first columns of the key is refused, as are NULL, other types, and what is no table.
-    """
+    """A part that is not the first columns of the key is refused, as are NULL, other types, and what is no table."""
     steps = Steps(tmp_path)
     with pytest.raises(TopologyRefused, match=said):
         steps.do(lambda microbatch: microbatch.state("rates").all(keys))
 
 
 def test_refused_in_read(tmp_path: Path) -> None:
-    """
-    `read` refuses the same parts, keys with different parts, and keys of a state that has none.
-    """
+    """`read` refuses the same parts, keys with different parts, and keys of a state that has none."""
     steps = Steps(tmp_path)
     steps.put(rows(("a", 1, 1)))
     read, day = steps.harness.topology.read, date(2026, 1, 1)
@@ -196,9 +189,8 @@ class TestFrames:
     def test_rows_under_a_part(
         self, spark: Any, tmp_path: Path, few_rows: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """
-        `all` of a frame returns the rows under the first columns of keys, whether these are few or many; NULL in them
-        is refused.
+        """`all` of a frame returns the rows under the first columns of keys, whether these are few or many; NULL in
+        them is refused.
         """
         monkeypatch.setattr("windrow.topology.frame_state.FEW_ROWS", few_rows)
         steps = Steps(tmp_path, SparkMicrobatch, engine="spark", session=spark)
@@ -232,9 +224,7 @@ class TestFrames:
 def test_other_files_are_not_read(
     tmp_path: Path, engine: EngineFactory, frames: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """
-    What is read under a part needs no file that cannot have it.
-    """
+    """What is read under a part needs no file that cannot have it."""
     if frames and engine.session is None:
         pytest.skip("only Spark has frames")
     monkeypatch.setattr("windrow.ledger.files.SMALL_BYTES", 0)
@@ -280,9 +270,8 @@ FOLDS = st.tuples(st.integers(1, 3), st.sampled_from([1, 1_000]))
 def test_like_a_dict(
     tmp_path_factory: pytest.TempPathFactory, microbatches: list[list[Any]], folds: tuple[int, int]
 ) -> None:
-    """
-    Whatever microbatches put and delete, in whichever order they look, and whenever rows are folded: under a part are
-    the rows that a dict has, in the microbatch and for readers.
+    """Whatever microbatches put and delete, in whichever order they look, and whenever rows are folded: under a part
+    are the rows that a dict has, in the microbatch and for readers.
     """
     model: dict[Key, int] = {}
     steps = Steps(tmp_path_factory.mktemp("parts"), fold_commits=folds[0], fold_rows=folds[1])
@@ -321,9 +310,7 @@ IDS = st.lists(st.tuples(st.sampled_from(ALIKE), st.sampled_from(ALIKE)), min_si
 
 @given(IDS, st.lists(st.sampled_from(ALIKE), max_size=3), st.integers(1, 4))
 def test_no_file_with_a_row_is_skipped(keys: list[tuple[str, str]], parts: list[str], size: int) -> None:
-    """
-    A file that has a row under a part is read, and nothing but these rows is selected.
-    """
+    """A file that has a row under a part is read, and nothing but these rows is selected."""
     state = rates(lambda _: None).states["rates"]
     named = pa.table({"device": [key[0] for key in keys], "day": [key[1] for key in keys], "hour": [1] * len(keys)})
     table = named.append_column("id", state.ids(named)).sort_by("id")
@@ -336,9 +323,7 @@ def test_no_file_with_a_row_is_skipped(keys: list[tuple[str, str]], parts: list[
 
 
 def test_few_files_are_read(tmp_path: Path) -> None:
-    """
-    Of a state of many files a microbatch reads those that can have the part.
-    """
+    """Of a state of many files a microbatch reads those that can have the part."""
     steps, paths = Steps(tmp_path), list[str]()
     many = pa.array([f"device-{number // 1_000:04}" for number in range(300_000)])
     hours = pa.array([number % 1_000 for number in range(300_000)], pa.int32())
@@ -361,9 +346,8 @@ def test_few_files_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.ci
 def test_many_keys_of_many_versions(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Where Spark tries to read a state whole, because many keys are asked for, versions that do not count do not make it
-    seem smaller than it is.
+    """Where Spark tries to read a state whole, because many keys are asked for, versions that do not count do not make
+    it seem smaller than it is.
     """
     monkeypatch.setattr("windrow.ledger.open_batches.FEW_ROWS", 2)
     steps = Steps(tmp_path, engine="spark", session=spark)

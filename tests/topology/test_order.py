@@ -57,8 +57,7 @@ def message(text: str, seconds: float, **other: Any) -> dict[str, Any]:
 @pytest.mark.slow_on_spark
 @pytest.mark.parametrize("frames", [False, True], ids=["arrow", "frames"])
 def test_by_time_then_priority(tmp_path: Path, engine: EngineFactory, frames: bool) -> None:
-    """
-    Messages of all depots come by processing time, at equal times by priority, then by version and sequence. A late
+    """Messages of all depots come by processing time, at equal times by priority, then by version and sequence. A late
     message has the time that its source had reached; one without a time comes last.
     """
     if frames and engine.session is None:
@@ -81,9 +80,7 @@ def test_by_time_then_priority(tmp_path: Path, engine: EngineFactory, frames: bo
 
 
 def test_in_step(tmp_path: Path) -> None:
-    """
-    In step the places of all microbatches together are in the order of time, if all of a version has one time.
-    """
+    """In step the places of all microbatches together are in the order of time, if all of a version has one time."""
     topology = ordering(first=Depot("first", priority=2), second=Depot("second", priority=1))
     topology.in_step = True
     harness = Harness(topology, tmp_path)
@@ -99,8 +96,8 @@ def test_in_step(tmp_path: Path) -> None:
 
 
 def test_in_step_today(tmp_path: Path) -> None:
-    """
-    The clock of a harness begins now, so messages of today are not ahead of it, and depots in step are ordered by them.
+    """The clock of a harness begins now, so messages of today are not ahead of it, and depots in step are ordered by
+    them.
     """
     topology, now = ordering(first=Depot("first"), second=Depot("second")), datetime.now(UTC)
     topology.in_step = True
@@ -115,9 +112,7 @@ def test_in_step_today(tmp_path: Path) -> None:
 
 
 def test_of_rows(tmp_path: Path) -> None:
-    """
-    Rows that are no messages have no time, so they are refused.
-    """
+    """Rows that are no messages have no time, so they are refused."""
     harness = Harness(ordering(first=Depot("first"), rows=Depot("rows")), tmp_path)
     harness.create(pa.schema([("number", pa.int64())]), "rows")
     harness.append([message("a", 1)], "first")

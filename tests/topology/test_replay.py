@@ -58,9 +58,7 @@ def run_for_hours(harness: Harness) -> None:
 
 
 def test_same_states(tmp_path: Path) -> None:
-    """
-    The same functions over the recorded rows, times and events give the same states; outputs go elsewhere.
-    """
+    """The same functions over the recorded rows, times and events give the same states; outputs go elsewhere."""
     harness = Harness(timed(), tmp_path)
     run_for_hours(harness)
     copies = DeltaTable(tmp_path / "copies").version()
@@ -73,9 +71,7 @@ def test_same_states(tmp_path: Path) -> None:
 
 
 def test_changed_function(tmp_path: Path) -> None:
-    """
-    Changed functions give other states: the replay says of which keys, and shows some of them in both forms.
-    """
+    """Changed functions give other states: the replay says of which keys, and shows some of them in both forms."""
     harness = Harness(timed(), tmp_path)
     run_for_hours(harness)
     changed = timed(2).placed(harness.topology.depots, harness.topology.location)
@@ -89,9 +85,7 @@ def test_changed_function(tmp_path: Path) -> None:
 
 
 def test_bank(tmp_path: Path) -> None:
-    """
-    The money of the bank comes out the same.
-    """
+    """The money of the bank comes out the same."""
     harness = Harness(bank(), tmp_path, max_messages=7)
     for version in transfers(versions=5, size=5):
         harness.append(version)
@@ -146,8 +140,8 @@ def changed(harness: Harness, **events: str) -> Topology:
 
 
 def test_into_a_table_that_is_there(tmp_path: Path) -> None:
-    """
-    A replay that was stopped halfway, or the recorded table itself, is not run on: `into` must have no table of states.
+    """A replay that was stopped halfway, or the recorded table itself, is not run on: `into` must have no table of
+    states.
     """
 
     def stop(done: int, _: int) -> None:
@@ -176,9 +170,7 @@ class TestTicks:
     RECORDED = (1.25, 2.5, 7.5, 8.25)
 
     def test_reuse(self, rung: Harness) -> None:
-        """
-        With the recorded ticks an event that is new does not fire, and one that is gone is left out.
-        """
+        """With the recorded ticks an event that is new does not fire, and one that is gone is left out."""
         topology = changed(rung, hour="1h", half="30m")
         again = str(rung.directory / "again")
         found = replay_topology(topology, EMBEDDED, again)
@@ -189,9 +181,7 @@ class TestTicks:
         assert placed.read("rows").to_pylist() == [{"rows": 9}]
 
     def test_fresh(self, rung: Harness) -> None:
-        """
-        With fresh ticks each event fires when it is due, as in a run that never stands still.
-        """
+        """With fresh ticks each event fires when it is due, as in a run that never stands still."""
         topology = changed(rung, hour="1h", slow="150m")
         again = str(rung.directory / "again")
         found = replay_topology(topology, EMBEDDED, again, "fresh")
@@ -204,9 +194,8 @@ class TestTicks:
         assert placed.read("rows").to_pylist() == [{"rows": 9}]
 
     def test_merged(self, rung: Harness) -> None:
-        """
-        With merged ticks the events that were recorded keep their times, and new ones fire when they are due. The new
-        log replays exactly, outputs too.
+        """With merged ticks the events that were recorded keep their times, and new ones fire when they are due. The
+        new log replays exactly, outputs too.
         """
         topology = changed(rung, hour="2h", slow="150m")
         again = str(rung.directory / "again")
@@ -223,8 +212,7 @@ class TestTicks:
         assert once.num_rows == 7
 
     def test_live(self, rung: Harness) -> None:
-        """
-        A replay goes over to live: it reads what came since, also from a depot of which nothing was read before, and
+        """A replay goes over to live: it reads what came since, also from a depot of which nothing was read before, and
         what fell due meanwhile fires once, or is cancelled, as the event says.
         """
         topology = changed(rung, hour="1h", slow="150m skip", often="10m")

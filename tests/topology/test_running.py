@@ -72,8 +72,7 @@ def message(number: int = 0) -> dict[str, object]:
 
 class TestDepots:
     def test_progress_is_kept_by_name(self, tmp_path: Path) -> None:
-        """
-        A depot that is added is read from its beginning, one that is taken away and comes back from where it was
+        """A depot that is added is read from its beginning, one that is taken away and comes back from where it was
         left: nothing is lost, nothing counts twice, and the history says which depots there were.
         """
         one = Harness(counter("a"), tmp_path)
@@ -97,9 +96,7 @@ class TestDepots:
         assert sum(row["messages_read"] for row in again.history()) == 12
 
     def test_start_from(self, tmp_path: Path) -> None:
-        """
-        Each depot begins where it is told to.
-        """
+        """Each depot begins where it is told to."""
         harness = Harness(counter(a=Depot("a", start_from="version:2"), b=Depot("b")), tmp_path)
         for depot in ("a", "a", "b"):
             harness.append([message()], depot)
@@ -107,9 +104,7 @@ class TestDepots:
         assert counted(harness) == {"a": 1, "b": 1}
 
     def test_all_in_one_microbatch(self, tmp_path: Path) -> None:
-        """
-        A microbatch reads what is new in all depots, and of each no more than its share of the limit.
-        """
+        """A microbatch reads what is new in all depots, and of each no more than its share of the limit."""
         harness = Harness(counter("a", "b", "c"), tmp_path, max_messages=4)
         for depot in ("a", "a", "a", "b"):
             harness.append([message()] * 2, depot)
@@ -119,9 +114,8 @@ class TestDepots:
         assert counted(harness) == {"a": 6, "b": 2}
 
     def test_exchanged_while_it_catches_up(self, tmp_path: Path) -> None:
-        """
-        A depot that is exchanged between two microbatches for a copy which grew otherwise stops the run, and with the
-        depot back it goes on.
+        """A depot that is exchanged between two microbatches for a copy which grew otherwise stops the run, and with
+        the depot back it goes on.
         """
         harness = Harness(counter("a"), tmp_path, max_messages=1)
         harness.append([message(0)])
@@ -150,9 +144,7 @@ class TestDepots:
 
 class TestInStep:
     def test_in_the_order_of_time(self, tmp_path: Path) -> None:
-        """
-        Depots are read version by version in the order of their times, whichever was written first.
-        """
+        """Depots are read version by version in the order of their times, whichever was written first."""
         harness = Harness(counter("a", "b", in_step=True), tmp_path)
         for _ in range(3):
             harness.append([message()], "a")
@@ -165,9 +157,7 @@ class TestInStep:
         assert [row["depot"] for row in harness.history() if row["kind"] == "data"] == ["a", "b"] * 3
 
     def test_priority(self, tmp_path: Path) -> None:
-        """
-        Of depots that have reached the same time, the one with the smaller priority is read first.
-        """
+        """Of depots that have reached the same time, the one with the smaller priority is read first."""
         harness = Harness(counter(a=Depot("a", priority=2), b=Depot("b", priority=1), in_step=True), tmp_path)
         for depot in ("a", "b"):
             harness.append([message()], depot)
@@ -175,9 +165,7 @@ class TestInStep:
         assert [row["depot"] for row in harness.history() if row["kind"] == "data"] == ["b", "a"]
 
     def test_waits_for_the_other(self, tmp_path: Path) -> None:
-        """
-        What lies beyond the idle clock of the other depot waits until that has passed it.
-        """
+        """What lies beyond the idle clock of the other depot waits until that has passed it."""
         harness = Harness(counter("a", "b", in_step=True), tmp_path)
         harness.append([message()], "b")
         harness.run()
@@ -194,9 +182,7 @@ class TestInStep:
 
 class TestOptions:
     def test_max_messages(self, tmp_path: Path) -> None:
-        """
-        An option that is set holds from the next microbatch on, and the history says what was used.
-        """
+        """An option that is set holds from the next microbatch on, and the history says what was used."""
         harness = Harness(counter("a"), tmp_path)
         for _ in range(2):
             harness.append([message()])
@@ -213,9 +199,7 @@ class TestOptions:
         assert data == [(2, None), *[(1, '{"max_messages": "1"}')] * 3, (3, None)]
 
     def test_pauses(self, tmp_path: Path) -> None:
-        """
-        A run that goes on rests for trigger_interval where something was new, for idle_sleep where nothing was.
-        """
+        """A run that goes on rests for trigger_interval where something was new, for idle_sleep where nothing was."""
         harness = Harness(counter("a"), tmp_path)
         harness.append([message()])
         harness.set_option("trigger_interval", "3s")
@@ -229,9 +213,7 @@ class TestOptions:
         ("name", "value"), [("max_message", "1"), ("max_messages", "many"), ("idle_sleep", "long")]
     )
     def test_refused(self, tmp_path: Path, name: str, value: str) -> None:
-        """
-        An option that nobody knows, or a value that is none, is refused and not recorded.
-        """
+        """An option that nobody knows, or a value that is none, is refused and not recorded."""
         harness = Harness(counter("a"), tmp_path)
         harness.append([message()])
         harness.run()
@@ -240,9 +222,7 @@ class TestOptions:
         assert [row["kind"] for row in harness.history()] == ["data"]
 
     def test_phase_timeout(self, tmp_path: Path) -> None:
-        """
-        An attempt of which a phase took too long commits nothing.
-        """
+        """An attempt of which a phase took too long commits nothing."""
         topology = Topology("slow", depots=["a"], states="slow")
         topology.state("seen", value="count BIGINT")
         slow = [True]
@@ -264,8 +244,8 @@ class TestOptions:
         assert harness.state("seen") == [{"count": 1}]
 
     def test_phase_timeout_that_is_too_short(self, tmp_path: Path) -> None:
-        """
-        If the limit is too short for any phase nothing is read, but a pause, a rollback and another limit go through.
+        """If the limit is too short for any phase nothing is read, but a pause, a rollback and another limit go
+        through.
         """
         harness = Harness(counter("a"), tmp_path)
         harness.append([message()])
@@ -282,9 +262,7 @@ class TestOptions:
 
     @pytest.mark.parametrize("beside", [False, True], ids=["main", "thread"])
     def test_hanging_function(self, tmp_path: Path, beside: bool) -> None:
-        """
-        A function that hangs is cut off and the attempt made again, also in a thread that is not the main one.
-        """
+        """A function that hangs is cut off and the attempt made again, also in a thread that is not the main one."""
         topology = Topology("hanging", depots=["a"], states="hanging")
         topology.state("seen", value="count BIGINT")
         cut = []
@@ -313,9 +291,7 @@ class TestOptions:
 class TestEvents:
     @pytest.mark.parametrize(("overdue", "fired"), [("once", 3), ("skip", 2)])
     def test_fire_by_the_clock(self, tmp_path: Path, overdue: str, fired: int) -> None:
-        """
-        An event fires when its time has come, without messages; of those that were missed one fires, or none.
-        """
+        """An event fires when its time has come, without messages; of those that were missed one fires, or none."""
         topology = Topology("hours", depots=["a"], states="hours")
         topology.state("hours", key="name STRING", value="fired BIGINT")
         topology.event("hour", every="1h", overdue=overdue)  # type: ignore[arg-type]
@@ -335,9 +311,7 @@ class TestEvents:
         assert sum(row["events_fired"] == ["hour"] for row in harness.history()) == fired
 
     def test_changed_settings_fire_nothing(self, tmp_path: Path) -> None:
-        """
-        The commit of changed settings, which has no plan, leaves due events to a microbatch of their own.
-        """
+        """The commit of changed settings, which has no plan, leaves due events to a microbatch of their own."""
         topology = Topology("hours", depots=["a"], states="hours")
         topology.event("hour", every="1h")
         topology.function(noting_nothing)
@@ -357,9 +331,7 @@ def noting_nothing(microbatch: Microbatch) -> None:
 
 
 def test_pause(tmp_path: Path) -> None:
-    """
-    A paused topology reads nothing, also after a restart, until it is resumed.
-    """
+    """A paused topology reads nothing, also after a restart, until it is resumed."""
     harness = Harness(counter("a"), tmp_path)
     harness.append([message()])
     harness.pause()
@@ -372,9 +344,7 @@ def test_pause(tmp_path: Path) -> None:
 
 
 def test_pause_outlasts_what_is_done_meanwhile(tmp_path: Path) -> None:
-    """
-    An option that is set, and a rollback, leave a paused topology paused.
-    """
+    """An option that is set, and a rollback, leave a paused topology paused."""
     harness = Harness(counter("a"), tmp_path)
     harness.append([message()])
     harness.run()
@@ -387,9 +357,7 @@ def test_pause_outlasts_what_is_done_meanwhile(tmp_path: Path) -> None:
 
 class TestRollback:
     def test_reads_anew(self, tmp_path: Path) -> None:
-        """
-        After a rollback the states are what they were, and what came since is read again: the result is the same.
-        """
+        """After a rollback the states are what they were, and what came since is read again: the result is the same."""
         rows = transfers(versions=5)
         harness = Harness(bank(), tmp_path, max_messages=20)
         for version in rows:
@@ -406,9 +374,7 @@ class TestRollback:
         assert kinds == [*["data"] * 5, "rollback", *["data"] * 3]
 
     def test_to_the_beginning(self, tmp_path: Path) -> None:
-        """
-        A rollback to microbatch 0 empties the states, also those of a depot that was added later.
-        """
+        """A rollback to microbatch 0 empties the states, also those of a depot that was added later."""
         one = Harness(counter("a"), tmp_path)
         one.append([message()])
         one.run()
@@ -423,9 +389,7 @@ class TestRollback:
     @pytest.mark.ci
     @pytest.mark.parametrize("start_from", ["end", "records-ago:1", "timestamp:2000-01-01T00:00:00Z", "days-ago:20000"])
     def test_to_before_a_depot_was_added(self, tmp_path: Path, start_from: str) -> None:
-        """
-        A depot that was added later is read again from where it began, wherever `start_from` would begin by now.
-        """
+        """A depot that was added later is read again from where it began, wherever `start_from` would begin by now."""
         one = Harness(counter("a"), tmp_path)
         one.append([message()])
         one.run()
@@ -446,9 +410,7 @@ class TestRollback:
             assert counted(both) == before
 
     def test_of_a_start_that_was_moved(self, tmp_path: Path) -> None:
-        """
-        A rollback to microbatch 0 goes back to where reading began, not to where it was first said to begin.
-        """
+        """A rollback to microbatch 0 goes back to where reading began, not to where it was first said to begin."""
         harness = Harness(counter("a"), tmp_path)
         harness.append([message()] * 2)
         harness.runner()
@@ -462,9 +424,7 @@ class TestRollback:
         assert counted(moved) == {"a": 1}
 
     def test_of_a_depot_that_is_gone(self, tmp_path: Path) -> None:
-        """
-        A depot that was taken away before a rollback, and comes back, is read again from there.
-        """
+        """A depot that was taken away before a rollback, and comes back, is read again from there."""
         both = Harness(counter("a", "b"), tmp_path)
         for depot in ("a", "b"):
             both.append([message()], depot)
@@ -479,9 +439,7 @@ class TestRollback:
         assert counted(again) == {"a": 1, "b": 1}
 
     def test_unknown(self, tmp_path: Path) -> None:
-        """
-        A microbatch that there was not is refused.
-        """
+        """A microbatch that there was not is refused."""
         harness = Harness(counter("a"), tmp_path)
         harness.append([message()])
         harness.run()
@@ -490,9 +448,7 @@ class TestRollback:
 
 
 def test_function_that_fails(tmp_path: Path) -> None:
-    """
-    A function that raises, or does what its state cannot take, changes nothing.
-    """
+    """A function that raises, or does what its state cannot take, changes nothing."""
     topology = Topology("failing", depots=["a"], states="failing")
     topology.state("good", value="seen BIGINT")
     topology.state("bad", key="name STRING", value="count BIGINT")
@@ -550,9 +506,7 @@ def raising(error: Exception) -> Topology:
 
 class TestHarness:
     def test_error_of_a_function(self, tmp_path: Path) -> None:
-        """
-        What a function raised is the cause of the error of a run.
-        """
+        """What a function raised is the cause of the error of a run."""
         error = OSError("it does not answer")
         harness = Harness(raising(error), tmp_path)
         harness.append([message()])
@@ -561,9 +515,7 @@ class TestHarness:
         assert caught.value.__cause__ is error
 
     def test_refusal(self, tmp_path: Path) -> None:
-        """
-        An error that is not retried comes out of a run as it is, each time.
-        """
+        """An error that is not retried comes out of a run as it is, each time."""
         refused = TopologyRefused("no", "Never.")
         harness = Harness(raising(refused), tmp_path)
         harness.append([message()])
@@ -574,9 +526,7 @@ class TestHarness:
             assert refused.__cause__ is None
 
     def test_crash_is_not_retried(self, tmp_path: Path) -> None:
-        """
-        A driver that has crashed does not retry, whatever the settings say.
-        """
+        """A driver that has crashed does not retry, whatever the settings say."""
         harness = Harness(counter("a"), tmp_path, retries=2)
         harness.append([message()])
         harness.crash_at(Point.BEFORE_COMMIT)
@@ -590,16 +540,12 @@ class TestHarness:
 class TestNames:
     @pytest.mark.parametrize("name", ["open", "progress", "event", "closed", "1st", "a b", ""])
     def test_of_states(self, name: str) -> None:
-        """
-        A state has no name that Windrow needs itself, or that is none.
-        """
+        """A state has no name that Windrow needs itself, or that is none."""
         with pytest.raises(TopologyRefused):
             Topology("names", depots=["a"], states="names").state(name, key="k STRING", value="v BIGINT")
 
     def test_of_topologies_and_depots(self) -> None:
-        """
-        Neither has a topology or a depot; two depots of one last part need names.
-        """
+        """Neither has a topology or a depot; two depots of one last part need names."""
         for depots in ([], "data/a", ["x/a", "y/a"], {"a b": "data/a"}):
             with pytest.raises(TopologyRefused):
                 Topology("names", depots=depots, states="names")
@@ -608,16 +554,12 @@ class TestNames:
 
     @pytest.mark.parametrize(("every", "overdue"), [("0s", "once"), ("1h", "never")])
     def test_of_events(self, every: str, overdue: str) -> None:
-        """
-        An event needs an interval, and a word for what was missed.
-        """
+        """An event needs an interval, and a word for what was missed."""
         with pytest.raises(TopologyRefused, match="event hour"):
             Topology("names", depots=["a"], states="names").event("hour", every=every, overdue=overdue)  # type: ignore[arg-type]
 
     def test_of_two_events(self) -> None:
-        """
-        A second event of one name is refused, and does not replace the first.
-        """
+        """A second event of one name is refused, and does not replace the first."""
         topology = Topology("names", depots=["a"], states="names")
         topology.event("hour", every="1h")
         with pytest.raises(TopologyRefused, match="there are two events 'hour'"):
@@ -627,9 +569,7 @@ class TestNames:
 
 class TestDeclaredLater:
     def test_state(self, tmp_path: Path) -> None:
-        """
-        A state that is declared later begins with what comes from then on; the others stay as they are.
-        """
+        """A state that is declared later begins with what comes from then on; the others stay as they are."""
         before = Harness(counter("a"), tmp_path)
         before.append([message()])
         before.run()
@@ -650,9 +590,7 @@ class TestDeclaredLater:
         assert [row["kind"] for row in after.history()] == ["data", "rules", "data"]
 
     def test_other_type(self, tmp_path: Path) -> None:
-        """
-        A column that is declared in another type than the table has is refused, and nothing is written.
-        """
+        """A column that is declared in another type than the table has is refused, and nothing is written."""
         before = Harness(counter("a"), tmp_path)
         before.append([message()])
         before.run()
@@ -668,9 +606,7 @@ class TestDeclaredLater:
 
 
 def test_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The storage of settings that a program makes itself is set before a topology opens its tables.
-    """
+    """The storage of settings that a program makes itself is set before a topology opens its tables."""
     monkeypatch.setenv("AWS_REGION", "")  # so that the test leaves none behind
     monkeypatch.delenv("AWS_REGION")
     monkeypatch.setattr("windrow.settings.settings.OPTIONS_SET", {})  # other tests of this process have storage too
@@ -704,17 +640,13 @@ def test_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_refused_columns(key: str, value: str, said: str) -> None:
-    """
-    Columns that no table of states can have are refused where they are declared.
-    """
+    """Columns that no table of states can have are refused where they are declared."""
     with pytest.raises(TopologyRefused, match=said):
         Topology("refused", depots=["a"], states="refused").state("state", key=key, value=value)
 
 
 def test_kept_for_the_slowest_depot(tmp_path: Path) -> None:
-    """
-    Of several depots each knows how far it is read, by which maintenance tells what it may clean up.
-    """
+    """Of several depots each knows how far it is read, by which maintenance tells what it may clean up."""
     harness = Harness(counter("a", "b"), tmp_path)
     for _ in range(5):
         harness.append([message()], "b")
@@ -731,9 +663,7 @@ def test_kept_for_the_slowest_depot(tmp_path: Path) -> None:
 
 
 def test_attempts_have_the_same_messages(tmp_path: Path) -> None:
-    """
-    What comes while a microbatch fails is read by the next one: each attempt has the same id and messages.
-    """
+    """What comes while a microbatch fails is read by the next one: each attempt has the same id and messages."""
     topology = Topology("attempts", depots=["a"], states="attempts")
     topology.state("last", value="number BIGINT")
     seen: list[tuple[int, int, int]] = []
@@ -753,8 +683,7 @@ def test_attempts_have_the_same_messages(tmp_path: Path) -> None:
 
 
 def test_same_rows_after_the_driver_was_killed(tmp_path: Path) -> None:
-    """
-    An attempt of another process has the id, the time and the rows of the first one in each depot, whatever came
+    """An attempt of another process has the id, the time and the rows of the first one in each depot, whatever came
     meanwhile, and although a pause was recorded in between.
     """
     topology = Topology("attempts", depots=["a", "b"], states="attempts")
@@ -803,8 +732,8 @@ class TestOutputs:
     @pytest.mark.ci
     @pytest.mark.parametrize("point", Point)
     def test_once(self, tmp_path: Path, point: Point) -> None:
-        """
-        What is appended to an output is there once, wherever the driver fails, and whatever was recorded meanwhile.
+        """What is appended to an output is there once, wherever the driver fails, and whatever was recorded
+        meanwhile.
         """
         harness = Harness(chain(), tmp_path)
         for number in range(4):
@@ -821,9 +750,7 @@ class TestOutputs:
 
     @pytest.mark.parametrize("point", [Point.AFTER_PROCESS, Point.AFTER_COMMIT])
     def test_rollback_after_a_failed_attempt(self, tmp_path: Path, point: Point) -> None:
-        """
-        After a failed attempt and a rollback each message reaches the output, and the history agrees with it.
-        """
+        """After a failed attempt and a rollback each message reaches the output, and the history agrees with it."""
         harness = Harness(chain(), tmp_path, max_messages=1)
         for number in range(2):
             harness.append([message(number)])
@@ -844,8 +771,8 @@ class TestOutputs:
         assert (report.differences, len(report.findings)) == ((), point is Point.AFTER_PROCESS)
 
     def test_rollback_of_a_rollback(self, tmp_path: Path) -> None:
-        """
-        After a rollback to a microbatch that an earlier rollback took back, it counts again for verify and replay.
+        """After a rollback to a microbatch that an earlier rollback took back, it counts again for verify and
+        replay.
         """
         harness = Harness(chain(), tmp_path)
         for number in range(3):
@@ -859,8 +786,7 @@ class TestOutputs:
         assert (report.differences, report.findings) == ((), ())
 
     def test_restored_states(self, tmp_path: Path) -> None:
-        """
-        After a RESTORE of the states, new rows reach the output although the numbers of microbatches come again, and
+        """After a RESTORE of the states, new rows reach the output although the numbers of microbatches come again, and
         verify tells of the rows that the states no longer know.
         """
         harness = Harness(chain(), tmp_path, max_messages=1)
@@ -879,9 +805,7 @@ class TestOutputs:
         assert "a RESTORE of the states took it back" in report.findings[-1]
 
     def test_verify_compares(self, tmp_path: Path) -> None:
-        """
-        An append that is missing in an output, or has other rows, is a difference.
-        """
+        """An append that is missing in an output, or has other rows, is a difference."""
         harness = Harness(chain(), tmp_path)
         for number in range(2):
             harness.append([message(number)])
@@ -895,9 +819,7 @@ class TestOutputs:
         assert len(verify_topology(harness.topology, EMBEDDED).differences) == 1
 
     def test_attempts_are_counted_across_processes(self, tmp_path: Path) -> None:
-        """
-        The attempt after a killed one has the next number, and the microbatch after it begins with the first.
-        """
+        """The attempt after a killed one has the next number, and the microbatch after it begins with the first."""
         harness = Harness(chain(), tmp_path)
         for _ in range(3):
             harness.append([message()])
@@ -913,9 +835,7 @@ class TestOutputs:
         assert [row["attempt"] for row in harness.history() if row["kind"] == "data"] == [3, 3, 3]
 
     def test_a_late_plan_appends_nothing(self, tmp_path: Path) -> None:
-        """
-        A driver that plans after another one has committed and forgotten the plan does not call its functions.
-        """
+        """A driver that plans after another one has committed and forgotten the plan does not call its functions."""
         harness, rival = Harness(chain(), tmp_path), Harness(chain(), tmp_path)
         harness.append([message(1)])
         number, functions = Functions.number, 0
@@ -934,18 +854,14 @@ class TestOutputs:
         assert found == ["1", "1"]
 
     def test_unknown(self, tmp_path: Path) -> None:
-        """
-        An output that was not declared is refused.
-        """
+        """An output that was not declared is refused."""
         harness = Harness(chain("other"), tmp_path)
         harness.append([message()])
         with pytest.raises(TopologyRefused, match="there is no output 'doubled'"):
             harness.run()
 
     def test_no_table(self, tmp_path: Path) -> None:
-        """
-        Rows that are no table are refused, and none makes no version.
-        """
+        """Rows that are no table are refused, and none makes no version."""
         topology = Topology("out", depots=["a"], states="out", outputs={"copies": "copies"})
         given: list[Any] = [[{"payload": "1"}], pa.table({"payload": pa.array([], pa.string())})]
 
@@ -978,9 +894,7 @@ def noting(**depots: Depot) -> Topology:
 
 
 def test_raw_depot(tmp_path: Path) -> None:
-    """
-    A raw depot beside one of messages: records are messages, what is none is rejected, rests wait in the table.
-    """
+    """A raw depot beside one of messages: records are messages, what is none is rejected, rests wait in the table."""
     columns = {"source": "'s'", "key": "device", "type": "'t'", "payload": "value", "event_time": "received_at"}
     topology = noting(raw=Depot("raw", columns=columns), plain=Depot("plain"))
     fields = {"device": "string", "value": "string"}
@@ -1003,9 +917,7 @@ def test_raw_depot(tmp_path: Path) -> None:
 
 
 def test_several_raw_depots(tmp_path: Path) -> None:
-    """
-    Two raw depots with the same source keep their records apart: what is rejected, and what waits for its rest.
-    """
+    """Two raw depots with the same source keep their records apart: what is rejected, and what waits for its rest."""
     columns = {"source": "'s'", "key": "device", "type": "'t'", "payload": "value", "event_time": "received_at"}
     topology = noting(one=Depot("one", columns=columns), two=Depot("two", columns=columns))
     fields = {"device": "string", "value": "string"}
@@ -1032,9 +944,7 @@ def test_several_raw_depots(tmp_path: Path) -> None:
 
 
 def test_messages_that_no_rule_would_take(tmp_path: Path) -> None:
-    """
-    A function gets every message of its depot, also those without source, key or times, and from the future.
-    """
+    """A function gets every message of its depot, also those without source, key or times, and from the future."""
     harness = Harness(noting(a=Depot("a")), tmp_path)
     far = datetime(2100, 1, 1, tzinfo=UTC)
     harness.append(
@@ -1053,8 +963,8 @@ def test_messages_that_no_rule_would_take(tmp_path: Path) -> None:
 
 
 def test_maintained_while_it_runs(tmp_path: Path) -> None:
-    """
-    A run that goes on looks after the table of states and each of the depots, and tells of them by their own places.
+    """A run that goes on looks after the table of states and each of the depots, and tells of them by their own
+    places.
     """
     places = {name: str(tmp_path / name) for name in ("a", "b", "states")}
     topology = counter("a", "b").placed({name: Depot(places[name]) for name in ("a", "b")}, places["states"])
@@ -1083,9 +993,7 @@ class TestAccepted:
             run_topology(harness.topology, EMBEDDED, clock=harness.clock, accept=(depot, version))
 
     def test_in_one_of_several_depots(self, tmp_path: Path) -> None:
-        """
-        What comes before and after the version is read once, as verify finds, and a replay accepts it again.
-        """
+        """What comes before and after the version is read once, as verify finds, and a replay accepts it again."""
         harness = Harness(counter("a", "b"), tmp_path)
         harness.append([message()] * 3, "a")
         harness.append([message()] * 2, "b")
@@ -1102,9 +1010,7 @@ class TestAccepted:
         assert (report.ok, report.findings, sum(books.counted or 0 for books in report.depots)) == (True, (), 14)
 
     def test_after_an_attempt(self, tmp_path: Path) -> None:
-        """
-        An attempt at a microbatch that failed is made again first: its plan reads rows before the version.
-        """
+        """An attempt at a microbatch that failed is made again first: its plan reads rows before the version."""
         harness = Harness(counter("a", "b"), tmp_path)
         harness.append([message()] * 3, "a")
         harness.append([message()] * 2, "b")
@@ -1116,9 +1022,7 @@ class TestAccepted:
         assert counted(harness) == {"a": 3, "b": 2}
 
     def test_without_a_name(self, tmp_path: Path) -> None:
-        """
-        Of several depots one must be named.
-        """
+        """Of several depots one must be named."""
         harness = Harness(counter("a", "b"), tmp_path)
         harness.append([message()], "a")
         harness.append([message()], "b")
@@ -1127,9 +1031,7 @@ class TestAccepted:
 
 
 def test_a_bug_is_not_retried(tmp_path: Path) -> None:
-    """
-    A programming error in a function ends the run at once, with the place; an error of the system is tried again.
-    """
+    """A programming error in a function ends the run at once, with the place; an error of the system is tried again."""
     topology, calls = Topology("buggy", depots=["a"], states="buggy"), []
 
     @topology.function
@@ -1147,9 +1049,7 @@ def test_a_bug_is_not_retried(tmp_path: Path) -> None:
 
 
 def test_history_of_each_depot(tmp_path: Path) -> None:
-    """
-    The history says of each depot how its own columns were read.
-    """
+    """The history says of each depot how its own columns were read."""
     mapped = {"source": "'b'", "key": "name", "type": "'t'", "event_time": "at", "received_at": "at", "payload": "name"}
     harness = Harness(counter("a", b=Depot("b", columns=mapped)), tmp_path)
     harness.create(pa.schema([("name", pa.string()), ("at", pa.timestamp("us", "UTC"))]), "b")
@@ -1161,8 +1061,8 @@ def test_history_of_each_depot(tmp_path: Path) -> None:
 
 
 def test_streamed_beside_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A depot that only `foreachBatch` can read, as without a change feed on Spark Connect, is refused beside others.
+    """A depot that only `foreachBatch` can read, as without a change feed on Spark Connect, is refused beside
+    others.
     """
     monkeypatch.setattr(EmbeddedSource, "streams", lambda self, after: True)
     harness = Harness(counter("a", "b"), tmp_path)

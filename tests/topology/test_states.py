@@ -50,8 +50,7 @@ def presence() -> Topology:
 
 @pytest.mark.slow_on_spark
 def test_keys_come_and_go(tmp_path: Path, engine: EngineFactory) -> None:
-    """
-    Keys that are deleted are gone from the next function on, and come back as new ones; `has` and `get` tell of the
+    """Keys that are deleted are gone from the next function on, and come back as new ones; `has` and `get` tell of the
     states as the functions before have left them. To delete a key that is not there is nothing.
     """
     harness = Harness(presence(), tmp_path, engine=engine.name, session=engine.session)
@@ -98,9 +97,8 @@ def example() -> Topology:
 
 @pytest.mark.slow_on_spark
 def test_two_depots(tmp_path: Path, engine: EngineFactory) -> None:
-    """
-    A microbatch has the rows of both depots, and each function sees what the one before it changed. A state without a
-    key is one row, which begins with the initial values; a map is a value like others.
+    """A microbatch has the rows of both depots, and each function sees what the one before it changed. A state without
+    a key is one row, which begins with the initial values; a map is a value like others.
     """
     harness = Harness(example(), tmp_path, engine=engine.name, session=engine.session)
     harness.create(pa.schema([("first", pa.string()), ("second", pa.string())]), "pairs")
@@ -133,8 +131,8 @@ def wide(rows: int) -> Topology:
 
 class TestFiles:
     def test_few_are_read_and_written(self, tmp_path: Path) -> None:
-        """
-        Of a state of many files none is written again: a key that changes is a new row, one with the same values none.
+        """Of a state of many files none is written again: a key that changes is a new row, one with the same values
+        none.
         """
         harness = Harness(wide(300_000), tmp_path)
         harness.append([{"payload": "x"}])
@@ -151,9 +149,7 @@ class TestFiles:
 
     @pytest.mark.ci
     def test_keys_that_come_later(self, tmp_path: Path) -> None:
-        """
-        A state that grows by keys of all ranges keeps files whose ranges hardly overlap, and loses nothing.
-        """
+        """A state that grows by keys of all ranges keeps files whose ranges hardly overlap, and loses nothing."""
         harness = Harness(wide(1), tmp_path)
         expected = {"key-0000000"}
         for number in range(40):
@@ -181,9 +177,7 @@ def files_of(harness: Harness) -> set[str]:
 
 class TestDepots:
     def test_of_other_rows(self, tmp_path: Path) -> None:
-        """
-        A depot that was made with columns of its own is read as its rows are, each version once.
-        """
+        """A depot that was made with columns of its own is read as its rows are, each version once."""
         topology = Topology("sums", depots=["sales"], states="sums")
         topology.state("sums", key="shop STRING", value="total BIGINT")
 
@@ -202,8 +196,7 @@ class TestDepots:
         assert [row["messages_read"] for row in harness.history()] == [2, 2]
 
     def test_wait_processed(self, tmp_path: Path) -> None:
-        """
-        To wait for as many messages as there are processes them; to wait for more is an error, behind which all are
+        """To wait for as many messages as there are processes them; to wait for more is an error, behind which all are
         processed.
         """
         harness = Harness(presence(), tmp_path)
@@ -228,9 +221,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 3), st.none() | st.integers(-9, 9)), ma
 @settings(max_examples=100)
 @given(st.lists(ROWS, max_size=4))
 def test_combine(batches: list[list[tuple[int, int | None]]]) -> None:
-    """
-    However rows are spread over calls, `combine` has for each key what one pass over all of them has.
-    """
+    """However rows are spread over calls, `combine` has for each key what one pass over all of them has."""
     stored = no_rows(pa.schema([("id", pa.string()), *STATE.columns]))
     state = ArrowState(STATE, lambda _: stored)
     for batch in batches:
@@ -271,9 +262,7 @@ BIG = 2**63 - 1
     ids=["one microbatch", "two", "it fits in the end", "it fits with the value before"],
 )
 def test_sums_never_wrap(tmp_path: Path, amounts: list[list[int]], total: int | None) -> None:
-    """
-    A sum that does not fit its type is refused, in one microbatch and in several; only the sum itself must fit.
-    """
+    """A sum that does not fit its type is refused, in one microbatch and in several; only the sum itself must fit."""
     harness = Harness(summing("amount BIGINT"), tmp_path)
     harness.create(pa.schema([("amount", pa.int64())]))
     for rows in amounts[:-1]:
@@ -300,9 +289,7 @@ def test_sums_never_wrap(tmp_path: Path, amounts: list[list[int]], total: int | 
     ],
 )
 def test_least_and_greatest(tmp_path: Path, type_: str, values: list[Any]) -> None:
-    """
-    The least and the greatest value are those of all microbatches, for each type that has an order.
-    """
+    """The least and the greatest value are those of all microbatches, for each type that has an order."""
     harness = Harness(extremes(type_), tmp_path)
     kind = extremes(type_).states["extremes"].values.field("least").type
     harness.create(pa.schema([("amount", kind)]))

@@ -48,8 +48,8 @@ def look(harness: Harness, now: int = NOW) -> TopologyStatus:
 
 
 def test_lag(harness: Harness) -> None:
-    """
-    What waits is told by depot and in sum, with how long the oldest of it waits; versions without rows do not wait.
+    """What waits is told by depot and in sum, with how long the oldest of it waits; versions without rows do not
+    wait.
     """
     assert [depot.versions_waiting for depot in look(harness).depots] == [0, 0]
     assert (look(harness).lag.messages, look(harness).lag.seconds) == (0, 0.0)
@@ -69,9 +69,7 @@ def test_lag(harness: Harness) -> None:
 
 
 def test_microbatches(harness: Harness) -> None:
-    """
-    The last microbatches stand there, one row for each depot that was read, with the sums over all of them.
-    """
+    """The last microbatches stand there, one row for each depot that was read, with the sums over all of them."""
     harness.append([{"payload": "d"}])
     harness.run()
     harness.pause()
@@ -88,9 +86,7 @@ def test_microbatches(harness: Harness) -> None:
 
 
 def test_own(harness: Harness) -> None:
-    """
-    The rows of each state are counted, and depots that a topology no longer has are named.
-    """
+    """The rows of each state are counted, and depots that a topology no longer has are named."""
     assert look(harness).states == {"counts": 2, "never": 0}
     fewer = counting().placed({"one": harness.topology.depots["one"]}, harness.topology.location)
     found = status_of(fewer, NOW)
@@ -98,9 +94,7 @@ def test_own(harness: Harness) -> None:
 
 
 def test_changed_and_accepted(harness: Harness) -> None:
-    """
-    A version that changed rows is foretold, and told as accepted afterwards until a rollback, of its own depot.
-    """
+    """A version that changed rows is foretold, and told as accepted afterwards until a rollback, of its own depot."""
     one = DeltaTable(harness.topology.depots["one"].location)
     one.delete("payload = 'a'")
     assert [depot.changed_version for depot in look(harness).depots] == [one.version(), None]
@@ -115,9 +109,7 @@ def test_changed_and_accepted(harness: Harness) -> None:
 
 
 def test_refused(harness: Harness, tmp_path: Path) -> None:
-    """
-    A topology that never ran, a depot that is another table, and one that is missing are refused.
-    """
+    """A topology that never ran, a depot that is another table, and one that is missing are refused."""
     with pytest.raises(NotFound, match="never ran"):
         status_of(counting().placed(harness.topology.depots, str(tmp_path / "nowhere")), NOW)
     one, two = harness.topology.depots.values()
@@ -128,8 +120,8 @@ def test_refused(harness: Harness, tmp_path: Path) -> None:
 
 
 def test_closed_batches_wait(tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
-    """
-    In a depot that is the ledger of a batcher, only versions that closed batches wait, and their batches are counted.
+    """In a depot that is the ledger of a batcher, only versions that closed batches wait, and their batches are
+    counted.
     """
     world = World(tmp_path, clock)
     world.publish(*log(versions=3, seed=4))
@@ -157,9 +149,7 @@ def test_closed_batches_wait(tmp_path: Path, clock: ManualClock, embedded: Engin
 
 
 def test_changes_of_a_state_wait(tmp_path: Path, embedded: EngineFactory) -> None:
-    """
-    In a depot that is a state of another topology, only versions that changed this state wait.
-    """
+    """In a depot that is a state of another topology, only versions that changed this state wait."""
     chain = Chain(tmp_path, embedded)
     chain.say("to be")
     chain.mirror.run()

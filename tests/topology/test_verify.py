@@ -61,9 +61,7 @@ def rewrite(harness: Harness, state: str, change: Any) -> None:
 
 class TestSound:
     def test_bank(self, harness: Harness) -> None:
-        """
-        After crashes, a pause and a rollback each row is taken once, and a replay gives the same digests.
-        """
+        """After crashes, a pause and a rollback each row is taken once, and a replay gives the same digests."""
         report = verified(harness, replay=True)
         assert report.ok, report.differences
         assert report.complete
@@ -74,8 +72,8 @@ class TestSound:
 
     @pytest.mark.slow_on_spark
     def test_chain(self, tmp_path: Path, engine: EngineFactory) -> None:
-        """
-        The changes of a state are counted as the depot that they are; once it is rolled back, nobody can count them.
+        """The changes of a state are counted as the depot that they are; once it is rolled back, nobody can count
+        them.
         """
         chain = Chain(tmp_path, engine)
         for text in ("a b", "b -a", "c d"):
@@ -105,16 +103,12 @@ class TestWrong:
         ids=["twice", "other-id"],
     )
     def test_keys(self, harness: Harness, change: Any, said: str) -> None:
-        """
-        A key with two rows, and a row under another id, are found.
-        """
+        """A key with two rows, and a row under another id, are found."""
         rewrite(harness, "funds", change)
         assert said in checks(verified(harness))
 
     def test_values(self, harness: Harness) -> None:
-        """
-        A value that somebody changed is found by a replay only.
-        """
+        """A value that somebody changed is found by a replay only."""
         rewrite(
             harness,
             "funds",
@@ -131,9 +125,7 @@ class TestWrong:
 
     @pytest.mark.parametrize("lost", [True, False])
     def test_taken(self, harness: Harness, lost: bool) -> None:
-        """
-        A microbatch that is missing in the history, and versions that two microbatches say they took, are found.
-        """
+        """A microbatch that is missing in the history, and versions that two microbatches say they took, are found."""
 
         def change(rows: pa.Table) -> pa.Table:
             last = pc.equal(rows["microbatch"], pc.max(rows["microbatch"]))
@@ -157,9 +149,7 @@ class TestWrong:
             ]  # fmt: skip
 
     def test_statistics(self, harness: Harness) -> None:
-        """
-        A log that says another number of rows than a file of a state has is found.
-        """
+        """A log that says another number of rows than a file of a state has is found."""
         log = sorted((Path(harness.topology.location) / "_delta_log").glob("*.json"))
         rewrite(harness, "funds", lambda rows: rows)
         [entry] = {*(Path(harness.topology.location) / "_delta_log").glob("*.json")} - {*log}
@@ -170,9 +160,7 @@ class TestWrong:
 
     @pytest.mark.parametrize("damage", ["another", "shorter", "other rows"])
     def test_depot(self, harness: Harness, damage: str) -> None:
-        """
-        Another depot with as many rows in each version, a lost version and one with other rows are found.
-        """
+        """Another depot with as many rows in each version, a lost version and one with other rows are found."""
         location = Path(harness.topology.depots["transfers"].location)
         if damage == "another":
             shutil.rmtree(location)

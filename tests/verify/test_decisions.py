@@ -36,8 +36,8 @@ def check(world: World) -> Report:
 class TestClean:
     @pytest.mark.slow
     def test_every_version(self, world: World) -> None:
-        """
-        At every version of a ledger as it was written, every decision and every batch is what the rules make of it.
+        """At every version of a ledger as it was written, every decision and every batch is what the rules make of
+        it.
         """
         report = verify(world.depot, world.ledger, range(world.version() + 1))
         assert (report.differences, report.findings) == ((), ())
@@ -57,18 +57,14 @@ class TestRandom:
     @settings(max_examples=2)
     @given(seed=st.integers(0, 1_000_000))
     def test_clean(self, seed: int) -> None:
-        """
-        Nothing is wrong with a ledger after any data, ticks, flushes and rules, cut into any microbatches.
-        """
+        """Nothing is wrong with a ledger after any data, ticks, flushes and rules, cut into any microbatches."""
         assert_clean(seed)
 
     @pytest.mark.slow
     @settings(max_examples=100)
     @given(seed=st.integers(0, 1_000_000))
     def test_many(self, seed: int) -> None:
-        """
-        The same for many of them.
-        """
+        """The same for many of them."""
         assert_clean(seed)
 
 
@@ -85,8 +81,7 @@ def assert_clean(seed: int) -> None:
 @pytest.mark.ci
 class TestBounded:
     def test_most(self, world: World) -> None:
-        """
-        Within a bound the smallest streams are derived again, the report says how many are left, and what is wrong
+        """Within a bound the smallest streams are derived again, the report says how many are left, and what is wrong
         with those is not found.
         """
         messages = Counter()
@@ -104,9 +99,7 @@ class TestBounded:
         assert books.decided == books.messages_read
 
     def test_progress(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        Long work tells how many messages are done, stream by stream, and which streams are proven.
-        """
+        """Long work tells how many messages are done, stream by stream, and which streams are proven."""
         monkeypatch.setattr(windows, "CHUNK", 1)
         steps: list[Standing] = []
         report = verify(world.depot, world.ledger, progress=steps.append)
@@ -120,9 +113,8 @@ class TestBounded:
         assert last == Standing(version, 1, 1, books.streams, books.streams, accepted, accepted, 0)
 
     def test_forgotten(self, world: World, embedded: EngineFactory) -> None:
-        """
-        When the beginning of the depot is gone, streams that began later are derived again, from the floors that were
-        recorded; the report says how many others there are.
+        """When the beginning of the depot is gone, streams that began later are derived again, from the floors that
+        were recorded; the report says how many others there are.
         """
         DeltaTable(world.depot).optimize.compact()
         DeltaTable(world.depot).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
@@ -137,9 +129,7 @@ class TestBounded:
         assert found(check(world)) == {"windows by the rules"}
 
     def test_damaged_history(self, world: World) -> None:
-        """
-        Nothing is derived from a history with a gap, and the report says so.
-        """
+        """Nothing is derived from a history with a gap, and the report says so."""
         damage(world, dropping("microbatch"))
         report = check(world)
         assert (report.books[0].decided, report.books[0].derived_streams) == (0, 0)
@@ -156,8 +146,8 @@ def found(report: Report) -> set[str]:
 class TestDamaged:
     @pytest.mark.parametrize("name", DAMAGES)
     def test_found(self, world: World, name: str) -> None:
-        """
-        A ledger that agrees with itself and with the depot, but not with the rules, is found, and by nothing else.
+        """A ledger that agrees with itself and with the depot, but not with the rules, is found, and by nothing
+        else.
         """
         change, checks = DAMAGES[name]
         damage(world, change)
@@ -168,9 +158,7 @@ class TestDamaged:
         json.dumps(report.to_dict())
 
     def test_out_of_range(self, world: World) -> None:
-        """
-        A number with which nothing can be computed is a difference too, and the other checks go on.
-        """
+        """A number with which nothing can be computed is a difference too, and the other checks go on."""
         damage(world, setting("rejected", reason="clock_ahead", missed_by_us=-(1 << 63)))
         report = check(world)
         assert {"decisions", "rejected_off_by"} <= found(report)

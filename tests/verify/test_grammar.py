@@ -33,9 +33,7 @@ def several(rows: pa.Table, staged: Staged, settings: FormatPart) -> list[dict[s
 @pytest.mark.parametrize("cuts", [[], [5], [30, 40, 41]], ids=["whole", "two", "four"])
 @pytest.mark.parametrize("last", [True, False], ids=["ended", "unfinished"])
 def test_records_of_several_lines_are_records(cuts, last):
-    """
-    Quoted line ends, doubled quotes, blanks, empty lines and an unfinished end are no findings.
-    """
+    """Quoted line ends, doubled quotes, blanks, empty lines and an unfinished end are no findings."""
     parts = [GOOD[a:b] for a, b in pairwise([0, *cuts, len(GOOD)])]
     settings, rows = FormatPart(type="csv", fields=FIELDS), chunks(parts, last=last)
     staged = stage(rows, SCHEMA.empty_table(), format_of(settings))
@@ -46,9 +44,7 @@ def test_records_of_several_lines_are_records(cuts, last):
 @pytest.mark.parametrize("escape", ["", "\\"])
 @pytest.mark.parametrize("data", [STRAY, BY_CHANCE], ids=["text behind a quote", "columns that fit by chance"])
 def test_a_swallowing_record_is_found(data, escape):
-    """
-    A record that was taken up to a quote of a later record is named with its place, also at the end of a source.
-    """
+    """A record that was taken up to a quote of a later record is named with its place, also at the end of a source."""
     settings = FormatPart(type="csv", fields=FIELDS, escape=escape)
     for end in (len(data), data.index(b"5,e")):
         rows = chunks([data[:30], data[30:end]])
@@ -64,8 +60,8 @@ def test_a_swallowing_record_is_found(data, escape):
 
 
 def test_only_bytes_that_were_read_are_looked_at(tmp_path, clock):
-    """
-    Records of several lines are records also beside chunks in conflict, late, lost and held, and under two formats.
+    """Records of several lines are records also beside chunks in conflict, late, lost and held, and under two
+    formats.
     """
     world, lines = RawWorld(tmp_path, clock), '"k\nk"'
     kind = COMMA | {"max_held_bytes": 120, "max_record_bytes": 1000}

@@ -69,16 +69,12 @@ class TestByHand:
         ],
     )
     def test_updated(self, world: World, where: str, updates: dict[str, str], check: str) -> None:
-        """
-        An update of what only the log, the version before or the depot's log can tell is found.
-        """
+        """An update of what only the log, the version before or the depot's log can tell is found."""
         DeltaTable(world.ledger).update(updates=updates, predicate=where)
         assert check in found(world)
 
     def test_restored(self, world: World) -> None:
-        """
-        A RESTORE mends what was updated.
-        """
+        """A RESTORE mends what was updated."""
         version = world.version()
         DeltaTable(world.ledger).update(updates={"token": "'x'"}, predicate="id = 'progress'")
         assert found(world)
@@ -86,27 +82,21 @@ class TestByHand:
         assert found(world) == set()
 
     def test_goes_on(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A change of the history is found after further microbatches as well.
-        """
+        """A change of the history is found after further microbatches as well."""
         DeltaTable(world.ledger).update(updates={"attempt": "7"}, predicate="state = 'microbatch' AND microbatch = 2")
         world.publish(*log(versions=1, seed=7))
         world.runner(embedded, rules=LATER).once()
         assert found(world) == {"by hand"}
 
     def test_pause(self, world: World, embedded: EngineFactory) -> None:
-        """
-        A ledger that is paused, and one that was resumed, is as it should be.
-        """
+        """A ledger that is paused, and one that was resumed, is as it should be."""
         world.runner(embedded, rules=LATER).pause()
         assert found(world) == set()
         world.runner(embedded, rules=LATER).resume()
         assert found(world) == set()
 
     def test_foreign_state(self, world: World) -> None:
-        """
-        A row of a state that Windrow does not know is found.
-        """
+        """A row of a state that Windrow does not know is found."""
         schema = tables.ledger_schema(world.payload)
         write_deltalake(world.ledger, pa.Table.from_pylist([{"id": "a", "state": "note"}], schema), mode="append")
         assert found(world) == {"states"}
@@ -116,8 +106,8 @@ class TestByHand:
 class TestFiles:
     @pytest.mark.parametrize("role", ["ledger", "depot"])
     def test_count_in_the_log(self, world: World, role: str) -> None:
-        """
-        A number of rows in the log that is not that of the file is found, also where a checkpoint has the right one.
+        """A number of rows in the log that is not that of the file is found, also where a checkpoint has the right
+        one.
         """
         location = getattr(world, role)
         name = live_file(location).name
@@ -134,8 +124,8 @@ class TestFiles:
         assert "files" in found(world)
 
     def test_column_that_nothing_else_reads(self, world: World) -> None:
-        """
-        A file in which a column can no longer be read is found and named, also where no other check reads the column.
+        """A file in which a column can no longer be read is found and named, also where no other check reads the
+        column.
         """
         file = live_file(world.ledger, "state=microbatch")
         flip(file, "engine")
@@ -144,9 +134,7 @@ class TestFiles:
 
     @pytest.mark.parametrize("column", ["payload", "beside"])
     def test_depot(self, world: World, embedded: EngineFactory, column: str) -> None:
-        """
-        The same in the depot, whether a message has the column or not.
-        """
+        """The same in the depot, whether a message has the column or not."""
         rows = list(log(versions=1, seed=8)[0])
         extra = pa.Table.from_pylist(rows, messages.schema()).append_column("beside", pa.array(["x"] * len(rows)))
         write_deltalake(world.depot, extra, mode="append", schema_mode="merge")
@@ -158,9 +146,7 @@ class TestFiles:
             check(world)
 
     def test_changed_in_place(self, world: World) -> None:
-        """
-        A file that was written again in its place is found, by its size or by the values that the log says of it.
-        """
+        """A file that was written again in its place is found, by its size or by the values that the log says of it."""
         file = live_file(world.ledger, "state=microbatch")
         rows = pq.read_table(file, partitioning=None)
         rows = rows.set_column(rows.column_names.index("attempt"), "attempt", pa.array([7] * rows.num_rows, pa.int32()))
@@ -182,8 +168,7 @@ class TestFiles:
 class TestEnd:
     @pytest.mark.parametrize("role", ["ledger", "depot"])
     def test_last_entry_gone(self, world: World, role: str) -> None:
-        """
-        When the last entry of a log is gone, verify says which files nobody names; it cannot tell this from a commit
+        """When the last entry of a log is gone, verify says which files nobody names; it cannot tell this from a commit
         that never came about.
         """
         if role == "depot":
@@ -195,17 +180,13 @@ class TestEnd:
         assert any(f"the last commits of the {role}" in finding for finding in report.findings)
 
     def test_beside_the_entry(self, world: World) -> None:
-        """
-        What Spark keeps beside an entry proves that there was one.
-        """
+        """What Spark keeps beside an entry proves that there was one."""
         last = entry(world.ledger, world.version())
         last.rename(last.with_name(f".{last.name}.crc"))
         assert found(world) == {"log"}
 
     def test_attempt_that_failed(self, world: World, embedded: EngineFactory) -> None:
-        """
-        Files of an attempt that was made again are nothing to tell of.
-        """
+        """Files of an attempt that was made again are nothing to tell of."""
         last = world.version()
         entry(world.ledger, last).unlink()
         world.runner(embedded, rules=LATER).once()

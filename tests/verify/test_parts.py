@@ -76,9 +76,7 @@ def said(report: Report) -> tuple[Any, ...]:
 @pytest.mark.ci
 @pytest.mark.parametrize("name", [*DAMAGES, *BESIDE])
 def test_every_stream_alone(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """
-    Each planted fault is found, and said of as many rows, also if every stream is a part of its own.
-    """
+    """Each planted fault is found, and said of as many rows, also if every stream is a part of its own."""
     before = world.version()
     damage(world, BESIDE[name] if name in BESIDE else DAMAGES[name][0])
     versions = [before, world.version()]
@@ -90,8 +88,8 @@ def test_every_stream_alone(world: World, monkeypatch: pytest.MonkeyPatch, name:
 
 @pytest.mark.ci
 def test_stream_that_is_too_large(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    The windows of a stream that is larger than the memory are not derived, and the report says so, even with --all.
+    """The windows of a stream that is larger than the memory are not derived, and the report says so, even with
+    --all.
     """
     messages: dict[tuple[str, str], int] = {}
     for row in world.rows("closed", "open"):
@@ -107,18 +105,14 @@ def test_stream_that_is_too_large(world: World, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_full_disk(world: World) -> None:
-    """
-    A disk without room for temporary files is an error that says what to do.
-    """
+    """A disk without room for temporary files is an error that says what to do."""
     said = subprocess.check_output([sys.executable, "-c", FULL_DISK, world.depot, world.ledger], text=True)
     assert "no room for temporary rows" in said
     assert "Set TMPDIR" in said
 
 
 def test_killed(tmp_path: Path) -> None:
-    """
-    The directory of a process that was killed is removed by the next one, that of a process at work is not.
-    """
+    """The directory of a process that was killed is removed by the next one, that of a process at work is not."""
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", KILLED], env=environment, check=False)
     (left,) = tmp_path.iterdir()

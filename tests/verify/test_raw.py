@@ -47,8 +47,8 @@ def found(report: Report) -> set[str]:
 class TestClean:
     @pytest.mark.slow
     def test_every_version(self, world: RawWorld) -> None:
-        """
-        At every version the bytes and the books balance, and all is as the depot, formatted in one piece, gives it.
+        """At every version the bytes and the books balance, and all is as the depot, formatted in one piece, gives
+        it.
         """
         report = verify(world.depot, world.ledger, range(world.version() + 1))
         assert (report.differences, report.findings) == ((), ())
@@ -63,9 +63,7 @@ class TestClean:
         assert {row["raw_source"] for row in world.rows("partial")} == {"a", "b", "c", "d"}
 
     def test_check(self, world: RawWorld) -> None:
-        """
-        All critical expectations hold, and the one about the format says how much it refused.
-        """
+        """All critical expectations hold, and the one about the format says how much it refused."""
         checked = quality.check(None, world.ledger)
         assert checked.ok
         failed = {one.name: one.failed for one in checked.failures("info")}
@@ -77,8 +75,8 @@ class TestClean:
     @settings(max_examples=4)
     @given(seed=st.integers(0, 1_000_000))
     def test_random(self, seed: int) -> None:
-        """
-        Nothing is wrong after any chunks, cut anywhere, in any order, in any microbatches, whatever the format was.
+        """Nothing is wrong after any chunks, cut anywhere, in any order, in any microbatches, whatever the format
+        was.
         """
         with tempfile.TemporaryDirectory() as root:
             world = random_world(seed, Path(root))
@@ -86,8 +84,7 @@ class TestClean:
             assert (report.differences, report.findings) == ((), ())
 
     def test_forgotten(self, world: RawWorld) -> None:
-        """
-        Where the beginning of a raw depot is gone nothing of it can be formatted; the books are checked, and the
+        """Where the beginning of a raw depot is gone nothing of it can be formatted; the books are checked, and the
         report says how much could not be.
         """
         DeltaTable(world.depot).optimize.compact()
@@ -191,9 +188,7 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
 class TestDamaged:
     @pytest.mark.parametrize("name", DAMAGES)
     def test_found(self, world: RawWorld, name: str) -> None:
-        """
-        What is damaged is found by the checks that are about it, with examples that JSON knows.
-        """
+        """What is damaged is found by the checks that are about it, with examples that JSON knows."""
         change, checks = DAMAGES[name]
         damage(world, change)
         report = verify(world.depot, world.ledger)
@@ -201,15 +196,13 @@ class TestDamaged:
         json.dumps(report.to_dict())
 
     def test_rewriting_changes_nothing(self, world: RawWorld) -> None:
-        """
-        The way in which these tests damage a ledger makes no difference when nothing is damaged.
-        """
+        """The way in which these tests damage a ledger makes no difference when nothing is damaged."""
         damage(world, lambda rows: None)
         assert verify(world.depot, world.ledger).ok
 
     def test_final(self, world: RawWorld) -> None:
-        """
-        A rejection of the format that changes after it was written, and bytes that do, are found between versions.
+        """A rejection of the format that changes after it was written, and bytes that do, are found between
+        versions.
         """
         before = world.version()
         damage(world, setting("rejected", by_format("format_gap"), detail="another one"))

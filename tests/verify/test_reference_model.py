@@ -77,9 +77,7 @@ def in_force(rules: dict[str, Any]) -> Rules:
 
 @pytest.mark.parametrize("case", WHOLE, ids=lambda case: case["id"])
 def test_cases(case: dict[str, Any]) -> None:
-    """
-    The accepted messages of a written case make its windows, with their ends, parts and closing times.
-    """
+    """The accepted messages of a written case make its windows, with their ends, parts and closing times."""
     expected = case["expected"]
     sent = [one for one in case["inputs"] if one["op"] == "message"]
     accepted = [one for one in sent if expected["disposition"][one["id"]] == "accepted"]
@@ -91,9 +89,7 @@ def test_cases(case: dict[str, Any]) -> None:
 
 @given(seed=st.integers(0, 1 << 32))
 def test_oracle(seed: int) -> None:
-    """
-    Random messages of a stream, under random rules, make the windows that the oracle of the tests makes of them.
-    """
+    """Random messages of a stream, under random rules, make the windows that the oracle of the tests makes of them."""
     random = Random(seed)
     rules = {
         "window": random.choice([1, 5, 10, 40]),

@@ -118,8 +118,8 @@ def new(rows: list[Row], microbatch: int) -> Row:
 
 class TestClean:
     def test_since_the_record(self, later: World) -> None:
-        """
-        What came since the record is right, and is what is read: the messages that were open then, and the new ones.
+        """What came since the record is right, and is what is read: the messages that were open then, and the new
+        ones.
         """
         report, everything = check(later), whole(later)
         assert (report.differences, report.findings, report.since_refused) == ((), (), None)
@@ -136,9 +136,7 @@ class TestClean:
         assert report.verified == everything.verified
 
     def test_nothing_new(self, world: World) -> None:
-        """
-        Without anything new what was open is looked at again, and the report has no difference.
-        """
+        """Without anything new what was open is looked at again, and the report has no difference."""
         report = check(world)
         assert (report.differences, report.findings, report.since_refused) == ((), (), None)
         assert report.books[0].decided == 0
@@ -146,9 +144,7 @@ class TestClean:
         assert report.books[0].in_open_batches == report.books[0].messages_read == report.since.open_messages
 
     def test_from_record_to_record(self, later: World) -> None:
-        """
-        A report that relies on a record becomes the next record, on which the next one relies.
-        """
+        """A report that relies on a record becomes the next record, on which the next one relies."""
         assert remember(check(later), str(record_of(later)), NOW)
         later.runner(EMBEDDED).flush()
         report = check(later)
@@ -157,45 +153,35 @@ class TestClean:
         assert report.since.ledger_version == later.version() - 1
 
     def test_compacted(self, later: World) -> None:
-        """
-        Final rows that maintenance wrote into other files, old and new ones together, are still relied upon.
-        """
+        """Final rows that maintenance wrote into other files, old and new ones together, are still relied upon."""
         DeltaTable(later.ledger).optimize.compact([("state", "in", list(tables.FINAL))])
         assert not {*live(later, "closed")} & {*live(later, "closed", recorded(later).verified.ledger_version)}
         report = check(later)
         assert (report.differences, report.findings, report.since_refused) == ((), (), None)
 
     def test_zero(self, later: World) -> None:
-        """
-        `--since 0` relies on nothing, whatever the record is.
-        """
+        """`--since 0` relies on nothing, whatever the record is."""
         record_of(later).write_text("torn")
         report = verify(later.depot, later.ledger, relying_on=Reliance(0, str(record_of(later))))
         assert (report.ok, report.since, report.since_refused) == (True, None, None)
         assert report.books[0].messages_read == sum(map(len, VERSIONS))
 
     def test_several_versions(self, later: World) -> None:
-        """
-        If several versions are asked for, everything is verified at each.
-        """
+        """If several versions are asked for, everything is verified at each."""
         report = verify(later.depot, later.ledger, [1, later.version()], relying_on=Reliance(1))
         assert (report.ok, report.since, len(report.books)) == (True, None, 2)
 
     @settings(max_examples=2)
     @given(seed=st.integers(0, 1_000_000))
     def test_random(self, seed: int) -> None:
-        """
-        From any version on nothing is wrong with a ledger after any data, ticks, flushes and rules.
-        """
+        """From any version on nothing is wrong with a ledger after any data, ticks, flushes and rules."""
         assert_clean(seed)
 
     @pytest.mark.slow
     @settings(max_examples=60)
     @given(seed=st.integers(0, 1_000_000))
     def test_many(self, seed: int) -> None:
-        """
-        The same for many of them.
-        """
+        """The same for many of them."""
         assert_clean(seed)
 
 
@@ -256,9 +242,8 @@ class TestWrong:
         fault: Callable[[Row], None],
         found: set[str],
     ) -> None:
-        """
-        A message that is lost, doubled or altered in a batch of the new part is found, and so is a batch that is not as
-        the rules make it; also if it was open then and closed later.
+        """A message that is lost, doubled or altered in a batch of the new part is found, and so is a batch that is not
+        as the rules make it; also if it was open then and closed later.
         """
         alter(later, "closed", lambda rows: fault(where(rows, recorded(later).verified.microbatch)))
         report = check(later)
@@ -274,26 +259,22 @@ class TestWrong:
         ],
     )
     def test_rejection(self, later: World, change: Change, found: str) -> None:
-        """
-        A rejection of the new part that is lost, doubled or has another reason is found.
-        """
+        """A rejection of the new part that is lost, doubled or has another reason is found."""
         alter(later, "rejected", change)
         report = check(later)
         assert report.since is not None
         assert found in {one.check for one in report.differences}
 
     def test_open_batch(self, later: World) -> None:
-        """
-        A message that is lost from a batch that is still open is found.
-        """
+        """A message that is lost from a batch that is still open is found."""
         alter(later, "open", lambda rows: lose(next(row for row in rows if row["messages"])))
         report = check(later)
         assert report.since is not None
         assert "lost" in {one.check for one in report.differences}
 
     def test_nothing_is_remembered(self, later: World) -> None:
-        """
-        A report with a difference is not remembered, nor one that relies on a version of which there is no record.
+        """A report with a difference is not remembered, nor one that relies on a version of which there is no
+        record.
         """
         version = recorded(later).verified.ledger_version
         trusting = verify(later.depot, later.ledger, relying_on=Reliance(version))
@@ -306,9 +287,7 @@ class TestWrong:
     @pytest.mark.parametrize("role", ["ledger", "depot"])
     @pytest.mark.parametrize("is_gone", [True, False])
     def test_old_file(self, later: World, role: str, is_gone: bool) -> None:
-        """
-        A file of then that is gone, or has another size, is a difference although it is not read.
-        """
+        """A file of then that is gone, or has another size, is a difference although it is not read."""
         location = getattr(later, role)
         [file, *_] = (
             live(later, "closed", 1) if role == "ledger" else sorted(DeltaTable(location, version=1).file_uris())
@@ -324,9 +303,7 @@ class TestWrong:
 
     @pytest.mark.parametrize("role", ["ledger", "depot"])
     def test_old_content(self, later: World, role: str) -> None:
-        """
-        The content of a file of then is not read again: what changed in its place is found only if everything is.
-        """
+        """The content of a file of then is not read again: what changed in its place is found only if everything is."""
         files = live(later, "closed", 1) if role == "ledger" else DeltaTable(later.depot, version=1).file_uris()
         Path(min(files)).write_bytes(b"x" * Path(min(files)).stat().st_size)
         report = check(later)
@@ -427,9 +404,7 @@ class TestNoticed:
     def test_everything_is_verified(
         self, later: World, happens: Callable[[World], None], why: str, is_ok: bool
     ) -> None:
-        """
-        What happened since the record and forbids to rely on it is said, and everything is verified.
-        """
+        """What happened since the record and forbids to rely on it is said, and everything is verified."""
         happens(later)
         report, everything = check(later), whole(later)
         assert report.since is None
@@ -440,9 +415,7 @@ class TestNoticed:
 
     @pytest.mark.parametrize("happens", [restore_ledger, change_rules, change_old_batch, tear])
     def test_asked_for(self, later: World, happens: Callable[[World], None]) -> None:
-        """
-        If the version was asked for, that is an error instead.
-        """
+        """If the version was asked for, that is an error instead."""
         version = recorded(later).verified.ledger_version
         happens(later)
         with pytest.raises(NotFound, match=f"cannot rely on ledger version {version}: ") as error:
@@ -450,9 +423,7 @@ class TestNoticed:
         assert "Without --since" in error.value.hint
 
     def test_open_rows_gone(self, later: World) -> None:
-        """
-        When the files of what was open then are gone, everything is verified.
-        """
+        """When the files of what was open then are gone, everything is verified."""
         ledger = later.tables(EMBEDDED).ledger
         ledger.fold(ledger.live(), "large")
         DeltaTable(later.ledger).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
@@ -462,9 +433,7 @@ class TestNoticed:
         assert report.ok
 
     def test_new_versions_gone(self, world: World) -> None:
-        """
-        When depot versions since then can no longer be read, everything is verified, and what is missing is said.
-        """
+        """When depot versions since then can no longer be read, everything is verified, and what is missing is said."""
         go_on(world)
         DeltaTable(world.depot).optimize.compact()
         DeltaTable(world.depot).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)

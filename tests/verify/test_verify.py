@@ -106,8 +106,7 @@ def without(world: World, state: str) -> Report:
 class TestClean:
     @pytest.mark.ci
     def test_every_version(self, world):
-        """
-        At every version of a ledger as it was written the books balance, and each message read is in exactly one
+        """At every version of a ledger as it was written the books balance, and each message read is in exactly one
         batch or rejected.
         """
         report = verify(world.depot, world.ledger, range(world.version() + 1))
@@ -121,15 +120,11 @@ class TestClean:
         assert report.books[-1].messages_read == 152
 
     def test_rewriting_changes_nothing(self, world):
-        """
-        The way in which these tests damage a ledger finds nothing when nothing is damaged.
-        """
+        """The way in which these tests damage a ledger finds nothing when nothing is damaged."""
         assert rewrite(world, lambda rows: None).differences == ()
 
     def test_waiting(self, world):
-        """
-        Messages that no microbatch has read yet are not lost.
-        """
+        """Messages that no microbatch has read yet are not lost."""
         world.publish(*log(versions=1, seed=9))
         report = check(world)
         assert report.ok
@@ -138,9 +133,7 @@ class TestClean:
     @pytest.mark.ci
     @pytest.mark.parametrize("start_from", ["end", "version:2"])
     def test_start_from(self, tmp_path, clock, embedded, start_from):
-        """
-        Messages from before the beginning of the ledger do not count.
-        """
+        """Messages from before the beginning of the ledger do not count."""
         world = World(tmp_path, clock)
         world.publish(*log(versions=1, seed=1))
         world.runner(embedded, start_from=start_from)
@@ -151,9 +144,7 @@ class TestClean:
 
     @pytest.mark.ci
     def test_binary(self, tmp_path, clock, embedded):
-        """
-        Bytes are compared as they are, and NULL, no bytes and other bytes differ.
-        """
+        """Bytes are compared as they are, and NULL, no bytes and other bytes differ."""
         world = World(tmp_path, clock, pa.binary())
         world.publish(
             [message(kind, payload=payload) for kind, payload in zip("abc", [b"\xff", b"", None], strict=True)]
@@ -165,18 +156,14 @@ class TestClean:
         json.dumps(report.to_dict())
 
     def test_progress(self, world):
-        """
-        Whoever asks is told before the depot is read, and how far each version is.
-        """
+        """Whoever asks is told before the depot is read, and how far each version is."""
         steps: list[Standing] = []
         verify(world.depot, world.ledger, [3, 1], steps.append)
         done = [(one.ledger_version, one.parts_done, one.parts) for one in steps]
         assert done == [(-1, 0, 0), (1, 0, 1), (1, 1, 1), (3, 0, 1), (3, 1, 1)]
 
     def test_independent(self):
-        """
-        Nothing that writes ledgers is imported: a mistake there cannot hide itself here.
-        """
+        """Nothing that writes ledgers is imported: a mistake there cannot hide itself here."""
         writers = [
             "batching",
             "clock",
@@ -195,9 +182,7 @@ class TestClean:
 
 class TestMessages:
     def test_batch_dropped(self, world):
-        """
-        The messages of a closed batch that is gone are lost.
-        """
+        """The messages of a closed batch that is gone are lost."""
         report = without(world, "closed")
         assert {"lost", "balance"} <= found(report)
         assert {"closed_batches_there", "microbatch_closed"} <= failing(report)
@@ -205,18 +190,14 @@ class TestMessages:
 
     @pytest.mark.ci
     def test_open_batch_dropped(self, world):
-        """
-        The messages of an open batch that is gone are lost.
-        """
+        """The messages of an open batch that is gone are lost."""
         report = without(world, "open")
         assert {"lost", "balance"} <= found(report)
         assert "open_batches_there" in failing(report)
 
     @pytest.mark.ci
     def test_rejection_dropped(self, world):
-        """
-        A message whose rejection is gone is lost, and the example says which one and from which depot version.
-        """
+        """A message whose rejection is gone is lost, and the example says which one and from which depot version."""
         report = without(world, "rejected")
         assert {"lost", "balance"} <= found(report)
         assert "microbatch_rejected" in failing(report)
@@ -225,9 +206,7 @@ class TestMessages:
         assert example["depot_version"] in range(1, 6)
 
     def test_copied(self, world):
-        """
-        A message that is also in another batch is duplicated, and the example names both.
-        """
+        """A message that is also in another batch is duplicated, and the example names both."""
 
         def copy(rows: list[Row]) -> None:
             giver, taker = [row for row in rows if row["state"] == "closed"][:2]
@@ -242,18 +221,14 @@ class TestMessages:
         assert len(example["ledger_rows"]) == 2
 
     def test_payload_changed(self, world):
-        """
-        A message with another payload is one lost and one unexpected.
-        """
+        """A message with another payload is one lost and one unexpected."""
         report = update(world, "closed", lambda row: row["messages"][0].update(payload="changed"))
         assert {"lost", "unexpected"} <= found(report)
         assert (report.books[0].lost, report.books[0].unexpected, report.books[0].duplicated) == (1, 1, 0)
 
     @pytest.mark.parametrize("column", ["sequence", "received_at", "payload"])
     def test_null(self, world, column):
-        """
-        NULL in the place of any value is a difference.
-        """
+        """NULL in the place of any value is a difference."""
         report = update(
             world,
             "closed",
@@ -263,9 +238,7 @@ class TestMessages:
         assert {"lost", "unexpected"} <= found(report)
 
     def test_invented(self, world):
-        """
-        A rejected message that the depot never had is unexpected.
-        """
+        """A rejected message that the depot never had is unexpected."""
 
         def invent(rows: list[Row]) -> list[Row]:
             rejection = next(row for row in rows if row["state"] == "rejected")
@@ -279,9 +252,7 @@ class TestMessages:
 
     @pytest.mark.ci
     def test_version_skipped(self, world):
-        """
-        A depot version that counts as read but was not is found, with all its messages lost.
-        """
+        """A depot version that counts as read but was not is found, with all its messages lost."""
         world.publish(*log(versions=1, seed=9))
 
         def skip(rows: list[Row]) -> None:
@@ -298,9 +269,7 @@ class TestMessages:
 @pytest.mark.ci
 class TestBatches:
     def test_window_narrowed(self, world):
-        """
-        A message outside its window is found.
-        """
+        """A message outside its window is found."""
         report = update(
             world, "closed", lambda row: row.update(window_end=row["last_event_time"], timeout=row["last_event_time"])
         )
@@ -308,17 +277,13 @@ class TestBatches:
 
     @pytest.mark.parametrize("microseconds", [5_500_000, 6_000_001])
     def test_open_timeout(self, world, microseconds):
-        """
-        An open batch whose timeout no rules ever gave is found, also between those of two rules.
-        """
+        """An open batch whose timeout no rules ever gave is found, also between those of two rules."""
         later = timedelta(microseconds=microseconds)
         report = update(world, "open", lambda row: row.update(timeout=row["window_end"] + later))
         assert "batch_timeout" in failing(report)
 
     def test_type_twice(self, world):
-        """
-        A batch with two messages of one type is found.
-        """
+        """A batch with two messages of one type is found."""
         report = update(
             world,
             "closed",
@@ -329,9 +294,7 @@ class TestBatches:
         assert "type_once_in_window" in failing(report)
 
     def test_type_twice_before_repeats_were_kept(self, world, embedded):
-        """
-        A batch with two messages of one type is found also in a ledger that keeps repeats, if it closed before.
-        """
+        """A batch with two messages of one type is found also in a ledger that keeps repeats, if it closed before."""
         world.runner(embedded, rules={"max_delay": "6s", **RULES, "repeats": "keep"}).tick(NOW + 60 * SECOND)
         report = update(
             world,
@@ -345,9 +308,7 @@ class TestBatches:
 @pytest.mark.ci
 class TestHistory:
     def test_microbatch_dropped(self, world):
-        """
-        A microbatch that is missing in the history is found.
-        """
+        """A microbatch that is missing in the history is found."""
         report = without(world, "microbatch")
         assert {"balance", "depot versions"} <= found(report)
         assert {"microbatch_numbers", "progress_microbatch"} <= failing(report)
@@ -362,24 +323,18 @@ class TestHistory:
         ],
     )
     def test_counts(self, world, column, check):
-        """
-        A count of the history that is one too high is found.
-        """
+        """A count of the history that is one too high is found."""
         report = update(world, "microbatch", lambda row: row.update({column: row[column] + 1}))
         assert check in failing(report)
 
     def test_progress_back(self, world):
-        """
-        A progress that was moved back, so that messages would be read again, is found.
-        """
+        """A progress that was moved back, so that messages would be read again, is found."""
         report = update(world, "progress", lambda row: row.update(depot_version=row["depot_version"] - 1), is_control)
         assert {"unexpected", "duplicated"} & found(report) == {"unexpected"}
         assert "progress_last" in failing(report)
 
     def test_rules(self, world):
-        """
-        Rules in the progress that no microbatch recorded are found, and text that holds no rules is refused.
-        """
+        """Rules in the progress that no microbatch recorded are found, and text that holds no rules is refused."""
         report = update(
             world, "progress", lambda row: row.update(rules=row["rules"].replace("6000000", "5000000")), is_control
         )
@@ -388,9 +343,7 @@ class TestHistory:
             update(world, "microbatch", lambda row: row.update(rules="{}"))
 
     def test_beyond_the_depot(self, world):
-        """
-        A progress beyond the depot's latest version is found.
-        """
+        """A progress beyond the depot's latest version is found."""
 
         def beyond(rows: list[Row]) -> None:
             for row in rows:
@@ -400,9 +353,7 @@ class TestHistory:
         assert found(rewrite(world, beyond)) == {"depot"}
 
     def test_versions(self, world):
-        """
-        A depot version that is listed with another number of messages is found.
-        """
+        """A depot version that is listed with another number of messages is found."""
         report = update(
             world, "microbatch", lambda row: row["versions"][0].update(messages=31), lambda row: row["versions"]
         )
@@ -410,9 +361,7 @@ class TestHistory:
         assert failing(report) == {"versions_sum"}
 
     def test_versions_out_of_order(self, world):
-        """
-        Depot versions that a microbatch lists in another order are found.
-        """
+        """Depot versions that a microbatch lists in another order are found."""
         world.publish(*log(versions=2, seed=9))
         world.runner(EngineFactory("embedded"), rules={"max_delay": "6s", **RULES}).once()
         report = update(
@@ -424,9 +373,7 @@ class TestHistory:
 @pytest.mark.ci
 class TestRejections:
     def test_id(self, world):
-        """
-        A rejection whose id names a depot version that does not have its message is found.
-        """
+        """A rejection whose id names a depot version that does not have its message is found."""
         report = update(world, "rejected", lambda row: row.update(id=row["id"].replace("rejected/1/", "rejected/2/")))
         assert found(report) == {"rejected from"}
 
@@ -434,9 +381,7 @@ class TestRejections:
 @pytest.mark.ci
 class TestFinals:
     def test_changed_later(self, world):
-        """
-        A closed batch and a rejection that differ from an earlier version are found, an earlier version is not.
-        """
+        """A closed batch and a rejection that differ from an earlier version are found, an earlier version is not."""
         before = world.version()
         update(
             world,
@@ -449,9 +394,7 @@ class TestFinals:
         assert {difference.ledger_version for difference in report.differences} == {before + 1}
 
     def test_restored(self, world):
-        """
-        What a RESTORE takes back is no difference.
-        """
+        """What a RESTORE takes back is no difference."""
         before = world.version()
         DeltaTable(world.ledger).restore(before - 2)
         report = verify(world.depot, world.ledger, [before - 2, before, before + 1])
@@ -460,9 +403,7 @@ class TestFinals:
 
 class TestTables:
     def test_depot_forgotten(self, world, embedded):
-        """
-        Depot versions whose files are gone are named, the others are compared, and their messages are unchecked.
-        """
+        """Depot versions whose files are gone are named, the others are compared, and their messages are unchecked."""
         DeltaTable(world.depot).optimize.compact()
         forget(world.depot)
         world.publish([message(kind, NOW + 41 * SECOND, NOW + 41 * SECOND) for kind in "abc"])
@@ -478,8 +419,8 @@ class TestTables:
 
     @pytest.mark.ci
     def test_beginning_forgotten(self, tmp_path, clock, embedded):
-        """
-        Where the first version of a ledger is gone that began at the end of the log, its history tells where that was.
+        """Where the first version of a ledger is gone that began at the end of the log, its history tells where that
+        was.
         """
         world = World(tmp_path, clock)
         world.publish(*log(versions=1, seed=1))
@@ -493,9 +434,7 @@ class TestTables:
         assert (report.ok, report.books[0].ok) == (True, 30)
 
     def test_version_missing(self, world):
-        """
-        A ledger version that is not there, or whose files are gone, cannot be found.
-        """
+        """A ledger version that is not there, or whose files are gone, cannot be found."""
         for version in (99, -1):
             with pytest.raises(NotFound, match=f"ledger version {version} cannot be read"):
                 verify(world.depot, world.ledger, [version])
@@ -506,9 +445,7 @@ class TestTables:
         assert check(world).ok
 
     def test_other_tables(self, world, tmp_path, clock):
-        """
-        Tables that are missing, no ledger, or not the ledger's depot are refused.
-        """
+        """Tables that are missing, no ledger, or not the ledger's depot are refused."""
         with pytest.raises(TableMissing, match="no ledger"):
             verify(world.depot, str(tmp_path / "nowhere"))
         with pytest.raises(TableMissing, match="no depot"):

@@ -17,7 +17,6 @@ from typing import Annotated, Any
 
 import typer
 
-from windrow.cli import format as format_
 from windrow.cli import shared_options, terminal
 from windrow.errors import UsageError, WindrowError, first_line, is_panic
 
@@ -38,10 +37,10 @@ app = typer.Typer(
 PANELS = {
     "Set up": ("demo", "init", "settings", "doctor"),
     "Send": ("produce", "ingest", "bridge"),
-    "Run": ("run", "tick", "flush", "pause", "resume", "maintain", "recover"),
-    "Look": ("status", "show", "history", "plot", "tune", "export"),
+    "Run": ("run", "tick", "pause", "resume", "maintain", "recover"),
+    "Look": ("status", "show", "plot", "tune", "export"),
     "Check": ("verify", "check", "replay"),
-    "Topologies": ("rollback", "option"),
+    "Topologies": ("rollback",),
 }
 COMMANDS: dict[str, list[shared_options.Command]] = {
     panel: [getattr(import_module(f"windrow.cli.{name}"), name) for name in names] for panel, names in PANELS.items()
@@ -49,9 +48,6 @@ COMMANDS: dict[str, list[shared_options.Command]] = {
 for panel, commands in COMMANDS.items():
     for one in commands:
         app.command(epilog=one.example, rich_help_panel=panel)(one.function)
-formats = typer.Typer(help="Try the format settings on files.", no_args_is_help=True)
-formats.command(epilog=format_.check.example)(format_.check.function)
-app.add_typer(formats, name="format", rich_help_panel="Check")
 
 
 def _version(wanted: bool) -> None:
@@ -100,10 +96,8 @@ def asked(given: Sequence[str]) -> typer.Typer:
     """
     first = given[0] if given else ""
     found = [one for one in app.registered_commands if one.callback and one.callback.__name__ == first]
-    groups = [one for one in app.registered_groups if one.name == first]
     narrow = copy(app)
-    if found or groups:
-        narrow.registered_commands, narrow.registered_groups = found, groups
+    narrow.registered_commands = found or app.registered_commands
     return narrow
 
 

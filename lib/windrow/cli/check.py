@@ -134,7 +134,6 @@ def _figure(value: Any) -> str:
 
 
 def _lines(checked: Checked) -> list[str]:
-    """Return what stands at the end."""
     failed = checked.failures("info")
     grave = [f"{sum(one.severity == severity for one in failed)} {severity}" for severity in COLOURS]
     looked = ", ".join(count(checked.rows[state], noun) for state, noun in NAMES.items())

@@ -92,7 +92,6 @@ def _run(settings: Settings, quiet: bool) -> str:
 
 
 def _found(settings: Settings) -> dict[str, Any]:
-    """Read from the ledger what came of it."""
     from windrow import reading
 
     status = reading.status(settings.depot, settings.ledger, WallClock().now())
@@ -126,7 +125,6 @@ def _picture(settings: Settings, into: Path, host: str) -> Path | None:
 
 
 def _tell(found: dict[str, Any], into: Path, query: str) -> None:
-    """Print what was found, and what to try next."""
     count = shared_options.count
     say(
         f"{count(found['closed_batches'], 'closed batch')}, {found['messages_per_closed_batch']} messages each; "

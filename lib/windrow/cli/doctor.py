@@ -45,7 +45,6 @@ def doctor(
 
 
 def _findings(call: Call, topology: str | None, network: bool) -> list[Finding]:
-    """Examine the tables of the settings, or those of a topology."""
     now = WallClock().now()
     if topology is None:
         from windrow.operate.doctor import examine

@@ -1,14 +1,12 @@
-"""The command `windrow history`."""
+"""The table of `windrow status --history`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from windrow.cli.shared_options import Call, Named, command, grid
+from windrow.cli.shared_options import Call, grid
 from windrow.cli.terminal import people
 
 HEADS = {
@@ -27,13 +25,8 @@ HEADS = {
 }
 
 
-@command("config ledger engine", example="windrow history --last 5   or   windrow history words:topology --json")
-def history(
-    call: Call,
-    topology: Named = None,
-    last: Annotated[int, typer.Option("--last", min=1, help="How many microbatches, the latest ones.")] = 20,
-) -> None:
-    """Show the last microbatches: kind, messages, time of each phase."""
+def show_history(call: Call, topology: str | None, last: int) -> None:
+    """Print the `last` microbatches of a ledger, or of a topology: kind, messages, time of each phase."""
     import pyarrow.compute as pc
 
     from windrow.reading.history import history as read

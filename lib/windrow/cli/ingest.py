@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from windrow.cli.format_check import check_files
 from windrow.cli.progress import byte_count, counter
 from windrow.cli.shared_options import Call, command, count, say
 from windrow.errors import SettingsError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 TABLES: dict[str, Format] = {"parquet": "parquet", "delta": "delta"}
 
 
-@command("config depot engine", example="windrow ingest data/*.parquet   or   windrow ingest data/*.csv --format csv")
+@command("config depot engine", example="windrow ingest data/*.parquet   or   windrow ingest readings.csv --check")
 def ingest(
     call: Call,
     files: Annotated[
@@ -34,12 +35,26 @@ def ingest(
     raw_source: Annotated[
         str | None, typer.Option("--raw-source", help="Raw source that a raw file is. Default: its path as given.")
     ] = None,
-) -> None:
+    check: Annotated[
+        bool, typer.Option("--check", help="Only read raw files as a run would, and show good and bad records.")
+    ] = False,
+    rejects: Annotated[
+        str | None, typer.Option("--rejects", help="With --check: new file for the bytes of the bad records.")
+    ] = None,
+    sample: Annotated[
+        int, typer.Option("--sample", min=0, help="With --check: how many records to show, of the good and of the bad.")
+    ] = 5,
+) -> int:
     """Append files to the depot, each file once.
 
     You can run it again with the same files. `ingest.columns` maps their columns. Raw files go unchanged into a raw
-    depot, in chunks.
+    depot, in chunks. --check needs and writes no depot: it shows the first bad records with line, field and reason, and
+    what `depot.columns` makes of the good ones; exit status 1 for a bad record.
     """
+    if check:
+        return check_files(call, files, rejects, sample)
+    if rejects is not None:
+        raise SettingsError("--rejects goes with --check", "Give both, or none.")
     if format_ not in TABLES and format_ in names():
         place = call.settings()
         if place.format.type not in {None, format_}:
@@ -50,12 +65,13 @@ def ingest(
         read = ingest_raw(place, PathBook.beside(call.config).path(place.depot), files, raw_source, quiet=call.json)
         size, chunks = (sum(getattr(one, name) for one in read) for name in ("bytes", "chunks"))
         call.answer({"bytes": size, "chunks": chunks, "files": read})
-        return
+        return 0
     if raw_source is not None:
         raise SettingsError(f"--raw-source is for raw files, not for --format {format_}", "Leave it out.")
     chosen = call.engine_settings()
     done = ingest_files(chosen, files, format_, quiet=call.json)
     call.answer({"messages": sum(file.messages for file in done), "files": done})
+    return 0
 
 
 def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool) -> list[Ingested]:
@@ -99,7 +115,6 @@ def ingest_raw(
             settings.keep,
             raw_source=raw_source,
             chunk_bytes=settings.ingest.chunk_bytes,
-            commit_bytes=settings.ingest.commit_bytes,
             part=settings.format,
             progress=progress,
         )

@@ -85,7 +85,6 @@ def init(
 
 
 def _created(call: Call, chosen: Settings, source: Source, ledger: Ledger) -> list[str]:
-    """Create the ledger of a depot, and return its views."""
     from windrow.runtime.opening import DepotReader, open_ledger
     from windrow.runtime.run import batcher_of
 
@@ -96,7 +95,6 @@ def _created(call: Call, chosen: Settings, source: Source, ledger: Ledger) -> li
 
 
 def _from_table(call: Call) -> None:
-    """Propose settings for a table, write them, and create the ledger."""
     from windrow.reading.proposal import propose
     from windrow.runtime.opening import tables_of
     from windrow.settings.settings import Settings

@@ -43,7 +43,6 @@ def maintain(
 def _maintain(
     call: Call, topology: str | None, role: Role | None, dry_run: bool, progress: Progress
 ) -> list[Maintained]:
-    """Maintain the tables of the settings, or those of a topology."""
     now = WallClock().now()
     if topology is None:
         from windrow.runtime.maintenance import maintain

@@ -72,7 +72,6 @@ def plot(
 
 
 def _refuse(what: What, given: dict[str, object]) -> None:
-    """Refuse flags that say nothing about the picture asked for."""
     known = {"timeline": set(given), "batches": {"--key", "--source"}, "microbatches": set()}
     wrong = [flag for flag, value in given.items() if value is not None and flag not in known[what]]
     if wrong:
@@ -92,8 +91,8 @@ def _timeline(
     batches, rejected = found.batches.num_rows, found.rejected.num_rows
     holds = f"{count(batches, 'batch')} and {count(rejected, 'rejected message')}"
     lines = [f"{count(len(found.chosen), 'stream')} of {found.streams:,} with {holds}."]
-    if batches > picture.MOST_LINES:
-        lines.append("The windows are too many for a box each; a shorter range (--from, --to) or one --key shows them.")
+    if batches > picture.MAX_LINES:
+        lines.append("The windows are too many to be drawn; a shorter range (--from, --to) or one --key shows them.")
     drawn = [{"source": source, "key": key} for source, key in found.chosen]
     return chart, {"streams": found.streams, "drawn": drawn, "batches": batches, "rejected": rejected}, lines
 

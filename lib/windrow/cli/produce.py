@@ -154,7 +154,6 @@ def _closing(producer: P) -> Iterator[P]:
 
 
 def _sentence(done: Produced) -> str:
-    """Say in one line what became of the input."""
     said = [f"{count(done.messages, 'message')} sent, {done.messages_per_second:,.0f}/s."]
     if done.rejected:
         verb = "is no message and" if done.rejected == 1 else "are no messages and"

@@ -33,7 +33,6 @@ def recover(
 
 
 def _describe(done: Recovered, dry_run: bool) -> str:
-    """Return in words what became of the ledger, or would."""
     if done.first is None or done.last is None:
         return f"Nothing to do: version {done.version} of the ledger {done.ledger}, its last one, can be used."
     back = ("would begin" if dry_run else "begins") + " again from the start"

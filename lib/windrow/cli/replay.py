@@ -126,7 +126,6 @@ def _rules(file: str | None, chosen: Settings, flags: dict[str, str | None]) -> 
 
 
 def _tell(found: Replay) -> None:
-    """Print what was replayed, the two digests, and what differs."""
     recorded, replayed = found.recorded, found.replayed
     say(
         f"{count(found.messages, 'message')} of depot versions {found.first_depot_version} to "

@@ -133,7 +133,9 @@ def _nothing(summary: Summary, nothing: str) -> str:
     if not summary.others:
         return nothing
     found = count(summary.others, "microbatch")
-    return f"{found} committed meanwhile, by another driver or although the reply was lost: see `windrow history`."
+    return (
+        f"{found} committed meanwhile, by another driver or although the reply was lost: `windrow status --history 9`."
+    )
 
 
 def _maintained(summary: Summary) -> str:

@@ -2,20 +2,62 @@
 
 from __future__ import annotations
 
-from windrow.cli.shared_options import Call, command, grid
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from windrow.cli.running import run_topology
+from windrow.cli.shared_options import Call, Named, command, grid
 from windrow.cli.terminal import people
+from windrow.errors import SettingsError
+
+if TYPE_CHECKING:
+    from windrow.runtime.driver import Summary
+    from windrow.runtime.loop import Runner
 
 
-@command("config depot ledger engine", example="windrow settings --config windrow.toml")
-def settings(call: Call) -> None:
-    """Show every setting, and where its value comes from.
+@command(
+    "config depot ledger engine",
+    example="windrow settings --config windrow.toml   or   windrow settings words:topology max_messages=1000",
+)
+def settings(
+    call: Call,
+    topology: Named = None,
+    assignments: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME=VALUE...", help="Options to set; VALUE may be default.")
+    ] = None,
+) -> None:
+    """Show every setting, or set options of a topology.
 
-    That is a flag, the environment, the file or the default.
+    A value comes from a flag, the environment, the file or the default. Options of a topology can be set while it runs:
+    the next microbatch uses them, and the history records them. max_messages limits a microbatch, trigger_interval is
+    the time between two looks at the depots, and idle_sleep the time after a look that found nothing. phase_timeout
+    limits the functions: one that takes longer is stopped and tried again. An attempt whose reading took longer ends
+    before it calls them. A commit has no limit.
     """
+    if topology is not None:
+        _set_options(call, topology, assignments or [])
+        return
     from windrow.settings.template import effective
 
-    found = effective(call.config, **call.flags)
+    rows = effective(call.config, **call.flags)
     table = grid(("setting", "value", "from"), ())
-    for one in found:
-        table.add_row(one.name, one.value, one.origin, style="dim" if one.origin == "default" else None)
-    call.answer(found, tell=lambda: people.print(table))
+    for row in rows:
+        table.add_row(row.name, row.value, row.origin, style="dim" if row.origin == "default" else None)
+    call.answer(rows, tell=lambda: people.print(table))
+
+
+def _set_options(call: Call, topology: str, assignments: list[str]) -> None:
+    from windrow.topology.running import set_option
+
+    pairs = [assignment.partition("=") for assignment in assignments]
+    for name, equals, _ in pairs or [("", "", "")]:
+        if not equals:
+            raise SettingsError(f"{name!r} sets nothing", "Say NAME=VALUE, for example max_messages=1000.")
+
+    def work(runner: Runner) -> Summary:
+        for name, _, value in pairs:
+            set_option(runner, name, value)
+        return runner.summary
+
+    run_topology(call, *call.topology(topology), work, f"Set: {', '.join(assignments)}.")

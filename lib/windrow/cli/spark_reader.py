@@ -208,7 +208,6 @@ class SparkDepot(SparkTable):
         return frame_of(self.engine.session, columns.empty_table())
 
     def _alike(self, first: int, last: int) -> dict[str | None, list[int]]:
-        """Return the versions by their mapping."""
         alike: dict[str | None, list[int]] = {}
         for version in range(first, last + 1):
             text = self.recorded.get(version, recorded_text(self.settings.depot_columns))

@@ -12,6 +12,7 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
+from windrow.cli.history import show_history
 from windrow.cli.shared_options import Call, Named, command, count, grid, json_text, say
 from windrow.cli.terminal import aside, people, write
 from windrow.errors import SettingsError
@@ -59,6 +60,10 @@ def status(
     kafka: Annotated[
         bool, typer.Option("--kafka", help="Ask the broker of [kafka] how far the depot is behind its topics.")
     ] = False,
+    history: Annotated[
+        int | None,
+        typer.Option("--history", min=1, help="Show the last so many microbatches instead, with their phases."),
+    ] = None,
     sources: Annotated[bool, typer.Option("--sources", help=f"Show all sources, not just the worst {WORST}.")] = False,
 ) -> int:
     """Show what waits, clocks, batches, rejections and microbatches.
@@ -69,6 +74,11 @@ def status(
 
     if topology is not None and (sources or kafka):
         raise SettingsError("--sources and --kafka do not apply to a topology", "They are of the batcher.")
+    if history is not None:
+        if watch or fail_if or kafka or sources:
+            raise SettingsError("--history goes with no other view", "Leave the others out.")
+        show_history(call, topology, history)
+        return 0
     if every is not None and not watch:
         raise SettingsError("--every goes with --watch", "Give both, or none.")
     conditions = [alarms.parse(text, topology is not None) for text in fail_if or ()]
@@ -176,7 +186,6 @@ def _second(now: int) -> str:
 
 
 def _lines(found: Status, own: Own) -> list[str]:
-    """Return what stands above the tables."""
     return [
         *(f"depot   {_depot(depot, own.named)}" for depot in found.depots),
         f"ledger  {found.ledger.path}, version {found.ledger.version}; {own.what}",

@@ -51,10 +51,12 @@ def tune(
     and with windows on the calendar. --json has every pair. Sources with wrong clocks are left out. It writes to no
     table. The other rules come from the settings.
     """
-    from windrow.reading import plot, tuning
+    from windrow.reading import tuning
     from windrow.reading.recent import recent
 
     if out is not None:
+        from windrow.reading import plot
+
         plot.require_picture(out)
     begin, end = moments.event_range(from_, to)
     with call.readable_settings() as chosen, aside.status("reading"):
@@ -98,7 +100,6 @@ def _document(
 
 
 def _tell(found: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Advice, out: Path | None) -> None:
-    """Print which max_delay and which window suit the messages, and why."""
     last = f"these are the last {found.messages.num_rows:,} (--limit; --from and --to choose others)"
     more = f" There are more: {last}." if found.cut else ""
     say(f"{count(trial.messages, 'message')} of depot versions {found.first} to {found.last}.{more}")
@@ -150,7 +151,6 @@ WINDOWS = ("window", "batches", "in one", "slivers", "whole: message", "midpoint
 
 
 def _starred(rows: list[dict[str, Any]]) -> str:
-    """Return what a star means, where there is one."""
     return "; *: a window no longer than max_delay + max_leap" if any(row["warning"] for row in rows) else ""
 
 

@@ -74,7 +74,6 @@ def verify(
 
 
 def _of_topology(call: Call, topology: str, replay: bool, strict: bool) -> int:
-    """Verify a topology."""
     from windrow.topology.verify import verify_topology
 
     given = call.topology(topology)
@@ -145,7 +144,6 @@ def _how_far(standing: Standing) -> str:
 
 
 def _relied_on(report: Report) -> Iterator[str]:
-    """Say on what a report relies, or why on nothing."""
     if report.since_refused:
         yield f"everything was verified, for there is nothing to rely on: {report.since_refused}"
     if since := report.since:
@@ -181,7 +179,6 @@ def _books_of_batcher(report: Report) -> Iterator[str]:
 
 
 def _answer(call: Call, report: Conclusion, books: Iterator[str], strict: bool) -> int:
-    """Print a report and return the exit status."""
     call.answer(report.to_dict(), tell=lambda: _print(report, books))
     return 0 if report.ok and (report.complete or not strict) else 1
 

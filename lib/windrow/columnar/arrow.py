@@ -21,7 +21,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.dictionary import dictionary_encode
 from windrow.errors import require
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -124,15 +123,10 @@ def places(values: pa.Array, among: pa.Array) -> np.ndarray:
 
 def encoded(*columns: pa.ChunkedArray) -> pa.DictionaryArray:
     """Concatenate columns of strings, with or without dictionaries, into one with one dictionary."""
-    chunks = [_with_dictionary(chunk) for column in columns for chunk in column.chunks if len(chunk)]
+    chunks = [chunk.dictionary_encode() for column in columns for chunk in column.chunks if len(chunk)]
     if len(chunks) == 1:
         return chunks[0]
     return pa.chunked_array(chunks, pa.dictionary(pa.int32(), pa.string())).unify_dictionaries().combine_chunks()
-
-
-def _with_dictionary(texts: pa.Array) -> pa.DictionaryArray:
-    """Return texts with a dictionary; Arrow makes it for few texts, so that numba is not loaded."""
-    return texts.dictionary_encode() if len(texts) < MANY or texts.type != pa.string() else dictionary_encode(texts)
 
 
 def mask(flags: np.ndarray) -> pa.Array:

@@ -96,7 +96,6 @@ def _sort(rows, count, major, minor, scratch, free):  # type: ignore[no-untyped-
 
 @inlined
 def _insert(rows, left, right, major, minor):  # type: ignore[no-untyped-def]
-    """Sort rows by insertion."""
     for at in range(left + 1, right):
         row = rows[at]
         to = at

@@ -86,7 +86,6 @@ def _scratch() -> Iterator[Path]:
 
 
 def _remove_abandoned() -> None:
-    """Remove the directories of processes that were killed."""
     from filelock import FileLock, Timeout
 
     for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):

@@ -1,9 +1,9 @@
 """Mend a local table after a power cut: set torn log entries aside, which leaves the table at its last whole version.
 
 Delta's readers take an empty entry for a commit without content. So `mend` checks a table before a run, a producer, an
-ingest or maintenance reads it. It moves entries at the end of the log that are empty or torn, or that name files which
-are too short, to `_set_aside/TIME/` next to the log, and also checkpoints and hints that are not whole. With `durable`,
-these commits were never reported as successful.
+ingest or maintenance reads it; a depot that Windrow did not create is left to its owner. It moves entries at the end of
+the log that are empty or torn, or that name files which are too short, to `_set_aside/TIME/` next to the log, and also
+checkpoints and hints that are not whole. With `durable`, these commits were never reported as successful.
 
 Three cases are errors, and nothing is moved: an entry that is damaged in a way that no power cut leaves, because its
 commit was reported as successful; a torn entry that is followed by whole ones (`windrow recover` handles both for a
@@ -25,6 +25,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
 from windrow.delta.durable import fsync
 from windrow.delta.locations import local_path
 from windrow.delta.lock import SYNCED, commit_lock
@@ -40,17 +43,18 @@ from windrow.delta.logfiles import (
     hinted,
     json_object,
     names,
+    newest,
     note,
     read_entry,
     versions,
 )
 from windrow.delta.table import writing
 from windrow.errors import TableUnreadable, TableUnwritable
+from windrow.model import chunks
+from windrow.model.tables import DEPOT_COMMENT
 
 CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*(?:json|parquet)")
-PART = re.compile(r"(\d{20}\.checkpoint\.)\d{10}\.(\d{10})\.parquet")
 VERSION = re.compile(r"(?<!\d)\d{20}(?!\d)")
-STAMP = "%Y%m%dT%H%M%S.%fZ"  # the name of the directory: when something was set aside
 LOOK_BACK = 20  # whole entries; older ones are not checked
 SECOND_LOOK = 1.0  # seconds; a file that is still being written changes in this time
 TELL = logging.getLogger("windrow")
@@ -81,14 +85,12 @@ def mend_tables(depots: Iterable[str], ledger: str) -> None:
 
     Raises TableUnreadable, TableLocked, TableUnwritable.
     """
-    given = list(depots)
-    for depot in given:
-        mend(depot, "depot")
+    moved = [mend(depot, "depot") for depot in depots]
     # guard: empty-entries
     mend(ledger, "ledger")
-    for depot in given:
+    for lost in moved:
         # guard: ledger-follows-depot
-        follow(ledger, depot)
+        follow(ledger, lost)
 
 
 def mend(location: str, role: str) -> SetAside | None:
@@ -121,6 +123,9 @@ def _mended(root: Path, location: str, role: str) -> SetAside | None:
         time.sleep(SECOND_LOOK)
     if torn is None:
         return None
+    version = newest(root) + 1 if torn.first is None else torn.first
+    if role == "depot" and not _is_own(root, version):
+        return None
     # guard: damaged-stays
     if torn.damaged is not None:
         raise TableUnreadable(
@@ -139,46 +144,26 @@ def _mended(root: Path, location: str, role: str) -> SetAside | None:
     return set_aside(location, role, torn.first, torn.hints)
 
 
-def follow(ledger: str, depot: str) -> SetAside | None:
-    """Set aside the versions of a local ledger that have read depot versions which were set aside.
+def follow(ledger: str, lost: SetAside | None) -> None:
+    """Set aside the versions of a local ledger that have read depot versions which were just set aside.
 
     With `durable = false`, the ledger may reach the disk before the depot does. Raises TableLocked, TableUnwritable.
     """
-    if _resting_on_lost(ledger, depot) is None:
-        return None
+    root = local_path(ledger)
+    if root is None or lost is None or not lost.versions:
+        return
     with commit_lock(ledger, sync=False), writing(ledger, "ledger"):
-        first = _resting_on_lost(ledger, depot)
-        done = None if first is None else set_aside(ledger, "ledger", first)
-    SYNCED.clear()
-    return done
-
-
-def _resting_on_lost(ledger: str, depot: str) -> int | None:
-    """Return the first version of a local ledger that read a depot version that was set aside, None if none did."""
-    log, root, first = local_path(ledger), local_path(depot), None
-    if log is None or root is None:
-        return None
-    with suppress(OSError):  # the ledger's reader reports what is wrong with it
-        lost = list(_lost(root / ASIDE))
-        for version in reversed(versions(names(log / LOG)) if lost else []):
-            noted = note(log, version)
-            reached = noted.get("depot_version")
-            if not isinstance(reached, int) or noted.get("depot") is not None:
-                continue
-            written_at = (log / entry_path(version)).stat().st_mtime
-            if not any(reached >= since and written_at < at for at, since in lost):
+        first = None
+        for version in reversed(versions(names(root / LOG))):
+            noted = note(root, version)
+            if noted.get("depot") is not None or "depot_version" not in noted:
+                continue  # of a topology, or no microbatch
+            if noted["depot_version"] < lost.versions.start:
                 break
             first = version
-    return first
-
-
-def _lost(aside: Path) -> Iterator[tuple[float, int]]:
-    """Yield when versions of a table were set aside (seconds), and the first of them."""
-    for directory in aside.iterdir() if aside.is_dir() else ():
-        with suppress(ValueError):  # not a directory that Windrow made
-            at = datetime.strptime(directory.name, STAMP).replace(tzinfo=UTC).timestamp()
-            if found := versions(names(directory)):
-                yield at, min(found)
+        if first is not None:
+            set_aside(ledger, "ledger", first)
+    SYNCED.clear()
 
 
 def set_aside(location: str, role: str, first: int, hints: Iterable[str] = (), whole: bool = False) -> SetAside:
@@ -200,6 +185,16 @@ def set_aside(location: str, role: str, first: int, hints: Iterable[str] = (), w
     hint = hinted(root)
     stale = [HINT] if HINT in found and (hint is None or hint >= first) else []
     return _moved(root, location, role, range(first, max(versions(found)) + 1), {*later, *hints, *stale}, whole)
+
+
+def _is_own(root: Path, version: int) -> bool:
+    """Whether Windrow created a depot: the version before says so, and where there is none it was about to."""
+    if version > 0:
+        with suppress(DeltaError):  # the versions before are not whole either, which `set_aside` says
+            comment = DeltaTable(root, version=version - 1).metadata().description
+            # guard: only-own-tables
+            return comment in (DEPOT_COMMENT, chunks.COMMENT)
+    return True
 
 
 class Torn(NamedTuple):
@@ -298,9 +293,6 @@ def _is_whole(file: Path) -> bool:
         return json_object(file) is not None
     if file.suffix == ".json":
         return actions(file) is not None
-    part = PART.fullmatch(file.name)
-    if part and len(list(file.parent.glob(f"{part[1]}*.{part[2]}.parquet"))) < int(part[2]):
-        return False
     return _ends_as_parquet(file)
 
 
@@ -327,7 +319,7 @@ def _moved(
     root: Path, location: str, role: str, versions: range, moved: Iterable[str], whole: bool = False
 ) -> SetAside:
     """Move files of the log, the newest entry first, so that an interruption leaves a log without gaps."""
-    into = root / ASIDE / datetime.now(UTC).strftime(STAMP)
+    into = root / ASIDE / datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     into.mkdir(parents=True)
     for name in sorted(moved, reverse=True):
         (root / LOG / name).replace(into / name)

@@ -81,7 +81,6 @@ class TableRows:
                 raise disk_error(error) if is_full(error) else unreadable(self.location, self.role, error) from error
 
     def _select(self, cursor: DuckDBPyConnection, name: str, relation: Relation) -> str:
-        """Return the query for the rows of a relation."""
         columns = [column for column in self._types if column in relation.columns]
         found = [f"SELECT {', '.join(map(identifier, columns))} FROM no_rows"]  # noqa: S608 - all names are quoted
         where, partitions = self._narrowed(relation) if relation.values else ("false", [])

@@ -377,7 +377,6 @@ def _content(table: DeltaTable, store: FileSystem, version: int) -> bytes | None
 
 
 def _commit(store: FileSystem, version: int, content: bytes, files: bool) -> dict[str, Any]:
-    """Return the commit of a log entry for `history`."""
     place = entry_path(version)
     if not content:
         raise EmptyEntry(f"{place} is empty, as after a power cut")

@@ -141,7 +141,6 @@ class Rewriting:
         return found
 
     def _cast(self, at: int, end: int) -> Attempt:
-        """Return the attempt at CAST or TRY_CAST."""
         given, named = self._split(at + 2, end - 1, "ALIAS")
         value, type_ = self._range(*given), " ".join(self._slice(*named).split()).upper()
         if self.tokens[at].text.lower() == "cast":

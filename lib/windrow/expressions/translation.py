@@ -236,7 +236,6 @@ def _negative(node: Any, schema: pa.Schema) -> Value:
 
 
 def _cases(node: Any, schema: pa.Schema) -> Value:
-    """Return CASE as nested IFs."""
     value = translate(node.args["default"], schema) if node.args.get("default") else Value("NULL", "NULL")
     for branch in reversed(node.args["ifs"]):
         condition = translate(branch.this, schema)
@@ -251,7 +250,6 @@ def _casting(node: Any, schema: pa.Schema) -> Value:
 
 
 def _target(node: Any) -> str:
-    """Return the type of a cast."""
     to = node.args["to"]
     target = {"TEXT": "STRING", "TIMESTAMPTZ": "TIMESTAMP"}.get(to.this.name, to.this.name)
     if target == "DECIMAL":

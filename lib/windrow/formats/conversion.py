@@ -155,7 +155,6 @@ def _decimals(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
 
 
 def _temporal(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
-    """Read timestamps, dates (numbers of days) and times of day."""
     is_date, of_day = pa.types.is_date(field.type), pa.types.is_time(field.type)
     iso = times.ISO_DATE if is_date else times.ISO_TIME if of_day else times.ISO_MOMENT
     pattern = times.Pattern.of(field.pattern, of_day=of_day) if field.pattern else iso

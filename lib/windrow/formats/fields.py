@@ -163,7 +163,6 @@ NESTED = {"list": _list, "map": _map, "struct": _struct}
 
 
 def _members(text: str) -> list[str]:
-    """Split at the commas outside brackets."""
     members, depth = [""], 0
     for letter in text:
         depth += (letter in "<([") - (letter in ">)]")

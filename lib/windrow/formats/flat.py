@@ -74,7 +74,6 @@ class Flat(OfFields):
 
 
 def _takes(field: Field) -> int:
-    """Return which kinds of members this field accepts."""
     type_, is_ = field.type, pa.types
     if field.pattern == RAW_JSON:
         return NULL | RAW

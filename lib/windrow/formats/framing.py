@@ -97,7 +97,6 @@ class FunctionFinder:
                 return Followed(np.array(ends, np.int64), min(len(buffer), begin + most), 0, begin)
 
     def _checked(self, data: bytes, begin: int) -> int | None:
-        """Return where a record ends."""
         try:
             found = self.find_end(data, begin)
             end = None if found is None else operator.index(found)
@@ -246,7 +245,6 @@ def _behind_separators(buffer: ByteArray, begin: Ints, end: Ints, opens: Flags, 
 
 
 def _among(chosen: bytes) -> Flags:
-    """Return for each byte whether it is one of these."""
     return np.isin(np.arange(256), list(chosen))
 
 

@@ -34,6 +34,7 @@ from windrow.formats.records import SYNTAX, Bad, Parsed, Records
 from windrow.formats.shapes import NEGATIVE_ZERO, Number, Repeated, checked, has_floats, sign_zeros, structure
 
 DEEPEST = 200
+MAX_DEPTH = 32  # of records without delimiter: each level is a state of their automaton
 SECOND, FIRST = 0x80, 0xC0  # bytes from SECOND on belong to a character of several bytes, from FIRST on they begin one
 BLANKS = b" \t\r\n"
 QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -47,9 +48,7 @@ def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
     delimiter, most = section.record_delimiter.encode(), section.max_record_bytes
     if delimiter:
         return Format(DelimitedFraming(grammar.delimited(delimiter), delimiter, most), Json(fields))
-    return Format(
-        DelimitedFraming(grammar.objects(section.max_depth), b"\n", most, strip_delimiter=False), Json(fields)
-    )
+    return Format(DelimitedFraming(grammar.objects(MAX_DEPTH), b"\n", most, strip_delimiter=False), Json(fields))
 
 
 class Json(Members):

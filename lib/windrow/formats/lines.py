@@ -75,7 +75,6 @@ class Lines(OfFields):
 
 
 def _groups(regex: str) -> list[str]:
-    """Return the names of the groups of a regular expression."""
     try:
         return [group.name for group in pc.extract_regex(array_of([]), pattern=regex).type]
     except pa.ArrowInvalid as error:

@@ -92,7 +92,6 @@ def _kind(field: Field) -> np.dtype[Any]:
 
 
 def _column(field: Field, given: npt.NDArray[Any]) -> Converted:
-    """Convert the values of a field, which lie in records."""
     if field.width is not None:
         rows = np.ascontiguousarray(given).view(np.uint8).reshape(-1, field.width)
         return convert(_texts(rows, whole=pa.types.is_binary(field.type)), field)

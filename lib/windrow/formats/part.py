@@ -33,11 +33,9 @@ class FormatPart(Part):
     codec: Literal["none", "gzip", "zstd"] = Field("none", description="a chunk is whole frames of it")
     max_record_bytes: Count = Field(1_048_576, description="a longer record is rejected")
     max_decoded_bytes: Count = Field(1_073_741_824, description="a chunk that decodes to more is rejected")
-    max_depth: int = Field(32, ge=1, le=200, description="json without delimiter: how deep an object may nest")
     max_held_bytes: ByteSize = Field(
         67_108_864, description="of a source, while it waits for chunks; then they are lost"
     )
-    remembered_chunks: Count = Field(1_024, description="of a source: a chunk that comes again is compared with these")
     max_chunks: Count = Field(256, description="per microbatch, whole depot versions; a larger one is one microbatch")
     max_read_bytes: Count = Field(268_435_456, description="bytes of chunks per microbatch, as far as the log says")
     executor_chunks: int = Field(

@@ -166,7 +166,6 @@ def _nodes(node: Node) -> Iterator[Node]:
 
 
 def _members(record: dict[str, Any], name: str | None = None) -> list[Any]:
-    """Return the values of an object, or those with one name."""
     pairs = record.pairs if isinstance(record, Repeated) else record.items()
     return [value for one, value in pairs if name in {None, one}]
 

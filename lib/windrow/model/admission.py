@@ -60,7 +60,6 @@ def faults(messages: pa.Table) -> pa.ChunkedArray:
 
 
 def _all_good(messages: pa.Table) -> bool:
-    """Tell quickly whether all messages are valid."""
     if any(messages[name].null_count for name in REQUIRED):
         return False
     if INVALID_VALUE in messages.column_names and messages[INVALID_VALUE].null_count < messages.num_rows:

@@ -126,7 +126,6 @@ def digest(pieces: Iterable[pa.RecordBatch]) -> str:
 
 
 def _bits(values: pa.Array) -> pa.Array:
-    """Return the bits of floats as hexadecimal digits."""
     numbers = pc.fill_null(values, 0.0).to_numpy(zero_copy_only=False)
     bits = np.where(np.isnan(numbers), NAN, numbers).view(np.uint64)
     digits = pa.py_buffer(bits.astype(">u8").tobytes().hex().encode())

@@ -118,7 +118,6 @@ class BatchFilter:
 
 
 def _streams(batches: pa.Table, arrived: pa.Table) -> tuple[Ints, Ints]:
-    """Number the streams of batches and of messages alike."""
     source, key = (encoded(batches[name], arrived[name]) for name in ("source", "key"))
     stream = to_numpy(source.indices, null=-1) * (len(key.dictionary) + 1) + to_numpy(key.indices, null=-1)
     return stream[: batches.num_rows], stream[batches.num_rows :]

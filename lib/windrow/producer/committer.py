@@ -166,7 +166,6 @@ class Committer:
         return None
 
     def _deliver(self, queue: ProducerQueue, batch: Batch) -> None:
-        """Commit a batch, and complete its deliveries."""
         began = time.monotonic()
         try:
             version = self._persist(queue, batch)

@@ -158,7 +158,6 @@ class Reader:
             return found, f"{field} nests too deeply"
 
     def _whole(self, line: Any) -> str | bytes | None:
-        """Return the payload that is the whole line."""
         return str(line.decode(errors="replace").strip())
 
     def _kept(self, line: Any) -> dict[str, Any]:

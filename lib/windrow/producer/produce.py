@@ -18,7 +18,7 @@ from windrow.producer.delivery import Ack, Position
 from windrow.producer.input import Fingerprint, Input
 from windrow.producer.lines import Fault, Portion, Reader
 from windrow.producer.producer import Producer
-from windrow.settings.settings import ProducerPart
+from windrow.settings.settings import BATCH_BYTES, ProducerPart
 
 TOLD = 10  # faults that are logged one by one
 
@@ -55,7 +55,7 @@ class Production:
         `committed` is called with the number of messages of this input that are in the depot.
         """
         self._producer, self._lines, self._reader, self._committed = producer, lines, reader, committed
-        self._limits = (chosen.batch_rows, chosen.batch_bytes, chosen.linger_ms / 1_000)
+        self._limits = (chosen.batch_rows, BATCH_BYTES, chosen.linger_ms / 1_000)
         self._fingerprint = Fingerprint()
         self._taken = 0
         self._flying: tuple[Future[Ack], Portion] | None = None

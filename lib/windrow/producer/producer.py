@@ -77,7 +77,7 @@ class Producer(Sender):
 
         Times are datetimes with a zone or microseconds since the epoch, and default to now. `source` defaults to the
         producer's id, `sequence` to the message's number. The payload is text or bytes; in a depot with another type of
-        payloads it is a number, a bool, or a dict. Waits for room as `when_full` says. Raises MessageRefused,
+        payloads it is a number, a bool, or a dict. Waits for room as long as `max_block` says. Raises MessageRefused,
         ProducerFull, ProducerFenced, ProducerClosed.
         """
         return self._send(self._row(key, type, event_time, payload, source, received_at, sequence))
@@ -191,7 +191,7 @@ class RawProducer(Sender):
         """Send a buffer as the next chunk, and return the future of its acknowledgement with the chunk's number.
 
         The `last` chunk ends the source. With a `sequence`, the chunk is refused unless that is its number, so that
-        nothing is sent twice after a chunk with an unknown outcome. Waits for room as `when_full` says. Raises
+        nothing is sent twice after a chunk with an unknown outcome. Waits for room as long as `max_block` says. Raises
         MessageRefused, ProducerFull, ProducerFenced, ProducerClosed.
         """
         return self._send(self._chunk(buffer, last, sequence))

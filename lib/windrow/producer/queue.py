@@ -20,7 +20,7 @@ from windrow.model.durations import SECOND
 from windrow.producer.delivery import Batch, Delivery
 from windrow.producer.metrics import Counters, Metrics, Request
 from windrow.producer.row import ChunkRow, Sent
-from windrow.settings.settings import ProducerPart
+from windrow.settings.settings import BATCH_BYTES, ProducerPart
 
 ENDED = 1  # the mark of a raw source whose last chunk is in the depot
 
@@ -88,7 +88,7 @@ class ProducerQueue:
             self._took(batch, byte_count)
             if isinstance(row, ChunkRow) and row.last:
                 batch.mark, batch.sealed, self._ended = ENDED, True, True
-            if batch.messages >= self.chosen.batch_rows or batch.reserved >= self.chosen.batch_bytes:
+            if batch.messages >= self.chosen.batch_rows or batch.reserved >= BATCH_BYTES:
                 batch.sealed = True
             self._tell(batch)
             return delivery
@@ -274,7 +274,7 @@ class ProducerQueue:
         self._require_open()
         if not self._tickets and self._fits(byte_count):
             return
-        if self.chosen.when_full == "raise":
+        if not self.chosen.max_block:
             raise self._full()
         if not may_wait:
             raise ProducerFull("the buffer is full, and a callback cannot wait for room", "Send from another thread.")

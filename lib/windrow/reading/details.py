@@ -93,7 +93,6 @@ def rejections(
 
 
 def _rejected(book: Ledger) -> str:
-    """Return the columns of a rejection."""
     names = [*tables.REJECTED, *(tables.RAW_REJECTED if book.raw else ())]
     return ", ".join(f'"{name}"' for name in names)
 

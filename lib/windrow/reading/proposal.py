@@ -287,7 +287,6 @@ def _middle(numbers: pa.ChunkedArray) -> float:
 
 
 def _messages(rows: pa.Table, columns: Mapping[str, str], payload_type: Choice | None = None) -> pa.Table:
-    """Return rows as messages."""
     given = {"source": "''", "sequence": "NULL", "payload": "NULL"} | dict(columns)
     mapping = ColumnMapping.of(given, rows.column_names, section=DEPOT, rejects=True)
     return mapping.apply(rows, parse("string" if payload_type is None else payload_type.value)).read_all()
@@ -336,6 +335,5 @@ def _kept(delay: int, every: int) -> str:
 
 
 def _about(gap: int) -> str:
-    """Return a length of time with two digits."""
     digit = 10 ** max(0, len(str(gap)) - 2)
     return span(round(gap / digit) * digit)

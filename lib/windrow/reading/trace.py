@@ -94,7 +94,6 @@ def trace(
 
 
 def _accepted(book: Ledger, asked: dict[str, str | None], at: int) -> list[Row]:
-    """Return the messages in batches, each with its batch."""
     stream = equal({name: asked[name] for name in ("key", "source")})
     window = f"window_start <= {moment(at)} AND window_end > {moment(at)}"
     columns = f"source, {', '.join(BATCH)}, unnest(messages) AS message"
@@ -219,7 +218,6 @@ class _History:
 
     @staticmethod
     def _microbatches(book: Ledger, versions: list[int]) -> dict[int, int]:
-        """Return which microbatch read each of the depot versions."""
         reached = f"kind = 'data' AND depot_version >= {versions[0]:d}"
         among = f"read['version'] IN ({_list(versions)})"
         rows = book.rows("microbatch", "microbatch, unnest(versions) AS read", reached, then=among)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.delta.query import answer
 from windrow.model.durations import SECOND, UNITS, span
-from windrow.model.warn import WarnPart
+from windrow.model.warn import REJECTED_SHARE, SLIVER_SHARE, SPLIT_SHARE, WarnPart
 from windrow.reading.tables import Ledger, recorded_rules
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 OLDEST = 30 * UNITS["d"]  # an older message says more of a wrong clock than of a delay
 RECENT = 1_000  # microbatches; a guess: some hours of a run that goes on, some weeks of a job that runs every half hour
+SHARES = {"split_share": SPLIT_SHARE, "sliver_share": SLIVER_SHARE, "rejected_share": REJECTED_SHARE}
 SINCE = """(SELECT greatest(max(present.microbatch) - {recent}, coalesce(max(past.microbatch) FILTER (
         WHERE past.rules <> present.rules OR coalesce(past.columns, '') <> coalesce(latest.columns, '')), 0))
     FROM {batch} AS past
@@ -129,7 +130,7 @@ def statement(query: str, limits: WarnPart, batch: str = "{batch}", since: int |
 
     It counts what was read after the microbatch `since`; with None it asks the table, and reads all of it.
     """
-    known = {"batch": batch, "messages": MESSAGES, "age": AGE, "oldest": OLDEST, **limits.model_dump()}
+    known = {"batch": batch, "messages": MESSAGES, "age": AGE, "oldest": OLDEST, **SHARES, **limits.model_dump()}
     known["since"] = SINCE.format(batch=batch, recent=RECENT) if since is None else str(since)
     known["read_since"] = READ_SINCE.format(**known)
     known["shared"] = SHARED.format(**known)

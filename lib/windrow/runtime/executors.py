@@ -95,7 +95,6 @@ def _kept(stepping: Function, both: DataFrame, extra: Sequence[DataFrame], schem
 
 
 def _grouped(rows: DataFrame) -> pa.Table:
-    """Count rows as `result.grouped` does, on the executors."""
     is_open = F.col("state") == tables.OPEN
     source = F.when(is_open, F.col("source")).alias("source")
     new = F.when(is_open & F.col(CHANGED), F.size("messages"))
@@ -130,7 +129,6 @@ def _together(messages: DataFrame, batches: DataFrame, parts: int) -> DataFrame:
 
 
 def _packing(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pack the open batches of each bucket."""
     for part in parts:
         batches = plain(pa.Table.from_batches([part]))
         buckets, rows = batches[BUCKET].unique(), batches.drop_columns([BUCKET])

@@ -145,7 +145,6 @@ class _Table:
 
 
 def _maintained_ledger(ledger: Ledger, table: _Table, asked: bool) -> Maintained:
-    """Maintain a ledger."""
     progress_row(ledger.live().rows)  # raises for a table that is not a ledger
     why = table.maintenance.obstacle() or table.other_retention(asked)
     if why is not None:

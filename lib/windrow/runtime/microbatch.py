@@ -306,7 +306,6 @@ class Microbatch:
         return pa.concat_tables(rows)
 
     def _end_phase(self, name: str) -> None:
-        """End a phase, and record how long it took."""
         now = self._clock.elapsed()
         self._phases[name] = round((now - self._phase_began) * 1_000, 3)
         self._phase_began = now
@@ -353,7 +352,6 @@ def _of_depot(
 
 
 def _moved(plan: DepotPlan) -> Floors:
-    """Return the clocks of the sources whose messages have a stamp."""
     sources = whole(plan.summary.filter(pc.is_valid(plan.summary["stamp"]))["source"]).unique()
     return Floors(sources, plan.floors.after.of(sources))
 

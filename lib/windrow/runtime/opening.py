@@ -82,7 +82,6 @@ def _begins_elsewhere(reader: DepotReader, primed: LedgerState, algorithm: Algor
 
 
 def _begin(reader: DepotReader, now: int) -> Reached:
-    """Return the position at which `start_from` begins."""
     depot, start_from = reader.source.depot(), reader.source.settings.start_from
     before = Start.parse(start_from).version_before(depot.version, now, reader.source.commits)
     return Reached(depot.id, start_from, before)
@@ -116,8 +115,8 @@ def require_depot(source: Source, reached: Reached) -> Table:
         raise DepotChanged(
             f"the depot {source.settings.depot} ends at version {depot.version}, "
             f"but the ledger has read version {reached.depot_version}",
-            "The depot was restored or lost its last versions. Bring them back before anything is appended, or begin a "
-            "new ledger (--ledger).",
+            "The depot was restored or lost its last versions. Bring them back before anything is appended, take a "
+            "ledger on a local disk back (`windrow recover`), or begin a new one (--ledger).",
         )
     return depot
 

@@ -73,13 +73,11 @@ def _all_changed(rows: pa.Table) -> pa.Table:
 
 
 def _of_buckets(batches: pa.Table, buckets: frozenset[int]) -> pa.Table:
-    """Return the batches whose streams are in some buckets."""
     bucket = from_numpy(buckets_of(batches["key"]))
     return where(batches, pc.is_in(bucket, pa.array(sorted(buckets), bucket.type)))
 
 
 def _summed(parts: list[pa.Table]) -> pa.Table:
-    """Return the totals of open batches of all parts, by source."""
     sums = [("open_batches", "sum"), ("open_messages", "sum"), ("open_bytes", "sum"), ("next_window_end", "min")]
     both = pa.concat_tables(parts)
     return both.group_by("source").aggregate(sums).rename_columns(both.column_names).cast(both.schema)

@@ -108,7 +108,6 @@ def _state_of(action: Mapping[str, Any]) -> object:
 
 
 def _is_usable(root: Path, version: int, settings: Settings) -> bool:
-    """Tell whether a ledger can continue from a version."""
     if not mending.is_whole(root, version):
         return False
     try:

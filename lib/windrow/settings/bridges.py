@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from windrow.model import durations
-from windrow.model.section import Duration, OrNever, Part
+from windrow.model.section import OrNever, Part
 
 
 class MqttPart(Part):
@@ -19,9 +18,6 @@ class MqttPart(Part):
     client_id: str = Field("windrow-bridge", min_length=1, description="the session of this bridge; keep it")
     group: str = Field("", description="name of a shared subscription; empty: none")
     event_time: str = Field("arrival", description="arrival, collectd, or json:FIELD of the payload")
-    payload: Literal["string", "binary"] = Field(
-        "string", description="payload type of a depot that the bridge creates"
-    )
     username: str = Field("", description="empty: none")
     password: SecretStr = Field(SecretStr(""), description="better in WINDROW_MQTT__PASSWORD or in password_file")
     password_file: str = Field("", description="file that holds the password; empty: none")
@@ -29,10 +25,6 @@ class MqttPart(Part):
     ca_file: str = Field("", description="certificates that are trusted; empty: those of the system")
     certificate_file: str = Field("", description="certificate of this client; empty: none")
     key_file: str = Field("", description="its private key, without a passphrase")
-    connect_timeout: Duration = Field("10s", description="how long the broker has to answer")  # type: ignore[assignment]
-    keepalive: Duration = Field("60s", description="a broker that is silent for this long is pinged")  # type: ignore[assignment]
-    pause: Duration = Field("1s", description="wait before reconnecting; doubles with each attempt")  # type: ignore[assignment]
-    longest_pause: Duration = Field("1m", description="longest wait before reconnecting")  # type: ignore[assignment]
     session_expiry: OrNever = Field("7d", description="how long the broker keeps messages for this bridge, or never")  # type: ignore[assignment]
     receive_maximum: int = Field(
         1_000, ge=1, le=65_535, description="most messages that wait for their acknowledgement"
@@ -40,13 +32,6 @@ class MqttPart(Part):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        second = durations.SECOND
-        if not second <= self.keepalive <= 65_535 * second:
-            raise ValueError("keepalive must be between 1s and 65535s")
-        if not 0 < self.pause <= self.longest_pause:
-            raise ValueError("pause must be more than 0 and at most longest_pause")
-        if not self.connect_timeout:
-            raise ValueError("connect_timeout must be more than 0")
         if self.password.get_secret_value() and self.password_file:
             raise ValueError("only one of password and password_file can be set")
         if bool(self.certificate_file) != bool(self.key_file):
@@ -69,9 +54,6 @@ class KafkaPart(Part):
         default_factory=list, description="what fills columns, e.g. key=device; see docs/howto/kafka.md"
     )
     event_time: str = Field("arrival", description="arrival (Kafka's timestamp), collectd, or json:FIELD of the value")
-    payload: Literal["string", "binary"] = Field(
-        "string", description="payload type of a depot that the bridge creates"
-    )
     password: SecretStr = Field(SecretStr(""), description="better in WINDROW_KAFKA__PASSWORD or in password_file")
     password_file: str = Field("", description="file that holds the password; empty: none")
     properties: dict[str, SecretStr] = Field(default_factory=dict, description="of librdkafka: security.protocol, ...")

@@ -66,7 +66,6 @@ class IngestPart(Part):
 
     # as in chunks.CHUNK_BYTES, which would load Arrow
     chunk_bytes: int = Field(1_048_576, ge=1, le=268_435_456, description="bytes of a chunk in a raw depot")
-    commit_bytes: Count = Field(268_435_456, description="most bytes of a raw file in one depot version")
     columns: dict[str, str] = Field(default_factory=dict, description="message column = expression over the file")
 
 
@@ -88,15 +87,16 @@ class MaintainPart(Part):
     )
 
 
+BATCH_BYTES = 1_048_576  # a producer commits this many at once; a guess
+
+
 class ProducerPart(Part):
     """`[producer]`: how messages that are sent become commits."""
 
     linger_ms: int = Field(100, ge=0, description="longest wait of a message for others, in milliseconds")
     batch_rows: Count = Field(10_000, description="a batch of this many messages is committed at once")
-    batch_bytes: Count = Field(1_048_576, description="a batch of this many bytes is committed at once")
     buffer_bytes: Count = Field(67_108_864, description="most bytes that wait for their commit")
-    when_full: Literal["block", "raise"] = Field("block", description="what sending does when there is no room")
-    max_block: Duration = Field("60s", description="how long it waits for room")  # type: ignore[assignment]
+    max_block: Duration = Field("60s", description="how long sending waits for room; 0s: it raises at once")  # type: ignore[assignment]
     delivery_timeout: Duration = Field("120s", description="a message that is not committed after this time fails")  # type: ignore[assignment]
     max_message_bytes: Count = Field(1_048_576, description="a larger message is refused")
     durable: bool = Field(True, description="acknowledge only what a local disk keeps through a power cut")
@@ -171,9 +171,6 @@ class Settings(BaseSettings):
     max_driver_messages: int = Field(
         1_000_000, ge=0, description="new messages, and a quarter of the open ones; above it Spark executors process"
     )
-    max_cached_bytes: int = Field(
-        536_870_912, ge=0, description="most bytes of what is open that stay in memory between microbatches"
-    )
     max_memory_bytes: int = Field(
         1_000_000_000,
         ge=1_000_000,
@@ -216,6 +213,11 @@ class Settings(BaseSettings):
     file_content: ClassVar[Mapping[str, Any]] = {}
     file_path: ClassVar[Path | None] = None
 
+    @property
+    def max_cached_bytes(self) -> int:
+        """Return how many bytes of what is open stay in memory between microbatches: half of what a reader may use."""
+        return self.max_memory_bytes // 2
+
     def __init__(self, **values: Any) -> None:
         """Take values over environment and defaults; see `load` for the file."""
         found: list[UsageError] = [*_unknown_variables(os.environ), *_unknown_names(self.file_content)]
@@ -232,7 +234,6 @@ class Settings(BaseSettings):
             raise together([self._placed(one, values) for one in found]) from None
 
     def _contradictions(self) -> Iterator[UsageError]:
-        """Yield what is wrong with values of the right type."""
         checks: Mapping[tuple[str, ...], Callable[[], object]] = {
             ("rules",): self.rules.build,
             ("storage",): lambda: _require_storage(self.storage),

@@ -121,7 +121,6 @@ class EmbeddedArrivals(Arrivals):
         return file
 
     def _new_rows(self, feed: pa.Table) -> pa.Table:
-        """Return the new rows of a change feed."""
         inserted = pc.equal(feed[CHANGE], text("insert"))
         return self.conversion.new_rows(self._mapped(feed), inserted, self.settings.on_depot_delete)
 

@@ -88,7 +88,6 @@ def _records(parsed: DataFrame, fields: pa.Table, columns: pa.Schema) -> DataFra
 
 
 def _rejects_in(rows: pa.Table) -> pa.Table:
-    """Return rejects in their types."""
     return rows.select(REJECTS.names).cast(REJECTS)
 
 

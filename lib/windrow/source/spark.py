@@ -117,7 +117,6 @@ class SparkSource(Source):
             raise (take.failure or failure_in(str(error)) or translated(error)) from error
 
     def _has_feed(self, version: int) -> bool:
-        """Tell whether the depot's change feed has a version."""
         if not self.depot().feed:
             return False
         try:
@@ -129,7 +128,6 @@ class SparkSource(Source):
         return True
 
     def _feed(self, begin: int, upto: int) -> DataFrame:
-        """Return the change feed of the versions from `begin` to `upto`."""
         try:
             return feed_of(self.engine.session, self.place, begin, upto)
         except PySparkException as error:

@@ -37,6 +37,5 @@ def has_replacement(frame: DataFrame) -> Column:
 
 
 def _texts(frame: DataFrame) -> dict[str, Column]:
-    """Return the columns that are text or contain text, as text."""
     names = [field.name for field in frame.schema if "string" in field.dataType.simpleString()]
     return {name: F.col(f"`{name.replace('`', '``')}`").cast("string") for name in names}

@@ -143,7 +143,7 @@ class Harness:
         self.runner().resume()
 
     def set_option(self, name: str, value: str) -> None:
-        """Set an option, as `windrow option` does."""
+        """Set an option, as `windrow settings` does."""
         set_option(self.runner(), name, value)
 
     def rollback(self, to: int) -> None:

@@ -24,7 +24,7 @@ from windrow.topology.state import State
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HINT = "`windrow history` lists the microbatches; the setting keep says how far back the log reaches."
+HINT = "`windrow status --history 20` lists the microbatches; the setting keep says how far back the log reaches."
 Keys = Iterable[Mapping[str, Any]]
 HISTORY = [
     "microbatch", "kind", "depot", "depot_version", "versions", "planned_id", "planned_at", "options_used",

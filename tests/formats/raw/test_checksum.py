@@ -18,9 +18,7 @@ PRIMES = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C
     ],
 )
 def test_known(content, known):
-    """
-    It is XXH64: what is published of it comes out.
-    """
+    """It is XXH64: what is published of it comes out."""
     assert checksum(content) == known
 
 
@@ -61,8 +59,6 @@ def oracle(data):
 
 @given(st.binary(max_size=150), st.integers(0, 9))
 def test_oracle(data, offset):
-    """
-    Bytes of any length, wherever they are in memory, have the checksum that the specification gives them.
-    """
+    """Bytes of any length, wherever they are in memory, have the checksum that the specification gives them."""
     view = memoryview(bytes(offset) + data)[offset:]
     assert checksum(view) == checksum(data) == oracle(data)

@@ -15,8 +15,8 @@ def chunk(number, content=b"x", *, last=False, version=1, received_at=0):
     return Chunk.of(number, content, last, received_at, version)
 
 
-def take(queue, *arrived, held=1000, remembered=1000):
-    return list(queue.take(arrived, held, remembered))
+def take(queue, *arrived, held=1000):
+    return list(queue.take(arrived, held))
 
 
 def taken(steps):
@@ -29,8 +29,8 @@ def refused(steps):
 
 @given(st.integers(1, 12), st.randoms(use_true_random=False))
 def test_any_order(count, shape):
-    """
-    In any order, repeated, and over any versions each chunk is taken once, in order, when all before it are there.
+    """In any order, repeated, and over any versions each chunk is taken once, in order, when all before it are
+    there.
     """
     arrivals = [*range(1, count + 1), *shape.choices(range(1, count + 1), k=shape.randrange(5))]
     random.Random(shape.random()).shuffle(arrivals)
@@ -49,9 +49,7 @@ def test_any_order(count, shape):
 
 class TestRefused:
     def test_another(self):
-        """
-        A chunk that came before and is another one is a conflict, whether it is held or was taken long ago.
-        """
+        """A chunk that came before and is another one is a conflict, whether it is held or was taken long ago."""
         queue = Queue()
         take(queue, chunk(1), chunk(3))
         for other in (chunk(1, b"y"), chunk(3, b"y"), chunk(3, last=True)):
@@ -59,8 +57,8 @@ class TestRefused:
         assert refused(take(queue, chunk(1), chunk(3))) == [(1, "format_repeated"), (3, "format_repeated")]
 
     def test_both_at_once(self):
-        """
-        Of two different chunks of a number in one version always the same is taken, in whatever order they are read.
+        """Of two different chunks of a number in one version always the same is taken, in whatever order they are
+        read.
         """
         both = chunk(1, b"a", received_at=5), chunk(1, b"b", received_at=4)
         for arrived in (both, both[::-1]):
@@ -70,29 +68,24 @@ class TestRefused:
 
     @pytest.mark.parametrize("early", [True, False])
     def test_behind_last(self, early):
-        """
-        What comes behind the last chunk is a conflict, also when it was held back before that came.
-        """
+        """What comes behind the last chunk is a conflict, also when it was held back before that came."""
         queue = Queue()
         arrived = [chunk(3), chunk(1), chunk(2, last=True)]
         steps = take(queue, *arrived) if early else take(queue, *arrived[1:]) + take(queue, arrived[0])
         assert taken(steps) == [(1, 1), (2, 1)]
         assert refused(steps) == [(3, "format_conflict")]
 
-    def test_too_long_ago(self):
-        """
-        A chunk that came so long ago that nothing is remembered of it is kept as a conflict, not dropped.
-        """
+    def test_too_long_ago(self, monkeypatch):
+        """A chunk that came so long ago that nothing is remembered of it is kept as a conflict, not dropped."""
+        monkeypatch.setattr("windrow.formats.raw.queue.REMEMBERED_CHUNKS", 2)
         queue = Queue()
-        take(queue, *(chunk(number) for number in range(1, 6)), remembered=2)
+        take(queue, *(chunk(number) for number in range(1, 6)))
         assert refused(take(queue, chunk(3), chunk(4))) == [(3, "format_conflict"), (4, "format_repeated")]
 
 
 class TestGivenUp:
     def test_gap(self):
-        """
-        Where too much is held back the missing chunks are given up, and are refused when they come after all.
-        """
+        """Where too much is held back the missing chunks are given up, and are refused when they come after all."""
         queue = Queue()
         assert take(queue, chunk(1), chunk(4, b"x" * 60), held=100)[1:] == []
         steps = take(queue, chunk(5, b"x" * 60, version=2), held=100)
@@ -102,9 +95,7 @@ class TestGivenUp:
         assert queue.next == 7
 
     def test_several(self):
-        """
-        The gaps are given up one after the other, no more of them than must be.
-        """
+        """The gaps are given up one after the other, no more of them than must be."""
         arrived = [chunk(number, b"x" * 60) for number in (2, 4, 6)]
         steps = take(Queue(), *arrived, held=130)
         assert [step for step in steps if isinstance(step, Missing)] == [Missing(1, 2, 1)]

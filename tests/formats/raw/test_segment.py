@@ -7,9 +7,8 @@ from windrow.formats.raw.source import located, placed
 
 @given(st.lists(st.integers(1, 9), min_size=1), st.data())
 def test_placed(sizes, data):
-    """
-    A span begins in the last piece that begins at or before it, and came with the piece of its last byte, in whatever
-    order spans are asked for.
+    """A span begins in the last piece that begins at or before it, and came with the piece of its last byte, in
+    whatever order spans are asked for.
     """
     begins = np.cumsum([0, *sizes])
     pieces = np.array([begins[:-1], range(1, len(begins)), 7 * begins[:-1], begins[:-1], begins[:-1]], np.int64)
@@ -24,9 +23,7 @@ def test_placed(sizes, data):
 
 @given(st.lists(st.integers(0, 9), min_size=1), st.lists(st.integers(-2, 60)))
 def test_located(sizes, positions):
-    """
-    A position is in the last piece that begins at or before it, in whatever order they are asked for.
-    """
+    """A position is in the last piece that begins at or before it, in whatever order they are asked for."""
     begins = np.cumsum([0, *sizes])
     found = located(begins, np.array(positions, np.int64))
     assert found.tolist() == (np.searchsorted(begins, positions, side="right") - 1).tolist()

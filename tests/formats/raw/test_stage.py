@@ -106,8 +106,8 @@ def test_any_way(data, places, mark, shape):
 
 class TestQuotes:
     def test_good_rows_survive(self):
-        """
-        A quote that another one closes rows later costs its own row; those in between, and the other one's, survive.
+        """A quote that another one closes rows later costs its own row; those in between, and the other one's,
+        survive.
         """
         ledger = RawLedger(csv())
         ledger.read(chunks([b'1,a\n2,"open\n3,b\n4,"c"\n5,d\n']))
@@ -115,9 +115,7 @@ class TestQuotes:
         assert [row["content"] for row in ledger.rejects()] == [b'2,"open\n']
 
     def test_whole_when_uneven(self):
-        """
-        Where the lines behind do not come out even, the record is bad as a whole.
-        """
+        """Where the lines behind do not come out even, the record is bad as a whole."""
         ledger = RawLedger(csv())
         ledger.read(chunks([b'1,2,"a\nb"\n5,d\n']))
         ledger.read(chunks([b'1,2,"a\n","\n"\n5,d\n'], source="t"))
@@ -127,18 +125,14 @@ class TestQuotes:
 
 class TestHeader:
     def test_first_record(self):
-        """
-        The first record of each source is its header, and no row; it may come in pieces.
-        """
+        """The first record of each source is its header, and no row; it may come in pieces."""
         ledger = RawLedger(csv(header=with_header))
         ledger.read(chunks([b"a,"], last=False))
         ledger.read(chunks([b"a,", b"b\n1,x\n"], version=2).slice(1))
         assert [(row["a"], row["b"]) for row in ledger.fields()] == [("1", "x")]
 
     def test_bad(self):
-        """
-        Under a bad header nothing can be told of a row: each is rejected, the header as well.
-        """
+        """Under a bad header nothing can be told of a row: each is rejected, the header as well."""
         ledger = RawLedger(csv(header=with_header))
         ledger.read(pa.concat_tables([chunks([b"b,a\n1,x\n"]), chunks([b"a,b\n2,y\n"], source="t")]))
         assert [(row["raw_source"], row["a"]) for row in ledger.fields()] == [("t", "2")]
@@ -147,8 +141,8 @@ class TestHeader:
 
 class TestGap:
     def test_given_up(self):
-        """
-        Behind chunks that never came framing goes on at the next delimiter; what cannot be told is kept as rejected.
+        """Behind chunks that never came framing goes on at the next delimiter; what cannot be told is kept as
+        rejected.
         """
         ledger = RawLedger(csv(max_held_bytes=10))
         parts = [b"1,a\n2,", b"b\n3,c\n4", b",d\n5,e\n6,", b"f\n"]
@@ -159,9 +153,7 @@ class TestGap:
         assert parts[1] in [row["content"] for row in ledger.rejects("format_gap")]
 
     def test_version(self):
-        """
-        What a gap cuts off was known when the gap was, however many versions a microbatch has.
-        """
+        """What a gap cuts off was known when the gap was, however many versions a microbatch has."""
         parts = [b"1,a\n2,", b"b\n", b"3,c\n4,d\n"]
         rows = [chunks(parts[:1], last=False), chunks(parts, version=2).slice(2)]
         apart, together = RawLedger(csv(max_held_bytes=4)), RawLedger(csv(max_held_bytes=4))
@@ -173,9 +165,7 @@ class TestGap:
             assert [(row["content"], row["version"]) for row in found] == [(b"2,", 2), (b"3,c\n", 2)]
 
     def test_header_lost(self):
-        """
-        Without the chunk that held the header no row can be told, and none is taken for it.
-        """
+        """Without the chunk that held the header no row can be told, and none is taken for it."""
         ledger = RawLedger(csv(header=with_header, max_held_bytes=2))
         ledger.read(chunks([b"a,b\n1,x\n", b"2,y\n3,z\n"]).slice(1))
         assert ledger.fields() == []
@@ -187,9 +177,7 @@ class TestGap:
 
 @pytest.mark.parametrize("column", ["raw_source", "sequence", "bytes", "received_at"])
 def test_no_chunk(column):
-    """
-    A row that lacks what makes it a chunk is rejected with its bytes.
-    """
+    """A row that lacks what makes it a chunk is rejected with its bytes."""
     rows = chunks([b"1,a\n"])
     at = rows.column_names.index(column)
     ledger = RawLedger(csv())
@@ -201,8 +189,8 @@ def test_no_chunk(column):
     ("number", "why"), [(0, "less than 1"), (2**63 - 2, None), (2**63 - 1, "more than 9223372036854775806")]
 )
 def test_number_without_next(number, why):
-    """
-    A number after which none is a BIGINT is no number of a chunk; the source goes on, even where its gap is given up.
+    """A number after which none is a BIGINT is no number of a chunk; the source goes on, even where its gap is given
+    up.
     """
     rows = chunks([b"1,a\n"], last=False).set_column(1, "sequence", pa.array([number], pa.int64()))
     ledger = RawLedger(csv(max_held_bytes=1))
@@ -214,9 +202,7 @@ def test_number_without_next(number, why):
 
 
 def test_other_settings():
-    """
-    When the settings of a format change in the middle of a record, all of that record is framed by the new ones.
-    """
+    """When the settings of a format change in the middle of a record, all of that record is framed by the new ones."""
     ledger = RawLedger(csv())
     ledger.read(chunks([b"1,a\n2,x;"], last=False))
     framing = DelimitedFraming(delimited(b";", b",", b'"'), b";", 60)
@@ -227,9 +213,7 @@ def test_other_settings():
 
 @given(st.lists(TEXT, min_size=1, max_size=3), st.integers(1, 9), st.randoms(use_true_random=False))
 def test_sources_together(texts, size, shape):
-    """
-    Sources whose rows are mixed, in tables of several arrays that share their memory, come out as each by itself.
-    """
+    """Sources whose rows are mixed, in tables of several arrays that share their memory, come out as each by itself."""
     tables = [
         chunks([text[at : at + size] for at in range(0, len(text), size)], f"s{number}")
         for number, text in enumerate(texts)
@@ -266,9 +250,7 @@ def calls(format_, rows):
 
 
 def test_no_work_per_chunk():
-    """
-    A hundred times as many chunks of a source take no more calls.
-    """
+    """A hundred times as many chunks of a source take no more calls."""
     format_ = format_of(FormatPart(type="csv", header=False, fields={"a": "int64", "b": "string"}))
     rows = chunks([b"1,a\n2,", b"b\n"] * 5_000)
     few = rows.slice(0, 100)
@@ -277,9 +259,7 @@ def test_no_work_per_chunk():
 
 
 def test_thousands_of_sources():
-    """
-    Each source is read by itself, and costs a row.
-    """
+    """Each source is read by itself, and costs a row."""
     ledger = RawLedger(csv())
     for version in (1, 2):
         parts = [chunks([b"1,a\n2", b",b\n"], str(number), version).slice(version - 1, 1) for number in range(2_000)]

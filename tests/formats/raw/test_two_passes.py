@@ -29,8 +29,7 @@ from windrow.testing.formats import RawLedger, chunks, comparable, cut, in_two_p
     shape=st.randoms(use_true_random=False),
 )
 def test_same(data, other, places, mark, first, few, shape):
-    """
-    Two microbatches in two passes each have the fields, rejections, partial rows and bytes of the stage, whether a
+    """Two microbatches in two passes each have the fields, rejections, partial rows and bytes of the stage, whether a
     source is plain or not. So has a stage that parses a few records at a time.
     """
     for format_, text in ((csv(), data), (csv(header=with_header), b"a,b\n" + data), (csv(most=1_000), data)):
@@ -55,9 +54,7 @@ def test_same(data, other, places, mark, first, few, shape):
 
 
 def test_plain_way():
-    """
-    A long source that is in order goes the plain way, and only a little of it comes to the driver.
-    """
+    """A long source that is in order goes the plain way, and only a little of it comes to the driver."""
     data = b"".join(b"%d,value\n" % number for number in range(2_000))
     rows = chunks([data[at : at + 1_000] for at in range(0, len(data), 1_000)])
     plan = Plan.of(summarise(rows, csv()), SCHEMA.empty_table(), csv())
@@ -67,9 +64,7 @@ def test_plain_way():
 
 
 def test_missing_chunk():
-    """
-    A chunk that the first pass had and the second has not is an error: its bytes would be lost.
-    """
+    """A chunk that the first pass had and the second has not is an error: its bytes would be lost."""
     rows = chunks([b"1,a\n2,b", b"\n3,c\n"])
     plan = Plan.of(summarise(rows, csv()), SCHEMA.empty_table(), csv())
     _, rests = parsed_by(plan, [rows.slice(1)], csv())
@@ -78,9 +73,7 @@ def test_missing_chunk():
 
 
 def test_too_long():
-    """
-    A source with a record that is too long inside a chunk goes to the driver, which rejects the record.
-    """
+    """A source with a record that is too long inside a chunk goes to the driver, which rejects the record."""
     rows = chunks([b"1,a\n2,b\n" + b"x" * 100 + b"\n3,c\n", b"4,d\n"])
     assert Plan.of(summarise(rows, csv()), SCHEMA.empty_table(), csv()).others == {"s"}
     staged = in_two_passes(rows, SCHEMA.empty_table(), csv())

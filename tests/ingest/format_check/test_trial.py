@@ -55,8 +55,7 @@ LINES = st.lists(
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=LINES, size=st.integers(1, 40), mark=st.booleans())
 def test_as_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: bytes, size: int, mark: bool) -> None:
-    """
-    Read in pieces of any size a file gives what a run makes of it as one chunk: the same records, rejects and bytes,
+    """Read in pieces of any size a file gives what a run makes of it as one chunk: the same records, rejects and bytes,
     each reject with the line and the byte of the file at which it begins; and its rejects are those of their file.
     """
     lines = b"\xef\xbb\xbf" * mark + HEADER + lines
@@ -81,9 +80,7 @@ def test_as_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: bytes,
 
 
 def test_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A file that is five times as large takes no more memory.
-    """
+    """A file that is five times as large takes no more memory."""
     monkeypatch.setattr(trial_module, "PIECE_BYTES", 16_384)
 
     def most(lines: int) -> int:
@@ -101,8 +98,8 @@ def test_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 class TestCodec:
     def test_whole_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        A file of whole frames is read as what they hold, wherever its pieces end; bytes are counted behind the codec.
+        """A file of whole frames is read as what they hold, wherever its pieces end; bytes are counted behind the
+        codec.
         """
         monkeypatch.setattr("windrow.ingest.format_check.trial.PIECE_BYTES", 7)
         content = HEADER + b"a,1\nb,x\n"
@@ -112,8 +109,8 @@ class TestCodec:
 
     @pytest.mark.parametrize("keep", [0, 10, 400])
     def test_cut_short(self, tmp_path: Path, keep: int) -> None:
-        """
-        Where a codec gives no more it is a reject, the record that it broke off is none, and those before it count.
+        """Where a codec gives no more it is a reject, the record that it broke off is none, and those before it
+        count.
         """
         numbers = random.Random(1)
         lines = [f"pump-{numbers.getrandbits(32)},{number}\n".encode() for number in range(200)]
@@ -128,17 +125,15 @@ class TestCodec:
 
 class TestMessages:
     def test_made(self, tmp_path: Path) -> None:
-        """
-        The sample is shown as the messages that `[depot.columns]` makes of it, which may use where a record stands.
+        """The sample is shown as the messages that `[depot.columns]` makes of it, which may use where a record
+        stands.
         """
         file = str(written(tmp_path / "file", HEADER + b"a,1\n"))
         [message] = Check(chosen(COLUMNS)).files([file], NOW).messages
         assert (message["key"], message["type"], message["event_time"]) == ("a", file, "1970-01-01 00:00:01.000000Z")
 
     def test_not_here(self, tmp_path: Path) -> None:
-        """
-        What only Spark can map is a note, and so is a format that is not mapped yet.
-        """
+        """What only Spark can map is a note, and so is a format that is not mapped yet."""
         file = str(written(tmp_path / "file", HEADER + b"a,1\n"))
         for columns, says in ((COLUMNS | {"type": "soundex(name)"}, "soundex"), ({}, "nothing says where")):
             checked = Check(chosen(columns)).files([file], NOW)
@@ -146,17 +141,15 @@ class TestMessages:
             assert says in str(checked.note)
 
     def test_wrong(self) -> None:
-        """
-        A mapping that names what is no field is refused before anything is read.
-        """
+        """A mapping that names what is no field is refused before anything is read."""
         with pytest.raises(ExpressionError, match="nmae"):
             Check(chosen(COLUMNS | {"key": "nmae"}))
 
 
 class TestRejects:
     def test_come_in_again(self, tmp_path: Path) -> None:
-        """
-        The file of rejects has the header of its records, keeps those of two files apart, and is bad as they were.
+        """The file of rejects has the header of its records, keeps those of two files apart, and is bad as they
+        were.
         """
         files = [written(tmp_path / name, HEADER + b"a,1\nb,x\nc") for name in "12"]
         output = tmp_path / "rejects"
@@ -165,35 +158,27 @@ class TestRejects:
         assert check(output).reasons == checked.reasons
 
     def test_bad_header(self, tmp_path: Path) -> None:
-        """
-        A header that is bad is a reject itself, written once.
-        """
+        """A header that is bad is a reject itself, written once."""
         output = tmp_path / "rejects"
         check(written(tmp_path / "file", b"name\na,1\n"), rejects=output)
         assert output.read_bytes() == b"name\na,1\n"
 
     def test_another_header(self, tmp_path: Path) -> None:
-        """
-        Records under two headers are refused in one file, and nothing of it stays.
-        """
+        """Records under two headers are refused in one file, and nothing of it stays."""
         files = [written(tmp_path / "1", HEADER + b"x\n"), written(tmp_path / "2", b"value,name\nx\n")]
         with pytest.raises(OutputRefused, match="a different header"):
             check(*files, rejects=tmp_path / "rejects")
         assert not (tmp_path / "rejects").exists()
 
     def test_nothing_is_overwritten(self, tmp_path: Path) -> None:
-        """
-        A file that is there is refused, be it the one that is checked.
-        """
+        """A file that is there is refused, be it the one that is checked."""
         file = written(tmp_path / "file", HEADER + b"x\n")
         with pytest.raises(OutputRefused, match="exists already"):
             check(file, rejects=file)
         assert file.read_bytes() == HEADER + b"x\n"
 
     def test_none(self, tmp_path: Path) -> None:
-        """
-        Where every record is good no file is made.
-        """
+        """Where every record is good no file is made."""
         check(written(tmp_path / "file", HEADER + b"a,1\n"), rejects=tmp_path / "rejects")
         assert not (tmp_path / "rejects").exists()
 
@@ -201,35 +186,29 @@ class TestRejects:
 class TestUnreadable:
     @pytest.mark.parametrize("name", ["absent", ".", "nul\0"])
     def test_refused_first(self, tmp_path: Path, name: str) -> None:
-        """
-        What is no file is refused before any other is read.
-        """
+        """What is no file is refused before any other is read."""
         with pytest.raises(FileUnreadable):
             check(written(tmp_path / "file", HEADER + b"x\n"), tmp_path / name, rejects=tmp_path / "rejects")
         assert not (tmp_path / "rejects").exists()
 
     @pytest.mark.parametrize("codec", ["none", "gzip", "zstd"])
     def test_disk(self, codec: str) -> None:
-        """
-        A file that the system refuses to give is unreadable, whatever the codec makes of its silence.
-        """
+        """A file that the system refuses to give is unreadable, whatever the codec makes of its silence."""
         file = Path(f"/proc/{os.getpid()}/mem")  # nothing is mapped where it begins
         with pytest.raises(FileUnreadable, match="cannot be read"):
             check(file, codec=codec)
 
 
 def test_no_format() -> None:
-    """
-    Without a type there is nothing to try.
-    """
+    """Without a type there is nothing to try."""
     with pytest.raises(SettingsError, match="type"):
         Check(Settings())
 
 
 class TestShown:
     def test_values(self) -> None:
-        """
-        Values are as JSON has them, exactly: bytes, times finer than Python's, and what is in lists and structs too.
+        """Values are as JSON has them, exactly: bytes, times finer than Python's, and what is in lists and structs
+        too.
         """
         time = pa.timestamp("ns", tz="UTC")
         inner = pa.struct([("at", time), ("list", pa.list_(pa.decimal128(4, 2)))])
@@ -253,7 +232,5 @@ class TestShown:
         ],
     )
     def test_beginning(self, content: bytes, text: bool, said: str) -> None:
-        """
-        The begin of a record is one line that a terminal shows as it is, cut where it is long.
-        """
+        """The begin of a record is one line that a terminal shows as it is, cut where it is long."""
         assert shown.beginning(content, text) == said

@@ -81,9 +81,7 @@ def named(depot: str) -> set[str]:
 
 class TestContent:
     def test_comes_through(self, into: Ingest, depot: str, tmp_path: Path) -> None:
-        """
-        Chunks put together are the file, whatever bytes it has; each has the time at which reading began.
-        """
+        """Chunks put together are the file, whatever bytes it has; each has the time at which reading began."""
         content = random.Random(1).randbytes(10_000) + b"\r\n\x00\xff\xfe"
         file = written(tmp_path / "a.bin", content)
         [done] = into(file, chunk_bytes=1_000)
@@ -92,9 +90,7 @@ class TestContent:
         assert set(plain(DeltaTable(depot).to_pyarrow_table())["received_at"].cast(pa.int64()).to_pylist()) == {NOW}
 
     def test_large(self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        A file of many row groups lies in several Parquet files, which one commit names; a row group is small.
-        """
+        """A file of many row groups lies in several Parquet files, which one commit names; a row group is small."""
         monkeypatch.setattr(chunk_files, "FILE_BYTES", 300_000)
         monkeypatch.setattr(chunk_files, "GROUP_BYTES", 50_000)
         content = random.Random(2).randbytes(1_000_000)
@@ -105,18 +101,14 @@ class TestContent:
         assert {about.row_group(at).num_rows for about in known for at in range(about.num_row_groups)} == {7, 3}
 
     def test_empty(self, into: Ingest, depot: str, tmp_path: Path) -> None:
-        """
-        An empty file is one empty chunk, which ends its raw source.
-        """
+        """An empty file is one empty chunk, which ends its raw source."""
         [done] = into(written(tmp_path / "empty", b""))
         assert (done.bytes, done.chunks, done.known) == (0, 1, False)
         [row] = rows(depot)
         assert (row["sequence"], row["bytes"], row["last"]) == (1, b"", True)
 
     def test_standard_input(self, into: Ingest, depot: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        """
-        Standard input is read to its end, under the name that it is given; a pipe tells no length before.
-        """
+        """Standard input is read to its end, under the name that it is given; a pipe tells no length before."""
         told: list[tuple[int, int | None]] = []
         reader, writer = os.pipe()
         sender = threading.Thread(target=lambda: (os.write(writer, b"abc"), os.close(writer)))
@@ -129,8 +121,8 @@ class TestContent:
         assert told == [(3, None)]
 
     def test_log_tells_of_it(self, into: Ingest, depot: str, tmp_path: Path) -> None:
-        """
-        The entry of a file says how many rows it added, and which numbers they have, so that readers can pass over it.
+        """The entry of a file says how many rows it added, and which numbers they have, so that readers can pass over
+        it.
         """
         into(written(tmp_path / "a", b"abcde"), chunk_bytes=2)
         assert [rows_added(commit) for commit in history(DeltaTable(depot), 1)] == [3]
@@ -143,9 +135,7 @@ class TestContent:
         assert feed["_change_type"].to_pylist() == ["insert"] * 3
 
     def test_checkpoints(self, into: Ingest, depot: str, tmp_path: Path) -> None:
-        """
-        A checkpoint is written as often as the table says.
-        """
+        """A checkpoint is written as often as the table says."""
         files = [written(tmp_path / str(number), bytes([number])) for number in range(21)]
         into(*files)
         checkpoints = (Path(depot) / "_delta_log").glob("*.checkpoint.parquet")
@@ -156,8 +146,8 @@ class TestContent:
 
 class TestOnce:
     def test_again(self, into: Ingest, depot: str, tmp_path: Path) -> None:
-        """
-        A file that was ingested adds nothing when it is again, also under another name, and leaves no file behind.
+        """A file that was ingested adds nothing when it is again, also under another name, and leaves no file
+        behind.
         """
         first, copy = written(tmp_path / "first", b"abc"), written(tmp_path / "copy", b"abc")
         assert [one.known for one in into(first, first)] == [False, True]
@@ -168,9 +158,7 @@ class TestOnce:
         assert files_of(depot) == named(depot)
 
     def test_grown(self, into: Ingest, depot: str, tmp_path: Path) -> None:
-        """
-        A file that has grown is refused before any is read, because its chunks would take numbers that are taken.
-        """
+        """A file that has grown is refused before any is read, because its chunks would take numbers that are taken."""
         grown, other = written(tmp_path / "grown", b"abc"), written(tmp_path / "other", b"x")
         into(grown)
         written(grown, b"abcd")
@@ -183,9 +171,7 @@ class TestOnce:
         assert contents(depot) == {str(grown): b"abc", "grown again": b"abcd"}
 
     def test_replaced(self, into: Ingest, depot: str, tmp_path: Path) -> None:
-        """
-        Other content of the same length is known by its hash, and nothing is written to find that out.
-        """
+        """Other content of the same length is known by its hash, and nothing is written to find that out."""
         file = written(tmp_path / "file", b"abc")
         into(file)
         before = files_of(depot)
@@ -197,9 +183,7 @@ class TestOnce:
     def test_between_reading_and_commit(
         self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """
-        Another writer that commits between the look at the log and the entry does not make a file come in twice.
-        """
+        """Another writer that commits between the look at the log and the entry does not make a file come in twice."""
         file = written(tmp_path / "file", b"abc")
         into(written(tmp_path / "before", b"1"))
         real = raw_depot.RawDepot._added
@@ -220,9 +204,7 @@ class TestOnce:
     def test_replaced_between_reading_and_commit(
         self, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """
-        A file of which other content came in while it was read is refused, and no number is taken twice.
-        """
+        """A file of which other content came in while it was read is refused, and no number is taken twice."""
         file = written(tmp_path / "file", b"abc")
 
         def progress(done: int, total: int | None) -> None:
@@ -237,9 +219,7 @@ class TestOnce:
     def test_another_writer_in_between(
         self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """
-        Another raw source that came in between is no conflict: both are there.
-        """
+        """Another raw source that came in between is no conflict: both are there."""
         file = written(tmp_path / "file", b"abc")
         create_depot(depot, None)
         real = raw_depot.RawDepot._added
@@ -254,9 +234,7 @@ class TestOnce:
         assert contents(depot) == {str(file): b"abc", "socket": b"x"}
 
     def test_lost_reply(self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        A commit that failed after its entry was written counts, and its files stay.
-        """
+        """A commit that failed after its entry was written counts, and its files stay."""
         real = DeltaTable.create_write_transaction
 
         def lost(self: DeltaTable, *given: Any, **options: Any) -> None:
@@ -271,8 +249,8 @@ class TestOnce:
     def test_conflict_with_itself(
         self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """
-        A commit that was made, and of which a storage said when it was repeated that another one is there, counts.
+        """A commit that was made, and of which a storage said when it was repeated that another one is there,
+        counts.
         """
         real = DeltaTable.create_write_transaction
 
@@ -286,9 +264,7 @@ class TestOnce:
         assert contents(depot) == {str(tmp_path / "file"): b"abc"}
 
     def test_failed_commit(self, into: Ingest, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        A commit that failed leaves neither rows nor files, and again it succeeds.
-        """
+        """A commit that failed leaves neither rows nor files, and again it succeeds."""
 
         def full(self: DeltaTable, *given: Any, **options: Any) -> None:
             raise OSError(errno.ENOSPC, "full")
@@ -305,9 +281,7 @@ class TestOnce:
 class TestOrder:
     @pytest.mark.parametrize("readers", [1, 2, 5])
     def test_as_named(self, into: Ingest, depot: str, tmp_path: Path, readers: int) -> None:
-        """
-        Versions come in the order in which files are named, however long each takes to read.
-        """
+        """Versions come in the order in which files are named, however long each takes to read."""
         sizes = [3_000_000, 10, 2_000_000, 0, 5, 1_000_000, 7, 8, 9, 1]
         files = [written(tmp_path / f"{at}", bytes([at]) * size) for at, size in enumerate(sizes)]
         told: list[tuple[int, int | None]] = []
@@ -320,9 +294,7 @@ class TestOrder:
         assert told[-1] == (sum(sizes), sum(sizes))
 
     def test_failure_keeps_what_came_before(self, into: Ingest, depot: str, tmp_path: Path) -> None:
-        """
-        A file that is refused at its turn leaves those before it in the depot, and nothing of those after it.
-        """
+        """A file that is refused at its turn leaves those before it in the depot, and nothing of those after it."""
         files = [written(tmp_path / f"{at}", bytes([at]) * 100_000) for at in range(8)]
         into(files[3])
         written(files[3], bytes(100_000 - 1) + b"x")
@@ -333,9 +305,7 @@ class TestOrder:
         assert [one.known for one in into(*files[:3], *files[4:])] == [True] * 3 + [False] * 4
 
     def test_who_stops_taking(self, depot: str, tmp_path: Path) -> None:
-        """
-        What was read ahead is removed when nobody asks for it any more.
-        """
+        """What was read ahead is removed when nobody asks for it any more."""
         files = [written(tmp_path / f"{at}", bytes([at]) * 1_000) for at in range(8)]
         taking: Iterator[RawIngested] = ingest(depot, [str(file) for file in files], lambda: NOW)
         next(taking)
@@ -346,9 +316,7 @@ class TestOrder:
 
 class TestRefusals:
     def test_before_anything_is_made(self, into: Ingest, depot: str, tmp_path: Path) -> None:
-        """
-        What is no file is refused before the depot is made, in words that say what to do.
-        """
+        """What is no file is refused before the depot is made, in words that say what to do."""
         good = written(tmp_path / "good", b"x")
         for wrong, said in (
             (tmp_path / "absent", "cannot be read: No such file"),
@@ -366,9 +334,7 @@ class TestRefusals:
         assert not DeltaTable.is_deltatable(depot)
 
     def test_written_while_it_is_read(self, into: Ingest, depot: str, tmp_path: Path) -> None:
-        """
-        A file that grows while it is read is refused, and leaves nothing.
-        """
+        """A file that grows while it is read is refused, and leaves nothing."""
         file = written(tmp_path / "file", bytes(3 * MEBI))
 
         def progress(done: int, total: int | None) -> None:
@@ -381,9 +347,7 @@ class TestRefusals:
         assert (files_of(depot), DeltaTable(depot).version()) == (set(), 0)
 
     def test_depot_of_messages(self, into: Ingest, depot: str, tmp_path: Path) -> None:
-        """
-        Raw files do not go into a depot of messages, nor messages into a raw one.
-        """
+        """Raw files do not go into a depot of messages, nor messages into a raw one."""
         create_depot(depot, pa.string())
         with pytest.raises(TableRefused, match="does not hold raw chunks"):
             into(written(tmp_path / "file", b"x"))
@@ -400,8 +364,8 @@ class TestRefusals:
         ],
     )
     def test_other_tables(self, into: Ingest, depot: str, tmp_path: Path, options: dict[str, Any], said: str) -> None:
-        """
-        A table with the columns, to which more than files would have to be told or which nobody could read, is refused.
+        """A table with the columns, to which more than files would have to be told or which nobody could read, is
+        refused.
         """
         write_deltalake(depot, chunks.RAW.empty_table(), **options)
         with pytest.raises(TableRefused, match=said):
@@ -409,9 +373,7 @@ class TestRefusals:
         assert files_of(depot) == set()
 
     def test_another_column(self, into: Ingest, depot: str, tmp_path: Path) -> None:
-        """
-        A column that a raw depot has beside its own is NULL in chunks of files.
-        """
+        """A column that a raw depot has beside its own is NULL in chunks of files."""
         columns = pa.schema([*chunks.RAW, ("site", pa.string())])
         write_deltalake(depot, columns.empty_table(), configuration={"delta.enableChangeDataFeed": "true"})
         into(written(tmp_path / "file", b"x"))
@@ -421,9 +383,7 @@ class TestRefusals:
 class TestSpark:
     @pytest.mark.slow
     def test_reads_the_same(self, into: Ingest, depot: str, tmp_path: Path, spark: Any) -> None:
-        """
-        Spark reads what delta-rs reads of a raw depot, from the table and from its change feed.
-        """
+        """Spark reads what delta-rs reads of a raw depot, from the table and from its change feed."""
         files = [written(tmp_path / f"{at}", random.Random(at).randbytes(100_000)) for at in range(2)]
         into(*files, chunk_bytes=9_999)
         known = plain(DeltaTable(depot).to_pyarrow_table()).to_pylist()
@@ -443,9 +403,7 @@ class TestSpark:
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd"])
 def test_codec(tmp_path: Path, codec: Codec) -> None:
-    """
-    A compressed file comes in as chunks that are each whole frames of the codec; one that is none is refused.
-    """
+    """A compressed file comes in as chunks that are each whole frames of the codec; one that is none is refused."""
     data = bytes(range(256)) * 40
     file, depot = tmp_path / "file", str(tmp_path / "depot")
     file.write_bytes(encode(data[:5_000], codec) + encode(data[5_000:], codec))

@@ -77,9 +77,7 @@ def versions(depot: str) -> list[int]:
 class TestVersions:
     @pytest.mark.parametrize("size", [99_999, 100_000, 100_001, 200_000, 457_000])
     def test_bounded(self, into: Into, depot: str, tmp_path: Path, size: int) -> None:
-        """
-        A version adds as many whole chunks as fit into `commit_bytes`; all together they are the file.
-        """
+        """A version adds as many whole chunks as fit into `commit_bytes`; all together they are the file."""
         file = written(tmp_path / "file", CONTENT[:size])
         done = into(file)
         assert contents(depot) == {str(file): CONTENT[:size]}
@@ -95,18 +93,14 @@ class TestVersions:
 
     @pytest.mark.parametrize("chunk_bytes", [110_000, 150_000])
     def test_large_chunks(self, into: Into, depot: str, tmp_path: Path, chunk_bytes: int) -> None:
-        """
-        A chunk is never cut for it: a version has one at least.
-        """
+        """A chunk is never cut for it: a version has one at least."""
         file = written(tmp_path / "file", CONTENT)
         assert into(file, chunk_bytes=chunk_bytes).versions == -(-500_000 // chunk_bytes)
         assert max(versions(depot)) == chunk_bytes
         assert contents(depot) == {str(file): CONTENT}
 
     def test_in_order(self, depot: str, tmp_path: Path) -> None:
-        """
-        Of files that are read at a time all versions of one come before those of the next.
-        """
+        """Of files that are read at a time all versions of one come before those of the next."""
         files = [str(written(tmp_path / f"{at}", bytes([at]) + CONTENT)) for at in range(4)]
         done = list(ingest(depot, files, lambda: NOW, chunk_bytes=50_000, commit_bytes=200_000, readers=3))
         assert [one.depot_version for one in done] == [3, 6, 9, 12]
@@ -114,9 +108,7 @@ class TestVersions:
 
     @pytest.mark.parametrize("readers", [1, 3])
     def test_who_stops_taking(self, depot: str, tmp_path: Path, readers: int) -> None:
-        """
-        What was read ahead and not committed is removed when nobody asks for it any more.
-        """
+        """What was read ahead and not committed is removed when nobody asks for it any more."""
         files = [str(written(tmp_path / f"{at}", bytes([at]) + CONTENT)) for at in range(6)]
         options = {"chunk_bytes": 50_000, "commit_bytes": 200_000, "readers": readers}
         taking = ingest(depot, files, lambda: NOW, **options)  # type: ignore[arg-type]
@@ -127,9 +119,7 @@ class TestVersions:
 
     @pytest.mark.parametrize("codec", ["gzip", "zstd"])
     def test_codec(self, into: Into, depot: str, tmp_path: Path, codec: Any) -> None:
-        """
-        With a codec bytes are counted as they are decoded, also where a file goes on.
-        """
+        """With a codec bytes are counted as they are decoded, also where a file goes on."""
         file = written(tmp_path / "file", encode(CONTENT[:300_000], codec) + encode(CONTENT[300_000:], codec))
         coded = FormatPart(codec=codec, max_decoded_bytes=1_000_000)
         with pytest.raises(FileRefused, match="changed while it was read"):
@@ -141,9 +131,7 @@ class TestVersions:
 
 class TestGoesOn:
     def test_behind_what_is_there(self, into: Into, depot: str, tmp_path: Path, left: Callable[[Path], None]) -> None:
-        """
-        A file of which two versions are there goes on with the third, is read once, and each chunk is there once.
-        """
+        """A file of which two versions are there goes on with the third, is read once, and each chunk is there once."""
         file, told = written(tmp_path / "file", CONTENT), []
         left(file)
         done = into(file, progress=lambda done, total: told.append(done))
@@ -159,9 +147,7 @@ class TestGoesOn:
         assert into(file).known
 
     def test_other_sizes(self, into: Into, depot: str, tmp_path: Path, left: Callable[[Path], None]) -> None:
-        """
-        It goes on with another size of chunks and commits as well.
-        """
+        """It goes on with another size of chunks and commits as well."""
         file = written(tmp_path / "file", CONTENT)
         left(file)
         assert into(file, chunk_bytes=7_777, commit_bytes=150_000).before == 200_000
@@ -174,9 +160,7 @@ class TestGoesOn:
     def test_changed_meanwhile(
         self, into: Into, depot: str, tmp_path: Path, left: Callable[[Path], None], changed: bytes
     ) -> None:
-        """
-        A file that does not begin with what is there, or has lost its end, is refused; brought back it goes on.
-        """
+        """A file that does not begin with what is there, or has lost its end, is refused; brought back it goes on."""
         file = written(tmp_path / "file", CONTENT)
         left(file)
         written(file, changed)
@@ -190,9 +174,7 @@ class TestGoesOn:
     def test_content_that_came_meanwhile(
         self, into: Into, depot: str, tmp_path: Path, left: Callable[[Path], None]
     ) -> None:
-        """
-        A raw source that was begun is brought to its end, also when its content came in under another name.
-        """
+        """A raw source that was begun is brought to its end, also when its content came in under another name."""
         file, copy = written(tmp_path / "file", CONTENT), written(tmp_path / "copy", CONTENT)
         left(file)
         assert not into(copy).known
@@ -200,9 +182,7 @@ class TestGoesOn:
         assert contents(depot) == {str(file): CONTENT, str(copy): CONTENT}
 
     def test_lost_reply(self, into: Into, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        A commit that failed after its entry was written counts, whichever of a file it is.
-        """
+        """A commit that failed after its entry was written counts, whichever of a file it is."""
         real = DeltaTable.create_write_transaction
 
         def lost(self: DeltaTable, *given: Any, **options: Any) -> None:
@@ -217,9 +197,7 @@ class TestGoesOn:
 
 class TestCopies:
     def test_under_another_name(self, into: Into, depot: str, tmp_path: Path) -> None:
-        """
-        A copy of a file of several versions adds nothing, however it would be cut, and leaves no file behind.
-        """
+        """A copy of a file of several versions adds nothing, however it would be cut, and leaves no file behind."""
         into(written(tmp_path / "file", CONTENT))
         copy = written(tmp_path / "copy", CONTENT)
         for options in ({}, {"chunk_bytes": 7_777, "commit_bytes": 9_999}):
@@ -229,18 +207,14 @@ class TestCopies:
         assert contents(depot) == {str(tmp_path / "file"): CONTENT}
 
     def test_that_has_grown(self, into: Into, depot: str, tmp_path: Path) -> None:
-        """
-        A file that begins as another one comes in when it is known to be another, in versions of the same size.
-        """
+        """A file that begins as another one comes in when it is known to be another, in versions of the same size."""
         into(written(tmp_path / "file", CONTENT))
         grown = written(tmp_path / "grown", CONTENT + b"more")
         assert into(grown).versions == 6
         assert contents(depot)[str(grown)] == CONTENT + b"more"
 
     def test_at_the_same_time(self, into: Into, depot: str, tmp_path: Path) -> None:
-        """
-        A copy that another process takes in between two commits of a file waits, and is known at its end.
-        """
+        """A copy that another process takes in between two commits of a file waits, and is known at its end."""
         file, copy = written(tmp_path / "file", CONTENT), written(tmp_path / "copy", CONTENT)
         seen: list[bool] = []
 
@@ -256,9 +230,7 @@ class TestCopies:
 
 class TestSomebodyElse:
     def test_same_file(self, into: Into, depot: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        Of two processes that ingest one file, each finds what the other committed, and each chunk is there once.
-        """
+        """Of two processes that ingest one file, each finds what the other committed, and each chunk is there once."""
         file, real = written(tmp_path / "file", CONTENT), raw_depot.RawDepot.commit
 
         def other_first(self: Any, given: Any, latest: Any) -> Any:
@@ -272,9 +244,7 @@ class TestSomebodyElse:
         assert files_of(depot) == named(depot)
 
     def test_cut_otherwise(self, into: Into, depot: str, tmp_path: Path, left: Callable[[Path], None]) -> None:
-        """
-        A raw source that another process brought further meanwhile is not added to at a place that is taken.
-        """
+        """A raw source that another process brought further meanwhile is not added to at a place that is taken."""
         file = written(tmp_path / "file", CONTENT)
         create_depot(depot, None)
         known = [Transaction(f"begun:{file}", 5)]

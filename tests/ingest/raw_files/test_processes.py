@@ -48,8 +48,7 @@ def said(process: subprocess.Popen[str], line: str = "") -> Any:
 
 @pytest.mark.slow
 def test_killed_in_the_middle(tmp_path: Path) -> None:
-    """
-    A process that is killed while it reads leaves no row, and when it is done again each chunk is there once; the
+    """A process that is killed while it reads leaves no row, and when it is done again each chunk is there once; the
     files that it left are removed by a clean-up.
     """
     depot, content = tmp_path / "depot", random.Random(1).randbytes(30 * MEBI)
@@ -72,9 +71,8 @@ def test_killed_in_the_middle(tmp_path: Path) -> None:
 
 
 def test_killed_between_commits(tmp_path: Path) -> None:
-    """
-    A process that is killed in the middle of a large file leaves the versions that it committed; the next one goes on
-    behind them, as often as that happens, and each chunk is there once.
+    """A process that is killed in the middle of a large file leaves the versions that it committed; the next one goes
+    on behind them, as often as that happens, and each chunk is there once.
     """
     depot, content = tmp_path / "depot", random.Random(4).randbytes(30 * MEBI + 1)
     file, settings = written(tmp_path / "file", content), {"commit_bytes": 4 * MEBI}
@@ -95,8 +93,8 @@ def test_killed_between_commits(tmp_path: Path) -> None:
 @pytest.mark.slow_unless({"size": 20 * MEBI + 5})
 @pytest.mark.parametrize("size", [20 * MEBI, 20 * MEBI + 5])
 def test_two_at_once_in_versions(tmp_path: Path, size: int) -> None:
-    """
-    Of two processes that ingest a large file at the same time, each adds what the other has not, and it is there once.
+    """Of two processes that ingest a large file at the same time, each adds what the other has not, and it is there
+    once.
     """
     depot, content = tmp_path / "depot", random.Random(5).randbytes(size)
     file, settings = written(tmp_path / "file", content), {"commit_bytes": 2 * MEBI}
@@ -117,8 +115,8 @@ def test_two_at_once_in_versions(tmp_path: Path, size: int) -> None:
 
 @pytest.mark.slow
 def test_two_at_once(tmp_path: Path) -> None:
-    """
-    Of two processes that have both read the same file, one adds it and the other finds it there, and removes its own.
+    """Of two processes that have both read the same file, one adds it and the other finds it there, and removes its
+    own.
     """
     depot, content = tmp_path / "depot", random.Random(2).randbytes(5 * MEBI)
     file = written(tmp_path / "file", content)
@@ -134,8 +132,8 @@ def test_two_at_once(tmp_path: Path) -> None:
 
 
 def test_other_content_at_once(tmp_path: Path) -> None:
-    """
-    Of two processes that read a file before and after it was replaced, one is refused, and no number is taken twice.
+    """Of two processes that read a file before and after it was replaced, one is refused, and no number is taken
+    twice.
     """
     depot, file = tmp_path / "depot", written(tmp_path / "file", b"a" * MEBI)
     with ingesting(depot, file, stop_at=MEBI) as one:
@@ -152,9 +150,7 @@ def test_other_content_at_once(tmp_path: Path) -> None:
 @pytest.mark.slow_unless({"kind": "sparse"})
 @pytest.mark.parametrize("kind", ["sparse", "random"])
 def test_memory_is_bounded(tmp_path: Path, kind: str) -> None:
-    """
-    Two files of 150 MB that are read at a time take little more memory than small ones.
-    """
+    """Two files of 150 MB that are read at a time take little more memory than small ones."""
     peaks = []
     for size in (1, 150):
         depot = tmp_path / f"depot-{size}"

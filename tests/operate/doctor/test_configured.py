@@ -9,9 +9,7 @@ from windrow.settings.settings import RulesPart, Settings
 
 class TestLoad:
     def test_refused(self) -> None:
-        """
-        Settings that cannot be read are one error with the code and the hint of the exception.
-        """
+        """Settings that cannot be read are one error with the code and the hint of the exception."""
 
         def read() -> Settings:
             raise SettingsError("unknown setting 'retires'", "Did you mean retries?")
@@ -23,9 +21,7 @@ class TestLoad:
         assert found.todo == "Did you mean retries?"
 
     def test_warnings_become_findings(self) -> None:
-        """
-        Warnings from reading the settings become findings.
-        """
+        """Warnings from reading the settings become findings."""
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             settings, _ = load(lambda: Settings(rules={"window": "5s"}))
@@ -34,24 +30,12 @@ class TestLoad:
 
 
 class TestWindow:
-    @pytest.mark.parametrize(
-        ("window", "says"),
-        [
-            ("6s1us", None),
-            ("6s", "a message that claims to be 1s or more ahead of its arrival"),
-            ("5s500ms", "a message that claims to be 500ms or more ahead of its arrival"),
-            ("5s", "every message that comes without delay"),
-            ("3s", "every message at most 2s old on arrival"),
-        ],
-    )
-    def test_not_longer_than_delay_and_leap(self, window: str, says: str | None) -> None:
-        """
-        The warning says exactly which messages begin windows of their own, up to window = max_delay + max_leap.
-        """
-        found = check_window(RulesPart(window=window, max_delay="5s", max_leap="1s"))  # type: ignore[arg-type]
-        assert found.level == ("ok" if says is None else "warning")
-        assert says is None or says in found.what
-        assert says is None or "Set window above 6s" in found.todo
+    @pytest.mark.parametrize(("window", "level"), [("6s1us", "ok"), ("6s", "warning"), ("3s", "warning")])
+    def test_not_longer_than_delay_and_leap(self, window: str, level: str) -> None:
+        """A window up to max_delay + max_leap is a warning that says from which length on there is none."""
+        finding = check_window(RulesPart(window=window, max_delay="5s", max_leap="1s"))  # type: ignore[arg-type]
+        assert finding.level == level
+        assert level == "ok" or "Set window above 6s" in finding.todo
 
     @pytest.mark.parametrize(
         ("window_start", "window", "level"),
@@ -63,8 +47,8 @@ class TestWindow:
         ],
     )
     def test_start(self, window_start: str, window: str, level: str) -> None:
-        """
-        Windows on the calendar may be of any length; those that begin at a message are not advised for a long delay.
+        """Windows on the calendar may be of any length; those that begin at a message are not advised for a long
+        delay.
         """
         found = check_window(RulesPart(window=window, window_start=window_start))  # type: ignore[arg-type]
         assert found.level == level
@@ -72,9 +56,7 @@ class TestWindow:
 
 
 def test_skew() -> None:
-    """
-    A `max_clock_skew` above an hour is a warning that says what one stamp can do.
-    """
+    """A `max_clock_skew` above an hour is a warning that says what one stamp can do."""
     found = {one.code: one for one in check_settings(Settings(max_clock_skew="2h"), "spark")}
     assert (found["max-clock-skew"].level, "2h" in found["max-clock-skew"].what) == ("warning", True)
     assert "max-clock-skew" not in {one.code for one in check_settings(Settings(max_clock_skew="1h"), "spark")}

@@ -35,16 +35,12 @@ def found(depot: str, ledger: str) -> list[Finding]:
     ],
 )
 def test_mounted(path: str, kind: str) -> None:
-    """
-    A path is on the file system that is mounted nearest above it.
-    """
+    """A path is on the file system that is mounted nearest above it."""
     assert mounted(Path(path), MOUNTS) == kind
 
 
 def test_nobody_says() -> None:
-    """
-    Without a table of mounts, the file system of a path is unknown.
-    """
+    """Without a table of mounts, the file system of a path is unknown."""
     assert mounted(Path("/data"), "") is None
 
 
@@ -60,9 +56,7 @@ def test_nobody_says() -> None:
     ],
 )
 def test_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str, level: str, says: str) -> None:
-    """
-    The finding about a path depends on its file system.
-    """
+    """The finding about a path depends on its file system."""
     mounts = tmp_path / "mounts"
     mounts.write_text(f"device {tmp_path} {mount} rw 0 0\n")
     monkeypatch.setattr(storage, "MOUNTS", mounts)
@@ -84,8 +78,6 @@ def test_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str, leve
     ],
 )
 def test_elsewhere(location: str, level: str, says: str) -> None:
-    """
-    A remote store is reported with its guarantees.
-    """
+    """A remote store is reported with its guarantees."""
     first = found(location, location + "_ledger")[0]
     assert (first.level, says in first.what) == (level, True)

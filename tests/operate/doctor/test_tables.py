@@ -60,24 +60,18 @@ def wrong(findings: list[Finding]) -> dict[str, str]:
 
 class TestSound:
     def test_nothing_is_wrong(self, world: World) -> None:
-        """
-        Tables that Windrow made and ran have nothing wrong with them.
-        """
+        """Tables that Windrow made and ran have nothing wrong with them."""
         findings = seen(world)
         assert wrong(findings) == {}
         assert of(findings, "ledger-books").what == "the books balance: 2 messages read, 2 in batches, 0 rejected"
 
     def test_order(self, world: World) -> None:
-        """
-        Findings are ordered by what they are about, and every code stands under one heading.
-        """
+        """Findings are ordered by what they are about, and every code stands under one heading."""
         abouts = [finding.about for finding in seen(world)]
         assert abouts == sorted(abouts, key=list(CODES).index)
 
     def test_before_the_first_run(self, tmp_path: Path, clock: ManualClock) -> None:
-        """
-        A missing ledger is a warning that says what creates it; a missing depot is an error.
-        """
+        """A missing ledger is a warning that says what creates it; a missing depot is an error."""
         world = World(tmp_path, clock)
         assert wrong(seen(world)) == {"ledger": "warning"}
         shutil.rmtree(world.depot)
@@ -86,17 +80,13 @@ class TestSound:
 
 class TestDepot:
     def test_feed_off(self, world: World) -> None:
-        """
-        A depot without a change feed is told apart, and is no fault.
-        """
+        """A depot without a change feed is told apart, and is no fault."""
         DeltaTable(world.depot).alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
         found = of(seen(world), "depot-feed")
         assert (found.level, "only versions that append" in found.what) == ("ok", True)
 
     def test_feed_switched_on_later(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        Where the feed begins later, a new ledger can begin before it all the same.
-        """
+        """Where the feed begins later, a new ledger can begin before it all the same."""
         world = World(tmp_path, clock)
         world.depot = str(tmp_path / "bare")
         write_deltalake(world.depot, table([message()]))
@@ -106,9 +96,7 @@ class TestDepot:
         assert wrong(seen(world))["depot-retention"] == "warning"
 
     def test_versions_that_are_gone(self, world: World) -> None:
-        """
-        When a version that must be read next is gone it is an error; when it was read already, a warning.
-        """
+        """When a version that must be read next is gone it is an error; when it was read already, a warning."""
         world.publish([message("c", NOW + 2 * SECOND, NOW + 2 * SECOND)])
         DeltaTable(world.depot).optimize.compact()
         DeltaTable(world.depot).create_checkpoint()
@@ -119,9 +107,7 @@ class TestDepot:
         assert (found.level, "version 3 comes next" in found.what) == ("error", True)
 
     def test_missing_file(self, world: World) -> None:
-        """
-        When a data file of the version that must be read next is missing, the doctor and the run name it.
-        """
+        """When a data file of the version that must be read next is missing, the doctor and the run name it."""
         world.publish([message("c", NOW + 2 * SECOND, NOW + 2 * SECOND)])
         entry = Path(world.depot, "_delta_log", f"{DeltaTable(world.depot).version():020}.json").read_text("utf-8")
         [name] = [action["add"]["path"] for action in map(json.loads, entry.splitlines()) if "add" in action]
@@ -134,8 +120,7 @@ class TestDepot:
 
     @pytest.mark.parametrize(("setting", "level"), [("error", "error"), ("ignore", "ok")])
     def test_changed_rows(self, world: World, setting: str, level: str) -> None:
-        """
-        Deleted rows are reported if the version is still unread, because the next run stops there; read versions are
+        """Deleted rows are reported if the version is still unread, because the next run stops there; read versions are
         not checked.
         """
         DeltaTable(world.depot).delete("type = 'a'")
@@ -144,17 +129,13 @@ class TestDepot:
         assert "version 3" in found.what
 
     def test_nulls(self, world: World) -> None:
-        """
-        NULLs in required columns are counted from the files' statistics.
-        """
+        """NULLs in required columns are counted from the files' statistics."""
         world.publish([message(key=None), message(key=None), message(None), message(sequence=None)])
         found = of(seen(world), "depot-nulls")
         assert found.what == "messages 2 without key, 1 without type"
 
     def test_columns(self, tmp_path: Path, clock: ManualClock) -> None:
-        """
-        A depot without the columns of messages, or with times that are not timestamps, is an error.
-        """
+        """A depot without the columns of messages, or with times that are not timestamps, is an error."""
         world = World(tmp_path, clock)
         world.depot = str(tmp_path / "other")
         write_deltalake(world.depot, pa.table({"key": ["k"], "type": ["a"]}), configuration=FEED)
@@ -165,9 +146,7 @@ class TestDepot:
         assert "event_time is" in of(seen(world), "depot-columns").what
 
     def test_columns_in_another_case(self, tmp_path: Path, clock: ManualClock) -> None:
-        """
-        Column names that differ only in case are accepted, as in a run.
-        """
+        """Column names that differ only in case are accepted, as in a run."""
         world = World(tmp_path, clock)
         world.depot = str(tmp_path / "own")
         write_deltalake(world.depot, table([message()]).rename_columns({"key": "KEY"}), configuration=FEED)
@@ -183,9 +162,8 @@ class TestDepot:
         ],
     )
     def test_mapped(self, tmp_path: Path, clock: ManualClock, mapping: dict[str, str], level: str, says: str) -> None:
-        """
-        A mapping turns other columns into those of messages; one that does not fit, or does not run on the engine, is
-        an error.
+        """A mapping turns other columns into those of messages; one that does not fit, or does not run on the engine,
+        is an error.
         """
         world = World(tmp_path, clock)
         world.depot = str(tmp_path / "own")
@@ -197,9 +175,7 @@ class TestDepot:
         assert (found.level, says in found.what) == (level, True), found.what
 
     def test_raw(self, world: World, tmp_path: Path) -> None:
-        """
-        A raw depot needs a format, and columns that the mapping makes of its fields.
-        """
+        """A raw depot needs a format, and columns that the mapping makes of its fields."""
         world.depot = str(tmp_path / "raw")
         create_depot(world.depot, None)
         assert "WINDROW-SETTINGS" in of(seen(world), "depot-columns").what
@@ -210,9 +186,7 @@ class TestDepot:
 
     @pytest.mark.parametrize(("runs_on", "level"), [("embedded", "error"), ("spark", "warning")])
     def test_raw_mapped_on_spark(self, world: World, tmp_path: Path, runs_on: str, level: str) -> None:
-        """
-        The mapping of a raw depot that only Spark runs stops the embedded engine, and on Spark is a warning.
-        """
+        """The mapping of a raw depot that only Spark runs stops the embedded engine, and on Spark is a warning."""
         world.depot = str(tmp_path / "raw")
         create_depot(world.depot, None)
         chosen = {"type": "csv", "fields": {"name": "string", "type": "string", "ts": "timestamp[us]"}}
@@ -222,24 +196,18 @@ class TestDepot:
 
     @pytest.mark.parametrize("mapping", [{}, {"key": "source"}], ids=["own", "mapped"])
     def test_a_ledger(self, world: World, tmp_path: Path, mapping: dict[str, str]) -> None:
-        """
-        A ledger has the columns of messages, but as a depot it is refused, as a run refuses it.
-        """
+        """A ledger has the columns of messages, but as a depot it is refused, as a run refuses it."""
         world.depot, world.ledger = world.ledger, str(tmp_path / "new")
         found = of(seen(world, depot_columns=mapping), "depot-columns")
         assert (found.level, "is a ledger, not a depot" in found.what) == ("error", True), found.what
 
     def test_catalog_name(self, world: World) -> None:
-        """
-        A catalog table with an unknown path cannot be checked, which is only a warning.
-        """
+        """A catalog table with an unknown path cannot be checked, which is only a warning."""
         world.depot = "main.plant.depot"
         assert of(seen(world), "depot").level == "warning"
 
     def test_another_depot(self, world: World, tmp_path: Path, clock: ManualClock) -> None:
-        """
-        A ledger of another depot is an error with the code of the exception that run raises.
-        """
+        """A ledger of another depot is an error with the code of the exception that run raises."""
         (tmp_path / "second").mkdir()
         world.depot = World(tmp_path / "second", clock).depot
         assert "WINDROW-OTHER-DEPOT" in of(seen(world), "ledger").what
@@ -267,17 +235,13 @@ class TestFeatures:
         ],
     )
     def test_named(self, world: World, feature: str, reads: bool, level: str, says: str) -> None:
-        """
-        A feature that delta-rs cannot write is a warning, one that it cannot read an error, and each is named.
-        """
+        """A feature that delta-rs cannot write is a warning, one that it cannot read an error, and each is named."""
         upgrade(world.depot, feature, reads)
         found = of(seen(world), "depot-features")
         assert (found.level, says in found.what) == (level, True), found.what
 
     def test_column_mapping(self, world: World) -> None:
-        """
-        Column mapping bars delta-rs from the change feed only: the trial finds it, and says so.
-        """
+        """Column mapping bars delta-rs from the change feed only: the trial finds it, and says so."""
         log = Path(world.depot) / "_delta_log"
         actions = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
         [described] = [action["metaData"] for action in actions if "metaData" in action]
@@ -294,9 +258,7 @@ class TestFeatures:
         assert of(seen(world, engine="spark"), "depot-features").level == "warning"
 
     def test_unknown_feature(self, world: World) -> None:
-        """
-        A table that delta-rs does not even open is an error that names the feature.
-        """
+        """A table that delta-rs does not even open is an error that names the feature."""
         upgrade(world.depot, "telepathy", reads=True)
         found = of(seen(world), "depot")
         assert (found.level, "WINDROW-TABLE-UNREADABLE" in found.what, "telepathy" in found.what) == (
@@ -307,16 +269,12 @@ class TestFeatures:
 
     @pytest.mark.parametrize(("runs_on", "level"), [("embedded", "error"), ("spark", "warning")])
     def test_ledger(self, world: World, runs_on: str, level: str) -> None:
-        """
-        A ledger that delta-rs cannot write stops the embedded engine, not Spark.
-        """
+        """A ledger that delta-rs cannot write stops the embedded engine, not Spark."""
         upgrade(world.ledger, "rowTracking", reads=False)
         assert of(seen(world, engine=runs_on), "ledger-features").level == level
 
     def test_the_table_is_not_touched(self, world: World) -> None:
-        """
-        The doctor writes only to its own trial table: every file of the tables stays as it was.
-        """
+        """The doctor writes only to its own trial table: every file of the tables stays as it was."""
         before = {path: path.stat().st_mtime_ns for path in Path(world.depot).parent.rglob("*") if path.is_file()}
         seen(world)
         assert {
@@ -336,27 +294,21 @@ def upgrade(location: str, feature: str, reads: bool, more: Row | None = None) -
 
 class TestLedger:
     def test_books(self, world: World) -> None:
-        """
-        A ledger that lost rows does not balance, which is an error that names verify.
-        """
+        """A ledger that lost rows does not balance, which is an error that names verify."""
         DeltaTable(world.ledger).delete("state = 'open'")
         found = of(seen(world), "ledger-books")
         assert (found.level, "windrow verify" in found.todo) == ("error", True)
         assert found.what == "the books do not balance: 2 messages read, 0 in batches, 0 rejected"
 
     def test_history(self, world: World) -> None:
-        """
-        A history that lost a microbatch without messages is found by its number.
-        """
+        """A history that lost a microbatch without messages is found by its number."""
         world.runner(EngineFactory("embedded")).tick(NOW + HOUR)
         assert of(seen(world), "ledger-books").level == "ok"
         DeltaTable(world.ledger).delete("state = 'microbatch' AND kind = 'tick'")
         assert "the history has 1 microbatches, the progress row counts 2" in of(seen(world), "ledger-books").what
 
     def test_damaged(self, world: World) -> None:
-        """
-        A ledger without its progress row, or a table that is none, is an error.
-        """
+        """A ledger without its progress row, or a table that is none, is an error."""
         DeltaTable(world.ledger).delete("id = 'progress'")
         assert "0 progress rows" in of(seen(world), "ledger").what
         shutil.rmtree(world.ledger)
@@ -364,25 +316,19 @@ class TestLedger:
         assert "not a ledger" in of(seen(world), "ledger").what
 
     def test_retention(self, world: World) -> None:
-        """
-        `keep` does not change an existing ledger: a difference is a warning.
-        """
+        """`keep` does not change an existing ledger: a difference is a warning."""
         assert of(seen(world, keep="2160h"), "ledger-retention").level == "ok"
         found = of(seen(world, keep="30d"), "ledger-retention")
         assert (found.level, "for 90d, but keep is 30d" in found.what) == ("warning", True)
 
     def test_rules(self, world: World) -> None:
-        """
-        Rules that the next run changes are named.
-        """
+        """Rules that the next run changes are named."""
         found = of(seen(world, rules={"window": "20s"}), "ledger-rules")
         assert "window from 10s to 20s" in found.what
         assert "max_delay" not in found.what
 
     def test_too_much(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        """
-        Many files, or many live rows, are warnings.
-        """
+        """Many files, or many live rows, are warnings."""
         monkeypatch.setattr(of_ledger, "MANY_FILES", 1)
         monkeypatch.setattr(of_ledger, "MANY_LIVE", 1)
         monkeypatch.setattr(of_ledger, "MANY_COMMITS", 1)
@@ -393,27 +339,21 @@ class TestLedger:
 
 class TestClocks:
     def test_commits_of_the_future(self, world: World) -> None:
-        """
-        A clock that is behind the latest commits is a warning for each table.
-        """
+        """A clock that is behind the latest commits is a warning for each table."""
         commit = DeltaTable(world.depot).history(1)[0]["timestamp"] * 1_000
         levels = {one.level for one in seen(world, now=commit - HOUR) if one.code == "clock-commits"}
         assert levels == {"warning"}
         assert {one.level for one in seen(world) if one.code == "clock-commits"} == {"ok"}
 
     def test_stamps_of_the_future(self, world: World) -> None:
-        """
-        Messages stamped further ahead of the wall clock than max_clock_skew are a warning that says by how much.
-        """
+        """Messages stamped further ahead of the wall clock than max_clock_skew are a warning that says by how much."""
         world.publish([message("c", NOW, written() + 3 * HOUR)])
         found = of(seen(world), "clock-stamps")
         assert (found.level, "up to 3h ahead" in found.what) == ("warning", True)
         assert of(seen(world, max_clock_skew="3h"), "clock-stamps").level == "ok"
 
     def test_silent_source(self, world: World) -> None:
-        """
-        A source that is silent for more than an hour while others send is named; a single source never is.
-        """
+        """A source that is silent for more than an hour while others send is named; a single source never is."""
         assert "clock-still" not in {one.code for one in seen(world)}
         world.clock.advance(2 * DAY)
         world.publish([message(source="pump", event_time=NOW + 2 * DAY, received_at=NOW + 2 * DAY)])
@@ -423,9 +363,7 @@ class TestClocks:
         assert "stay open" not in of(seen(world, idle_timeout="10s"), "clock-still").what
 
     def test_one_clock_for_all(self, world: World) -> None:
-        """
-        One clock for all is fine until most of the messages that are too old are so only because of others.
-        """
+        """One clock for all is fine until most of the messages that are too old are so only because of others."""
         assert "clock-shared" not in {one.code for one in seen(world, warn={"least": 1})}
         world.runner(EngineFactory("embedded")).flush()
         world.publish([message(key="late", event_time=NOW - HOUR, received_at=NOW - HOUR)])
@@ -435,9 +373,7 @@ class TestClocks:
 
 
 def test_a_check_that_fails(world: World) -> None:
-    """
-    Each check that fails on a broken file is a finding itself, and the other checks run.
-    """
+    """Each check that fails on a broken file is a finding itself, and the other checks run."""
     for file in Path(world.ledger).glob("state=microbatch/*/*.parquet"):
         file.unlink()
     findings = seen(world)
@@ -452,9 +388,7 @@ def test_a_check_that_fails(world: World) -> None:
 @pytest.mark.parametrize("harm", ["gone", "another size"])
 @pytest.mark.parametrize("role", ["depot", "ledger"])
 def test_data_files(world: World, role: str, harm: str) -> None:
-    """
-    A data file of a table that is gone, or has another size than the log says, is an error, and no bug to report.
-    """
+    """A data file of a table that is gone, or has another size than the log says, is an error, and no bug to report."""
     place = Path(world.ledger, "state=microbatch", "folded=false") if role == "ledger" else Path(world.depot)
     file = next(place.glob("*.parquet"))
     if harm == "gone":

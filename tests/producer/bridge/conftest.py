@@ -127,7 +127,7 @@ def start(broker: Broker, depot: str, tmp_path: Path) -> Iterator[Start]:
     started: list[Running] = []
 
     def bridge(into: str = depot, producer: dict[str, Any] | None = None, **chosen: Any) -> Running:
-        told = {"port": broker.port, "topics": [TOPIC], "pause": "10ms", "longest_pause": "200ms"} | chosen
+        told = {"port": broker.port, "topics": [TOPIC]} | chosen
         settings = Settings(depot=into, ledger=str(tmp_path / "ledger"), mqtt=told, producer=producer or {})
         started.append(Running(settings))
         return started[-1]

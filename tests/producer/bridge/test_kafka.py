@@ -34,9 +34,12 @@ from windrow.settings.settings import Settings
 pytestmark = pytest.mark.kafka
 
 
-def settings(kafka: KafkaBroker, depot: str, *topics: str, producer: Any = None, **chosen: Any) -> Settings:
+def settings(
+    kafka: KafkaBroker, depot: str, *topics: str, producer: Any = None, payload_type: str = "", **chosen: Any
+) -> Settings:
     part = {"brokers": kafka.place, "topics": list(topics)} | chosen
-    return Settings(depot=depot, ledger=f"{depot}-ledger", kafka=part, producer=producer or {})
+    given = {"kafka": part, "producer": producer or {}, "payload_type": payload_type}
+    return Settings(depot=depot, ledger=f"{depot}-ledger", **given)
 
 
 def bridge(*given: Any, **chosen: Any) -> KafkaSummary:
@@ -57,8 +60,8 @@ class TestLag:
     """`windrow status --kafka`: what the broker has, and the depot has not."""
 
     def test_measured(self, kafka, depot, windrow, tmp_path):
-        """
-        Before the first reading everything counts, then what came since; the broker is asked, so no bridge must run.
+        """Before the first reading everything counts, then what came since; the broker is asked, so no bridge must
+        run.
         """
         topic = kafka.topic(2)
         kafka.publish(topic, *numbers(3))
@@ -82,9 +85,7 @@ class TestLag:
         assert windrow("status", "--json").json()["kafka"] is None
 
     def test_no_answer(self, kafka, depot, windrow):
-        """
-        A broker that does not answer, or no topics to ask for, is an error with a code.
-        """
+        """A broker that does not answer, or no topics to ask for, is an error with a code."""
         bridge(kafka, depot, kafka.topic())
         places = ["--depot", depot, "--ledger", f"{depot}-ledger"]
         windrow("run", *places)
@@ -97,9 +98,7 @@ class TestLag:
 
 class TestReading:
     def test_end_and_on(self, kafka, depot):
-        """
-        It ends when everything is read, and goes on there; the partition is the source, the offset the sequence.
-        """
+        """It ends when everything is read, and goes on there; the partition is the source, the offset the sequence."""
         topic = kafka.topic(2)
         kafka.publish(topic, *numbers(3))
         kafka.publish(topic, *numbers(2, 3), partition=1)
@@ -115,9 +114,7 @@ class TestReading:
         assert log.transaction_version(f"mark:kafka:windrow-bridge:{topic}/1") == 2
 
     def test_given_back(self, kafka, depot, monkeypatch):
-        """
-        A worker that gives back its partitions and gets them again reads on to their end, none of them twice.
-        """
+        """A worker that gives back its partitions and gets them again reads on to their end, none of them twice."""
         topic = kafka.topic(2)
         kafka.publish(topic, *numbers(6))
         kafka.publish(topic, *numbers(6, 6), partition=1)
@@ -135,9 +132,7 @@ class TestReading:
         assert payloads(depot) == numbers(12)
 
     def test_group_offsets_do_not_count(self, kafka, depot):
-        """
-        Kafka's committed offsets follow the depot, and a change of them neither loses nor repeats a message.
-        """
+        """Kafka's committed offsets follow the depot, and a change of them neither loses nor repeats a message."""
         topic = kafka.topic()
         kafka.publish(topic, *numbers(4))
         bridge(kafka, depot, topic)
@@ -158,9 +153,7 @@ class TestReading:
         ],
     )
     def test_start(self, kafka, depot, start, found):
-        """
-        A start counts for a partition that the depot does not know, once: what comes before the next run is read.
-        """
+        """A start counts for a partition that the depot does not know, once: what comes before the next run is read."""
         topic = kafka.topic()
         kafka.publish(topic, *numbers(4))
         bridge(kafka, depot, topic, start=start)
@@ -169,8 +162,8 @@ class TestReading:
         assert payloads(depot) == numbers(6)[-found:]
 
     def test_json(self, kafka, depot):
-        """
-        Fields of a JSON value, the key, headers, topic, partition and offset fill columns; the event time has a unit.
+        """Fields of a JSON value, the key, headers, topic, partition and offset fill columns; the event time has a
+        unit.
         """
         topic = kafka.topic()
         publisher = Publisher({"bootstrap.servers": kafka.place})
@@ -184,9 +177,7 @@ class TestReading:
         assert row["event_time"].timestamp() == 1_769_860_800.25
 
     def test_invalid(self, kafka, depot):
-        """
-        What is no message is in the depot with its reason, whole: not JSON, not text, without a key, a tombstone.
-        """
+        """What is no message is in the depot with its reason, whole: not JSON, not text, without a key, a tombstone."""
         topic = kafka.topic()
         kafka.publish(topic, "no json", b"\xff\x00", None, '{"kind": "level"}', '{"kind": 5}')
         kafka.publish(topic, '{"kind": "level"}', key=None)
@@ -203,18 +194,14 @@ class TestReading:
         assert "kafka.key is missing" in refused[5]["reason"]
 
     def test_binary(self, kafka, depot):
-        """
-        A depot of bytes keeps values as they are, and a tombstone is a message without a payload.
-        """
+        """A depot of bytes keeps values as they are, and a tombstone is a message without a payload."""
         topic = kafka.topic()
         kafka.publish(topic, b"\xff\x00", None, "text")
-        assert bridge(kafka, depot, topic, payload="binary").invalid == 0
+        assert bridge(kafka, depot, topic, payload_type="BINARY").invalid == 0
         assert messages(depot)["payload"].to_pylist() == [b"\xff\x00", None, b"text"]
 
     def test_transactions(self, kafka, depot):
-        """
-        Aborted messages and open transactions are not read, and control records are no lag.
-        """
+        """Aborted messages and open transactions are not read, and control records are no lag."""
         topic = kafka.topic()
         publisher = Publisher({"bootstrap.servers": kafka.place, "transactional.id": topic})
         publisher.init_transactions()
@@ -231,9 +218,7 @@ class TestReading:
         assert payloads(depot) == ["0", "2"]
 
     def test_compaction(self, kafka, depot):
-        """
-        Gaps that compaction left are no loss: what is left is read once.
-        """
+        """Gaps that compaction left are no loss: what is left is read once."""
         topic = kafka.topic(
             cleanup_policy="compact", segment_bytes="1048576", segment_ms="100", min_cleanable_dirty_ratio="0.01"
         )
@@ -250,9 +235,7 @@ class TestReading:
         assert found[-2:] == ["4", "other"]
 
     def test_lag(self, kafka, depot):
-        """
-        The lag counts what the broker has and the depot does not, down to nothing.
-        """
+        """The lag counts what the broker has and the depot does not, down to nothing."""
         topic, seen = kafka.topic(2), set()
         kafka.publish(topic, *numbers(3))
         kafka.publish(topic, *numbers(4), partition=1)
@@ -265,9 +248,8 @@ class TestReading:
         assert {committed + lag for committed, lag in seen if committed} == {7}
 
     def test_to_closed_batches(self, kafka, windrow, tmp_path):
-        """
-        The whole way with commands: messages of a topic are in closed batches, what is no message is rejected, and the
-        books are right.
+        """The whole way with commands: messages of a topic are in closed batches, what is no message is rejected, and
+        the books are right.
         """
         topic, now = kafka.topic(), int(time.time()) // 10 * 10
         for kind, at in (("level", now - 40), ("flow", now - 39), ("level", now - 20), ("flow", now - 19)):
@@ -281,7 +263,7 @@ class TestReading:
         said = windrow("bridge", "kafka", "--until-end")
         assert f"5 messages from {kafka.place} in d, 1 of them invalid; 1 partition at the end, lag 0." in said.out
         assert windrow("run", "--json").json()["messages"] == 5
-        windrow("flush")
+        windrow("tick", "--all")
         closed = windrow("show", "--closed", "--json").json()
         assert [(one["source"], len(one["messages"])) for one in closed] == [(f"{topic}/0", 2)] * 2
         (rejected,) = windrow("show", "--rejected", "--json").json()
@@ -292,9 +274,7 @@ class TestReading:
 
 class TestRefusals:
     def test_made_again(self, kafka, depot):
-        """
-        A topic that was deleted and made again is an error, also if its offsets have passed ours.
-        """
+        """A topic that was deleted and made again is an error, also if its offsets have passed ours."""
         topic = kafka.topic()
         kafka.publish(topic, *numbers(3))
         bridge(kafka, depot, topic)
@@ -307,9 +287,7 @@ class TestRefusals:
         assert bridge(kafka, depot, topic, group="second").committed == 5
 
     def test_removed(self, kafka, depot):
-        """
-        Messages that the broker removed unread are an error, until the group's offset is reset by hand.
-        """
+        """Messages that the broker removed unread are an error, until the group's offset is reset by hand."""
         topic = kafka.topic()
         kafka.publish(topic, *numbers(3))
         bridge(kafka, depot, topic)
@@ -324,9 +302,7 @@ class TestRefusals:
         assert payloads(depot) == ["0", "1", "2", "5", "6"]
 
     def test_removed_before_the_first(self, kafka, depot):
-        """
-        A partition is known from the first run on, also if it was empty: what is removed then is missed.
-        """
+        """A partition is known from the first run on, also if it was empty: what is removed then is missed."""
         topic = kafka.topic()
         assert bridge(kafka, depot, topic).committed == 0
         kafka.publish(topic, *numbers(3))
@@ -335,9 +311,7 @@ class TestRefusals:
             bridge(kafka, depot, topic)
 
     def test_removed_while_it_reads(self, kafka, depot):
-        """
-        Messages that the broker removes while the bridge is behind are an error, too.
-        """
+        """Messages that the broker removes while the bridge is behind are an error, too."""
         topic = kafka.topic()
         for number in numbers(9):
             kafka.publish(topic, number * 2_000)
@@ -352,9 +326,7 @@ class TestRefusals:
             opened.run(PATIENCE_SECONDS)
 
     def test_lost(self, kafka, depot):
-        """
-        Messages that the broker lost are an error, also if others have their offsets by now.
-        """
+        """Messages that the broker lost are an error, also if others have their offsets by now."""
         topic = kafka.topic()
         kafka.publish(topic, *numbers(5))
         bridge(kafka, depot, topic)
@@ -368,9 +340,7 @@ class TestRefusals:
         assert bridge(kafka, depot, topic, group="second").committed == 8
 
     def test_lost_and_nothing_there(self, kafka, depot):
-        """
-        So they are if at the last offset there is no message, but one of an aborted transaction.
-        """
+        """So they are if at the last offset there is no message, but one of an aborted transaction."""
         topic = kafka.topic()
         kafka.publish(topic, *numbers(2))
         bridge(kafka, depot, topic)
@@ -386,9 +356,7 @@ class TestRefusals:
             bridge(kafka, depot, topic)
 
     def test_lost_while_it_runs(self, kafka, depot, tmp_path, monkeypatch):
-        """
-        So they are to a worker that runs, and is slower than those that publish again.
-        """
+        """So they are to a worker that runs, and is slower than those that publish again."""
         monkeypatch.setenv("WINDROW_KAFKA__PROPERTIES", "{}")
         topic = kafka.topic()
         kafka.publish(topic, *numbers(5))
@@ -406,9 +374,7 @@ class TestRefusals:
         assert payloads(depot) == numbers(5)
 
     def test_removed_up_to_the_last(self, kafka, depot):
-        """
-        It is no error that Kafka has removed what was read, the last message of it, too.
-        """
+        """It is no error that Kafka has removed what was read, the last message of it, too."""
         topic = kafka.topic()
         kafka.publish(topic, *numbers(3))
         bridge(kafka, depot, topic)
@@ -418,9 +384,7 @@ class TestRefusals:
         assert payloads(depot) == numbers(5)
 
     def test_compacted_up_to_the_last(self, kafka, depot, caplog):
-        """
-        Nor is it an error that compaction has removed it.
-        """
+        """Nor is it an error that compaction has removed it."""
         compacts = {"segment_bytes": "1048576", "segment_ms": "100", "min_cleanable_dirty_ratio": "0.01"}
         topic = kafka.topic(cleanup_policy="compact", **compacts)
         kafka.publish(topic, "0")
@@ -434,9 +398,7 @@ class TestRefusals:
         assert {"0", "1", "3"} <= set(payloads(depot))
 
     def test_unknown_last(self, kafka, depot):
-        """
-        An offset that was recorded without its message is taken as it is.
-        """
+        """An offset that was recorded without its message is taken as it is."""
         topic = kafka.topic()
         kafka.publish(topic, *numbers(5))
         with producer_of(settings(kafka, depot), f"{topic}/0") as earlier:
@@ -445,24 +407,18 @@ class TestRefusals:
         assert payloads(depot) == numbers(2, 3)
 
     def test_no_topic(self, kafka, depot):
-        """
-        A topic that is not there is an error, not a wait.
-        """
+        """A topic that is not there is an error, not a wait."""
         with pytest.raises(BrokerRefused, match="Unknown topic"):
             bridge(kafka, depot, "nowhere")
 
     def test_no_broker(self, kafka, depot):
-        """
-        An address where no broker is is an error, not a wait.
-        """
+        """An address where no broker is is an error, not a wait."""
         place = f"127.0.0.1:{free_port()}"
         with pytest.raises(BrokerRefused, match=f"no broker answers at {place}.*refused"):
             bridge(kafka, depot, "t", brokers=place)
 
     def test_password(self, kafka, depot, windrow, tmp_path, monkeypatch):
-        """
-        A password is accepted from its file; a wrong one is an error that does not show it, and no command does.
-        """
+        """A password is accepted from its file; a wrong one is an error that does not show it, and no command does."""
         topic = kafka.topic()
         kafka.publish(topic, "1")
         (tmp_path / "secret").write_text(f"{PASSWORD}\n")
@@ -486,9 +442,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("given", [("kafka", "--client-id", "x"), ("mqtt", "--until-end"), ("kafka",), ("amqp",)])
     def test_options(self, windrow, given):
-        """
-        An option of the other kind of broker is refused, and so are another kind and a bridge without topics.
-        """
+        """An option of the other kind of broker is refused, and so are another kind and a bridge without topics."""
         said = windrow("bridge", *given)
         assert said.status == 2
         assert said.err.startswith("WINDROW-SETTINGS: ")
@@ -505,18 +459,14 @@ class TestRefusals:
         ],
     )
     def test_settings(self, kafka, depot, wrong):
-        """
-        Wrong settings are refused at the start.
-        """
+        """Wrong settings are refused at the start."""
         with pytest.raises(SettingsError):
             KafkaBridge(settings(kafka, depot, "t", **wrong))
 
 
 class TestFence:
     def test_zombie(self, kafka, depot):
-        """
-        A worker that lost its partition and does not know it commits nothing.
-        """
+        """A worker that lost its partition and does not know it commits nothing."""
         chosen, topic = settings(kafka, depot, "t"), kafka.topic()
         kafka.publish(topic, *numbers(4))
         reader = Consumer({"bootstrap.servers": kafka.place, "group.id": "x"})
@@ -658,8 +608,8 @@ KILLED = """if True:
 class TestFaults:
     @pytest.mark.parametrize("when", ["before", "after"])
     def test_killed(self, kafka, depot, when):
-        """
-        A bridge that is killed just before or after a commit loses nothing, and its successor reads nothing twice.
+        """A bridge that is killed just before or after a commit loses nothing, and its successor reads nothing
+        twice.
         """
         topic = kafka.topic(2)
         kafka.publish(topic, *numbers(20))
@@ -678,15 +628,11 @@ class TestFaults:
         assert payloads(depot) == numbers(40)
 
     def test_workers(self, kafka, depot, tmp_path):
-        """
-        Two workers of a group are killed and paused beyond their sessions: nothing is lost, nothing is twice.
-        """
+        """Two workers of a group are killed and paused beyond their sessions: nothing is lost, nothing is twice."""
         assert rounds(kafka, depot, tmp_path / "run", ("kill", "pause")) == (0, 0)
 
     def test_broker_started_again(self, kafka, depot):
-        """
-        A bridge that runs waits for a broker that is started again, and continues.
-        """
+        """A bridge that runs waits for a broker that is started again, and continues."""
         topic = kafka.topic()
         kafka.publish(topic, "0")
         opened = KafkaBridge(settings(kafka, depot, topic))
@@ -705,8 +651,6 @@ class TestFaults:
 
     @pytest.mark.slow
     def test_many_rounds(self, kafka, depot, tmp_path):
-        """
-        The same with acts at random, for longer.
-        """
+        """The same with acts at random, for longer."""
         acts = random.Random(1).choices(("kill", "stop", "pause"), k=30)
         assert rounds(kafka, depot, tmp_path / "run", acts) == (0, 0)

@@ -33,18 +33,14 @@ def readings(begin: int, end: int) -> list[str]:
 
 
 def test_settings(tmp_path: Path) -> None:
-    """
-    The settings of the page are settings.
-    """
+    """The settings of the page are settings."""
     [block] = blocks("toml")
     (tmp_path / "windrow.toml").write_text(block)
     assert Settings.load(tmp_path / "windrow.toml").kafka.columns == ["source=device", "key=device", "type=kind"]
 
 
 def test_commands(kafka: KafkaBroker, windrow: Command) -> None:
-    """
-    The commands of the page read the topic: the first one until it is stopped, the other one to the end.
-    """
+    """The commands of the page read the topic: the first one until it is stopped, the other one to the end."""
     topic = kafka.topic()
     kafka.publish(topic, *readings(0, 3))
     [block] = blocks("console")
@@ -57,9 +53,8 @@ def test_commands(kafka: KafkaBroker, windrow: Command) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_spark(kafka: KafkaBroker, tmp_path: Path) -> None:
-    """
-    Spark's Kafka source and a stream of files fill their depots exactly once, also when the job died before Spark noted
-    its batch.
+    """Spark's Kafka source and a stream of files fill their depots exactly once, also when the job died before Spark
+    noted its batch.
     """
     topic, data = kafka.topic(2), tmp_path / "data"
     (data / "arriving").mkdir(parents=True)

@@ -11,6 +11,7 @@ import pytest
 import windrow
 from tests.producer.bridge.conftest import messages
 from windrow.errors import BrokerRefused, DeliveryTimeout, ProducerFenced
+from windrow.producer.bridge import mqtt_connection
 from windrow.producer.bridge.mqtt import MqttBridge
 from windrow.producer.bridge.reader import BASE64
 from windrow.settings.settings import Settings
@@ -44,7 +45,7 @@ class Answering:
 
 def bridge(depot, port):
     """Return a bridge to a port."""
-    told = {"port": port, "topics": ["plant/{key}/{type...}"], "pause": "10ms"}
+    told = {"port": port, "topics": ["plant/{key}/{type...}"]}
     return MqttBridge(Settings(depot=depot, ledger=f"{depot}-ledger", mqtt=told))
 
 
@@ -54,9 +55,7 @@ def payloads(depot):
 
 class TestMessages:
     def test_columns(self, start, publisher, depot):
-        """
-        A message is in the depot with what its topic and payload say, and is acknowledged then.
-        """
+        """A message is in the depot with what its topic and payload say, and is acknowledged then."""
         running = start(topics=["collectd/{source}/{type...}"], event_time="collectd")
         running.until(lambda counts: counts.connections == 1, "it is connected")
         publisher.publish_all(("collectd/edge-b/load/load", b"1769860800.250:1:2\0"))
@@ -73,9 +72,7 @@ class TestMessages:
         ]
 
     def test_kept_while_away(self, start, publisher, depot):
-        """
-        What is published while the bridge is away comes when it is back, and nothing comes again.
-        """
+        """What is published while the bridge is away comes when it is back, and nothing comes again."""
         first = start()
         first.until(lambda counts: counts.connections == 1, "it is connected")
         publisher.publish_all(*[("plant/a/b", str(number)) for number in range(50)])
@@ -110,11 +107,10 @@ class TestMessages:
         assert second.stop().received == 50
         assert sorted(map(int, payloads(depot))) == list(range(100))
 
-    def test_silent_broker(self, start, broker, publisher):
-        """
-        A broker that reads nothing holds up a stopped bridge for `connect_timeout` at most.
-        """
-        running = start(connect_timeout="500ms")
+    def test_silent_broker(self, start, broker, publisher, monkeypatch):
+        """A broker that reads nothing holds up a stopped bridge for `CONNECT_TIMEOUT_SECONDS` at most."""
+        monkeypatch.setattr(mqtt_connection, "CONNECT_TIMEOUT_SECONDS", 0.5)
+        running = start()
         running.until(lambda counts: counts.connections == 1, "it is connected")
         publisher.publish_all(("plant/a/b", "one"))
         running.until(lambda counts: counts.received == 1, "it has come")
@@ -122,9 +118,7 @@ class TestMessages:
             assert running.stop().acknowledged == 1
 
     def test_invalid(self, start, publisher, depot, tmp_path):
-        """
-        What is no message is in the depot, holds up nothing behind it, and is among the rejected ones afterwards.
-        """
+        """What is no message is in the depot, holds up nothing behind it, and is among the rejected ones afterwards."""
         running = start(event_time="json:at", producer={"max_message_bytes": 1_000})
         running.until(lambda counts: counts.connections == 1, "it is connected")
         good = '{"at": "2026-01-31T12:00:00Z"}'
@@ -143,9 +137,7 @@ class TestMessages:
         assert reasons[0]["invalid"] == 4
 
     def test_without_acknowledgement(self, start, publisher, depot):
-        """
-        What is published with QoS 0 is in the depot as well.
-        """
+        """What is published with QoS 0 is in the depot as well."""
         running = start()
         running.until(lambda counts: counts.connections == 1, "it is connected")
         for number in range(20):
@@ -157,9 +149,7 @@ class TestMessages:
 
 class TestDepot:
     def test_full_house(self, start, publisher, depot):
-        """
-        When the broker waits for acknowledgements of all that it may send, nobody waits for `linger_ms`.
-        """
+        """When the broker waits for acknowledgements of all that it may send, nobody waits for `linger_ms`."""
         running = start(receive_maximum=5, producer={"linger_ms": NEVER})
         running.until(lambda counts: counts.connections == 1, "it is connected")
         publisher.publish_all(*[("plant/a/b", str(number)) for number in range(50)])
@@ -167,12 +157,11 @@ class TestDepot:
         running.stop()
         assert payloads(depot) == [str(number) for number in range(50)]
 
-    def test_no_room(self, start, publisher, depot, faults, gate):
-        """
-        While the depot hangs no more is taken than there is room for, and the connection stays; then all comes.
-        """
+    def test_no_room(self, start, publisher, depot, faults, gate, monkeypatch):
+        """While the depot hangs no more is taken than there is room for, and the connection stays; then all comes."""
         faults.before = gate
-        running = start(producer={"buffer_bytes": 4_000, "max_message_bytes": 1_000, "linger_ms": 0}, keepalive="1s")
+        monkeypatch.setattr(mqtt_connection, "KEEPALIVE_SECONDS", 1)
+        running = start(producer={"buffer_bytes": 4_000, "max_message_bytes": 1_000, "linger_ms": 0})
         running.until(lambda counts: counts.connections == 1, "it is connected")
         publisher.publish_all(*[("plant/a/b", "x" * (20_000 if number == 30 else 500)) for number in range(50)])
         gate.await_commit()
@@ -207,9 +196,7 @@ class TestDepot:
         assert sorted(set(payloads(depot))) == [str(number) for number in range(10)]
 
     def test_fenced(self, start, publisher, depot):
-        """
-        Another process that writes under the same id ends the bridge, and nothing is lost by it.
-        """
+        """Another process that writes under the same id ends the bridge, and nothing is lost by it."""
         running = start()
         publisher.publish_all(("plant/a/b", "first"))
         running.until(lambda counts: counts.connections == 1, "it is connected")
@@ -226,9 +213,7 @@ class TestDepot:
 
 class TestConnection:
     def test_broker_comes_later(self, start, broker, publisher, depot):
-        """
-        A bridge waits for a broker that is not there yet, or away.
-        """
+        """A bridge waits for a broker that is not there yet, or away."""
         publisher.close()
         broker.stop()
         running = start()
@@ -240,9 +225,8 @@ class TestConnection:
         running.stop()
 
     def test_comes_again(self, start, broker, publisher, depot, faults, gate):
-        """
-        What the broker sends again while it is on its way into the depot is not sent there again, and acknowledged over
-        the connection that brought it last.
+        """What the broker sends again while it is on its way into the depot is not sent there again, and acknowledged
+        over the connection that brought it last.
         """
         faults.before = gate
         running = start(producer={"linger_ms": 0})
@@ -263,9 +247,8 @@ class TestConnection:
         assert nothing.stop().received == 0
 
     def test_session_lost(self, start, broker, publisher, depot, faults, gate):
-        """
-        When the broker forgets the session while messages are on their way, what comes next under the same ids is new:
-        it is acknowledged when the depot has it, and what came before never is.
+        """When the broker forgets the session while messages are on their way, what comes next under the same ids is
+        new: it is acknowledged when the depot has it, and what came before never is.
         """
         faults.before = gate
         running = start(producer={"linger_ms": 0})
@@ -286,9 +269,7 @@ class TestConnection:
         assert (summary.again, summary.acknowledged, len(payloads(depot))) == (0, 30, 50)
 
     def test_shared(self, start, publisher, tmp_path):
-        """
-        Bridges of one group share what is published: each message comes to one of them.
-        """
+        """Bridges of one group share what is published: each message comes to one of them."""
         depots = [str(tmp_path / name) for name in ("one", "two")]
         running = [start(into=depot, client_id=depot[-3:], group="g") for depot in depots]
         for one in running:
@@ -313,9 +294,7 @@ class TestRefused:
         ],
     )
     def test_for_good(self, depot, answers, says):
-        """
-        A broker that will not have this bridge ends it, and the error says what was refused.
-        """
+        """A broker that will not have this bridge ends it, and the error says what was refused."""
         with (
             Answering(answers) as port,
             pytest.raises(BrokerRefused, match=re.escape(says)),
@@ -324,9 +303,7 @@ class TestRefused:
             refused.run()
 
     def test_for_now(self, depot):
-        """
-        A broker that is busy is asked again, and so is one that closes the connection.
-        """
+        """A broker that is busy is asked again, and so is one that closes the connection."""
         busy = [b"\x20\x03\x00\x89\x00"]
         answering = Answering(busy, [], [ACCEPTED, b"\xe0\x02\x8b\x00"], [b"\x20\x03\x00\x87\x00"])
         refused = pytest.raises(BrokerRefused, match="Not authorized")
@@ -335,9 +312,7 @@ class TestRefused:
 
 
 def test_extra(tmp_path):
-    """
-    Without paho-mqtt the command says which extra has it.
-    """
+    """Without paho-mqtt the command says which extra has it."""
     program = (
         "import sys; sys.modules['paho'] = None; from windrow.cli import main; "
         "sys.exit(main(['bridge', 'mqtt', '--topic', 'a/{key}']))"

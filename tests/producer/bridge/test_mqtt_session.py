@@ -144,9 +144,7 @@ TestBridging = Bridging.TestCase
 
 
 def test_order() -> None:
-    """
-    Acknowledgements go out in the order in which messages came, whichever is in the depot first.
-    """
+    """Acknowledgements go out in the order in which messages came, whichever is in the depot first."""
     session = Session()
     session.connected(kept=False)
     entries = [session.received(id_, b"", 1) for id_ in (3, 1, 2)]
@@ -159,9 +157,7 @@ def test_order() -> None:
 
 
 def test_without_id() -> None:
-    """
-    What nobody waits for is held, and never acknowledged.
-    """
+    """What nobody waits for is held, and never acknowledged."""
     session = Session()
     session.connected(kept=False)
     entry = session.received(0, b"", 7)

@@ -33,9 +33,7 @@ FILTERS = st.tuples(st.lists(LEVELS, max_size=4), st.sampled_from(["a", "+", "#"
     ],
 )
 def test_columns(pattern: str, topic: str, found: dict[str, str] | None) -> None:
-    """
-    A name takes its level, the last one all that are left, and everything else must be there letter by letter.
-    """
+    """A name takes its level, the last one all that are left, and everything else must be there letter by letter."""
     assert Pattern.parse(pattern).match(topic) == found
 
 
@@ -54,43 +52,33 @@ def test_columns(pattern: str, topic: str, found: dict[str, str] | None) -> None
     ],
 )
 def test_mistake(pattern: str, place: str) -> None:
-    """
-    A pattern that means nothing is an error that says where.
-    """
+    """A pattern that means nothing is an error that says where."""
     with pytest.raises(SettingsError) as caught:
         Topics.parse([pattern])
     assert place in str(caught.value)
 
 
 def test_none() -> None:
-    """
-    A bridge without topics is an error.
-    """
+    """A bridge without topics is an error."""
     with pytest.raises(SettingsError, match="--topic"):
         Topics.parse([])
 
 
 def test_first_wins() -> None:
-    """
-    Of patterns that overlap the first that matches says what a topic means.
-    """
+    """Of patterns that overlap the first that matches says what a topic means."""
     topics = Topics.parse(["a/{key}/x", "a/{source}/{type}"])
     assert topics.match("a/1/x") == {"key": "1"}
     assert topics.match("a/1/y") == {"source": "1", "type": "y"}
 
 
 def test_filters() -> None:
-    """
-    What another filter covers is not subscribed to, in whichever order they stand.
-    """
+    """What another filter covers is not subscribed to, in whichever order they stand."""
     assert Topics.parse(["a/{key}/x", "a/{type...}", "a/b", "c/{key}", "c/+"]).filters() == ["a/#", "c/+"]
 
 
 @given(patterns=st.lists(FILTERS, min_size=1, max_size=4), topic=TOPICS)
 def test_filters_are_enough(patterns: list[str], topic: str) -> None:
-    """
-    What any pattern matches one of the filters that are subscribed to brings.
-    """
+    """What any pattern matches one of the filters that are subscribed to brings."""
     try:
         topics = Topics.parse(patterns)
     except SettingsError:

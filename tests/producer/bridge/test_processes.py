@@ -86,8 +86,7 @@ def version(depot: str) -> int:
 
 
 def test_killed(tmp_path, broker, publisher, depot, at_end):
-    """
-    The bridge is killed again and again at any moment, and the broker started again in between, while messages are
+    """The bridge is killed again and again at any moment, and the broker started again in between, while messages are
     published: each of them is in the depot.
     """
     given = ("--broker", broker.place, "--topic", "plant/{key}/{type}", "--depot", depot)
@@ -166,9 +165,9 @@ def stored(depot):
 
 
 def test_collectd(tmp_path, broker, publisher, depot, windrow: Command, at_end):
-    """
-    What two collectd measure goes through broker, bridge and depot into closed batches, also when the bridge is killed
-    and the broker started again in between: all that the broker took is in the depot, and the books are right.
+    """What two collectd measure goes through broker, bridge and depot into closed batches, also when the bridge is
+    killed and the broker started again in between: all that the broker took is in the depot, and the books are
+    right.
     """
     (tmp_path / "windrow.toml").write_text(
         f'depot = "{depot}"\nledger = "{tmp_path}/ledger"\n[rules]\nwindow = "2m"\nmax_delay = "1m"\n'
@@ -204,7 +203,7 @@ def test_collectd(tmp_path, broker, publisher, depot, windrow: Command, at_end):
     ran = windrow("run", "--once", "--json").json()
     assert ran["messages"] == messages(depot).num_rows
     assert set(ran["microbatches"][0]["reasons"]) <= {"duplicate", "too_old"}
-    assert windrow("flush", "--json").json()["closed"] > 2
+    assert windrow("tick", "--all", "--json").json()["closed"] > 2
     verified = windrow("verify", "--json")
     assert verified.status == 0, verified.out
 

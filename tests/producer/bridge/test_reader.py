@@ -32,9 +32,8 @@ def reader(*patterns: str, event_time: str = "arrival", binary: bool = False) ->
     ],
 )
 def test_defaults(pattern: str, source: str, key: str, type_: str) -> None:
-    """
-    What a topic does not say: the source is the bridge, the key the source that the topic names or else the topic, the
-    type the topic.
+    """What a topic does not say: the source is the bridge, the key the source that the topic names or else the topic,
+    the type the topic.
     """
     row, fault = reader(pattern).read("a/b/c", b"21.5")
     assert (row.source, row.key, row.type, row.payload) == (source, key, type_, "21.5")
@@ -43,9 +42,7 @@ def test_defaults(pattern: str, source: str, key: str, type_: str) -> None:
 
 
 def test_no_pattern() -> None:
-    """
-    What matches no pattern has no type, and its topic as key.
-    """
+    """What matches no pattern has no type, and its topic as key."""
     row, fault = reader("a/{key}").read("b/c", b"1")
     assert (row.key, row.type, row.event_time, row.payload) == ("b/c", None, None, "1")
     assert "no pattern" in fault
@@ -60,26 +57,20 @@ def test_no_pattern() -> None:
     ],
 )
 def test_fault(payload: bytes, kept: str, fault: str) -> None:
-    """
-    What cannot be read keeps the columns of its topic and its payload, and has no event time.
-    """
+    """What cannot be read keeps the columns of its topic and its payload, and has no event time."""
     row, said = reader("{key}/{type}", event_time="json:at").read("pump-1/temperature", payload)
     assert (row.key, row.type, row.event_time, row.payload) == ("pump-1", "temperature", None, kept)
     assert fault in said
 
 
 def test_time_zero() -> None:
-    """
-    The epoch is a time as any other, and an empty level a key.
-    """
+    """The epoch is a time as any other, and an empty level a key."""
     row, fault = reader("{source}/{key}", event_time="collectd").read("a/", b"0:1")
     assert (row.key, row.event_time, fault) == ("", 0, "")
 
 
 def test_bytes() -> None:
-    """
-    A depot of bytes takes any payload as it is.
-    """
+    """A depot of bytes takes any payload as it is."""
     row, fault = reader("{key}/{type}", binary=True).read("a/b", b"\xff\x00")
     assert (row.payload, fault) == (b"\xff\x00", "")
 
@@ -90,8 +81,8 @@ def test_bytes() -> None:
     binary=st.booleans(),
 )
 def test_row_of_the_depot(topic: str, payload: bytes, binary: bool) -> None:
-    """
-    Whatever comes over a topic is a row of the depot; what has no fault is valid, and no larger than a message may be.
+    """Whatever comes over a topic is a row of the depot; what has no fault is valid, and no larger than a message may
+    be.
     """
     row, fault = reader("{key}/{type}", "{key}/+/#", event_time="json:at", binary=binary).read(topic, payload)
     schema = messages.schema(pa.binary() if binary else pa.string())

@@ -30,9 +30,7 @@ NOON = 1_769_860_800_000_000
     ],
 )
 def test_moment(where: str, payload: bytes, moment: int | None) -> None:
-    """
-    The time is read from where the settings say, exactly, and what is finer than a microsecond is floored.
-    """
+    """The time is read from where the settings say, exactly, and what is finer than a microsecond is floored."""
     assert times.reader(where)(payload) == moment
 
 
@@ -62,9 +60,7 @@ def test_moment(where: str, payload: bytes, moment: int | None) -> None:
     ],
 )
 def test_unread(where: str, payload: bytes) -> None:
-    """
-    A payload that says no time is told in one line, and takes neither time nor memory.
-    """
+    """A payload that says no time is told in one line, and takes neither time nor memory."""
     with pytest.raises(TimeUnread) as caught:
         times.reader(where)(payload)
     assert 0 < len(str(caught.value)) < 200
@@ -74,18 +70,14 @@ def test_unread(where: str, payload: bytes) -> None:
 
 @pytest.mark.parametrize("where", ["", "json", "json:", "json:a..b", "xml:a", "json::ms"])
 def test_mistake(where: str) -> None:
-    """
-    A setting that says no place of a time is an error.
-    """
+    """A setting that says no place of a time is an error."""
     with pytest.raises(SettingsError, match="event_time"):
         times.reader(where)
 
 
 @given(payload=st.binary(max_size=50), where=st.sampled_from(["arrival", "collectd", "json:a", "json:a:ms"]))
 def test_any_payload(payload: bytes, where: str) -> None:
-    """
-    Whatever a payload is, it has a time that fits a column, or has none.
-    """
+    """Whatever a payload is, it has a time that fits a column, or has none."""
     try:
         moment = times.reader(where)(payload)
     except TimeUnread:

@@ -104,8 +104,8 @@ def secret(tmp_path):
 
 @pytest.mark.parametrize("where", ["file", "variable"])
 def test_let_in(tmp_path, broker, told, certificates, where):
-    """
-    With certificate and password messages come through, and no word of the password is said at any level of the log.
+    """With certificate and password messages come through, and no word of the password is said at any level of the
+    log.
     """
     told(**({"password_file": secret(tmp_path)} if where == "file" else {}))
     variables = {"WINDROW_MQTT__PASSWORD": PASSWORD} if where == "variable" else {}
@@ -136,8 +136,8 @@ def test_let_in(tmp_path, broker, told, certificates, where):
     ],
 )
 def test_refused(tmp_path, told, certificates, changed, says):
-    """
-    A broker that does not let the bridge in, or that it does not trust, ends it with the reason, without the secret.
+    """A broker that does not let the bridge in, or that it does not trust, ends it with the reason, without the
+    secret.
     """
     files = {name: f"'{certificates[value] if value else ''}'" for name, value in changed.items() if "_file" in name}
     told(**(changed | files))
@@ -161,7 +161,7 @@ def refusing(certificates, **chosen):
 
 def without_certificate(folder, certificates, server):
     """Return a bridge that trusts a server, and has no certificate."""
-    part = {"host": "127.0.0.1", "port": server.port, "topics": ["plant/{key}"], "pause": "10ms"}
+    part = {"host": "127.0.0.1", "port": server.port, "topics": ["plant/{key}"]}
     tls = {"tls": True, "ca_file": certificates["ca.pem"]}
     return MqttBridge(Settings(depot=str(folder / "depot"), ledger=str(folder / "ledger"), mqtt=part | tls))
 
@@ -169,9 +169,8 @@ def without_certificate(folder, certificates, server):
 @pytest.mark.parametrize("slow", [False, True], ids=["fast client", "slow client"])
 @pytest.mark.parametrize("chosen", [{}, {"resets": True}, {"after": 0.5}, {"after": 0.5, "resets": True}])
 def test_refused_after_handshake(tmp_path, certificates, monkeypatch, chosen, slow):
-    """
-    The reason may arrive before or after the bridge writes, and the connection may be gone by then: the first attempt
-    ends the bridge with the reason.
+    """The reason may arrive before or after the bridge writes, and the connection may be gone by then: the first
+    attempt ends the bridge with the reason.
     """
     server = refusing(certificates, **chosen)
     really = Client._ssl_wrap_socket
@@ -193,9 +192,7 @@ def test_refused_after_handshake(tmp_path, certificates, monkeypatch, chosen, sl
 
 @pytest.mark.parametrize("resets", [False, True])
 def test_closed_without_a_reason(tmp_path, certificates, resets):
-    """
-    A connection that ends without a word may be a broker that starts again: the bridge goes on trying.
-    """
+    """A connection that ends without a word may be a broker that starts again: the bridge goes on trying."""
     server = refusing(certificates, tells=False, resets=resets)
     with server.running(), without_certificate(tmp_path, certificates, server) as bridge:
         assert bridge.run(2).connections == 0
@@ -203,9 +200,7 @@ def test_closed_without_a_reason(tmp_path, certificates, resets):
 
 
 def test_traceback(tmp_path, told):
-    """
-    No traceback shows the password either.
-    """
+    """No traceback shows the password either."""
     told(password="'hollow-reed-12'")
     running = Process(tmp_path, "--debug")
     assert running.status() != 0
@@ -214,9 +209,7 @@ def test_traceback(tmp_path, told):
 
 
 def test_plain(tmp_path, told):
-    """
-    A bridge that does not speak TLS to a broker that does goes on trying, and says so.
-    """
+    """A bridge that does not speak TLS to a broker that does goes on trying, and says so."""
     told(tls="false", ca_file="''", certificate_file="''", key_file="''")
     running = Process(tmp_path, "--for", "2s")
     assert running.status() == 0
@@ -224,9 +217,7 @@ def test_plain(tmp_path, told):
 
 
 def test_settings(windrow: Command, monkeypatch, tmp_path):
-    """
-    Neither the settings that are shown nor the file that is written have the password.
-    """
+    """Neither the settings that are shown nor the file that is written have the password."""
     monkeypatch.setenv("WINDROW_MQTT__PASSWORD", PASSWORD)
     said = windrow("settings", "--json")
     (shown,) = [one for one in said.json() if one["name"] == "mqtt.password"]
@@ -245,17 +236,13 @@ def test_settings(windrow: Command, monkeypatch, tmp_path):
         ("password_file = 'absent'", "cannot be read"),
         ("tls = true\nca_file = 'absent'", "certificates of [mqtt]"),
         ("certificate_file = 'x'", "must be set together"),
-        ("keepalive = '0s'", "keepalive"),
-        ("pause = '2m'", "longest_pause"),
         ("group = 'a/b'", "group"),
         ("event_time = 'noon'", "event_time"),
         ("topics = ['a/{b}']", "level 2"),
     ],
 )
 def test_mistake(windrow: Command, tmp_path, line, says):
-    """
-    A setting that has no meaning is an error before anything is connected to, and it does not show the password.
-    """
+    """A setting that has no meaning is an error before anything is connected to, and it does not show the password."""
     topics = "" if "topics" in line else "topics = ['a/{key}']\n"
     (tmp_path / "windrow.toml").write_text(f"[mqtt]\n{topics}{line}\n")
     said = windrow("bridge", "mqtt")

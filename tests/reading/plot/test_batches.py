@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from windrow.errors import MissingExtra, NotFound
+from windrow.errors import NotFound
 from windrow.reading import plot
 
 pytestmark = pytest.mark.ci
@@ -68,9 +68,7 @@ def total(rows: list[dict[str, Any]]) -> dict[str, int]:
 
 class TestSizes:
     def test_every_batch_is_counted(self):
-        """
-        The bars count every batch once, by what closed it, in the bin that holds its size.
-        """
+        """The bars count every batch once, by what closed it, in the bin that holds its size."""
         some = pa.concat_tables([sizes([1, 2, 2, 109]), sizes([7], "flush"), sizes([109], None)])
         data = drawn(some, TYPICAL, waits((10, 1)))["datasets"]
         for name, factor in (("messages", 1), ("bytes", 10)):
@@ -79,9 +77,7 @@ class TestSizes:
             assert flushed["low"] <= 7 * factor < flushed["high"]
 
     def test_stacks_have_no_gap(self):
-        """
-        What closed the batches of one bin stands on each other.
-        """
+        """What closed the batches of one bin stands on each other."""
         some = pa.concat_tables([sizes([5, 5]), sizes([5], "flush"), sizes([5], None)])
         rows = drawn(some, TYPICAL, waits())["datasets"]["messages"]
         assert [(row["name"], row["base"], row["top"]) for row in rows] == [
@@ -92,8 +88,8 @@ class TestSizes:
 
     @pytest.mark.parametrize("seed", [1, 4])
     def test_a_million_batches_are_few_rows(self, seed):
-        """
-        However many batches there are and however wide they are spread, the picture holds few rows that count them all.
+        """However many batches there are and however wide they are spread, the picture holds few rows that count them
+        all.
         """
         random = np.random.default_rng(seed)
         counts = np.maximum(random.lognormal(seed, seed, 10_000), 1).astype(np.int64).tolist()
@@ -103,9 +99,7 @@ class TestSizes:
         assert sum(len(rows) for rows in data.values()) < 500
 
     def test_facts(self):
-        """
-        The picture says how many messages the batches hold and why they were opened.
-        """
+        """The picture says how many messages the batches hold and why they were opened."""
         some = pa.concat_tables([sizes([3]), sizes([4], opened_by="conflict")])
         text = "\n".join(drawn(some, TYPICAL, waits())["title"]["subtitle"])
         assert "7 messages in 2 batches, 30 rejected" in text
@@ -114,34 +108,28 @@ class TestSizes:
 
 class TestDelays:
     def test_every_message_is_counted(self):
-        """
-        Accepted and rejected messages are counted apart, the latter by reason.
-        """
+        """Accepted and rejected messages are counted apart, the latter by reason."""
         data = drawn(sizes([1]), TYPICAL, waits(), max_delay=MAX_DELAY)["datasets"]
         assert total(data["accepted"]) == {"accepted": 990}
         assert total(data["rejected"]) == {"too_old": 10, "duplicate": 20}
 
     def test_max_delay_is_marked_and_divides_bins(self):
-        """
-        The rule is a line, and no bin has messages from both of its sides.
-        """
+        """The rule is a line, and no bin has messages from both of its sides."""
         data = drawn(sizes([1]), TYPICAL, waits(), max_delay=MAX_DELAY)["datasets"]
         assert [(row["at"], row["label"]) for row in data["limits"]] == [(5_000, "max_delay 5 s")]
         late = [row for row in data["rejected"] if row["name"] == "too_old"]
         assert all(row["low"] >= 5_000 for row in late)
 
     def test_max_leap_where_it_matters(self):
-        """
-        How far messages may be ahead is marked only where some come near it.
-        """
+        """How far messages may be ahead is marked only where some come near it."""
         ahead = delays(("a", "accepted", 5, 1), ("a", "too_futuristic", -1_500, 1))
         for table, expected in ((TYPICAL, ["max_delay"]), (ahead, ["max_delay", "max_leap"])):
             data = drawn(sizes([]), table, waits(), max_delay=MAX_DELAY, max_leap=1_000_000)["datasets"]
             assert [row["name"] for row in data["limits"]] == expected
 
     def test_names(self):
-        """
-        Each name has its median, the delay of 99% of its messages and its longest, those with most rejections first.
+        """Each name has its median, the delay of 99% of its messages and its longest, those with most rejections
+        first.
         """
         first, second = drawn(sizes([1]), TYPICAL, waits(), max_delay=MAX_DELAY)["datasets"]["names"]
         assert (first["name"], first["messages"], first["rejected"]) == ("b", 100, 20)
@@ -151,18 +139,14 @@ class TestDelays:
         assert second["over"] == 5_000
 
     def test_many_names(self):
-        """
-        Of many names the latest are drawn, and the picture says how many there are.
-        """
+        """Of many names the latest are drawn, and the picture says how many there are."""
         many = delays(*((f"name {number:02}", "accepted", number, 1) for number in range(50)))
         picture = drawn(sizes([1]), many, waits(), by="type")
         assert [row["name"] for row in picture["datasets"]["names"]] == [f"name {49 - place:02}" for place in range(12)]
         assert "The 12 latest of 50 types" in str(picture["vconcat"])
 
     def test_quantiles(self):
-        """
-        The quantiles are those of the messages, each counted as often as it is there.
-        """
+        """The quantiles are those of the messages, each counted as often as it is there."""
         random, rows = np.random.default_rng(1), []
         for name, size in (("a", 1), ("b", 7), ("c", 200)):
             values = np.unique(random.integers(-50, 9_000, size)).tolist()
@@ -175,9 +159,7 @@ class TestDelays:
 
 class TestWaits:
     def test_every_message_is_counted(self):
-        """
-        The bars count every wait in the bin that holds it.
-        """
+        """The bars count every wait in the bin that holds it."""
         some = waits((0, 5), (999, 1), (14_999, 3))
         rows = drawn(sizes([1]), TYPICAL, some)["datasets"]["waits"]
         assert [row["count"] for row in rows] == [5, 1, 3]
@@ -187,9 +169,7 @@ class TestWaits:
 
 class TestPicture:
     def test_is_drawn(self, tmp_path):
-        """
-        Vega draws each panel, with few rows and with one, whatever part is missing.
-        """
+        """Vega draws each panel, with few rows and with one, whatever part is missing."""
         parts = (sizes([1]), TYPICAL, waits((5, 1)))
         for number, without in enumerate([(), (0, 2), (1,)]):
             tables = [part.slice(0, 0) if at in without else part for at, part in enumerate(parts)]
@@ -201,9 +181,7 @@ class TestPicture:
             assert ("Wait until closed" in drawing) == (2 not in without)
 
     def test_odd_names(self, tmp_path):
-        """
-        A name that reads like markup stays a name, and the page names no other.
-        """
+        """A name that reads like markup stays a name, and the page names no other."""
         chart = plot.batches(sizes([1]), delays((ODD, "accepted", 1, 1), (ODD, ODD, 1, 1)), waits(), title=ODD, by=ODD)
         plot.save(chart, tmp_path / "picture.html")
         page = (tmp_path / "picture.html").read_text()
@@ -211,25 +189,13 @@ class TestPicture:
         assert not re.search(r"<(?:script|link)[^>]+(?:src|href)\s*=", page)
 
     def test_nothing_to_draw(self):
-        """
-        Without a batch and a message there is no picture.
-        """
+        """Without a batch and a message there is no picture."""
         with pytest.raises(NotFound):
             drawn(sizes([]), TYPICAL.slice(0, 0), waits())
 
-    def test_missing_extra(self, monkeypatch):
-        """
-        Without altair the error names what to install.
-        """
-        monkeypatch.setattr(plot.theme, "find_spec", lambda _: None)
-        with pytest.raises(MissingExtra, match=r"pip install 'windrow-delta\[plot\]'"):
-            drawn(sizes([1]), TYPICAL, waits())
-
 
 def test_only_times_far_apart():
-    """
-    Delays of centuries, ahead and late, are drawn as well.
-    """
+    """Delays of centuries, ahead and late, are drawn as well."""
     years = 500 * 365 * 86_400_000
     some = delays(("a", "too_old", years, 1), ("a", "too_futuristic", -years, 2), ("a", "accepted", 0, 3))
     data = drawn(sizes([1]), some, waits(), max_delay=MAX_DELAY, max_leap=1)["datasets"]

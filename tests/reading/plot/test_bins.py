@@ -15,9 +15,7 @@ CENTURY = 100 * 365 * 86_400_000
 class TestEdges:
     @given(some.lists(some.integers(0, 10**12), min_size=1))
     def test_counts(self, values):
-        """
-        Every count lies in one of a few bins, of which each has a width.
-        """
+        """Every count lies in one of a few bins, of which each has a width."""
         array = np.array(values)
         edges = bins.counts(array).at
         assert edges[0] <= array.min() <= array.max() < edges[-1]
@@ -28,9 +26,7 @@ class TestEdges:
         some.integers(-CENTURY, CENTURY), some.integers(0, CENTURY), some.lists(some.integers(1, CENTURY), max_size=2)
     )
     def test_times(self, low, span, borders):
-        """
-        Every time lies in one of a few bins, of which each has a width, and each border between two bins.
-        """
+        """Every time lies in one of a few bins, of which each has a width, and each border between two bins."""
         edges = bins.times(low, low + span, [border for border in borders if low <= border <= low + span]).at
         assert edges[0] <= low <= low + span < edges[-1]
         assert (np.diff(edges) > 0).all()
@@ -38,18 +34,14 @@ class TestEdges:
         assert {border for border in borders if low <= border <= low + span} <= set(edges.tolist())
 
     def test_even(self):
-        """
-        Even edges are round numbers.
-        """
+        """Even edges are round numbers."""
         assert bins.even(2_992, 14_999).at.tolist() == list(range(2_500, 15_001, 500))
 
 
 class TestStacked:
     @given(some.lists(some.tuples(some.integers(0, 60), some.sampled_from("abc"), some.integers(1, 9)), min_size=1))
     def test_nothing_is_lost(self, rows):
-        """
-        The weights of each name come out as they went in, and stacks have neither gaps nor overlaps.
-        """
+        """The weights of each name come out as they went in, and stacks have neither gaps nor overlaps."""
         values, names, weights = (np.array(column) for column in zip(*rows, strict=True))
         order = [name for name in "cab" if name in names]
         table = bins.stacked(values, names, order, weights, bins.counts(values)).to_pylist()
@@ -73,18 +65,5 @@ class TestStacked:
     ],
 )
 def test_time_text(milliseconds, text):
-    """
-    Times are said in the unit in which they are shortest.
-    """
+    """Times are said in the unit in which they are shortest."""
     assert bins.time_text(milliseconds) == text
-
-
-@given(some.floats(1, 1e13))
-def test_even_ticks(high):
-    """
-    There are a few ticks from 0, none beyond the end.
-    """
-    values = bins.even_ticks(high)["values"]
-    assert values[0] == 0
-    assert values[-1] <= high
-    assert 2 <= len(values) <= 12

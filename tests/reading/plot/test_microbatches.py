@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from windrow.errors import MissingExtra, NotFound
+from windrow.errors import NotFound
 from windrow.reading import plot
 
 pytestmark = pytest.mark.ci
@@ -49,9 +49,7 @@ def heads(picture: dict[str, Any]) -> list[str]:
 
 class TestBars:
     def test_one_each(self):
-        """
-        Few microbatches have a bar each, with the messages and phases that the history tells.
-        """
+        """Few microbatches have a bar each, with the messages and phases that the history tells."""
         table = history(3, rejected={1: 0}, accepted={1: 100}, process_ms={2: 70.0})
         data = drawn(table)["datasets"]
         bars = [(row["bar"], row["name"], row["value"]) for row in data["messages"]]
@@ -68,9 +66,7 @@ class TestBars:
         assert phases[2, "commit"] == (81, 101)
 
     def test_many(self):
-        """
-        Of many microbatches several share a bar: messages are added up, phases are means, nothing is lost.
-        """
+        """Of many microbatches several share a bar: messages are added up, phases are means, nothing is lost."""
         table = history(10_000, rejected={7: 1_000}, process_ms={0: 57.0})
         picture = drawn(table)
         data = picture["datasets"]
@@ -83,17 +79,15 @@ class TestBars:
         assert sum(len(rows) for rows in data.values()) < 2_000
 
     def test_a_rest_has_a_bar(self):
-        """
-        What is left over when microbatches share bars has a bar as well.
-        """
+        """What is left over when microbatches share bars has a bar as well."""
         bars = drawn(history(401))["datasets"]["bars"]
         assert (len(bars), bars[-1]["messages"]) == (81, 100)
 
 
 class TestPhases:
     def test_unknown_commits(self):
-        """
-        A commit of which nobody knows how long it took counts for nothing, and the picture says how many there are.
+        """A commit of which nobody knows how long it took counts for nothing, and the picture says how many there
+        are.
         """
         picture = drawn(history(3, commit_ms={0: None, 1: None}))
         commits = [row["bar"] for row in picture["datasets"]["phases"] if row["name"] == "commit"]
@@ -101,9 +95,7 @@ class TestPhases:
         assert "The commits of 2 microbatches are not drawn" in str(picture["title"])
 
     def test_a_bar_far_beyond_the_others_does_not_hide_them(self, tmp_path):
-        """
-        One that took a hundred times as long is cut off, and says how long it took.
-        """
+        """One that took a hundred times as long is cut off, and says how long it took."""
         chart = plot.microbatches(history(30, process_ms={0: 7_600.0}))
         (top,) = {
             tuple(layer["encoding"]["y"]["scale"]["domain"]) for layer in chart.to_dict()["vconcat"][1]["layer"][:1]
@@ -112,29 +104,17 @@ class TestPhases:
         plot.save(chart, tmp_path / "picture.svg")
         assert "\N{UPWARDS ARROW} 7.63 s" in (tmp_path / "picture.svg").read_text()
 
-    def test_words_do_not_overlap(self):
-        """
-        Of neighbours far beyond the others the longest says how long it took.
-        """
-        slow = {3: 8_000.0, 4: 9_000.0, 5: 7_000.0, 90: 6_000.0}
-        _, words = drawn(history(100, process_ms=slow))["vconcat"][1]["layer"]
-        assert {"filter": "indexof([4, 90], datum.bar) >= 0"} in words["transform"]
-
 
 class TestLag:
     def test_from_the_nearest_to_the_furthest(self):
-        """
-        A bar's lag reaches from the least to the most of its microbatches; where none read data there is none.
-        """
+        """A bar's lag reaches from the least to the most of its microbatches; where none read data there is none."""
         unknown = {place: None for place in range(400) if place < 2 or place == 4}
         table = history(400, newest_ms={3: 10.0} | unknown, oldest_ms={2: 9_000.0} | unknown)
         bars = drawn(table)["datasets"]["bars"]
         assert [(row["newest_ms"], row["oldest_ms"]) for row in bars[:3]] == [(None, None), (10, 9_000), (1_000, 3_000)]
 
     def test_no_data(self):
-        """
-        A history without data has no panel of lag.
-        """
+        """A history without data has no panel of lag."""
         nobody = {0: None, 1: None}
         table = history(2, kind={0: "tick", 1: "tick"}, newest_ms=nobody, oldest_ms=nobody)
         assert not any("Lag" in head for head in heads(drawn(table)))
@@ -142,9 +122,7 @@ class TestLag:
 
 class TestOthers:
     def test_marks(self):
-        """
-        Ticks, flushes, changes of rules, pauses and what was tried again have marks, counted by bar.
-        """
+        """Ticks, flushes, changes of rules, pauses and what was tried again have marks, counted by bar."""
         table = history(1_000, kind={0: "tick", 1: "tick", 999: "flush"}, attempt={500: 3})
         events = drawn(table)["datasets"]["events"]
         assert [(row["bar"], row["name"], row["microbatches"]) for row in events] == [
@@ -154,18 +132,14 @@ class TestOthers:
         ]
 
     def test_none(self):
-        """
-        Where all was data at the first attempt there is no such panel.
-        """
+        """Where all was data at the first attempt there is no such panel."""
         assert heads(drawn(history(2)))[-1].startswith("Lag")
 
 
 class TestPicture:
     @pytest.mark.parametrize("count", [1, 201])
     def test_is_drawn(self, count, tmp_path):
-        """
-        Vega draws as many bars of phases as there are, and names the times at which microbatches started.
-        """
+        """Vega draws as many bars of phases as there are, and names the times at which microbatches started."""
         file = tmp_path / "picture.svg"
         plot.save(plot.microbatches(history(count, kind={0: "rules"})), file)
         drawing = file.read_text()
@@ -174,23 +148,11 @@ class TestPicture:
         assert ">rules<" in drawing
 
     def test_odd_names(self, tmp_path):
-        """
-        A title that reads like markup stays a title.
-        """
+        """A title that reads like markup stays a title."""
         plot.save(plot.microbatches(history(1), title=ODD), tmp_path / "picture.html")
         assert "</script><b>" not in (tmp_path / "picture.html").read_text()
 
     def test_nothing_to_draw(self):
-        """
-        An empty history is no picture.
-        """
+        """An empty history is no picture."""
         with pytest.raises(NotFound):
             drawn(history(0))
-
-    def test_missing_extra(self, monkeypatch):
-        """
-        Without altair the error names what to install.
-        """
-        monkeypatch.setattr(plot.theme, "find_spec", lambda _: None)
-        with pytest.raises(MissingExtra, match=r"pip install 'windrow-delta\[plot\]'"):
-            drawn(history(1))

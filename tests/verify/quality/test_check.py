@@ -26,7 +26,7 @@ from windrow.errors import (
 )
 from windrow.model.warn import WarnPart
 from windrow.reading.tables import open_ledger
-from windrow.reading.warnings import warnings_of
+from windrow.reading.warnings import SHARES, warnings_of
 from windrow.verify import quality, verify
 from windrow.verify.invariants import INVARIANTS, SUITES
 from windrow.verify.quality import Checked
@@ -82,8 +82,7 @@ def look(session: Any, world: World, *names: str) -> Checked:
 class TestClean:
     @pytest.mark.slow_on_spark
     def test_everything_critical_holds(self, world: World, session: Any, tmp_path: Path) -> None:
-        """
-        A ledger as it was written passes all suites, warnings do not change that, Data Docs have a page for each
+        """A ledger as it was written passes all suites, warnings do not change that, Data Docs have a page for each
         suite, and the result is JSON that names every expectation.
         """
         steps: list[tuple[str, int, int]] = []
@@ -106,10 +105,16 @@ class TestClean:
 
 class TestWarnings:
     @pytest.mark.slow_unless({"session": "embedded"})
-    def test_what_status_says(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory, session: Any) -> None:
-        """
-        What `status` warns of fails as a warning, by the same limits and with the same counts; what it is quiet about
-        holds.
+    def test_what_status_says(
+        self,
+        tmp_path: Path,
+        clock: ManualClock,
+        embedded: EngineFactory,
+        session: Any,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """What `status` warns of fails as a warning, by the same limits and with the same counts; what it is quiet
+        about holds.
         """
         world = World(tmp_path, clock)
         second = [NOW + at * SECOND for at in range(40)]
@@ -122,7 +127,9 @@ class TestWarnings:
         for at, types in bursts:
             world.publish([message(f"t{kind}", at, at, source="bursts") for kind in range(types)])
         world.runner(embedded).once()
-        limits = WarnPart(least=10, split_share=0.2, sliver_share=0.1)
+        monkeypatch.setitem(SHARES, "split_share", 0.2)
+        monkeypatch.setitem(SHARES, "sliver_share", 0.1)
+        limits = WarnPart(least=10)
         said = {one.code.replace("-", "_"): one.what for one in warnings_of(open_ledger(world.ledger), limits)}
         checked = quality.check(session, world.ledger, limits=limits)
         found = {one.name: one for one in checked.failures("warning") if one.name.startswith("ledger")}
@@ -141,8 +148,7 @@ class TestWarnings:
 class TestDamaged:
     @pytest.mark.slow
     def test_all_at_once(self, world: World, spark: Any) -> None:
-        """
-        Check and verify find every one of these damages and as many rows of each, and check shows some of the rows.
+        """Check and verify find every one of these damages and as many rows of each, and check shows some of the rows.
         Without Spark, check says the same and shows the same rows.
         """
         for name in TOGETHER:
@@ -159,9 +165,7 @@ class TestDamaged:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DAMAGES)
 def test_found_by_the_suites(world: World, spark: Any, name: str) -> None:
-    """
-    Every damage is found by the suites as they are, with Spark and without alike.
-    """
+    """Every damage is found by the suites as they are, with Spark and without alike."""
     damage(world, DAMAGES[name])
     checked = quality.check(spark, world.ledger)
     assert name in {one.name for one in checked.failures()}
@@ -171,9 +175,7 @@ def test_found_by_the_suites(world: World, spark: Any, name: str) -> None:
 class TestEmpty:
     @pytest.mark.slow_on_spark
     def test_new(self, world: World, session: Any, tmp_path: Path, clock: Any, embedded: EngineFactory) -> None:
-        """
-        A ledger that has read nothing holds, and the result says what was empty.
-        """
+        """A ledger that has read nothing holds, and the result says what was empty."""
         new = World(tmp_path / "new", clock)
         new.runner(embedded)
         checked = look(session, new, "one_progress_row", "closed_batches_there")
@@ -181,9 +183,7 @@ class TestEmpty:
 
     @pytest.mark.slow_on_spark
     def test_nothing_left(self, world: World, session: Any) -> None:
-        """
-        A ledger without a row fails, where an expectation over no rows would hold.
-        """
+        """A ledger without a row fails, where an expectation over no rows would hold."""
         damage(world, lambda rows: [GHOST])
         assert "one_progress_row" in {one.name for one in look(session, world, "one_progress_row").failures()}
 
@@ -191,9 +191,7 @@ class TestEmpty:
 class TestRefused:
     @pytest.mark.ci
     def test_an_expectation_that_does_not_run(self, world: World, session: Any) -> None:
-        """
-        An expectation whose query does not run is an error that names it, not a check that failed.
-        """
+        """An expectation whose query does not run is an error that names it, not a check that failed."""
         broken = library().expectations.UnexpectedRowsExpectation(
             unexpected_rows_query="SELECT nothing_like_it FROM {batch}", meta={"name": "mine"}
         )
@@ -202,9 +200,7 @@ class TestRefused:
             quality.check(session, world.ledger, suites=[suite])
 
     def test_other_tables(self, world: World, session: Any, tmp_path: Path) -> None:
-        """
-        A table that is missing or no ledger is refused, and so is a file in the place of the docs.
-        """
+        """A table that is missing or no ledger is refused, and so is a file in the place of the docs."""
         with pytest.raises(TableMissing, match="no ledger at"):
             quality.check(session, str(tmp_path / "nowhere"))
         with pytest.raises(TableRefused, match="not a ledger"):
@@ -216,17 +212,13 @@ class TestRefused:
 
 class TestWithoutSpark:
     def test_an_expectation_of_ones_own(self, world: World) -> None:
-        """
-        An expectation that is no query is refused, because it speaks to Spark.
-        """
+        """An expectation that is no query is refused, because it speaks to Spark."""
         suite = quality.books(library().expectations.ExpectTableRowCountToBeBetween(min_value=1, meta={"name": "mine"}))
         with pytest.raises(EngineUnavailable, match="mine of books needs Spark"):
             quality.check(None, world.ledger, suites=[suite])
 
     def test_bytes(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        Payloads count by their bytes, whether they are text or bytes.
-        """
+        """Payloads count by their bytes, whether they are text or bytes."""
         for payload, type_ in (("é\0", pa.string()), (b"\xff\0\\x41", pa.binary())):
             world = World(tmp_path / str(type_), clock, type_)
             world.publish([message(payload=payload)])
@@ -234,9 +226,7 @@ class TestWithoutSpark:
             assert look(None, world, "batch_bytes").ok
 
     def test_repeats_that_were_kept(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        A window may hold several messages of a type once the rules keep them, also after they split again.
-        """
+        """A window may hold several messages of a type once the rules keep them, also after they split again."""
         world, kept = World(tmp_path, clock), {"repeats": "keep"}
         world.publish([message("a", NOW), message("a", NOW + 1)])
         world.runner(embedded, rules=kept).once()
@@ -248,9 +238,7 @@ class TestWithoutSpark:
         assert verify(world.depot, world.ledger).ok
 
     def test_infinite_times(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        A time that DuckDB takes for infinite is out of range as others are, and nothing critical fails.
-        """
+        """A time that DuckDB takes for infinite is out of range as others are, and nothing critical fails."""
         world = World(tmp_path, clock)
         world.publish(
             [row for end in (2**63 - 1, 1 - 2**63) for row in (message("a", end, NOW), message("a", NOW, end))]
@@ -262,18 +250,14 @@ class TestWithoutSpark:
         assert len(invalid.rows) == 4
 
     def test_a_file_that_is_gone(self, world: World) -> None:
-        """
-        A ledger that lost a file is an error of the table, not an expectation that fails.
-        """
+        """A ledger that lost a file is an error of the table, not an expectation that fails."""
         next(Path(world.ledger).glob("state=closed/*/*.parquet")).unlink()
         with pytest.raises(TableUnreadable, match=r"the ledger at .* lacks a file"):
             quality.check(None, world.ledger)
 
     @pytest.mark.slow
     def test_rows_that_a_file_alone_does_not_tell(self, world: World, spark: Any) -> None:
-        """
-        In a ledger with deletion vectors a row that is gone is missing, although it is still in a file.
-        """
+        """In a ledger with deletion vectors a row that is gone is missing, although it is still in a file."""
         ledger, gone = f"delta.`{world.ledger}`", world.rows("closed")[0]["id"]
         spark.sql(f"ALTER TABLE {ledger} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
         assert look(None, world, "closed_batches_there").ok
@@ -283,9 +267,7 @@ class TestWithoutSpark:
 
 class TestPage:
     def test_every_expectation_has_its_row(self) -> None:
-        """
-        The table of the page is the one that the code makes.
-        """
+        """The table of the page is the one that the code makes."""
         suites = (quality.closed_batches(), quality.rejected_messages(), quality.books())
         rows = [
             f"| `{(one.meta or {})['name']}` | {one.severity.value} | {one.description} |"
@@ -297,9 +279,7 @@ class TestPage:
 
     @pytest.mark.slow_on_spark
     def test_python(self, world: World, session: Any) -> None:
-        """
-        The Python of the page runs, with an expectation of one's own that fails, with Spark and without.
-        """
+        """The Python of the page runs, with an expectation of one's own that fails, with Spark and without."""
         (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
         library()  # a warning of its import is no error
         found: dict[str, Any] = {"spark": session}

@@ -26,33 +26,27 @@ def failing(world: World) -> dict[str, int]:
 
 
 def test_every_one_can_fail() -> None:
-    """
-    There is a damage for every critical invariant, so none of them is a condition that always holds.
-    """
+    """There is a damage for every critical invariant, so none of them is a condition that always holds."""
     assert DAMAGES.keys() == CRITICAL
 
 
 @pytest.mark.ci
 @pytest.mark.parametrize("name", DAMAGES)
 def test_found(world: World, name: str) -> None:
-    """
-    A ledger that was damaged in this way fails the invariant, and the rows are shown.
-    """
+    """A ledger that was damaged in this way fails the invariant, and the rows are shown."""
     damage(world, DAMAGES[name])
     assert failing(world).get(name)
 
 
 def test_clean(world: World) -> None:
-    """
-    At every version of a ledger as it was written all critical invariants hold.
-    """
+    """At every version of a ledger as it was written all critical invariants hold."""
     for version in range(world.version() + 1):
         assert list(check_invariants(open_ledger(world.ledger, version))) == []
 
 
 def test_infinite_times(tmp_path: Path, clock: ManualClock) -> None:
-    """
-    A time that DuckDB takes for infinite is out of range as others are: the message is invalid, and nothing fails.
+    """A time that DuckDB takes for infinite is out of range as others are: the message is invalid, and nothing
+    fails.
     """
     world, ends = World(tmp_path, clock), (2**63 - 1, 1 - 2**63)
     world.publish([row for end in ends for row in (message("a", end, NOW), message("a", NOW, end))])
@@ -61,17 +55,13 @@ def test_infinite_times(tmp_path: Path, clock: ManualClock) -> None:
 
 
 def test_rewriting_changes_nothing(world: World) -> None:
-    """
-    The way in which these tests damage a ledger fails nothing when nothing is damaged.
-    """
+    """The way in which these tests damage a ledger fails nothing when nothing is damaged."""
     damage(world, lambda rows: None)
     assert failing(world) == {}
 
 
 def test_verify_reports_them(world: World) -> None:
-    """
-    What fails is a difference of the report, which says what is expected in the words of the invariant.
-    """
+    """What fails is a difference of the report, which says what is expected in the words of the invariant."""
     damage(world, DAMAGES["batch_message_count"])
     report = verify(world.depot, world.ledger)
     (difference,) = [one for one in report.differences if one.check == "batch_message_count"]
@@ -82,9 +72,7 @@ def test_verify_reports_them(world: World) -> None:
 @pytest.mark.ci
 @pytest.mark.parametrize("name", DAMAGES)
 def test_every_stream_alone(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """
-    As many rows fail each invariant if every stream is a part of its own.
-    """
+    """As many rows fail each invariant if every stream is a part of its own."""
     damage(world, DAMAGES[name])
     ledger = open_ledger(world.ledger)
     together = {one.check: one.found for one in check_invariants(ledger)}

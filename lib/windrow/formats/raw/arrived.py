@@ -16,7 +16,7 @@ from windrow.columnar.arrow import counted, to_numpy, whole
 from windrow.columnar.compiled import ByteArray, Flags, Ints
 from windrow.formats.codecs import CodecError
 from windrow.formats.raw.checksum import checksums
-from windrow.formats.raw.queue import Chunk, Queue
+from windrow.formats.raw.queue import REMEMBERED_CHUNKS, Chunk, Queue
 from windrow.formats.raw.segment import Run
 from windrow.formats.raw.source import BEGIN, CHUNK, RECEIVED_AT, VERSION
 from windrow.formats.texts import Texts, gathered
@@ -52,11 +52,11 @@ class Arrived:
         """Return the number of bytes."""
         return int(self.bounds[-1] - self.bounds[0])
 
-    def taken_by(self, queue: Queue, remembered_chunks: int) -> bool:
+    def taken_by(self, queue: Queue) -> bool:
         """Let a queue take all chunks at once; False, and nothing is taken, if it must look at each of them."""
-        digests = self.digest[-remembered_chunks:].tobytes()
+        digests = self.digest[-REMEMBERED_CHUNKS:].tobytes()
         first, count = int(self.number[0]), self.number.size
-        return self.in_order and queue.take_run(first, count, bool(self.last[-1]), digests, remembered_chunks)
+        return self.in_order and queue.take_run(first, count, bool(self.last[-1]), digests)
 
     def run(self) -> Run:
         """Return the bytes of all chunks, which are in order."""

@@ -81,7 +81,6 @@ def parse(spans: Spans, format_: Format) -> Values:
 
 
 def _by_header(spans: Spans, chosen: Ints) -> dict[bytes | None, Ints]:
-    """Group spans by the header of their source."""
     columns = [segment.columns for segment in spans.segments]
     if len(set(columns)) == 1:
         return {columns[0]: chosen}

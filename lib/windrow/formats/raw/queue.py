@@ -23,6 +23,7 @@ from windrow.model.chunks import FIRST
 
 DIGEST = Struct(">QQ")  # detects accidents; a cryptographic digest would take longer than framing the chunk
 DIGEST_BYTES = DIGEST.size
+REMEMBERED_CHUNKS = 1_024  # of a source; a guess: a producer that sends again has fewer on their way
 LOST = bytes(DIGEST_BYTES)  # the digest that stands for a chunk that was given up
 
 
@@ -91,16 +92,14 @@ class Queue:
     held: dict[int, Chunk] = field(default_factory=dict)
     digests: bytes = b""  # of the chunks before `next`, the latest last
 
-    def take(self, arrived: Iterable[Chunk], max_held_bytes: int, remembered_chunks: int) -> Iterator[Step]:
+    def take(self, arrived: Iterable[Chunk], max_held_bytes: int) -> Iterator[Step]:
         """Take chunks version by version, and yield in order what becomes of them and of held ones."""
         in_order = sorted(arrived, key=lambda one: (one.version, one.number, one.received_at, one.digest))
         for version, chunks in groupby(in_order, attrgetter("version")):
-            yield from self._take(version, chunks, max_held_bytes, remembered_chunks)
-            self.digests = self.digests[-remembered_chunks * DIGEST_BYTES :]
+            yield from self._take(version, chunks, max_held_bytes)
+            self.digests = self.digests[-REMEMBERED_CHUNKS * DIGEST_BYTES :]
 
-    def _take(
-        self, version: int, arrived: Iterable[Chunk], max_held_bytes: int, remembered_chunks: int
-    ) -> Iterator[Step]:
+    def _take(self, version: int, arrived: Iterable[Chunk], max_held_bytes: int) -> Iterator[Step]:
         ordinals = Counter[int]()
         for one in arrived:
             chunk = one._replace(ordinal=ordinals[one.number])
@@ -114,19 +113,19 @@ class Queue:
         while sum(chunk.size for chunk in self.held.values()) > max_held_bytes:
             behind = min(self.held)
             yield Missing(self.next, behind, version)
-            self.digests += LOST * min(behind - self.next, remembered_chunks)
+            self.digests += LOST * min(behind - self.next, REMEMBERED_CHUNKS)
             self.next = behind
             yield from self._release(version)
 
-    def take_run(self, first: int, count: int, last: bool, digests: bytes, remembered_chunks: int) -> bool:
+    def take_run(self, first: int, count: int, last: bool, digests: bytes) -> bool:
         """Take chunks that follow each other from `first` on; False if the queue must look at each of them.
 
-        `digests` are those of the last `remembered_chunks` of them.
+        `digests` are those of the last `REMEMBERED_CHUNKS` of them.
         """
         if first != self.next or self.held or self.ended:
             return False
         self.next, self.ended = first + count, last
-        self.digests = (self.digests + digests)[-remembered_chunks * DIGEST_BYTES :]
+        self.digests = (self.digests + digests)[-REMEMBERED_CHUNKS * DIGEST_BYTES :]
         return True
 
     def _refusal(self, chunk: Chunk) -> tuple[str, str] | None:

@@ -89,11 +89,11 @@ def framed(rows: pa.Table, partial: pa.Table, format_: Format) -> FramedChunks:
     found: list[Segment] = []
     for name, chunks in arrived.items():
         source = touched[name]
-        if chunks.taken_by(source.queue, format_.limits.remembered_chunks):
+        if chunks.taken_by(source.queue):
             found.append(segment(source, chunks.run(), format_))
             continue
         limits = format_.limits
-        steps = list(source.queue.take(chunks, limits.max_held_bytes, limits.remembered_chunks))
+        steps = list(source.queue.take(chunks, limits.max_held_bytes))
         rejects += [_refused(name, step) for step in steps if isinstance(step, Refused)]
         found += segments(source, [step for step in steps if not isinstance(step, Refused)], format_)
     return FramedChunks(found, rejects, touched.values(), read, kept)

@@ -26,24 +26,13 @@ __all__ = ["CODES", "Examined", "Finding", "examine", "examine_tables", "safely"
 Checks: TypeAlias = tuple[Callable[..., Iterable[Finding]], ...]
 
 OF_DEPOT: Checks = (
-    depot.check_columns,
-    depot.check_nulls,
-    depot.check_feed,
-    depot.check_retention,
-    depot.check_changes,
+    depot.check_columns, depot.check_nulls, depot.check_feed, depot.check_retention, depot.check_changes,
     clocks.check_stamps,
-)
+)  # fmt: skip
 OF_LEDGER: Checks = (
-    ledger.check_books,
-    ledger.check_files,
-    ledger.check_log,
-    ledger.check_live,
-    ledger.check_retention,
-    ledger.check_rules,
-    ledger.check_paused,
-    ledger.check_warnings,
-    clocks.check_still,
-)
+    ledger.check_books, ledger.check_files, ledger.check_log, ledger.check_live, ledger.check_retention,
+    ledger.check_rules, ledger.check_paused, ledger.check_warnings, clocks.check_still,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,11 +40,7 @@ def check_settings(settings: Settings, engine: str) -> Iterator[Finding]:
 
 
 def check_window(rules: RulesPart) -> Finding:
-    """Explain the effect of a window that is too short for max_delay and window_start.
-
-    With `arrival`, a window that is not longer than max_delay + max_leap begins at T - max_delay and ends before
-    T + max_leap; a later message begins another window.
-    """
+    """Explain the effect of a window that is too short for max_delay and window_start."""
     window, delay, leap = (durations.text(value) for value in (rules.window, rules.max_delay, rules.max_leap))
     reach = rules.max_delay + rules.max_leap
     if rules.window_start == "event_time" and rules.max_delay > rules.window:
@@ -56,16 +52,9 @@ def check_window(rules: RulesPart) -> Finding:
         )
     if rules.window_start != "arrival" or rules.window > reach:
         return ok("window", f"window {window}, max_delay {delay}, max_leap {leap}, window_start {rules.window_start}")
-    left = rules.window - rules.max_delay
-    if left > 0:
-        ahead = durations.text(left)
-        which = f"a message that claims to be {ahead} or more ahead of its arrival"
-    else:
-        old = durations.text(-left)
-        which = f"every message at most {old} old on arrival" if left else "every message that comes without delay"
     return warning(
         "window",
-        f"window {window} is not longer than max_delay {delay} + max_leap {leap}: {which} lies behind the window that "
-        "would begin max_delay before its arrival, and begins one at its own time; windows then have gaps",
+        f"window {window} is not longer than max_delay {delay} + max_leap {leap}: a message that is nearly as late or "
+        "as far ahead as they allow begins a window of its own, and windows then have gaps",
         f"Set window above {durations.text(reach)}, or {CALENDAR}.",
     )

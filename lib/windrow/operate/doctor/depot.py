@@ -21,7 +21,7 @@ from windrow.reading.log import earliest_readable, kept
 from windrow.source.conversion import Conversion
 
 REMOVED = "delta.deletedFileRetentionDuration"
-MENDED = "ALTER TABLE ... SET TBLPROPERTIES"
+READ_ERRORS = (DepotUnreadable, DeltaError, pa.ArrowException, OSError)
 
 
 def check_columns(depot: OpenDepot) -> Iterator[Finding]:
@@ -42,16 +42,16 @@ def check_columns(depot: OpenDepot) -> Iterator[Finding]:
         level: Level = "error" if depot.engine == "embedded" else "warning"
         yield Finding(level, "depot-columns", what, refused.hint or "verify and show need it too.")
         return
-    absent = [name for name in DEFAULTS if name not in table.schema.names]
     if conversion.format is not None:
-        found = f"raw chunks of {settings.format.type}"
+        columns = f"raw chunks of {settings.format.type}"
     elif settings.depot_columns:
-        found = f"mapped by [depot.columns]: {', '.join(settings.depot_columns)}"
+        columns = f"mapped by [depot.columns]: {', '.join(settings.depot_columns)}"
     elif conversion.mapping is not None:
-        found = "the columns of messages, in another case"
+        columns = "the columns of messages, in another case"
     else:
-        found = "the columns of messages" + (f", without {', '.join(absent)}" if absent else "")
-    yield ok("depot-columns", found)
+        absent = [name for name in DEFAULTS if name not in table.schema.names]
+        columns = "the columns of messages" + (f", without {', '.join(absent)}" if absent else "")
+    yield ok("depot-columns", columns)
 
 
 def _unfit(columns: pa.Schema) -> Finding | None:
@@ -84,72 +84,60 @@ def check_nulls(depot: OpenDepot) -> Iterator[Finding]:
 
 def check_feed(depot: OpenDepot) -> Iterator[Finding]:
     """Check whether the change feed is on, and that the depot can be read back to the next version to read."""
-    if has_feed(depot.table):
-        yield ok("depot-feed", "the change data feed is on")
-    else:
-        yield ok("depot-feed", "the change data feed is off, so only versions that append rows can be read")
-    first, latest = earliest_readable(depot.table, depot=True), depot.table.version()
+    feed = "on" if has_feed(depot.table) else "off, so only versions that append rows can be read"
+    yield ok("depot-feed", f"the change data feed is {feed}")
+    first, latest, then = earliest_readable(depot.table, depot=True), depot.table.version(), _next_version(depot)
+    again = f'start_from = "version:{first}".'
     if depot.progress is None:
-        behind = depot.settings.start_from == "beginning" and first > 0
         what = f"depot versions {first} to {latest} can be read"
-        todo = f'A new ledger cannot begin at 0: start_from = "version:{first}".'
-        yield warning("depot-reach", what, todo) if behind else ok("depot-reach", what)
-        return
-    reached = depot.progress.depot_version
-    if reached + 1 < first and not _in_feed(depot.table, reached + 1, first - 1):
-        yield error(
-            "depot-reach",
-            f"depot version {reached + 1} comes next, but only versions from {first} on can be read",
-            f'The versions in between are lost. A new ledger can read the rest: start_from = "version:{first}".',
-        )
-    elif first:
-        yield warning(
-            "depot-reach",
-            f"depot versions before {first} can no longer be read; {_reached(reached)}",
-            "Runs are not affected; verify and replay begin there. A longer retention keeps more.",
-        )
+        is_late = depot.settings.start_from == "beginning" and first > 0
+        yield warning("depot-reach", what, f"A new ledger needs {again}") if is_late else ok("depot-reach", what)
+    elif then < first and not _in_feed(depot.table, then, first - 1):
+        what = f"depot version {then} comes next, but only versions from {first} on can be read"
+        todo = f"The versions in between are lost. A new ledger can read the rest: {again}"
+        yield error("depot-reach", what, todo)
     else:
-        yield ok("depot-reach", f"every version can be read, up to {latest}; {_reached(reached)}")
+        read = f"the ledger has read up to {then - 1}" if then else "the ledger has read nothing yet"
+        gone = f"depot versions before {first} can no longer be read; {read}"
+        todo = "Runs are not affected; verify and replay begin there. A longer retention keeps more."
+        whole = ok("depot-reach", f"every version can be read, up to {latest}; {read}")
+        yield warning("depot-reach", gone, todo) if first else whole
 
 
-def _reached(version: int) -> str:
-    return f"the ledger has read up to {version}" if version >= 0 else "the ledger has read nothing yet"
+def _next_version(depot: OpenDepot) -> int:
+    return 0 if depot.progress is None else depot.progress.depot_version + 1
 
 
 def check_retention(depot: OpenDepot) -> Iterator[Finding]:
     """Check the retention: what is not read before the clean-up is lost to the ledger."""
-    log, keep = kept(depot.table), depot.settings.keep
+    log = kept(depot.table)
     if log is not None and REMOVED in depot.table.metadata().configuration:
         yield ok("depot-retention", f"log and removed files are kept for {log}")
-        return
-    yield warning(
-        "depot-retention",
-        "the depot does not say how long it keeps its log and removed files: Delta's defaults are 30 and 7 days",
-        f"{MENDED}: delta.logRetentionDuration and {REMOVED}, both as long as keep says ({keep}).",
-    )
+    else:
+        what = "the depot does not say how long it keeps its log and removed files: Delta's defaults are 30 and 7 days"
+        properties = f"delta.logRetentionDuration and {REMOVED}, both as long as keep says ({depot.settings.keep})"
+        yield warning("depot-retention", what, f"ALTER TABLE ... SET TBLPROPERTIES: {properties}.")
 
 
 def check_changes(depot: OpenDepot) -> Iterator[Finding]:
     """Check unread versions for deleted or updated rows, which stop the next run or are ignored."""
-    earliest = earliest_readable(depot.table, depot=True)
-    first = earliest if depot.progress is None else depot.progress.depot_version + 1
-    is_gone = first < earliest and not _in_feed(depot.table, first, first)  # which `check_feed` says
-    if first > depot.table.version() or is_gone:
+    earliest, latest = earliest_readable(depot.table, depot=True), depot.table.version()
+    first = earliest if depot.progress is None else _next_version(depot)
+    if first > latest or (first < earliest and not _in_feed(depot.table, first, first)):  # as `check_feed` says
         return
     try:
         rows = changes(depot.table, first, columns=[CHANGE, VERSION]).read_all()
-        versions = rows[VERSION].filter(pc.not_equal(rows[CHANGE].cast(pa.string()), "insert"))
-    except (DepotUnreadable, DeltaError, pa.ArrowException, OSError) as failed:
-        what = f"the changes of versions {first} to {depot.table.version()} cannot all be read: {first_line(failed)}"
+    except READ_ERRORS as failed:
+        what = f"the changes of versions {first} to {latest} cannot all be read: {first_line(failed)}"
         todo = "The next run stops there. Bring back what is missing; or was the change data feed off for some of them?"
         yield error("depot-changes", what, todo)
         return
+    versions = rows[VERSION].filter(pc.not_equal(rows[CHANGE].cast(pa.string()), "insert"))
+    where = f"first in depot version {pc.min(versions).as_py()}"
+    what = f"{len(versions):,} rows were deleted or updated in unread versions, {where}"
     if not len(versions):
         yield ok("depot-changes", "no row was deleted or updated in unread versions")
-        return
-    where = f"depot version {pc.min(versions).as_py()}"
-    what = f"{len(versions):,} rows were deleted or updated in unread versions, first in {where}"
-    if depot.settings.on_depot_delete == "ignore":
+    elif depot.settings.on_depot_delete == "ignore":
         yield ok("depot-changes", f'{what}; on_depot_delete = "ignore" skips them')
     else:
         todo = 'The next run stops there. If a retention job does this: on_depot_delete = "ignore".'
@@ -157,9 +145,9 @@ def check_changes(depot: OpenDepot) -> Iterator[Finding]:
 
 
 def _in_feed(table: DeltaTable, first: int, last: int) -> bool:
-    """Tell whether the changes of versions can be read, even if the versions themselves can no longer be opened."""
+    """Whether the changes of versions can be read, even if the versions themselves can no longer be opened."""
     try:
         changes(table, first, last, [CHANGE, VERSION]).read_all()
-    except (DepotUnreadable, DeltaError, pa.ArrowException, OSError):
+    except READ_ERRORS:
         return False
     return True

@@ -3,49 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 Level = Literal["ok", "warning", "error"]
 
 # The codes under the headings of the report; docs/doctor.md lists them.
 CODES = {
-    "machine": ("python", "packages", "extras", "java", "jars", "spark", "memory"),
+    "machine": ("python", "packages", "java", "jars", "spark"),
     "settings": ("settings", "engine", "window", "max-clock-skew"),
     "depot": (
-        "depot",
-        "depot-columns",
-        "depot-nulls",
-        "depot-feed",
-        "depot-reach",
-        "depot-retention",
-        "depot-changes",
+        "depot", "depot-columns", "depot-nulls", "depot-feed", "depot-reach", "depot-retention", "depot-changes",
         "depot-features",
     ),
     "ledger": (
-        "ledger",
-        "ledger-books",
-        "ledger-files",
-        "ledger-log",
-        "ledger-live",
-        "ledger-retention",
-        "ledger-rules",
-        "ledger-paused",
-        "ledger-splits",
-        "ledger-slivers",
-        "ledger-sources",
-        "ledger-delay",
-        "ledger-features",
+        "ledger", "ledger-books", "ledger-files", "ledger-log", "ledger-live", "ledger-retention", "ledger-rules",
+        "ledger-paused", "ledger-splits", "ledger-slivers", "ledger-sources", "ledger-delay", "ledger-features",
     ),
     "storage": ("storage", "storage-access", "storage-files", "storage-space"),
     "clock": ("clock-commits", "clock-stamps", "clock-still", "clock-shared"),
     "doctor": ("check",),
-}
+}  # fmt: skip
 ABOUT = {code: about for about, codes in CODES.items() for code in codes}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check; `todo` says what to do about a warning or an error."""
+    """The result of one check; `todo` says what to do about a warning or an error.
+
+    An error keeps Windrow from working as documented; a warning may cause harm later, or affects an optional function.
+    """
 
     level: Level
     code: str
@@ -58,16 +45,4 @@ class Finding:
         return ABOUT[self.code]
 
 
-def ok(code: str, what: str) -> Finding:
-    """Return a finding that needs no action."""
-    return Finding("ok", code, what)
-
-
-def warning(code: str, what: str, todo: str) -> Finding:
-    """Return a finding that may cause harm later, or that affects an optional function."""
-    return Finding("warning", code, what, todo)
-
-
-def error(code: str, what: str, todo: str) -> Finding:
-    """Return a finding that keeps Windrow from working as documented."""
-    return Finding("error", code, what, todo)
+ok, warning, error = partial(Finding, "ok"), partial(Finding, "warning"), partial(Finding, "error")

@@ -16,28 +16,21 @@ from windrow.reading.warnings import warnings_of
 MANY_FILES = 1_000  # a microbatch takes 1.4 times as long
 MANY_LIVE = 100_000
 MANY_COMMITS = 10_000  # on a local disk, with the files they removed, a third of a second per microbatch
-STATES = ("open", "closed", "rejected", "microbatch")
-SUMS = {
-    "messages_read": "coalesce(sum(messages_read), 0)",
-    "in_batches": "coalesce(sum(message_count), 0)",
-    "rejected": "count(*) FILTER (WHERE state = 'rejected')",
-    "microbatches": "count(*) FILTER (WHERE state = 'microbatch')",
-}
+COUNTS = """
+coalesce(sum(messages_read), 0) AS read, coalesce(sum(message_count), 0) AS in_batches,
+count(*) FILTER (WHERE state = 'rejected') AS rejected, count(*) FILTER (WHERE state = 'microbatch') AS microbatches
+"""
 
 
 def check_books(ledger: OpenLedger) -> Iterator[Finding]:
     """Check by counts that messages read = messages in batches + rejected, and that the history has no gap."""
-    columns = ", ".join(f"{sum_} AS {name}" for name, sum_ in SUMS.items())
-    found = ledger.book.rows(STATES, columns).to_pylist()[0]
-    held = found["in_batches"] + found["rejected"]
-    books = (
-        f"{found['messages_read']:,} messages read, {found['in_batches']:,} in batches, {found['rejected']:,} rejected"
-    )
-    if found["messages_read"] != held:
+    [row] = ledger.book.rows(("open", "closed", "rejected", "microbatch"), COUNTS).to_pylist()
+    counted = ledger.progress.microbatch
+    books = f"{row['read']:,} messages read, {row['in_batches']:,} in batches, {row['rejected']:,} rejected"
+    if row["read"] != row["in_batches"] + row["rejected"]:
         yield error("ledger-books", f"the books do not balance: {books}", "Run `windrow verify` to find the messages.")
-    elif found["microbatches"] != ledger.progress.microbatch:
-        counted = ledger.progress.microbatch
-        what = f"the history has {found['microbatches']:,} microbatches, the progress row counts {counted:,}"
+    elif row["microbatches"] != counted:
+        what = f"the history has {row['microbatches']:,} microbatches, the progress row counts {counted:,}"
         yield error("ledger-books", what, "Run `windrow verify` to find what is missing.")
     else:
         yield ok("ledger-books", f"the books balance: {books}")
@@ -46,36 +39,29 @@ def check_books(ledger: OpenLedger) -> Iterator[Finding]:
 def check_files(ledger: OpenLedger) -> Iterator[Finding]:
     """Count the files: final rows do not slow a microbatch down, but files do."""
     files = len(ledger.book.table.file_uris())
-    if files <= MANY_FILES:
-        yield ok("ledger-files", f"{files:,} files")
-    else:
-        todo = "Run `windrow maintain`, which compacts them without disturbing runs."
-        yield warning("ledger-files", f"{files:,} files make every microbatch slower", todo)
+    todo = "Every microbatch lists them. Run `windrow maintain`, which compacts them without disturbing runs."
+    yield _at_most(MANY_FILES, files, "ledger-files", f"{files:,} files", todo)
 
 
 def check_log(ledger: OpenLedger) -> Iterator[Finding]:
     """Count the commits in a local log: opening the table lists them all, and the removed files that are kept."""
-    path = local_path(ledger.settings.ledger)
-    if path is None:
-        return
-    commits = sum(entry.suffix == ".json" for entry in (path / "_delta_log").iterdir())
-    if commits <= MANY_COMMITS:
-        yield ok("ledger-log", f"{commits:,} commits in the log")
-    else:
-        what = f"the log has {commits:,} commits, and every microbatch lists them"
-        yield warning("ledger-log", what, "Shorten keep and run `windrow maintain`, or run less often.")
+    if path := local_path(ledger.settings.ledger):
+        commits = sum(entry.suffix == ".json" for entry in (path / "_delta_log").iterdir())
+        todo = "Every microbatch lists them. Shorten keep and run `windrow maintain`, or run less often."
+        yield _at_most(MANY_COMMITS, commits, "ledger-log", f"{commits:,} commits in the log", todo)
 
 
 def check_live(ledger: OpenLedger) -> Iterator[Finding]:
     """Count the open batches and clocks, which every microbatch reads."""
     counted = "count(*) FILTER (WHERE state = 'open') AS open, count(*) FILTER (WHERE state = 'progress') - 1 AS clocks"
-    found = ledger.book.rows(("open", "progress"), counted).to_pylist()[0]
-    what = f"{found['open']:,} open batches and {found['clocks']:,} clocks, which every microbatch reads"
-    if found["open"] + found["clocks"] <= MANY_LIVE:
-        yield ok("ledger-live", what)
-    else:
-        todo = "Shorten window or max_delay to close batches earlier; do not map a separate source for every message."
-        yield warning("ledger-live", what, todo)
+    [row] = ledger.book.rows(("open", "progress"), counted).to_pylist()
+    what = f"{row['open']:,} open batches and {row['clocks']:,} clocks, which every microbatch reads"
+    todo = "Shorten window or max_delay to close batches earlier; do not map a separate source for every message."
+    yield _at_most(MANY_LIVE, row["open"] + row["clocks"], "ledger-live", what, todo)
+
+
+def _at_most(limit: int, count: int, code: str, what: str, todo: str) -> Finding:
+    return ok(code, what) if count <= limit else warning(code, what, todo)
 
 
 def check_retention(ledger: OpenLedger) -> Iterator[Finding]:

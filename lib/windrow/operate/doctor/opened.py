@@ -39,13 +39,6 @@ class OpenLedger:
         """Return the table."""
         return self.book.table
 
-    def __str__(self) -> str:
-        """Say at which version it is."""
-        progress = self.progress
-        return (
-            f"version {self.book.version}, microbatch {progress.microbatch}, schema version {progress.schema_version}"
-        )
-
 
 def batcher_depot(settings: Settings, engine: str, now: int) -> OpenDepot:
     """Open the depot of a batcher. Raises TableMissing."""
@@ -61,10 +54,9 @@ def batcher_ledger(settings: Settings) -> OpenLedger:
     progress = book.progress()
     try:
         open_depot(settings.depot, book, progress)
-    except OtherDepot:
-        raise
-    except WindrowError:
-        pass  # a finding about the depot
+    except WindrowError as refused:
+        if isinstance(refused, OtherDepot):
+            raise  # any other error is a finding about the depot
     return OpenLedger(settings, book, progress)
 
 

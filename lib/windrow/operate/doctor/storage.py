@@ -28,11 +28,11 @@ LOST = {
 
 def check_storage(role: str, location: str) -> Iterator[Finding]:
     """Check the location of a depot or a ledger."""
-    path = local_path(location)
-    if path is None:
+    if (path := local_path(location)) is None:
         yield _elsewhere(role, location)
         return
-    yield _local(role, path.resolve(), mounted(path.resolve(), _mounts()))
+    mounts = MOUNTS.read_text(encoding="utf-8", errors="replace") if MOUNTS.exists() else ""
+    yield _local(role, path.resolve(), mounted(path.resolve(), mounts))
     yield from _room(role, path.resolve())
 
 
@@ -42,43 +42,23 @@ def check_data_files(role: str, table: DeltaTable) -> Iterator[Finding]:
     if root is None:
         return
     added = pa.table(table.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
-    wrong = [one["path"] for one in added if _size(root / unquote(one["path"])) != one["size_bytes"]]
-    if not wrong:
+    files = [(root / unquote(one["path"]), one["size_bytes"]) for one in added]
+    wrong = [file.name for file, size in files if not file.exists() or file.stat().st_size != size]
+    if wrong:
+        what = f"{len(wrong):,} of {len(added):,} data files are gone or have another size, such as {wrong[0]}"
+        yield error("storage-files", f"{role}: {what}", LOST[role])
+    else:
         yield ok("storage-files", f"{role}: all {len(added):,} data files are there")
-        return
-    yield error(
-        "storage-files",
-        f"{role}: {len(wrong):,} of {len(added):,} data files are gone or have another size, such as {wrong[0]}",
-        LOST[role],
-    )
-
-
-def _size(file: Path) -> int | None:
-    """Return the size of a file in bytes, None if it is gone."""
-    try:
-        return file.stat().st_size
-    except FileNotFoundError:
-        return None
 
 
 def mounted(path: Path, mounts: str) -> str | None:
     """Return the type of a path's file system, from the lines of /proc/mounts; None if they do not say."""
-    found: tuple[int, str] | None = None
-    for line in mounts.splitlines():
-        columns = line.split(" ")
-        if len(columns) > 2:  # noqa: PLR2004 - device, mount point, type
-            place = Path(columns[1].replace("\\040", " "))
-            depth = len(place.parts)
-            if (place == path or place in path.parents) and (found is None or depth >= found[0]):
-                found = depth, columns[2]
-    return found[1] if found else None
-
-
-def _mounts() -> str:
-    try:
-        return MOUNTS.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    lines = [line.split(" ") for line in mounts.splitlines()]
+    points = [(Path(columns[1].replace("\\040", " ")), columns[2]) for columns in lines if len(columns) > 2]  # noqa: PLR2004
+    above = [
+        (len(point.parts), order, kind) for order, (point, kind) in enumerate(points) if path.is_relative_to(point)
+    ]
+    return max(above)[2] if above else None
 
 
 def _local(role: str, path: Path, kind: str | None) -> Finding:

@@ -20,14 +20,14 @@ from windrow.delta.table import latest_table
 from windrow.errors import BrokerRefused, MissingExtra, OffsetsLost, ProducerFenced, SettingsError
 from windrow.model.timestamps import microseconds, time_text
 from windrow.operate.log import log
+from windrow.producer.bridge.chosen import password
 from windrow.producer.bridge.kafka_partition import Partition, producer_id, producer_of, record
 from windrow.producer.bridge.kafka_records import Records
-from windrow.producer.bridge.password import password
 from windrow.producer.bridge.summary import KafkaSummary, Lines
 from windrow.producer.writer import marks
 from windrow.reading.batcher_status import KafkaLag, PartitionLag
 from windrow.settings.bridges import KafkaPart
-from windrow.settings.settings import Settings
+from windrow.settings.settings import BATCH_BYTES, Settings
 from windrow.version import VERSION
 
 try:
@@ -142,7 +142,7 @@ class KafkaBridge:
         """Hold messages until there are enough, or the first one has lingered. Raises BrokerRefused, OffsetsLost."""
         limits, until = self._settings.producer, time.monotonic() + TICK
         rows = size = 0
-        while rows < limits.batch_rows and size < limits.batch_bytes:
+        while rows < limits.batch_rows and size < BATCH_BYTES:
             message: Any = self._consumer.poll(max(until - time.monotonic(), 0))
             if self._failed is not None:
                 raise self._failed
@@ -181,7 +181,6 @@ class KafkaBridge:
             self._store(one)
 
     def _store(self, one: Partition) -> None:
-        """Tell Kafka the offset that the depot has."""
         with suppress(KafkaException):
             self._consumer.store_offsets(offsets=[TopicPartition(one.topic, one.number, one.reached)])
 
@@ -195,7 +194,6 @@ class KafkaBridge:
     # Partitions.
 
     def _join(self) -> None:
-        """Join the group, or give back all partitions and join again."""
         self._consumer.subscribe(self._kafka.topics, on_assign=self._on_assign, on_revoke=self._on_revoke)
 
     def _on_assign(self, consumer: Consumer, assigned: list[TopicPartition]) -> None:
@@ -341,7 +339,6 @@ class KafkaBridge:
             self._lines.warn("no connection", time.monotonic(), broker=self._kafka.brokers, error=error.str())
 
     def _named(self, error: BaseException) -> BaseException:
-        """Return an error of the client as one of ours."""
         return refusal(error, self._kafka, self._trouble) if isinstance(error, KafkaException) else error
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from windrow.delta.locations import absolute
 from windrow.errors import require
 from windrow.model import messages
+from windrow.producer.bridge.chosen import payload_of
 from windrow.producer.bridge.kafka_records import Records
 from windrow.producer.bridge.summary import KafkaSummary
 from windrow.producer.delivery import Ack
@@ -36,7 +37,7 @@ def producer_of(settings: Settings, name: str) -> Producer:
     """Open the producer of a topic, or of `topic/partition`."""
     kafka, options = settings.kafka, settings.producer.model_dump()
     return Producer(
-        absolute(settings.depot), producer_id(kafka, name), payload=kafka.payload, keep=settings.keep, **options
+        absolute(settings.depot), producer_id(kafka, name), payload=payload_of(settings), keep=settings.keep, **options
     )
 
 

@@ -21,10 +21,10 @@ from typing import Self
 
 from windrow.delta.locations import absolute
 from windrow.errors import first_line
-from windrow.model.durations import SECOND
 from windrow.operate.log import log
 from windrow.producer import Ack, Producer
 from windrow.producer.bridge import times
+from windrow.producer.bridge.chosen import payload_of
 from windrow.producer.bridge.mqtt_connection import TICK, Connection
 from windrow.producer.bridge.mqtt_session import Entry, Session
 from windrow.producer.bridge.mqtt_topics import Topics
@@ -35,6 +35,9 @@ from windrow.version import VERSION
 
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 Progress = Callable[[Summary], None]
+
+# Guesses: a broker that restarts is back within seconds, and one that is down is asked once a minute.
+PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 60.0
 
 
 class MqttBridge:
@@ -55,7 +58,7 @@ class MqttBridge:
         self._room, self._largest = limits.buffer_bytes, limits.max_message_bytes
         self._reader = Reader(topics, event_time, self._producer.producer_id, self._producer.binary, self._largest)
         self._session, self._settled = Session(), deque[tuple[Entry, Future[Ack]]]()
-        self._pause = mqtt.pause / SECOND
+        self._pause = PAUSE_SECONDS
         self._until: float | None = None
         self._stopped = self._draining = self._subscribed = False
         self._begun = time.monotonic()
@@ -189,7 +192,7 @@ class MqttBridge:
         """Wait until the next attempt: longer each time, and randomly, so that bridges do not reconnect together."""
         seconds = self._pause * (0.5 + secrets.randbelow(501) / 1_000)
         log.warning("no connection", broker=self.broker, error=why, again_in_s=round(seconds, 1))
-        self._pause = min(2 * self._pause, self._mqtt.longest_pause / SECOND)
+        self._pause = min(2 * self._pause, MAX_PAUSE_SECONDS)
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and not self._is_over():
             select.select([self._woken], [], [], min(left, TICK))
@@ -205,7 +208,7 @@ class MqttBridge:
             return
         if self._draining:
             return  # not acknowledged, so the next bridge receives it
-        self._pause = self._mqtt.pause / SECOND
+        self._pause = PAUSE_SECONDS
         name = topic.decode(errors="backslashreplace")
         row, fault = self._reader.read(name, payload)
         entry = self._session.received(id_, content, min(row.byte_count, self._largest))
@@ -227,11 +230,11 @@ class MqttBridge:
 
 
 def _producer(settings: Settings) -> Producer:
-    options = settings.producer.model_dump() | {"when_full": "raise"}
+    options = settings.producer.model_dump() | {"max_block": 0}
     return Producer(
         absolute(settings.depot),
         f"mqtt:{settings.mqtt.client_id}",
-        payload=settings.mqtt.payload,
+        payload=payload_of(settings),
         keep=settings.keep,
         **options,
     )

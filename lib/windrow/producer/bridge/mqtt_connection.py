@@ -17,7 +17,7 @@ from typing import Any
 
 from windrow.errors import BrokerRefused, MissingExtra, SettingsError, first_line
 from windrow.model.durations import SECOND
-from windrow.producer.bridge.password import password
+from windrow.producer.bridge.chosen import password
 from windrow.settings.bridges import MqttPart
 
 try:
@@ -35,6 +35,8 @@ Receive = Callable[[int, bool, bytes, bytes], None]
 PORT, TLS_PORT = 1883, 8883
 NEVER = 2**32 - 1  # seconds of a session that does not expire
 PACKETS = 100  # read at most between two rounds of acknowledgements
+CONNECT_TIMEOUT_SECONDS = 10.0  # how long the broker has to answer; a guess
+KEEPALIVE_SECONDS = 60  # a broker that is silent for this long is pinged; the default of paho and mosquitto
 TICK = 1.0  # seconds, the longest wait before the clock is checked
 ONLY_IF_NEW = 1  # retained messages come only for a new subscription
 # Temporary refusals: unspecified, unavailable, busy, shutting down, message rate, quota, connection rate.
@@ -68,7 +70,7 @@ class Connection:
             self._client.reconnect()
         except ssl.SSLError as error:
             raise self._refused_tls(error) from error
-        deadline = time.monotonic() + self._mqtt.connect_timeout / SECOND
+        deadline = time.monotonic() + CONNECT_TIMEOUT_SECONDS
         while not self._accepted:
             self._await_answer(deadline)
             if stopped():
@@ -96,11 +98,12 @@ class Connection:
         self._client.ack(id_, 1)
 
     def close(self) -> None:
-        """Disconnect when the broker has read all acknowledgements, or after `connect_timeout`; it keeps the session.
+        """Disconnect when the broker has read all acknowledgements, or after `CONNECT_TIMEOUT_SECONDS`.
 
-        Messages that arrive from now on are dropped: the broker sends them again over the next connection.
+        The broker keeps the session. Messages that arrive from now on are dropped: the broker sends them again over the
+        next connection.
         """
-        deadline = time.monotonic() + self._mqtt.connect_timeout / SECOND
+        deadline = time.monotonic() + CONNECT_TIMEOUT_SECONDS
         self._receive = lambda *_: None
         # guard: acknowledgements-read
         if self.is_open and self.is_subscribed:
@@ -150,7 +153,7 @@ class Connection:
             client.username_pw_set(mqtt.username or None, secret or None)
         if mqtt.tls:
             client.tls_set_context(tls_context(mqtt))
-        client.connect_timeout = mqtt.connect_timeout / SECOND
+        client.connect_timeout = CONNECT_TIMEOUT_SECONDS
         client.on_connect, client.on_disconnect = self._on_connect, self._on_disconnect
         client.on_subscribe, client.on_message = self._on_subscribe, self._on_message
         client.on_socket_close = self._on_closing
@@ -159,7 +162,7 @@ class Connection:
         expiry = mqtt.session_expiry
         wanted.SessionExpiryInterval = NEVER if expiry is None else expiry // SECOND
         wanted.ReceiveMaximum = mqtt.receive_maximum
-        client.connect_async(self.host, self.port, mqtt.keepalive // SECOND, clean_start=False, properties=wanted)
+        client.connect_async(self.host, self.port, KEEPALIVE_SECONDS, clean_start=False, properties=wanted)
         return client
 
     def _ready(self, wake: socket.socket | None, seconds: float, reading: bool) -> bool:

@@ -1,20 +1,17 @@
-"""Draw pictures of batches and messages in Vega-Lite; altair validates and saves them."""
+"""Draw pictures of batches and messages with altair. Importing it raises MissingExtra where altair is missing."""
 
 from __future__ import annotations
 
-from windrow.reading.plot.batches import batches
-from windrow.reading.plot.microbatches import microbatches
-from windrow.reading.plot.theme import require_picture, save
-from windrow.reading.plot.timeline import MOST_LINES, busiest_rejections, timeline
-from windrow.reading.plot.tuning import tuning
+from windrow.reading.plot.extra import require
+
+require("altair")
+
+from windrow.reading.plot.batches import batches  # noqa: E402 - it imports altair
+from windrow.reading.plot.microbatches import microbatches  # noqa: E402
+from windrow.reading.plot.theme import require_picture, save  # noqa: E402
+from windrow.reading.plot.timeline import MAX_LINES, busiest_rejections, timeline  # noqa: E402
+from windrow.reading.plot.tuning import tuning  # noqa: E402
 
 __all__ = [
-    "MOST_LINES",
-    "batches",
-    "busiest_rejections",
-    "microbatches",
-    "require_picture",
-    "save",
-    "timeline",
-    "tuning",
-]
+    "MAX_LINES", "batches", "busiest_rejections", "microbatches", "require_picture", "save", "timeline", "tuning",
+]  # fmt: skip

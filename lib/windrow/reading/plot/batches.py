@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
-from typing import TYPE_CHECKING
+from typing import Any
 
+import altair as alt
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,22 +22,16 @@ from windrow.reading.plot.theme import (
     MUTED,
     REJECTED,
     WIDTH,
-    Spec,
+    Rows,
+    chart,
     coloured,
-    drawn,
-    mark,
+    finished,
     outcomes,
     panel,
     tips,
-    titled,
 )
 
-if TYPE_CHECKING:
-    import altair as alt
-
-Data = dict[str, list[Spec]]
-
-MOST_NAMES, SHARES = 12, {"p50": 0.5, "p99": 0.99, "longest": 1.0}
+MAX_NAMES, SHARES = 12, {"p50": 0.5, "p99": 0.99, "longest": 1.0}
 STILL_OPEN = "still open"
 OPENINGS = {
     "message": "a message that fits in no open window",
@@ -59,40 +53,38 @@ def batches(
 ) -> alt.VConcatChart:
     """Return the picture of what `reading.distribution` counted; `max_delay` and `max_leap` (microseconds) are marked.
 
-    Raises MissingExtra, or NotFound when there is neither a batch nor a delay.
+    Raises NotFound when there is neither a batch nor a delay.
     """
     if not sizes.num_rows + delays.num_rows:
         raise NotFound("there is no batch and no message to draw", "Choose another stream or a longer range.")
-    data: Data = {}
+    data: dict[str, Rows] = {}
     upper = [*_sizes(sizes, data), *_waits(waits, data)]
-    lower = _delays(delays, data, by, {"max_delay": max_delay, "max_leap": max_leap})
-    spec = {
-        "title": titled(title, *_facts(sizes, delays)),
-        "vconcat": [{"hconcat": upper, "spacing": 36}] * bool(upper) + lower,
-        "spacing": 26,
-        "resolve": {"scale": {"color": "independent", "x": "independent"}},
-    }
-    return drawn(spec, data)
+    panels: list[alt.HConcatChart | alt.LayerChart] = [alt.hconcat(*upper, spacing=36)] if upper else []
+    panels += _delays(delays, data, by, {"max_delay": max_delay, "max_leap": max_leap})
+    picture = alt.vconcat(*panels, spacing=26).resolve_scale(color="independent", x="independent")
+    return finished(picture, title, _facts(sizes, delays), data)
 
 
-def _sizes(sizes: pa.Table, data: Data) -> list[Spec]:
+def _sizes(sizes: pa.Table, data: dict[str, Rows]) -> list[alt.LayerChart]:
     """Draw how many messages and how many bytes batches hold, coloured by what closed them."""
     if not sizes.num_rows:
         return []
     how = pc.fill_null(sizes["close_reason"], STILL_OPEN).to_numpy(zero_copy_only=False)
     order = sorted(set(how), key=list(CLOSINGS).index)
+    labels = {name: name if name == STILL_OPEN else f"closed by {name}" for name in order}
+    colour = coloured("name", {name: CLOSINGS[name] for name in order}, labels, orient="bottom")
     panels = []
-    for column, what, text in (("message_count", "messages", "Messages"), ("bytes", "bytes", "Bytes")):
+    for column, what in (("message_count", "messages"), ("bytes", "bytes")):
         values = sizes[column].to_numpy()
         edges = bins.counts(values)
         data[what] = bins.stacked(values, how, order, np.ones(len(values)), edges).to_pylist()
-        largest = f"median {np.median(values):,.0f}, largest {values.max():,}"
-        bars = _bars(what, edges, edges.axis | {"labelExpr": SHORT_COUNTS}, ("batches", what), _closing(order))
-        panels.append(bars | {"title": panel(f"{text} in a batch: {largest}"), "width": THIRD, "height": 150})
+        text = f"{what.title()} in a batch: median {np.median(values):,.0f}, largest {values.max():,}"
+        bars = _histogram(what, edges, ("batches", what), colour, labelExpr=SHORT_COUNTS)
+        panels.append(panel(text, 150, bars, width=THIRD))
     return panels
 
 
-def _waits(waits: pa.Table, data: Data) -> list[Spec]:
+def _waits(waits: pa.Table, data: dict[str, Rows]) -> list[alt.LayerChart]:
     """Draw how long messages waited, from their arrival to the close of their batch."""
     if not waits.num_rows:
         return []
@@ -101,14 +93,12 @@ def _waits(waits: pa.Table, data: Data) -> list[Spec]:
     accepted = np.full(len(values), "accepted")
     data["waits"] = bins.stacked(values, accepted, ["accepted"], weights, edges).to_pylist()
     shares = np.quantile(values, [0.5, 1.0], weights=weights, method="inverted_cdf")
-    median, most = map(time_text, shares.tolist())
-    axis = edges.axis | {"labelExpr": SHORT_TIMES}
-    bars = _bars("waits", edges, axis, ("messages", "wait in ms"), {"value": ACCEPTED})
-    text = f"Wait until closed: median {median}, longest {most}"
-    return [bars | {"title": panel(text), "width": THIRD, "height": 150}]
+    median, longest = map(time_text, shares.tolist())
+    bars = _histogram("waits", edges, ("messages", "wait in ms"), alt.value(ACCEPTED), labelExpr=SHORT_TIMES)
+    return [panel(f"Wait until closed: median {median}, longest {longest}", 150, bars, width=THIRD)]
 
 
-def _delays(delays: pa.Table, data: Data, by: str, rules: dict[str, int | None]) -> list[Spec]:
+def _delays(delays: pa.Table, data: dict[str, Rows], by: str, rules: dict[str, int | None]) -> list[alt.LayerChart]:
     """Draw how old messages were when they arrived: accepted ones above, rejected ones below, then by name."""
     if not delays.num_rows:
         return []
@@ -121,48 +111,50 @@ def _delays(delays: pa.Table, data: Data, by: str, rules: dict[str, int | None])
     low, high = min(values.min(), 0, *limits.values()), max(values.max(), 0, *limits.values()) * 1.2 + 1
     edges = bins.times(low, high, list(limits.values()))
     data["limits"] = [{"at": at, "name": name, "label": f"{name} {time_text(abs(at))}"} for name, at in limits.items()]
-    late = outcome != "accepted"
-    panels = []
-    for name, mine, height in (("accepted", ~late, 130), ("rejected", late, 90)):
+    panels: list[alt.LayerChart] = []
+    for name, mine, height in (("accepted", outcome == "accepted", 130), ("rejected", outcome != "accepted", 90)):
         if mine.any():
             colours = outcomes(outcome[mine])
-            stack = bins.stacked(values[mine], outcome[mine], list(colours), weights[mine], edges)
-            data[name] = stack.to_pylist()
-            legend: Spec = {"value": ACCEPTED} if name == "accepted" else coloured("name", colours)
-            bars = _bars(name, edges, edges.axis, ("messages", "delay in ms"), legend)
+            data[name] = bins.stacked(values[mine], outcome[mine], list(colours), weights[mine], edges).to_pylist()
+            colour = alt.value(ACCEPTED) if name == "accepted" else coloured("name", colours)
+            bars = _histogram(name, edges, ("messages", "delay in ms"), colour)
             text = f"Delay on arrival of the {weights[mine].sum():,} {name} messages"
-            layer = [bars, *_limits(edges)]
-            panels.append({"title": panel(text), "width": WIDTH - MARGIN, "height": height, "layer": layer})
+            panels.append(panel(text, height, bars, *_limits(edges), width=WIDTH - MARGIN))
     return [*panels, _names(delays, data, by, edges)]
 
 
-def _names(delays: pa.Table, data: Data, by: str, edges: Edges) -> Spec:
+def _names(delays: pa.Table, data: dict[str, Rows], by: str, edges: Edges) -> alt.LayerChart:
     """Draw median, 99% and longest delay of those with the most rejections, or else the longest delays."""
     counted = _by_name(delays)
     order = [("rejected", "descending"), ("p99", "descending"), ("name", "ascending")]
     late = next((limit["at"] for limit in data["limits"] if limit["name"] == "max_delay"), math.inf)
-    data["names"] = [row | _words(row, late) for row in counted.sort_by(order).slice(0, MOST_NAMES).to_pylist()]
-    which = f"The {MOST_NAMES} latest of {counted.num_rows:,} {by}s" if counted.num_rows > MOST_NAMES else f"By {by}"
-    text = f"{which}: median (dot), up to 99% of the messages (bar), longest (mark)"
-    y = {"field": "name", "type": "nominal", "sort": None, "axis": {"title": None, "labelLimit": 280, "grid": True}}
-    x = {"type": "quantitative", "scale": edges.scale, "axis": edges.axis | {"title": "delay on arrival"}}
-    p50, longest = x | {"field": "p50"}, x | {"field": "longest"}
-    red = {"condition": {"test": "datum.rejected > 0", "value": REJECTED}, "value": MUTED}
-    marks = [
-        mark("rule", {"x": p50, "x2": {"field": "longest"}}, color=FAINT, strokeWidth=2),
-        mark("rule", {"x": p50, "x2": {"field": "p99"}}, color=ACCEPTED, strokeWidth=7),
-        mark("rule", {"x": x | {"field": "over"}, "x2": {"field": "p99"}}, color=REJECTED, strokeWidth=7),
-        mark("circle", {"x": p50}, size=70, color=INK, opacity=1),
-        mark("tick", {"x": longest, "color": red}, thickness=3, size=14),
-        mark("text", {"x": {"value": WIDTH - MARGIN}, "text": {"field": "words"}, "color": red}, align="left", dx=10),
-    ]
-    encoding = {"y": y, "tooltip": tips("name", "messages", "rejected", *(f"{name}_text" for name in SHARES))}
-    layer = [{"data": {"name": "names"}, "encoding": encoding, "layer": marks}, *_limits(edges, named=False)]
-    return {"title": panel(text), "width": WIDTH - MARGIN, "height": 24 * len(data["names"]), "layer": layer}
+    data["names"] = [row | _words(row, late) for row in counted.sort_by(order).slice(0, MAX_NAMES).to_pylist()]
+    which = f"The {MAX_NAMES} latest of {counted.num_rows:,} {by}s" if counted.num_rows > MAX_NAMES else f"By {by}"
+    axis = alt.Axis(title="delay on arrival", **edges.axis)
+    scale, late_ones = alt.Scale(**edges.scale), "datum.rejected > 0"
+    p50, longest, over = (
+        alt.X(name, type="quantitative", scale=scale, axis=axis) for name in ("p50", "longest", "over")
+    )
+    red = alt.condition(late_ones, alt.value(REJECTED), alt.value(MUTED))
+    y = alt.Y("name:N", sort=None, axis=alt.Axis(title=None, labelLimit=280, grid=True))
+    base = chart("names").encode(
+        y=y, tooltip=tips("name", "messages", "rejected", *(f"{name}_text" for name in SHARES))
+    )
+    return panel(
+        f"{which}: median (dot), up to 99% of the messages (bar), longest (mark)",
+        24 * len(data["names"]),
+        base.mark_rule(color=FAINT, strokeWidth=2).encode(x=p50, x2="longest"),
+        base.mark_rule(color=ACCEPTED, strokeWidth=7).encode(x=p50, x2="p99"),
+        base.mark_rule(color=REJECTED, strokeWidth=7).encode(x=over, x2="p99"),
+        base.mark_circle(size=70, color=INK, opacity=1).encode(x=p50),
+        base.mark_tick(thickness=3, size=14).encode(x=longest, color=red),
+        base.mark_text(align="left", dx=10).encode(x=alt.value(WIDTH - MARGIN), text="words:N", color=red),
+        _limits(edges)[0],
+        width=WIDTH - MARGIN,
+    )
 
 
 def _by_name(delays: pa.Table) -> pa.Table:
-    """Return messages, rejections and the quantiles of delay of each name."""
     ordered = delays.sort_by([("name", "ascending"), ("delay_ms", "ascending")])
     name, outcome, delay, weight = (
         ordered[column].to_numpy(zero_copy_only=False) for column in ("name", "outcome", "delay_ms", "messages")
@@ -177,44 +169,34 @@ def _by_name(delays: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
-def _words(row: Spec, late: float) -> Spec:
+def _words(row: dict[str, Any], late: float) -> dict[str, Any]:
     """Return the texts for a name: its times and rejections; `over` is where the late part of its bar begins."""
     share = f"{row['rejected']:,} of {row['messages']:,} rejected"
     over = max(late, row["p50"]) if row["p99"] > late else None
     return {"words": share, "over": over} | {f"{name}_text": time_text(row[name]) for name in SHARES}
 
 
-def _bars(name: str, edges: Edges, axis: Spec, what: tuple[str, str], colour: Spec) -> Spec:
+def _histogram(name: str, edges: Edges, what: tuple[str, str], colour: Any, **axis: Any) -> alt.Chart:
     """Draw the bars of a histogram; `what` names the counts and the axis."""
     counted, by = what
-    x = {"field": "low", "type": "quantitative", "scale": edges.scale, "axis": axis | {"title": None}}
-    y_axis = {"title": counted, "tickCount": 4, "labelExpr": SHORT_COUNTS}
-    y = {"field": "base", "type": "quantitative", "axis": y_axis, "scale": {"nice": True}}
     tooltip = [
-        {"field": "name", "type": "nominal"},
-        {"field": "low", "type": "quantitative", "title": f"{by} from"},
-        {"field": "high", "type": "quantitative", "title": "to below"},
-        {"field": "count", "type": "quantitative", "title": counted, "format": ","},
+        alt.Tooltip("name:N"),
+        alt.Tooltip("low:Q", title=f"{by} from"),
+        alt.Tooltip("high:Q", title="to below"),
+        alt.Tooltip("count:Q", title=counted, format=","),
     ]
-    encoding = {"x": x, "x2": {"field": "high"}, "y": y, "y2": {"field": "top"}, "color": colour, "tooltip": tooltip}
-    return {"data": {"name": name}} | mark("rect", encoding, stroke="#ffffff", strokeWidth=0.4)
+    y_axis = alt.Axis(title=counted, tickCount=4, labelExpr=SHORT_COUNTS)
+    x = alt.X("low:Q", scale=alt.Scale(**edges.scale), axis=alt.Axis(title=None, **edges.axis | axis))
+    y = alt.Y("base:Q", axis=y_axis, scale=alt.Scale(nice=True))
+    bars = chart(name).mark_rect(stroke="#ffffff", strokeWidth=0.4)
+    return bars.encode(x=x, x2="high", y=y, y2="top", color=colour, tooltip=tooltip)
 
 
-def _limits(edges: Edges, *, named: bool = True) -> list[Spec]:
-    """Draw the rules as lines, with their names."""
-    x = {"field": "at", "type": "quantitative", "scale": edges.scale}
-    word = {"x": x, "y": {"value": 0}, "text": {"field": "label"}}
-    marks = [
-        mark("rule", {"x": x}, color=LIMIT, strokeDash=[4, 3], strokeWidth=1.3),
-        mark("text", word, align="center", baseline="bottom", dy=-4, color=LIMIT),
-    ]
-    return [{"data": {"name": "limits"}} | one for one in marks[: 1 + named]]
-
-
-def _closing(order: list[str]) -> Spec:
-    names = {name: name if name == STILL_OPEN else f"closed by {name}" for name in order}
-    label = f"({json.dumps(names)})[datum.label]"
-    return coloured("name", {name: CLOSINGS[name] for name in order}, labelExpr=label, orient="bottom")
+def _limits(edges: Edges) -> list[alt.Chart]:
+    limits = chart("limits").encode(x=alt.X("at:Q", scale=alt.Scale(**edges.scale)))
+    names = limits.mark_text(align="center", baseline="bottom", dy=-4, color=LIMIT)
+    lines = limits.mark_rule(color=LIMIT, strokeDash=[4, 3], strokeWidth=1.3)
+    return [lines, names.encode(y=alt.value(0), text="label:N")]
 
 
 def _facts(sizes: pa.Table, delays: pa.Table) -> list[str]:

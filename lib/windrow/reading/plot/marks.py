@@ -1,99 +1,94 @@
-"""The marks of a timeline in Vega-Lite: two time lines for each stream, boxes for windows, and lines for messages.
+"""The marks of a timeline: two time lines for each stream, boxes for windows, and lines for messages.
 
 Each stream has a row whose bottom is `foot`; everything in the row is at a fixed height above it.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
+import altair as alt
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.model.messages import times
-from windrow.reading.plot.theme import GRID, INK, MUTED, WIDTH, WINDOWS, Spec, coloured, mark, outcomes, tips
+from windrow.reading.plot.theme import GRID, INK, MUTED, WIDTH, WINDOWS, Rows, chart, coloured, outcomes, tips
 
 LANES, WINDOW = ("event_time", "processing_time"), ("window_start", "window_end", "timeout", "closed_at")
-MOMENTS = {*LANES, *WINDOW, "moment"}
+MOMENTS = {*LANES, *WINDOW}
 BATCH = ("id", "state", *WINDOW, "close_reason", "opened_by", "message_count", "bytes")
 MESSAGE, COUNT = ("type", "outcome", *LANES, "delay_seconds", "id"), ("outcome", "messages")
 FACE = "time(datum.value) % 864e5 ? time(datum.value) % 1e3 ? '%H:%M:%S.%L' : '%H:%M:%S' : '%d %b'"
 # The heights of things in a row: 0 is its foot, 1 the foot of the row above.
 HEIGHTS = {
-    "box_top": 0.95,
-    "above": 0.83,
-    "box_bottom": 0.71,
-    "name": 0.53,
-    "below": 0.34,
-    "bars": 0.23,
+    "box_top": 0.95, "above": 0.83, "box_bottom": 0.71, "name": 0.53, "below": 0.34, "bars": 0.23, "batches": 0.15,
     "bottom": 0.04,
-}
+}  # fmt: skip
 LABELS = {"above": "event time", "below": "processing time"}
 FEW, ROW_HEIGHT, ONLY_ROW_HEIGHT = 200, 210, 330
 
 
-def frame(rows: int, begin: int, end: int, batches: str) -> Spec:
-    """Return the two time lines of each stream and the scales of all marks; `batches` labels the boxes below."""
+def frame(rows: int, begin: int, end: int, *, boxed: bool) -> alt.LayerChart:
+    """Return the two time lines of each stream and the scales of all marks; `boxed` where windows are drawn."""
     days = " to ".join(sorted({day[:10] for day in times(np.array([begin, end])).cast(pa.string()).to_pylist()}))
-    time = {"datum": begin / 1e3, "type": "temporal", "scale": {"type": "utc", "domain": [begin / 1e3, end / 1e3]}}
-    height = {"type": "quantitative", "axis": None, "scale": {"domain": [0, rows]}}
-    look: Spec = {"align": "right", "clip": False, "limit": 220, "x": -10}
-    name = {"y": height | {"field": "name"}, "text": {"field": "stream"}}
-    marks = [_mark("text", name, fontWeight="bold", fontSize=13, **look)]
-    for place, orient, word in (("above", "top", "Event time"), ("below", "bottom", "Processing time")):
-        axis: Spec = {"orient": orient, "labelExpr": f"utcFormat(datum.value, {FACE})", "gridColor": GRID}
-        axis |= {"title": f"{word} (UTC, {days})", "tickCount": 10, "grid": orient == "top"}
-        line = {"x": time | {"axis": axis}, "x2": {"datum": end / 1e3}, "y": height | {"field": place}}
-        marks.append(_mark("rule", line, color=INK))
-    for place, text in (LABELS | {"batches": batches}).items():
-        marks.append(_mark("text", {"y": height | {"field": place}, "text": {"value": text}}, color=MUTED, **look))
-    zoom = {"name": "zoom", "bind": "scales", "select": {"type": "interval", "encodings": ["x"]}, "views": ["ways"]}
-    separate = {"resolve": {"axis": {"x": "independent"}}}
-    return {
-        "width": WIDTH,
-        "height": ONLY_ROW_HEIGHT if rows == 1 else ROW_HEIGHT * rows,
-        "params": [zoom],
-        "layer": [_group("streams", marks, {"batches": "datum.foot + 0.15"}) | separate],
-        **separate,
-    }
+    scale = alt.Scale(type="utc", domain=[begin / 1e3, end / 1e3])
+    heights = alt.Scale(domain=[0, rows])
+    y = {name: alt.Y(name, type="quantitative", axis=None, scale=heights) for name in HEIGHTS}
+    streams = _rows("streams")
+    words = streams.mark_text(align="right", clip=False, limit=220, x=-10, color=MUTED)
+    labels = LABELS | ({"batches": "until timeout"} if boxed else {})
+    layers = [words.encode(y=y[place], text=alt.value(text)) for place, text in labels.items()]
+    bold = streams.mark_text(align="right", clip=False, limit=220, x=-10, fontWeight="bold", fontSize=13)
+    layers.append(bold.encode(y=y["name"], text="stream:N"))
+    lanes: tuple[tuple[str, Literal["top", "bottom"], str], ...]
+    lanes = (("above", "top", "Event time"), ("below", "bottom", "Processing time"))
+    for place, orient, word in lanes:
+        axis = alt.Axis(
+            orient=orient, labelExpr=f"utcFormat(datum.value, {FACE})", gridColor=GRID, grid=orient == "top",
+            title=f"{word} (UTC, {days})", tickCount=10,
+        )  # fmt: skip
+        x = alt.XDatum(begin / 1e3, type="temporal", scale=scale, axis=axis)
+        layers.append(streams.mark_rule(color=INK, clip=True).encode(x=x, x2=alt.X2Datum(end / 1e3), y=y[place]))
+    return alt.LayerChart(layer=layers).resolve_axis(x="independent")
 
 
-def windows(count: int, span: int, *, dense: bool) -> Spec:
+def windows(count: int, span: int, *, dense: bool) -> list[alt.Chart]:
     """Draw the window of each batch above; below, also the time until its timeout, with a mark where the batch closed.
 
     Above, parts of a window overlap; below, batches that overlap are on separate levels.
     """
     pixel, thin = span / WIDTH / 1e3, int(count <= FEW)  # milliseconds; edges would hide many boxes
     (fill, edge), (odd_fill, odd_edge) = WINDOWS
-    look = {"fill": {"condition": {"test": "datum.odd", "value": odd_fill}, "value": fill}}
-    look |= {"stroke": {"condition": {"test": "datum.odd", "value": odd_edge}, "value": edge}}
-    boxes = (
-        (_span("window_start", "low", "window_end", "box_top") | look, 0.85, 0.15),
-        (_span("window_start", "bar_low", "window_end", "bar_top") | look, 0.85, 0.3),
-        (_span("window_end", "bar_low", "timeout", "bar_top") | look, 0.3, 0.1),
-    )
-    closed, still_open = "datum.state != 'open'", "datum.state == 'open'"
-    marks = [_mark("rect", box, closed, fillOpacity=full, strokeWidth=thin) for box, full, _ in boxes]
-    dashed: Spec = {"strokeDash": [5, 3], "strokeWidth": 1.2}
-    marks += [_mark("rect", box, still_open, fillOpacity=faint, **dashed) for box, _, faint in boxes]
-    end = _span("closed_at", "bar_low", None, "bar_top") | {"color": look["stroke"]}
-    number = _span("window_start", "box_top") | {"text": {"field": "label"}}
-    word = _span("window_end", "bar_middle") | {"text": {"value": "timeout"}}
-    inside = {"align": "left", "dx": 5, "fontSize": 11, "color": MUTED}
-    fits = f"datum.width > (14 + 7 * length(datum.label)) * {pixel}"
-    marks += [
-        _mark("rule", end, "isValid(datum.closed_at)", strokeWidth=1.5 + 1.5 * thin),
-        _mark("text", number, fits, baseline="top", dy=5, **inside),
-        _mark("text", word, f"datum.rest > {60 * pixel} && datum.levels < 4", **inside),
-    ]
-    return _group("batches", marks, _box_places(dense, pixel), tooltip=_tips(*BATCH))
+    stroke = alt.condition("datum.odd", alt.value(odd_edge), alt.value(edge))
+    batches = _rows("batches", _box_places(dense, pixel)).encode(tooltip=_tips(*BATCH))
+    boxes = batches.encode(fill=alt.condition("datum.odd", alt.value(odd_fill), alt.value(fill)), stroke=stroke)
+    layers = []
+    for state, looks in (("!=", (0.85, 0.85, 0.3)), ("==", (0.15, 0.3, 0.1))):
+        places = (
+            ("window_start", "low", "window_end", "box_top"),
+            ("window_start", "bar_low", "window_end", "bar_top"),
+            ("window_end", "bar_low", "timeout", "bar_top"),
+        )
+        for place, opacity in zip(places, looks, strict=True):
+            is_open: dict[str, Any] = (
+                {"strokeDash": [5, 3], "strokeWidth": 1.2} if state == "==" else {"strokeWidth": thin}
+            )
+            box = boxes.transform_filter(f"datum.state {state} 'open'")
+            layers.append(_at(box.mark_rect(clip=True, fillOpacity=opacity, **is_open), *place))
+    closings = batches.transform_filter("isValid(datum.closed_at)").encode(color=stroke)
+    closings = closings.mark_rule(clip=True, strokeWidth=1.5 + 1.5 * thin)
+    inside: dict[str, Any] = {"clip": True, "align": "left", "dx": 5, "fontSize": 11, "color": MUTED}
+    numbers = batches.transform_filter(f"datum.width > (14 + 7 * length(datum.label)) * {pixel}")
+    numbers = numbers.mark_text(baseline="top", dy=5, **inside).encode(text="label:N")
+    words = batches.transform_filter(f"datum.rest > {60 * pixel} && datum.levels < 4")
+    words = words.mark_text(**inside).encode(text=alt.value("timeout"))
+    layers.append(_at(closings, "closed_at", "bar_low", None, "bar_top"))
+    return [*layers, _at(numbers, "window_start", "box_top"), _at(words, "window_end", "bar_middle")]
 
 
 def _box_places(dense: bool, pixel: float) -> dict[str, str]:
-    """Return the positions of boxes in their row, and their labels."""
     top = "bars" if dense else "below"
     level = f"(datum.{top} - datum.bottom - 0.03) / datum.levels"
     return {
@@ -108,88 +103,70 @@ def _box_places(dense: bool, pixel: float) -> dict[str, str]:
     }
 
 
-def coverage() -> list[Spec]:
-    """Draw the time covered by windows, and below how many batches are open, if there are too many for boxes."""
-    box = _span("window_start", "box_bottom", "window_end", "box_top")
-    tooltip = _tips("windows", "window_start", "window_end")
-    shade = _mark("rect", box, color=WINDOWS[0][0], fillOpacity=0.6)
-    bar = _span("moment", "bottom", "until", "high") | {"tooltip": _tips("open", "moment")}
-    places = {"until": "datum.moment + datum.step", "high": "datum.bottom + 0.15 * datum.share"}
-    return [
-        _group("stretches", [shade], tooltip=tooltip),
-        _group("open", [_mark("rect", bar, color=WINDOWS[0][0])], places),
-    ]
-
-
-def lines(messages: pa.Table) -> Spec:
+def lines(messages: pa.Table) -> list[alt.Chart]:
     """Draw each message as a point on both time lines, joined by a line."""
     faint = float(np.clip(8 / np.sqrt(messages.num_rows), 0.15, 0.7))
-    opacity = {"condition": {"test": "datum.rejected", "value": 0.9}, "value": faint}
-    point: Spec = {"size": 45 if messages.num_rows <= FEW else 18, "fillOpacity": 0.9}
-    marks = [
-        _mark("rule", _span(LANES[0], "above", LANES[1], "below") | {"strokeOpacity": opacity}) | {"name": "ways"},
-        _mark("circle", _span(LANES[0], "above"), **point),
-        _mark("circle", _span(LANES[1], "below"), **point),
+    look: dict[str, Any] = {"clip": True, "size": 45 if messages.num_rows <= FEW else 18, "fillOpacity": 0.9}
+    points = _rows("messages").encode(color=_colour(messages), tooltip=_tips(*MESSAGE))
+    opacity = alt.condition("datum.rejected", alt.value(0.9), alt.value(faint))
+    ways = points.mark_rule(clip=True).encode(strokeOpacity=opacity).add_params(_zoom())
+    return [
+        _at(ways, LANES[0], "above", LANES[1], "below"),
+        _at(points.mark_circle(**look), LANES[0], "above"),
+        _at(points.mark_circle(**look), LANES[1], "below"),
     ]
-    return _group("messages", marks, color=_colour(messages), tooltip=_tips(*MESSAGE))
 
 
-def bands(messages: pa.Table) -> Spec:
+def bands(messages: pa.Table) -> list[alt.Chart]:
     """Draw messages with similar times as one band, and bars that count them on both time lines."""
     middles = {f"{name}_middle": f"datum.{name} + datum.step / 2" for name in LANES}
-    size = {"field": "messages", "type": "quantitative", "scale": {"type": "sqrt", "range": [0.4, 4]}, "legend": None}
-    way = _span("event_time_middle", "box_bottom", "processing_time_middle", "below") | {"size": size}
-    marks = [_mark("rule", way | {"tooltip": _tips(*COUNT, *LANES)}, strokeOpacity=0.45) | {"name": "ways"}]
-    for queue, bottom, top in ((LANES[0], "box_bottom", "above"), (LANES[1], "below", "bars")):
-        place = ["stream", bottom, top, queue, f"{queue}_text", "step"]
+    rows = _rows("bands", middles).encode(color=_colour(messages))
+    size = alt.Size("messages:Q", scale=alt.Scale(type="sqrt", range=[0.4, 4]), legend=None)
+    ways = rows.mark_rule(clip=True, strokeOpacity=0.45).encode(size=size, tooltip=_tips(*COUNT, *LANES))
+    layers = [_at(ways.add_params(_zoom()), "event_time_middle", "box_bottom", "processing_time_middle", "below")]
+    for lane, bottom, top in ((LANES[0], "box_bottom", "above"), (LANES[1], "below", "bars")):
+        place = ["stream", bottom, top, lane, f"{lane}_text", "step"]
         level = f"datum.{bottom} + 0.8 * (datum.{top} - datum.{bottom}) / datum.tallest * datum"
-        total = {"op": "sum", "field": "messages", "as": "messages"}
-        bar = _mark("rect", _span(queue, "low", "until", "high") | {"tooltip": _tips(*COUNT, queue)})
-        bar["transform"] = [
-            {"aggregate": [total], "groupby": [*place, "outcome", "rejected"]},
-            {"stack": "messages", "as": ["less", "more"], "groupby": place, "sort": [{"field": "rejected"}]},
-            {"joinaggregate": [{"op": "max", "field": "more", "as": "tallest"}], "groupby": ["stream"]},
-            *_calculated({"low": f"{level}.less", "high": f"{level}.more", "until": f"datum.{queue} + datum.step"}),
-        ]
-        marks.append(bar)
-    return _group("bands", marks, middles, color=_colour(messages))
+        bars = (
+            rows.transform_aggregate(messages="sum(messages)", groupby=[*place, "outcome", "rejected"])
+            .transform_stack(["less", "more"], "messages", list(place), sort=[alt.SortField("rejected")])
+            .transform_joinaggregate(tallest="max(more)", groupby=["stream"])
+            .transform_calculate(low=f"{level}.less", high=f"{level}.more", until=f"datum.{lane} + datum.step")
+            .mark_rect(clip=True)
+            .encode(tooltip=_tips(*COUNT, lane))
+        )
+        layers.append(_at(bars, lane, "low", "until", "high"))
+    return layers
 
 
-def _group(data: str, marks: list[Spec], more: Mapping[str, str] | None = None, **encoding: Any) -> Spec:
-    places = _calculated({name: f"datum.foot + {height}" for name, height in HEIGHTS.items()} | dict(more or {}))
-    return {"data": {"name": data}, "transform": places, "encoding": encoding, "layer": marks}
+def _rows(data: str, more: Mapping[str, str] | None = None) -> alt.Chart:
+    places = {name: f"datum.foot + {height}" for name, height in HEIGHTS.items()}
+    return chart(data).transform_calculate(**places, **more or {})
 
 
-def _calculated(expressions: dict[str, str]) -> list[Spec]:
-    return [{"calculate": expression, "as": name} for name, expression in expressions.items()]
+def _at(mark: alt.Chart, x: str, y: str, x2: str | None = None, y2: str | None = None) -> alt.Chart:
+    """Return a mark at a point, or from one point to another."""
+    ends = {name: field for name, field in (("x2", x2), ("y2", y2)) if field}
+    return mark.encode(x=alt.X(x, type="temporal", axis=None), y=alt.Y(y, type="quantitative", axis=None), **ends)
 
 
-def _mark(kind: str, encoding: Spec, only: str = "true", **look: Any) -> Spec:
-    return mark(kind, encoding, **{"clip": True} | look) | {"transform": [{"filter": only}]}
+def _zoom() -> alt.Parameter:
+    return alt.selection_interval(name="zoom", bind="scales", encodings=["x"])
 
 
-def _span(x: str, y: str, x2: str | None = None, y2: str | None = None) -> Spec:
-    """Return the encoding of a point, or of a mark from one point to another."""
-    place: Spec = {"x": {"field": x, "type": "temporal", "axis": None}, "y": {"field": y, "type": "quantitative"}}
-    return place | {name: {"field": field} for name, field in (("x2", x2), ("y2", y2)) if field}
-
-
-def _colour(messages: pa.Table) -> Spec:
+def _colour(messages: pa.Table) -> alt.Color:
     """Colour messages by what became of them; the legend counts them."""
     counted = {count["values"]: count["counts"] for count in messages["outcome"].value_counts().to_pylist()}
-    accepted = {"accepted"}
-    labels = {
-        name: f"{'' if name in accepted else 'rejected: '}{name} ({number:,})" for name, number in counted.items()
-    }
-    label = f"({json.dumps(labels)})[datum.label]"
-    return coloured("outcome", outcomes(counted), labelExpr=label, symbolType="circle")
+    kinds = {name: name if name == "accepted" else f"rejected: {name}" for name in counted}
+    labels = {name: f"{kinds[name]} ({number:,})" for name, number in counted.items()}
+    return coloured("outcome", outcomes(counted), labels, symbolType="circle")
 
 
-def _tips(*names: str) -> list[Spec]:
+def _tips(*names: str) -> list[alt.Tooltip]:
     return tips(*(f"{name}_text" if name in MOMENTS else name for name in names))
 
 
-def values(table: pa.Table) -> list[Spec]:
+def values(table: pa.Table) -> Rows:
     """Return the rows for Vega, with times in milliseconds and also as text to the microsecond."""
     columns = {name: table[name] for name in table.column_names}
     for name in MOMENTS & columns.keys():

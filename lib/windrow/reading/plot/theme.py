@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
-from windrow.errors import MissingExtra, SettingsError
+import altair as alt
+
+from windrow.errors import SettingsError
 from windrow.model.printable import printable
+from windrow.reading.plot.extra import require
 
-if TYPE_CHECKING:
-    import altair as alt
-
-Spec = dict[str, Any]
+Rows = list[dict[str, Any]]
+Picture = TypeVar("Picture", alt.VConcatChart, alt.LayerChart)
 
 WIDTH = 1_100
 INK, MUTED, FAINT, GRID = "#1f2937", "#5b6470", "#c9d0d9", "#e8ecf1"
@@ -30,17 +30,11 @@ WINDOWS = (("#a9cbea", "#2f6ea5"), ("#f1dc9b", "#a8780a"))
 CLOSINGS = {"timeout": "#2f6ea5", "flush": "#0f8b6d", "still open": "#a9cbea"}
 PHASES = {"prime": "#b8c4d6", "plan": "#7f9cc0", "process": "#2f6ea5", "commit": "#e0a526"}
 KINDS = {
-    "tick": "#2f6ea5",
-    "flush": "#0f8b6d",
-    "rules": "#a8780a",
-    "pause": "#7a5195",
-    "resume": "#7a5195",
+    "tick": "#2f6ea5", "flush": "#0f8b6d", "rules": "#a8780a", "pause": "#7a5195", "resume": "#7a5195",
     "accept": "#b5482a",
-}
-
-FONT = "Arial, Liberation Sans, Helvetica, sans-serif"
-CONFIG: Spec = {
-    "font": FONT,
+}  # fmt: skip
+CONFIG: dict[str, Any] = {
+    "font": "Arial, Liberation Sans, Helvetica, sans-serif",
     "background": "#ffffff",
     "padding": 14,
     "view": {"stroke": None},
@@ -60,107 +54,67 @@ CONFIG: Spec = {
 }  # fmt: skip
 
 
-def titled(text: str, *subtitle: str) -> Spec:
-    """Return the title of a picture and the lines below it, which say how to read it and what it holds."""
-    return {"text": text, "subtitle": list(subtitle)}
+def chart(data: str) -> alt.Chart:
+    """Return a chart of the rows with this name, which `finished` adds."""
+    return alt.Chart(alt.NamedData(data))
 
 
-def panel(text: str) -> Spec:
-    """Return the title of one panel, which says what its marks mean."""
-    return {"text": text, "fontSize": 13, "fontWeight": "bold", "offset": 8}
+def panel(text: str, height: int, *layers: alt.Chart, width: int = WIDTH) -> alt.LayerChart:
+    """Return layers as one panel (pixels) with a title, which says what its marks mean."""
+    title = alt.TitleParams(printable(text), fontSize=13, fontWeight="bold", offset=8)
+    return alt.LayerChart(layer=list(layers), title=title, width=width, height=height)
 
 
-def mark(kind: str, encoding: Spec, **look: Any) -> Spec:
-    """Return a mark of a kind."""
-    return {"mark": {"type": kind, **look}, "encoding": encoding}
-
-
-def tips(*fields: str) -> list[Spec]:
+def tips(*fields: str) -> list[alt.Tooltip]:
     """Return the tooltip that shows these fields."""
     titles = {field: field.removesuffix("_text").replace("_", " ") for field in fields}
-    return [{"field": field, "type": "nominal", "title": title} for field, title in titles.items()]
+    return [alt.Tooltip(field, type="nominal", title=title) for field, title in titles.items()]
 
 
-def outcomes(found: Iterable[str]) -> dict[str, str]:
-    """Return the colour of each outcome found, in the order of legends and stacks, accepted first."""
-    there = set(found)
-    return {name: colour for name, colour in OUTCOMES.items() if name in there} | dict.fromkeys(
-        sorted(there - OUTCOMES.keys()), OTHER
-    )
+def outcomes(names: Iterable[str]) -> dict[str, str]:
+    """Return the colour of each outcome, in the order of legends and stacks, accepted first."""
+    there = set(names)
+    others = dict.fromkeys(sorted(there - OUTCOMES.keys()), OTHER)
+    return {name: colour for name, colour in OUTCOMES.items() if name in there} | others
 
 
-def coloured(field: str, colours: dict[str, str], **legend: Any) -> Spec:
-    """Return the encoding that colours a field by a table of colours; `legend` adds to the config."""
-    scale = {"domain": list(colours), "range": list(colours.values())}
-    return {"field": field, "type": "nominal", "scale": scale, "legend": {"symbolType": "square", **legend}}
+def coloured(field: str, colours: dict[str, str], labels: dict[str, str] | None = None, **legend: Any) -> alt.Color:
+    """Return the encoding that colours a field by a table of colours; `labels` replace the names in the legend."""
+    if labels:
+        words = {printable(name): printable(label) for name, label in labels.items()}
+        legend["labelExpr"] = f"({json.dumps(words)})[datum.label]"
+    scale = alt.Scale(domain=[printable(name) for name in colours], range=list(colours.values()))
+    return alt.Color(field, type="nominal", scale=scale, legend=alt.Legend(**{"symbolType": "square"} | legend))
 
 
-def drawn(spec: Spec, data: dict[str, list[Spec]]) -> Any:
-    """Return the chart of panels one above the other, or of layers, with its data. Raises MissingExtra.
-
-    altair's `from_dict` would take a second: it validates each part against everything that it might be. Saving
-    validates the whole once.
-    """
-    require("altair")
-    import altair as alt
-
-    spec = _shown(spec)
-    kind = alt.VConcatChart if "vconcat" in spec else alt.LayerChart
-    params = [alt.TopLevelSelectionParameter(**one) for one in spec.get("params", [])]
-    chart = kind(**_with_parts(spec) | ({"params": params} if params else {}) | {"config": CONFIG})
-    chart.datasets = _shown(data)  # afterwards, so that none is copied
-    return chart
+def finished(picture: Picture, title: str, subtitle: list[str], data: dict[str, Rows]) -> Picture:
+    """Return a picture with its title, the lines below it, its data, and the config of all pictures."""
+    lines = [printable(line) for line in subtitle]
+    picture = picture.properties(title=alt.TitleParams(printable(title), subtitle=lines), config=CONFIG)
+    picture.datasets = {  # afterwards, so that none is copied
+        name: [
+            {key: printable(value) if isinstance(value, str) else value for key, value in row.items()} for row in rows
+        ]
+        for name, rows in data.items()
+    }
+    return picture
 
 
-def _shown(part: Any) -> Any:
-    """Return a part of a specification or of its data with texts that a picture can hold."""
-    if isinstance(part, str):
-        return printable(part)
-    if isinstance(part, dict):
-        return {name: _shown(value) for name, value in part.items()}
-    return [_shown(one) for one in part] if isinstance(part, list) else part
-
-
-def _with_parts(spec: Spec) -> Spec:
-    """Return a specification with its panels, layers and encoding as objects of altair."""
-    import altair as alt
-
-    made = {name: [_part(one) for one in spec[name]] for name in ("vconcat", "hconcat", "layer") if name in spec}
-    encoding = {"encoding": alt.FacetedEncoding(**spec["encoding"])} if "encoding" in spec else {}
-    return spec | made | encoding
-
-
-def _part(spec: Spec) -> Any:
-    """Return a panel or a layer."""
-    import altair as alt
-
-    kinds = {"hconcat": alt.HConcatSpecGenericSpec, "layer": alt.LayerSpec}
-    kind = next((kind for name, kind in kinds.items() if name in spec), alt.FacetedUnitSpec)
-    return kind(**_with_parts(spec))
-
-
-def save(chart: alt.TopLevelMixin, path: str | Path) -> None:
+def save(picture: alt.TopLevelMixin, path: str | Path) -> None:
     """Write a .html (it needs no network), .png, .svg or .json file. Raises what `require_picture` does."""
     require_picture(path)
     file = Path(path)
     try:
-        chart.save(str(file), inline=file.suffix == ".html", scale_factor=2, json_kwds={"cls": _Harmless})
+        picture.save(str(file), inline=file.suffix == ".html", scale_factor=2, json_kwds={"cls": _Harmless})
     except OSError as error:
         raise SettingsError(f"{str(path)!r} cannot be written: {error.strerror}", "Name another file.") from error
 
 
 def require_picture(path: str | Path) -> None:
-    """Raise SettingsError unless `path` has the ending of a picture, MissingExtra unless it can be drawn."""
+    """Raise SettingsError unless `path` has the ending of a picture, MissingExtra unless it can be written."""
     if Path(path).suffix not in {".html", ".png", ".svg", ".json"}:
         raise SettingsError(f"{str(path)!r} does not end like a picture", "Use .html, .png, .svg or .json.")
-    require("altair")
     require("vl_convert")
-
-
-def require(package: str) -> None:
-    """Raise MissingExtra unless a package is installed."""
-    if find_spec(package) is None:
-        raise MissingExtra(f"pictures need {package}", "pip install 'windrow-delta[plot]'")
 
 
 class _Harmless(json.JSONEncoder):  # a name like `</script>` must not end the script that contains it

@@ -7,8 +7,7 @@ message in a batch is drawn at its `received_at`, a rejected one at its processi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import altair as alt
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,10 +17,7 @@ from windrow.model.messages import EARLIEST, LATEST, microseconds, times
 from windrow.reading.plot import marks
 from windrow.reading.plot.bins import STEPS
 from windrow.reading.plot.marks import BATCH, LANES
-from windrow.reading.plot.theme import drawn, titled
-
-if TYPE_CHECKING:
-    import altair as alt
+from windrow.reading.plot.theme import WIDTH, finished
 
 LINES = "Each line joins a message's event time (above) to its processing time (below): a slanted line came late."
 BANDS = "Each band joins event time (above) to processing time (below), and bars count: a slanted band came late."
@@ -29,9 +25,9 @@ BOXES = (
     "Boxes are windows, with the number of their messages; dashed: still open. "
     "Below, each extends, lighter, to its timeout; a mark shows where the batch closed."
 )
-COVERED = "Shaded above: covered by windows. Below: how many batches are open. A shorter time range shows each window."
+TOO_MANY = "There are too many windows to draw them; a shorter time range shows each."
 STREAM, BY_STREAM = ["source", "key"], [("source", "ascending"), ("key", "ascending")]
-BINS, MOST_LINES, MOST_LEVELS = 300, 3_000, 6
+BINS, MAX_LINES, MAX_LEVELS = 300, 3_000, 6
 STALL_BUCKET, STALL_LONGEST, STALL_MARGIN = 10_000_000, 60_000_000, 5_000_000  # microseconds
 
 
@@ -43,12 +39,12 @@ def timeline(
     begin: int | None = None,
     end: int | None = None,
     max_streams: int = 6,
-    max_lines: int = MOST_LINES,
+    max_lines: int = MAX_LINES,
 ) -> alt.LayerChart:
     """Return the picture of batches and rejected messages from `begin` to `end` (microseconds; default: all).
 
     The `max_streams` streams with the most messages have a row each. Above `max_lines` messages, bands and bars replace
-    lines; above as many batches there are no boxes. Raises MissingExtra, or NotFound when there is no message.
+    lines; above as many batches there are no boxes. Raises NotFound when there is no message.
     """
     boxes, messages = _boxes(batches), _messages(batches, rejected)
     shown = (boxes["window_start"], boxes["timeout"], messages["processing_time"])
@@ -68,16 +64,15 @@ def timeline(
         "rejected before they were processed": _between(unplaced, "received_at", "received_at", begin, end).num_rows,
         "streams with fewer messages": streams.num_rows - rows.num_rows,
     }
-    data = {"streams": rows}
-    data |= (
-        {"batches": _levelled(boxes)} if boxed else {"stretches": _stretches(boxes), "open": _open(boxes, begin, end)}
-    )
+    data = {"streams": rows} | ({"batches": _levelled(boxes)} if boxed else {})
     data |= {"bands": _bands(messages, end - begin, max_lines)} if dense else {"messages": messages}
-    how = [BANDS if dense else LINES, BOXES if boxed else COVERED, _facts(boxes, messages, left_out)]
-    spec = marks.frame(rows.num_rows, begin, end, "until timeout" if boxed else "open batches")
-    spec["layer"] += [marks.windows(boxes.num_rows, end - begin, dense=dense)] if boxed else marks.coverage()
-    spec["layer"] += [marks.bands(messages) if dense else marks.lines(messages)]
-    return drawn(spec | {"title": titled(title, *how)}, {name: marks.values(table) for name, table in data.items()})
+    layers: list[alt.Chart | alt.LayerChart] = [marks.frame(rows.num_rows, begin, end, boxed=boxed)]
+    layers += marks.windows(boxes.num_rows, end - begin, dense=dense) if boxed else []
+    layers += marks.bands(messages) if dense else marks.lines(messages)
+    height = marks.ONLY_ROW_HEIGHT if rows.num_rows == 1 else marks.ROW_HEIGHT * rows.num_rows
+    picture = alt.LayerChart(layer=layers, width=WIDTH, height=height).resolve_axis(x="independent")
+    how = [BANDS if dense else LINES, BOXES if boxed else TOO_MANY, _facts(boxes, messages, left_out)]
+    return finished(picture, title, how, {name: marks.values(table) for name, table in data.items()})
 
 
 def busiest_rejections(rejected: pa.Table) -> tuple[str, str, int, int]:
@@ -114,36 +109,9 @@ def _levelled(boxes: pa.Table) -> pa.Table:
     for number in range(len(streams)):
         mine = stream == number
         still_open = place[mine] - np.searchsorted(np.sort(ends[mine]), begins[mine], "right") + 1
-        levels[number] = np.clip(still_open.max(), 1, MOST_LEVELS)
+        levels[number] = np.clip(still_open.max(), 1, MAX_LEVELS)
     level = {"level": place % levels[stream], "levels": levels[stream]}
     return pa.table({name: ordered[name] for name in ordered.column_names} | level).sort_by("part")
-
-
-def _stretches(boxes: pa.Table) -> pa.Table:
-    """Return the times of each stream that windows cover without a gap, and how many windows each has."""
-    ordered = boxes.sort_by([("foot", "ascending"), ("window_start", "ascending")])
-    foot, begins, ends = (microseconds(ordered[name]) for name in ("foot", "window_start", "window_end"))
-    apart = np.ones(len(foot), np.bool_)
-    apart[1:] = (foot[1:] != foot[:-1]) | (begins[1:] > ends[:-1])
-    first = np.flatnonzero(apart)
-    counted = np.diff(np.append(first, len(foot)))
-    times_ = {"window_start": times(begins[first]), "window_end": times(np.maximum.reduceat(ends, first))}
-    return pa.table({"foot": foot[first], "windows": counted} | times_)
-
-
-def _open(boxes: pa.Table, begin: int, end: int) -> pa.Table:
-    """Return how many batches of each stream are open at regular times; `share` is relative to the maximum."""
-    moments = np.linspace(begin, end, BINS, endpoint=False).astype(np.int64)
-    foot, begins, ends = (microseconds(boxes[name]) for name in ("foot", "window_start", "timeout"))
-    streams = np.unique(foot)
-    begun, ended = (
-        np.stack([np.searchsorted(np.sort(each[foot == stream]), moments, "right") for stream in streams])
-        for each in (begins, ends)
-    )
-    counts = begun - ended
-    columns = {"foot": np.repeat(streams, BINS), "moment": times(np.tile(moments, len(streams)))}
-    columns |= {"open": counts.ravel(), "share": (counts / np.maximum(counts.max(axis=1, keepdims=True), 1)).ravel()}
-    return pa.table(columns | {"step": np.full(counts.size, (end - begin) / BINS / 1e3)})
 
 
 def _messages(batches: pa.Table, rejected: pa.Table) -> pa.Table:
@@ -189,7 +157,6 @@ def _between(table: pa.Table, first: str, last: str, begin: int, end: int) -> pa
 
 
 def _facts(boxes: pa.Table, messages: pa.Table, left_out: dict[str, int]) -> str:
-    """Say what the picture holds, and what it leaves out."""
     rejected = pc.sum(messages["rejected"]).as_py()
     still_open = pc.sum(pc.equal(boxes["state"], "open")).as_py() or 0
     drawn = f"{messages.num_rows - rejected:,} messages in {boxes.num_rows:,} batches ({still_open:,} open)"

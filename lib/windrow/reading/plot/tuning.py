@@ -6,83 +6,76 @@ window; below are the messages in a batch and how long a message waits. The rule
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import altair as alt
 import pyarrow as pa
 
 from windrow.errors import NotFound
 from windrow.model.durations import text
-from windrow.reading.plot.theme import INK, LIMIT, REJECTED, WIDTH, Spec, drawn, mark, panel, tips, titled
+from windrow.reading.plot.bins import time_text
+from windrow.reading.plot.theme import INK, LIMIT, REJECTED, WIDTH, Rows, chart, finished, panel, tips
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from windrow.batching.rules import Rules
 
 TITLE = "Which window, which max_delay?"
 HOW = "Each cell is one pair of rules, tried on the same messages; a column is one max_delay."
 FRAME = " The frame marks the rules in force."
 SHORT = "* the window is not longer than max_delay + max_leap: messages far from the clock start separate windows"
-REDS, BLUES, SANDS = ["#fff8f6", REJECTED], ["#f3f8fd", "#2f6ea5"], ["#fdf9ee", "#a8780a"]
-PANELS = {
-    "rejected_percent": ("Rejected, of all messages: the window does not matter", REDS),
-    "batch_messages_mean": ("Messages in a batch, on average", BLUES),
+PANELS = {  # the title, and the colours of the least and the greatest value
+    "rejected_percent": ("Rejected, of all messages: the window does not matter", ["#fff8f6", REJECTED]),
+    "batch_messages_mean": ("Messages in a batch, on average", ["#f3f8fd", "#2f6ea5"]),
     "wait_seconds_median": (
-        "How long messages wait until their batch closes: the median, in brackets 95 %",
-        SANDS,
+        "How long messages wait until their batch closes: the median, in brackets 95 %", ["#fdf9ee", "#a8780a"],
     ),
-}
+}  # fmt: skip
 FIGURES = (
     "window", "max_delay", "rejected", "too_old", "too_futuristic", "duplicate", "batches", "open_batches",
     "batch_messages_mean", "batch_messages_largest", "wait_seconds_median", "wait_seconds_p95", "wait_seconds_longest",
 )  # fmt: skip
-CELL, DARK, LONG = 36, 0.72, 120
+CELL, DARK = 36, 0.72  # pixels; the shade from which on text is white
 
 
 def tuning(tuned: pa.Table, rules: Rules | None = None, *, of: str | None = None) -> alt.VConcatChart:
     """Return the picture of a sweep (the table of `windrow.tune`); the pair of `rules` is framed, if it is there.
 
-    `of` says whose messages were tried, such as a key, for the title.
-    Raises MissingExtra, or NotFound when the table has no row.
+    `of` says whose messages were tried, such as a key, for the title. Raises NotFound when the table has no row.
     """
     if not tuned.num_rows:
         raise NotFound("there is no pair of rules to draw", "Give windows and delays to try.")
     pairs = [_described(row, rules) for row in tuned.to_pylist()]
     windows, delays = (list(dict.fromkeys(pair[name] for pair in pairs)) for name in ("window", "max_delay"))
     _shade(pairs)
-    framed = any(pair["chosen"] for pair in pairs)
-    subtitle = [HOW + FRAME * framed, *([SHORT] if any(pair["warning"] for pair in pairs) else [])]
     alone = list({pair["max_delay"]: pair for pair in reversed(pairs)}.values())[::-1]
     alone = [pair | {"chosen": pair["max_delay_us"] == (rules and rules.max_delay)} for pair in alone]
-    names = list(PANELS)
-    spec = {
-        "title": titled(f"{of}: {TITLE}" if of else TITLE, *subtitle, f"{pairs[0]['messages']:,} messages were tried."),
-        "vconcat": [
-            _panel(names[0], "delays", delays, None),
-            *(_panel(name, "pairs", delays, windows, labelled=name == names[-1]) for name in names[1:]),
-        ],
-        "spacing": 26,
-    }
-    return drawn(spec, {"pairs": pairs, "delays": alone})
+    first, *others = PANELS
+    panels = [_panel(first, "delays", delays)]
+    panels += [_panel(name, "pairs", delays, windows, labelled=name == others[-1]) for name in others]
+    subtitle = [HOW + FRAME * any(pair["chosen"] for pair in pairs)]
+    subtitle += [SHORT] if any(pair["warning"] for pair in pairs) else []
+    subtitle.append(f"{pairs[0]['messages']:,} messages were tried.")
+    title = f"{of}: {TITLE}" if of else TITLE
+    return finished(alt.vconcat(*panels, spacing=26), title, subtitle, {"pairs": pairs, "delays": alone})
 
 
-def _described(row: Spec, rules: Rules | None) -> Spec:
-    """Return a row with the texts of its cells."""
+def _described(row: dict[str, Any], rules: Rules | None) -> dict[str, Any]:
     short = " *" if row["warning"] else ""
-    wait, most = (_span(row[f"wait_seconds_{name}"]) for name in ("median", "p95"))
+    wait, p95 = (row[f"wait_seconds_{name}"] for name in ("median", "p95"))
     mean = row["batch_messages_mean"]
-    now = rules is not None and (row["window_us"], row["max_delay_us"]) == (rules.window, rules.max_delay)
     return row | {
         "window": text(row["window_us"]),
         "max_delay": text(row["max_delay_us"]),
-        "chosen": now,
+        "chosen": rules is not None and (row["window_us"], row["max_delay_us"]) == (rules.window, rules.max_delay),
         "rejected_percent_text": f"{row['rejected_percent']:.2f} % ({row['rejected']:,})",
         "batch_messages_mean_text": "none" if mean is None else f"{mean:,.1f}{short}",
-        "wait_seconds_median_text": "none closed" if wait == "" else f"{wait} ({most}){short}",
+        "wait_seconds_median_text": (
+            "none closed" if wait is None else f"{time_text(wait * 1e3)} ({time_text(p95 * 1e3)}){short}"
+        ),
     }
 
 
-def _shade(pairs: list[Spec]) -> None:
+def _shade(pairs: Rows) -> None:
     """Add the shade of each cell, from 0 for the least value of its panel to 1 for the greatest."""
     for name in PANELS:
         values = [pair[name] for pair in pairs if pair[name] is not None]
@@ -93,38 +86,25 @@ def _shade(pairs: list[Spec]) -> None:
             pair[f"{name}_shade"] = 0 if value is None or not span else ((value - least) / span) ** 0.5
 
 
-def _span(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    if seconds < 1:
-        return f"{seconds * 1_000:.0f} ms"
-    return f"{seconds:.1f} s" if seconds < LONG else text(round(seconds) * 1_000_000)
-
-
-def _panel(name: str, data: str, delays: list[str], windows: list[str] | None, labelled: bool = False) -> Spec:
+def _panel(
+    name: str, data: str, delays: list[str], windows: list[str] | None = None, *, labelled: bool = False
+) -> alt.LayerChart:
     """Return a panel of labelled cells over max_delay; without windows it has one row."""
-    words, colours = PANELS[name]
-    shade = f"{name}_shade"
-    axis: Spec = {"title": "max_delay", "orient": "bottom" if labelled else "top", "labelAngle": 0, "domain": False}
-    axis |= {"ticks": False} if labelled or windows is None else {"labels": False, "ticks": False, "title": None}
-    place: Spec = {"x": {"field": "max_delay", "type": "ordinal", "sort": delays, "axis": axis}}
+    title, colours = PANELS[name]
+    axis: dict[str, Any] = {"title": "max_delay", "labelAngle": 0} if labelled or windows is None else {"title": None}
+    axis |= {"orient": "bottom" if labelled else "top", "labels": axis["title"] is not None}
+    cells = chart(data).encode(x=alt.X("max_delay:O", sort=delays, axis=alt.Axis(domain=False, ticks=False, **axis)))
     if windows is not None:
-        down: Spec = {"title": "window", "domain": False, "ticks": False}
-        place["y"] = {"field": "window", "type": "ordinal", "sort": windows[::-1], "axis": down}
-    scale = {"domain": [0, 1], "range": colours}
-    fill = {"field": shade, "type": "quantitative", "scale": scale, "legend": None}
-    ink = {"condition": {"test": f"datum.{shade} > {DARK}", "value": "#ffffff"}, "value": INK}
-    marks = [
-        mark("rect", {"fill": fill, "tooltip": tips(*FIGURES)}, stroke="#ffffff"),
-        mark("text", {"text": {"field": f"{name}_text"}, "color": ink}),
-        mark("rect", {}, filled=False, stroke=LIMIT, strokeWidth=3) | {"transform": [{"filter": "datum.chosen"}]},
-    ]
-    return {
-        "title": panel(words) | {"anchor": "start"},
-        "data": {"name": data},
-        "width": WIDTH - 100,
-        "height": CELL * (1 if windows is None else len(windows)),
-        "encoding": place,
-        "layer": marks,
-        "resolve": {"scale": {"color": "independent", "fill": "independent"}},
-    }
+        down = alt.Axis(title="window", domain=False, ticks=False)
+        cells = cells.encode(y=alt.Y("window:O", sort=windows[::-1], axis=down))
+    fill = alt.Fill(f"{name}_shade:Q", scale=alt.Scale(domain=[0, 1], range=colours), legend=None)
+    ink = alt.condition(f"datum.{name}_shade > {DARK}", alt.value("#ffffff"), alt.value(INK))
+    drawn = panel(
+        title,
+        CELL * len(windows or [""]),
+        cells.mark_rect(stroke="#ffffff").encode(fill=fill, tooltip=tips(*FIGURES)),
+        cells.mark_text().encode(text=f"{name}_text:N", color=ink),
+        cells.mark_rect(filled=False, stroke=LIMIT, strokeWidth=3).transform_filter("datum.chosen"),
+        width=WIDTH - 100,
+    )
+    return drawn.resolve_scale(color="independent", fill="independent")

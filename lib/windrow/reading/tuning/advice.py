@@ -87,7 +87,6 @@ def _left_out(trial: Trial) -> list[str]:
 
 
 def _named(counts: dict[str, int]) -> str:
-    """Name the sources with the most messages."""
     most = sorted(counts.items(), key=lambda item: -item[1])[:NAMED_SOURCES]
     more = f" and {len(counts) - NAMED_SOURCES:,} more" if len(counts) > NAMED_SOURCES else ""
     return ", ".join(f"{source!r} ({count:,})" for source, count in most) + more

@@ -25,7 +25,7 @@ from windrow.model.admission import refused_before_rules
 from windrow.model.floors import Floors, processing_times
 from windrow.model.messages import LATEST, microseconds
 from windrow.model.payload import of_column
-from windrow.model.warn import WarnPart
+from windrow.model.warn import REJECTED_SHARE, WarnPart
 from windrow.reading.warnings import wrong_clocks
 
 Row = dict[str, int | float | None]
@@ -194,7 +194,6 @@ class Trial:
 
 
 def _has(messages: pa.Table, asked: dict[str, str]) -> npt.NDArray[np.bool_]:
-    """Tell which messages have the values asked for."""
     mask = np.ones(messages.num_rows, np.bool_)
     for name, value in asked.items():
         mask &= pc.fill_null(pc.equal(messages[name], value), False).to_numpy()
@@ -210,7 +209,7 @@ def _wrong_clocks(
     number, sources = asked.indices.to_numpy(), asked.dictionary.to_pylist()
     counts = np.bincount(number, minlength=len(sources))
     rejected = np.bincount(number[(age > rules.max_delay) | (age < -rules.max_leap)], minlength=len(sources))
-    nearly_all = np.flatnonzero((counts >= limits.least) & (rejected > limits.rejected_share * counts)).tolist()
+    nearly_all = np.flatnonzero((counts >= limits.least) & (rejected > REJECTED_SHARE * counts)).tolist()
     count_of = {sources[one]: int(counts[one]) for one in nearly_all}
     return {source: count_of[source] for source in wrong_clocks(list(count_of), len(sources))}
 

@@ -62,7 +62,6 @@ def check(
 
 
 def _opened(spark: SparkSession | None, ledger: str) -> AbstractContextManager[tuple[int, Rows]]:
-    """Open the latest version of a ledger."""
     if spark is None:
         from windrow.verify.quality.embedded import embedded_rows
 
@@ -73,7 +72,6 @@ def _opened(spark: SparkSession | None, ledger: str) -> AbstractContextManager[t
 
 
 def _counted(rows: Rows) -> dict[str, int]:
-    """Return how many rows of each state there are."""
     found = rows.ask("SELECT state, count(*) AS rows FROM {batch} GROUP BY state").to_pylist()
     return dict.fromkeys(STATES, 0) | {row["state"]: row["rows"] for row in found}
 

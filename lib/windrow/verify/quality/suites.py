@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from windrow.model.warn import WarnPart
+from windrow.model.warn import REJECTED_SHARE as WRONG_SHARE
+from windrow.model.warn import SLIVER_SHARE, SPLIT_SHARE, WarnPart
 from windrow.reading.warnings import DELAY, SHARED, SLIVERS, SOURCES, SPLITS, statement
 from windrow.verify.invariants import SUITES
 from windrow.verify.quality.great_expectations import library
@@ -30,13 +31,12 @@ def closed_batches(*own: Expectation, limits: WarnPart | None = None) -> Expecta
     splits = _no_row(
         "ledger_splits",
         statement(SPLITS, chosen),
-        f"At most {chosen.split_share:g} of all batches were opened because a type came again ([warn] split_share).",
+        f"At most {SPLIT_SHARE:g} of all batches were opened because a type came again.",
     )
     slivers = _no_row(
         "ledger_slivers",
         statement(SLIVERS, chosen),
-        f"At most {chosen.sliver_share:g} of the closed batches have few messages for their stream "
-        "([warn] sliver_share).",
+        f"At most {SLIVER_SHARE:g} of the closed batches have few messages for their stream.",
     )
     return _suite("closed_batches", (splits, slivers, *own))
 
@@ -62,7 +62,7 @@ def rejected_messages(
     sources = _no_row(
         "ledger_sources",
         statement(SOURCES, chosen),
-        f"At most {chosen.rejected_share:g} of a source's messages are too old or futuristic ([warn] rejected_share).",
+        f"At most {WRONG_SHARE:g} of a source's messages are too old or futuristic.",
     )
     delay = _no_row(
         "ledger_delay",

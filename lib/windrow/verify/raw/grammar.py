@@ -71,7 +71,7 @@ class Framings:
         sources = sources_of(partial)
         for name, chunks in arrived_of(rows, format_.decode).items():
             queue = (sources.get(name) or Source(name)).queue
-            for step in queue.take(chunks, limits.max_held_bytes, limits.remembered_chunks):
+            for step in queue.take(chunks, limits.max_held_bytes):
                 if isinstance(step, Taken):
                     self.contents[name][step.chunk.number] = memoryview(step.chunk.content)
         if limits.type == "csv" and limits.quote and not any(name in limits.fields for name in PLACE.names):

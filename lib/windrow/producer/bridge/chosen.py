@@ -1,4 +1,4 @@
-"""The password of a bridge at its broker."""
+"""What both bridges take from the settings: the password, and the type of payloads of a new depot."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from windrow.errors import SettingsError
 from windrow.settings.bridges import KafkaPart, MqttPart
+from windrow.settings.settings import Settings
 
 
 def password(part: KafkaPart | MqttPart, table: str) -> str:
@@ -19,3 +20,8 @@ def password(part: KafkaPart | MqttPart, table: str) -> str:
             f"{table}.password_file {part.password_file} cannot be read: {type(error).__name__}",
             "Check its path and its permissions.",
         ) from None
+
+
+def payload_of(settings: Settings) -> str:
+    """Return the type of payloads of a depot that a bridge creates: bytes if `payload_type` says so, else text."""
+    return "binary" if settings.payload_type.strip().upper() == "BINARY" else "string"

@@ -1,14 +1,13 @@
-"""The command `windrow format`."""
+"""What `windrow ingest --check` prints."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.markup import escape
 
 from windrow.cli.progress import byte_count
-from windrow.cli.shared_options import Call, command, count, grid, say
+from windrow.cli.shared_options import Call, count, grid, say
 from windrow.cli.terminal import people
 from windrow.runtime.wall_clock import WallClock
 
@@ -18,22 +17,11 @@ if TYPE_CHECKING:
 LONGEST_CELL = 40
 
 
-@command("config", example="windrow format check readings.csv --rejects bad.csv")
-def check(
-    call: Call,
-    files: Annotated[list[str], typer.Argument(help="Files; - is standard input.")],
-    rejects: Annotated[
-        str | None, typer.Option("--rejects", help="New file for the bytes of the bad records, as they are.")
-    ] = None,
-    sample: Annotated[
-        int, typer.Option("--sample", min=0, help="How many records to show, of the good ones and of the bad.")
-    ] = 5,
-) -> int:
-    """Read files as a run would, and show good and bad records.
+def check_files(call: Call, files: list[str], rejects: str | None, sample: int) -> int:
+    """Read files as a run would, and print good and bad records; the exit status is 1 for a bad record.
 
     It shows the first bad records with line, field and reason, the first good records, and the messages that
-    `depot.columns` makes of them. Exit status 1 for a bad record. It needs and writes no depot. Each file is a raw
-    source, read in pieces, whatever its size.
+    `depot.columns` makes of them.
     """
     from windrow.ingest.format_check import Check
 

@@ -1,0 +1,13 @@
+"""The packages that draw, which are an extra."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from windrow.errors import MissingExtra
+
+
+def require(package: str) -> None:
+    """Raise MissingExtra unless a package is installed."""
+    if find_spec(package) is None:
+        raise MissingExtra(f"pictures need {package}", "pip install 'windrow-delta[plot]'")
