@@ -260,7 +260,7 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
     ),
     "floor": (shift_floor("data"), {"clocks by the log"}),
     "tick": (shift_floor("tick"), {"ticks"}),
-    "flush": (shift_floor("tick", "--all"), {"clocks by the log"}),
+    "flush": (shift_floor("flush"), {"clocks by the log"}),
     "cut": (shift_cut, {"clocks by the log"}),
     "rules": (change_rules, {"rules"}),
 }
