@@ -93,15 +93,16 @@ class TestSince:
 STOPPED = """
 import os, signal, sys
 from windrow.cli import main
-from windrow.verify import version_check
-derived = version_check.Decisions.check_part
+from windrow.verify import part_check
+decide = part_check.decide_part
 
-def stop(self, progress):
-    derived(self, progress)
-    if self.placed >= int(sys.argv[1]):
+def stop(*arguments):
+    decided = decide(*arguments)
+    if decided.placed >= int(sys.argv[1]):
         os.kill(os.getpid(), signal.SIGINT)
+    return decided
 
-version_check.Decisions.check_part = stop
+part_check.decide_part = stop
 sys.exit(main(["verify", *sys.argv[2:]]))
 """
 

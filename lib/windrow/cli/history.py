@@ -32,7 +32,7 @@ def show_history(call: Call, topology: str | None, last: int) -> None:
     from windrow.reading.history import history as read
 
     if topology is None:
-        with call.readable_settings(messages=False) as chosen:
+        with call.readable_settings("headers") as chosen:
             found = read(chosen.ledger)
     else:
         from windrow.topology.status import book_of

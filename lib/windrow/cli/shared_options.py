@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import wraps
 from inspect import Parameter, signature
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -24,6 +22,7 @@ from windrow.settings.settings import Settings
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from windrow.cli.spark_reader import Copies
     from windrow.engine import Engine as AnyEngine
     from windrow.topology.topology import Topology
 
@@ -94,18 +93,18 @@ class Call:
         return found.model_copy(update={name: known.path(getattr(found, name)) for name in ("depot", "ledger")})
 
     @contextmanager
-    def readable_settings(self, messages: bool = True) -> Iterator[Settings]:
+    def readable_settings(self, copies: Copies = "all") -> Iterator[Settings]:
         """Yield the settings of a command that reads with delta-rs, or with Spark in the block.
 
-        Spark reads with `--engine spark`, and tables by name where a platform provides it. It copies all rows of the
-        ledger; without `messages`, the batches in the copy have none.
+        Spark reads with `--engine spark`, and tables by name where a platform provides it. `copies` says what it copies
+        of the ledger (`SparkReader`).
         """
         from windrow.delta.database import within_memory
 
         found = self.settings()
         reads_here = self.flags.get("engine") != "spark" and not platform_reads(found)
         found = self.path_settings() if reads_here else found
-        with within_memory(found.max_memory_bytes), nullcontext() if reads_here else _spark_reads(found, messages):
+        with within_memory(found.max_memory_bytes), nullcontext() if reads_here else _spark_reads(found, copies):
             yield found
 
     @contextmanager
@@ -220,21 +219,14 @@ def command(shared: str, example: str) -> Callable[[Callable[..., int | None]], 
     return extend
 
 
-@contextmanager
-def _spark_reads(chosen: Settings, messages: bool = False) -> Iterator[None]:
-    """Let Spark read the tables of some settings in the block, the ledger with or without `messages` of batches."""
+def _spark_reads(chosen: Settings, copies: Copies = "headers") -> AbstractContextManager[None]:
+    """Let Spark read the tables of some settings in the block, and copy so much of the ledger."""
     from windrow.engine import require_spark
 
     require_spark()
-    from windrow.cli.spark_reader import SparkReader
-    from windrow.engine.spark.engine import SparkEngine
-    from windrow.reading.tables import reading_through
+    from windrow.cli.spark_reader import reading_by_spark
 
-    with (
-        TemporaryDirectory() as copies,
-        reading_through(SparkReader(chosen, SparkEngine(chosen), Path(copies), messages)),
-    ):
-        yield
+    return reading_by_spark(chosen, copies)
 
 
 def _places(topology: Topology) -> list[str]:

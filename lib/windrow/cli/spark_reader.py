@@ -2,17 +2,21 @@
 
 Some tables only Spark can read: those with features that delta-rs does not know, those of a catalog or a file system
 that it cannot reach, and depots whose mapping is Spark's SQL. A version of the ledger is copied into a plain table in a
-temporary directory. The depot's changes are read as messages, mapped by Spark. Both pass through the driver.
+temporary directory. The depot's changes are read as messages, mapped by Spark. Both pass through the driver, but for
+`verify`, which leaves messages on the executors.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, Literal, Self, TypeAlias
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -32,24 +36,42 @@ from windrow.ledger import ledger_of
 from windrow.ledger.open_batches import brought
 from windrow.model import messages, tables
 from windrow.model.commits import CHANGE, VERSION
+from windrow.reading.tables import reading_through
+from windrow.rows.frame import frame_of
 from windrow.rows.session_settings import ALIKE, configured
 from windrow.settings.settings import Settings
 from windrow.source.conversion import Conversion
 from windrow.source.spark import feed_of
+
+Copies: TypeAlias = Literal["all", "headers", "books"]
+BATCHES_AND_REJECTIONS = [tables.OPEN, "closed", "rejected"]
+
+
+@contextmanager
+def reading_by_spark(chosen: Settings, copies: Copies) -> Iterator[None]:
+    """Let Spark read the tables of some settings in the block, and copy so much of the ledger."""
+    engine = SparkEngine(chosen)
+    with (
+        TemporaryDirectory() as directory,
+        configured(engine.session, ALIKE),
+        reading_through(SparkReader(chosen, engine, Path(directory), copies)),
+    ):
+        yield
 
 
 @dataclass(frozen=True, slots=True)
 class SparkReader:
     """Reads the two tables of the settings; copies of ledger versions go into `directory`.
 
-    Without `messages` the batches in a copy have none, which is enough for figures about them; the rows of a topology's
-    states have no values in it.
+    A copy of `headers` has batches without messages, which is enough for figures about them, and one of `books` neither
+    batches nor rejections, which stay on the executors, unless the ledger reads a raw depot; the rows of a topology's
+    states have no values in any.
     """
 
     settings: Settings
     engine: SparkEngine
     directory: Path
-    messages: bool = True
+    copies: Copies = "all"
 
     def ledger(self, location: str, version: int | None) -> tuple[DeltaTable, int]:
         """Return a plain table with the rows of a ledger at a version (default: the latest), and the version.
@@ -63,18 +85,32 @@ class SparkReader:
         copy = str(self.directory / f"ledger-{version}")
         if not DeltaTable.is_deltatable(copy):
             try:
-                frame = self.engine.session.sql(f"SELECT * FROM {reference(location)} VERSION AS OF {version:d}")
+                frame = self._at(location, version)
             except PySparkException as error:
                 raise NotFound(
                     f"ledger version {version} cannot be read: {first_line(error)}", f"The latest is {latest.version}."
                 ) from error
-            if tables.is_of_topology(frame.columns):
-                own = tables.topology_schema(raw=True).names
-                frame = frame.select([name for name in frame.columns if name in own])
-            elif not self.messages:
-                frame = frame.withColumn("messages", F.lit(None).cast(frame.schema["messages"].dataType))
-            write_deltalake(copy, brought(frame, location), partition_by=["state"])
+            write_deltalake(copy, brought(self._copied(frame), location), partition_by=["state"])
         return DeltaTable(copy), version
+
+    def ledger_rows(self, location: str, version: int) -> DataFrame:
+        """Return the rows of a ledger at a version that count, on the executors."""
+        at = f"{reference(location)} VERSION AS OF {version:d}"
+        return self.engine.session.sql(tables.spark_rows_that_count(at, self._at(location, version).columns))
+
+    def _at(self, location: str, version: int) -> DataFrame:
+        return self.engine.session.sql(f"SELECT * FROM {reference(location)} VERSION AS OF {version:d}")
+
+    def _copied(self, frame: DataFrame) -> DataFrame:
+        """Return what is copied of a ledger."""
+        if tables.is_of_topology(frame.columns):
+            own = tables.topology_schema(raw=True).names
+            return frame.select([name for name in frame.columns if name in own])
+        if self.copies == "books" and not tables.is_over_raw(frame.columns):
+            return frame.where(~F.col("state").isin(BATCHES_AND_REJECTIONS))
+        if self.copies == "headers":
+            return frame.withColumn("messages", F.lit(None).cast(frame.schema["messages"].dataType))
+        return frame
 
     def ledger_log(self) -> SparkTable:
         """Return what the log of the ledger says."""
@@ -155,18 +191,21 @@ class SparkDepot(SparkTable):
 
         Raises OSError for versions that cannot be read (any more).
         """
-        last = self.table.version if last is None else min(last, self.table.version)
+        last = self.table.version if last is None else last
         names = [*(columns or self._columns.names)]
         names += [name for name in (CHANGE, VERSION) if name not in names]
-        if first <= last:
-            try:
-                with configured(self.engine.session, ALIKE):
-                    parts = [self._mapped(*one) for one in self._alike(first, last).items()]
-                    return pa.concat_tables([plain(part.select(names).toArrow()) for part in parts])
-            except PySparkException as error:
-                raise OSError(first_line(error)) from error
-        types = {field.name: field.type for field in self._columns} | {CHANGE: pa.string(), VERSION: pa.int64()}
-        return pa.schema([(name, types[name]) for name in names]).empty_table()
+        try:
+            return plain(self.frame(first, last).select(names).toArrow())
+        except PySparkException as error:
+            raise OSError(first_line(error)) from error
+
+    def frame(self, first: int, last: int) -> DataFrame:
+        """Return the rows that versions added, with those columns, on the executors."""
+        parts = [self._mapped(*one) for one in self._alike(first, min(last, self.table.version)).items()]
+        if parts:
+            return reduce(DataFrame.unionByName, parts)
+        columns = self._columns.append(pa.field(CHANGE, pa.string())).append(pa.field(VERSION, pa.int64()))
+        return frame_of(self.engine.session, columns.empty_table())
 
     def _alike(self, first: int, last: int) -> dict[str | None, list[int]]:
         alike: dict[str | None, list[int]] = {}

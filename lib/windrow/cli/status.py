@@ -146,7 +146,7 @@ def _look_at_batcher(call: Call, alarms: Sequence[Condition], most: int | None, 
     from windrow import reading
 
     now = WallClock().now()
-    with call.readable_settings(messages=False) as chosen:
+    with call.readable_settings("headers") as chosen:
         found = reading.status(chosen.depot, chosen.ledger, now, chosen.warn)
     if kafka:
         from windrow.producer.bridge.kafka import kafka_lag

@@ -107,7 +107,7 @@ def _of_batcher(call: Call, at: list[int] | None, since: int | None, most: int |
         standing = now
         spinner.update(f"verifying {_how_far(now)}")
 
-    with call.readable_settings() as chosen:
+    with call.readable_settings("books") as chosen:
         record = "" if at else chosen.verify.record
         try:
             with aside.status("verifying") as spinner:

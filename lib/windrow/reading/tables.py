@@ -24,13 +24,14 @@ from windrow.delta.log import identity
 from windrow.delta.query import Relation, TableRows, answer, identifier
 from windrow.delta.row_changes import changes
 from windrow.delta.table import open_table
-from windrow.errors import NotFound, OtherDepot, TableRefused
+from windrow.errors import REPORT, BrokenPromise, NotFound, OtherDepot, TableRefused
 from windrow.model import tables
 from windrow.model.payload import of_column
 from windrow.model.timestamps import time_text
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+    from pyspark.sql import DataFrame
 
 DAMAGED = "Something else changed it. RESTORE it to an earlier version, or replay the depot into a new ledger."
 EVERY_COLUMN = re.compile(r"^\* |SELECT \* FROM ledger\b")
@@ -81,6 +82,9 @@ class SparkDepot(SparkTable, Protocol):
     def schema(self) -> Any:
         """Return the `fields` of the rows that `load_cdf` gives."""
 
+    def frame(self, first: int, last: int) -> DataFrame:
+        """Return the rows that versions added, with those columns, on the executors."""
+
     def load_cdf(self, first: int, last: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows that versions added, with the columns of a change feed."""
 
@@ -90,6 +94,9 @@ class TableReader(Protocol):
 
     def ledger(self, location: str, version: int | None) -> tuple[DeltaTable, int]:
         """Return a plain table with the rows of a ledger at a version (default: the latest), and the version."""
+
+    def ledger_rows(self, location: str, version: int) -> DataFrame:
+        """Return the rows of a ledger at a version that count, on the executors."""
 
     def ledger_log(self) -> SparkTable:
         """Return what the log of the ledger says."""
@@ -315,6 +322,14 @@ def ledger_log(ledger: Ledger) -> TableLog:
     """Return what the log of a ledger says."""
     reader = _READER.get()
     return ledger.table if reader is None else reader.ledger_log()
+
+
+def ledger_frame(ledger: Ledger) -> DataFrame:
+    """Return the rows of a ledger that count on Spark's executors, if Spark reads it."""
+    reader = _READER.get()
+    if reader is None:
+        raise BrokenPromise("Spark reads the ledger", REPORT)
+    return reader.ledger_rows(ledger.location, ledger.version)
 
 
 def depot_table(location: str) -> DepotTable:

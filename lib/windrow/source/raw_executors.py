@@ -34,14 +34,11 @@ from windrow.model.chunks import FIRST, RAW
 from windrow.model.commits import VERSION
 from windrow.rows.arrow import ArrowRows
 from windrow.rows.frame import Batches, FrameRows, PersistedFrame, frame_of
-from windrow.rows.session_settings import configured, knows
+from windrow.rows.session_settings import configured, small_batches
 from windrow.source.conversion import Conversion
 from windrow.source.raw_records import ParsedChunks, parse_here
 
 CHUNKS = pa.schema([*RAW, ("version", pa.int64())])
-MOST_ROWS, MOST_BYTES = (f"spark.sql.execution.arrow.max{of}PerBatch" for of in ("Records", "Bytes"))
-FEW_ROWS = {MOST_ROWS: "4"}  # a chunk has up to 256 MiB
-FEW_BYTES = {MOST_ROWS: "1000000", MOST_BYTES: "16777216"}  # many small chunks at a time, where Spark has it
 
 
 def parse_on_executors(
@@ -49,7 +46,7 @@ def parse_on_executors(
 ) -> ParsedChunks:
     """Return what chunks become; the driver parses them if no source is plain. `kept` persists the parsed rows."""
     session = chunks.sparkSession
-    with configured(session, FEW_BYTES if knows(session, MOST_BYTES) else FEW_ROWS):
+    with configured(session, small_batches(session)):
         limits, columns = format_.limits, conversion.columns
         summaries = _arrow(_mapped(chunks, _by_format(limits, summarise), SUMMARIES)).cast(SUMMARIES)
         plan = Plan.of(summaries, partial, format_)

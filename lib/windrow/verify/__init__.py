@@ -1,8 +1,8 @@
 """Verify a ledger: its books at any version, what became of every message of the depot, and every decision.
 
 The code that wrote the ledger is not used, and no clock is read: only the tables decide, read by delta-rs, so two runs
-over the same versions give the same report. (A reader given by `reading_through` may copy the rows for delta-rs; then
-the files and logs are not checked.) `decisions` derives again what the rules make of the log. `raw` formats a
+over the same versions give the same report. (Inside `reading_through` Spark reads them, and the files and logs are not
+checked.) `decisions` derives again what the rules make of the log. `raw` formats a
 raw depot again, all versions at once, with the same code that formats for the ledger. It also checks the critical
 invariants of `windrow check`, with the same SQL.
 
@@ -11,14 +11,16 @@ Memory does not grow with the tables. The messages of depot and ledger go to a t
 invariants, decisions. What sources sent is read once before, because the verdict on a message needs the
 clock of its source, to which all parts contribute. Without messages, the rows of all streams are in DuckDB together,
 and what needs no messages is checked over them. DuckDB has half of the memory and goes to disk beyond it. Counts of
-parts are added up (`report.merged`). A raw depot is formatted some raw sources at a time; what the format refused stays
-in memory.
+parts are added up (`report.merged`). On Spark each task does so with its streams (`executors`), and what concerns all
+of them is asked in SQL. A raw depot is formatted some raw sources at a time, here even with Spark; what the format
+refused stays in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
@@ -31,10 +33,17 @@ from windrow.verify.depot import Depot, read_depot
 from windrow.verify.files import check_states, check_table
 from windrow.verify.finals import check_finals
 from windrow.verify.log import Log, check_commits, read_log
+from windrow.verify.part_check import Parts
 from windrow.verify.parts import PartedRows
 from windrow.verify.report import Books, Difference, Found, Report, Standing, Verified, at_version, parted
 from windrow.verify.snapshot import Snapshot, first_version, read_progress, read_snapshot
+from windrow.verify.stored_parts import StoredParts
+from windrow.verify.tables import ledger_tables
 from windrow.verify.version_check import Progress, VersionCheck
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+    from pyspark.sql import DataFrame
 
 NOT_ON_DISK = "the files and logs of both tables, and what was final in an earlier version: Spark read the rows"
 
@@ -99,11 +108,14 @@ class Checks:
         self._reached = [read_progress(book.location, version) for version in wanted]
         self._depot = open_depot(depot, book, self._reached[-1])
         self._logs: tuple[Log, Log] | None = None
+        self._messages = stack.enter_context(PartedRows(max_memory_bytes))
+        self._frame: DataFrame | None = None  # the messages, if they stay on Spark's executors
 
     def find_base(self, relying_on: Reliance) -> Base | None:
         """Return what the check builds on, None if nobody asked for it. Raises Unfounded."""
         latest = open_ledger(self._book.location, self._wanted[-1])
-        return find_base(relying_on, latest, self._depot, self._location, self._rows())
+        rows = self._stack.enter_context(PartedRows(self._room))
+        return find_base(relying_on, latest, self._depot, self._location, rows)
 
     def run(self, base: Base | None, since_refused: str | None = None) -> Report:
         """Check what came after the base, without one everything. Raises Unfounded for versions that are gone."""
@@ -119,9 +131,13 @@ class Checks:
         for number, version in enumerate(self._wanted):
             before = self._wanted[number - 1] if number else None
             with PartedRows(self._room) as rows:
-                snapshot = read_snapshot(self._ledger(version), rows, base.revision if base else 0)
-                checked = VersionCheck(base.join(snapshot) if base else snapshot, read, self._room, base)
-                books.append(checked.run(self._most, self._progress))
+                stored = None if self._frame is not None else rows
+                snapshot = read_snapshot(self._ledger(version), stored, base.revision if base else 0)
+                joined = base.join(snapshot) if base else snapshot
+                checked = VersionCheck(joined, read, self._room, base)
+                with ledger_tables(joined, self._room) as connection:
+                    parts = self._parts(connection, joined, read, rows, base)
+                    books.append(checked.run(connection, parts, self._most, self._progress))
                 by_log = self._check_log(snapshot, before, base)
             found += at_version(version, [*by_log, *checked.found])
         differences, findings = parted(found)
@@ -136,8 +152,16 @@ class Checks:
         own = read_log(self._book.table, self._book.location, "ledger")
         return own, read_log(self._depot, self._location, "depot")
 
-    def _rows(self) -> PartedRows:
-        return self._stack.enter_context(PartedRows(self._room))
+    def _parts(
+        self, connection: DuckDBPyConnection, snapshot: Snapshot, depot: Depot, rows: PartedRows, base: Base | None
+    ) -> Parts:
+        """Return the parts of a ledger version: of rows that are stored here, or of those on Spark's executors."""
+        if self._frame is None:
+            return StoredParts(connection, snapshot, depot, rows, self._messages, base)
+        from windrow.verify.executors import ExecutorParts
+
+        ledger = self._ledger(snapshot.version)
+        return ExecutorParts(connection, snapshot, depot, ledger, self._frame, self._room)
 
     def _ledger(self, version: int) -> Ledger:
         return open_ledger(self._book.location, version)
@@ -174,7 +198,7 @@ class Checks:
 
     def _read_depot(self, first: int) -> Depot:
         """Read the depot; if only Spark can map its columns, it is not checked and the report says so."""
-        log, rows, ledger, columns = self._depot, self._rows(), self._ledger(self._wanted[-1]), dict(self._columns)
+        log, rows, ledger, columns = self._depot, self._messages, self._ledger(self._wanted[-1]), dict(self._columns)
         last = max(one.depot_version for one in self._reached)
         try:
             if ledger.raw:
@@ -186,8 +210,14 @@ class Checks:
             history = ledger.rows("microbatch", "versions, columns", "kind = 'data'").to_pylist()
             recorded = {part["version"]: row["columns"] for row in history for part in row["versions"] or []}
             if not isinstance(log, DeltaTable):
-                log, columns, recorded = log.mapped_as(recorded), {}, {}
+                from windrow.verify.executors import count_depot, depot_frame
+
+                read = count_depot(log.mapped_as(recorded), first, last, accepted_versions(ledger))
+                self._frame = depot_frame(log.mapped_as(recorded), read.readable, last, accepted_versions(ledger))
+                return read
             return read_depot(log, rows, first, last, columns, recorded, ledger.payload, accepted_versions(ledger))
         except ExpressionError as error:
+            if not isinstance(log, DeltaTable):
+                raise
             why = f"cannot be mapped without Spark (--engine spark): {error.message}"
             return Depot.unread(rows, first, last, why)

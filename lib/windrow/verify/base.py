@@ -55,12 +55,13 @@ NOTHING = Reliance()
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A ledger version that was verified: its history, and what was open; later rows have later revisions.
+    """A ledger version that was verified: its history, and `rows` that were open; later rows have later revisions.
 
     `since` says what is relied on; `logs` are those of ledger and depot from then on.
     """
 
     snapshot: Snapshot
+    rows: PartedRows
     revision: int
     logs: tuple[Log, Log]
     since: Since
@@ -164,7 +165,7 @@ def find_base(relying_on: Reliance, ledger: Ledger, depot: DepotTable, location:
         snapshot = read_snapshot(before, rows, revision)
     except (NotFound, TableUnreadable) as error:
         raise Unfounded(f"ledger version {version} can no longer be read") from error
-    return Base(snapshot, revision, (own, others), _since(verified, recorded, snapshot))
+    return Base(snapshot, rows, revision, (own, others), _since(verified, recorded, snapshot))
 
 
 def _require_same(record: Record | None, verified: Verified) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
@@ -33,12 +33,10 @@ NO_MESSAGES = as_messages(pa.schema([*MESSAGE.items(), *BESIDE]).empty_table())
 class Depot:
     """The messages of the depot versions from `first` to `last`; those before `readable` are missing.
 
-    `why` says why. `rows` has the messages by stream as the table `depot`, with `version` and times as numbers, and
-    `per_version` counts them: `version, messages`. `formatted` has what else a raw depot gives, and `several` the
-    places of records that swallowed others (`raw.grammar`); they are None for any other depot.
+    `why` says why. `per_version` counts them: `version, messages`. `formatted` has what else a raw depot gives, and
+    `several` the places of records that swallowed others (`raw.grammar`); they are None for any other depot.
     """
 
-    rows: PartedRows
     per_version: pa.Table
     first: int
     readable: int
@@ -50,7 +48,7 @@ class Depot:
     @classmethod
     def unread(cls, rows: PartedRows, first: int, last: int, why: str) -> Depot:
         """Return a depot of which nothing could be read."""
-        return cls(rows, add_messages((), rows), first, last + 1, last, why=why)
+        return cls(add_messages((), rows), first, last + 1, last, why=why)
 
     def counted(self, version: int) -> pa.Table:
         """Return `version, messages` for each version up to `version` with messages; refused records count."""
@@ -70,24 +68,24 @@ class Depot:
 
 
 def add_messages(messages: Iterable[pa.Table], rows: PartedRows) -> pa.Table:
-    """Put messages, with `version`, into the rows of a depot; return `version, messages`, which counts them.
+    """Put messages, with `version` and times as numbers, into `rows` as the table `depot`; count them by version.
 
     Raises TableUnwritable for a full disk.
     """
     rows.clear()  # of those that came before a file that cannot be read
     counts = [COUNTS.empty_table()]
     for part in chain([NO_MESSAGES], messages):
-        rows.add("depot", counted(_with_invalid_value(part).select(NO_MESSAGES.column_names)))
+        rows.add("depot", message_rows(part))
         counts.append(_count(part))
     rows.close_blocks()
     return pa.concat_tables(counts)
 
 
-def _with_invalid_value(messages: pa.Table) -> pa.Table:
-    """Return messages with the column that a mapping adds where it rejects values."""
-    if INVALID_VALUE in messages.column_names:
-        return messages
-    return messages.append_column(INVALID_VALUE, pa.nulls(messages.num_rows, pa.string()))
+def message_rows(messages: pa.Table) -> pa.Table:
+    """Return messages with times as numbers, and with the column that a mapping adds where it rejects values."""
+    if INVALID_VALUE not in messages.column_names:
+        messages = messages.append_column(INVALID_VALUE, pa.nulls(messages.num_rows, pa.string()))
+    return counted(messages.select(NO_MESSAGES.column_names))
 
 
 def _count(rows: pa.Table, each: int = 1) -> pa.Table:
@@ -130,18 +128,18 @@ def read_depot(
     try:
         readable, per_version = first, add_messages(messages(first), rows)
     except UNREADABLE:
-        readable = _readable_from(table, first, last, without)
+        readable = readable_from(lambda middle: deque(added_by(table, middle, last, [], without), 0), first, last)
         per_version = add_messages(messages(readable), rows)
-    return Depot(rows, per_version, first, readable, last)
+    return Depot(per_version, first, readable, last)
 
 
-def _readable_from(table: DepotTable, first: int, last: int, without: Collection[int]) -> int:
+def readable_from(read: Callable[[int], object], first: int, last: int) -> int:
     """Return the first version from which on all can be read, or `last` + 1: a bisection, since the oldest go first."""
     low, high = first + 1, last + 1
     while low < high:
         middle = (low + high) // 2
         try:
-            deque(added_by(table, middle, last, [], without), 0)
+            read(middle)
         except UNREADABLE:
             low = middle + 1
         else:
@@ -164,7 +162,7 @@ def _part(added: pa.Table, versions: list[int], way: Mapping | None, payload: pa
     """Return the rows of some versions as messages with `version`."""
     rows = added.filter(pc.is_in(added[VERSION], pa.array(versions, added[VERSION].type)))
     try:
-        return as_messages(apply(way, rows, payload)) if way else _messages(rows, payload)
+        return as_messages(apply(way, rows, payload)) if way else added_messages(rows, payload)
     except (MessagesError, pa.ArrowException) as error:
         raise MessagesError(
             f"the depot has a column of another type than a message's: {first_line(error.__cause__ or error)}",
@@ -198,7 +196,7 @@ def _nothing(table: DepotTable, names: list[str] | None) -> pa.Table:
     return pa.schema([*fields, pa.field(CHANGE, pa.string()), pa.field(VERSION, pa.int64())]).empty_table()
 
 
-def _messages(added: pa.Table, payload: pa.DataType) -> pa.Table:
+def added_messages(added: pa.Table, payload: pa.DataType) -> pa.Table:
     """Return rows as they are; a column that the depot does not have gets its default, or NULL."""
     names = [*COLUMNS, *(name for name in (INVALID_VALUE,) if name in added.column_names)]
     messages = conform(added, payload).select(names)

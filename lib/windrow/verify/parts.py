@@ -1,7 +1,7 @@
 """Rows on disk: each part has all rows of some streams, or of some raw sources, and fits into memory.
 
 All rows are in one temporary file without a name: it is gone with the process, however that ends. Few rows stay in
-memory, so that small tables need no disk.
+memory, so that small tables need no disk. On Spark `Block`s, which some tasks write, bring them to those that read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import suppress
 from io import SEEK_END
 from itertools import pairwise
 from tempfile import SpooledTemporaryFile
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -29,21 +29,67 @@ Part = tuple[int, ...]
 EVERY: Part = tuple(range(BUCKETS))
 
 
+class Block(NamedTuple):
+    """Rows of a table in one bucket, as an Arrow stream; `byte_count` is what they take in memory."""
+
+    name: str
+    bucket: int
+    byte_count: int
+    content: bytes
+
+
+class BlockWriter:
+    """Turns rows into blocks, so many bytes at a time; rows that are alike in the columns `by` are together."""
+
+    def __init__(self, block_bytes: int, by: Sequence[str]) -> None:
+        """Begin without rows."""
+        self._block_bytes, self._by = block_bytes, by
+        self._waiting: dict[str, list[pa.Table]] = defaultdict(list)
+        self._waiting_bytes = Counter[str]()
+
+    def add(self, name: str, rows: pa.Table) -> Iterator[Block]:
+        """Add rows to a table; yield the blocks that are full."""
+        step = max(1, rows.num_rows * self._block_bytes // max(1, rows.nbytes))
+        for begin in range(0, rows.num_rows, step):
+            block = rows.slice(begin, step)
+            self._waiting[name].append(block)
+            self._waiting_bytes[name] += block.nbytes
+            if self._waiting_bytes[name] >= self._block_bytes:
+                yield from self._blocks(name)
+
+    def close(self) -> Iterator[Block]:
+        """Yield what waits."""
+        for name in list(self._waiting):
+            yield from self._blocks(name)
+
+    def _blocks(self, name: str) -> Iterator[Block]:
+        rows = pa.concat_tables(self._waiting.pop(name))
+        del self._waiting_bytes[name]
+        hashes = [_hashes(rows[column]) for column in self._by]
+        bucket = np.sum([number * weight for weight, number in enumerate(hashes, 1)], axis=0) % BUCKETS
+        numbers, begins = np.unique(np.sort(bucket), return_index=True)
+        rows = rows.take(pa.array(np.argsort(bucket, kind="stable")))
+        for number, (begin, end) in zip(numbers.tolist(), pairwise([*begins, rows.num_rows]), strict=True):
+            part = rows.slice(begin, end - begin)
+            sink, options = pa.BufferOutputStream(), pa.ipc.IpcWriteOptions(compression="lz4")
+            with pa.ipc.new_stream(sink, part.schema, options=options) as stream:
+                stream.write_table(part)
+            yield Block(name, number, part.nbytes, sink.getvalue().to_pybytes())
+
+
 class PartedRows:
     """Tables of rows by their names, written as they come and read part by part."""
 
     def __init__(self, max_memory_bytes: int, by: Sequence[str] = ("source", "key")) -> None:
         """Begin without rows; rows that are alike in the columns `by` stay together."""
         self.max_memory_bytes, self._by = max_memory_bytes, by
-        self._block_bytes = max_memory_bytes // BLOCK_SHARE
-        self._file = SpooledTemporaryFile(self._block_bytes)  # noqa: SIM115 - `close` closes it
+        self._file = SpooledTemporaryFile(max_memory_bytes // BLOCK_SHARE)  # noqa: SIM115 - `close` closes it
         self.clear()
 
     def clear(self) -> None:
         """Forget all rows."""
         self._file.truncate(0)
-        self._waiting: dict[str, list[pa.Table]] = defaultdict(list)
-        self._waiting_bytes = Counter[str]()
+        self._writer = BlockWriter(self.max_memory_bytes // BLOCK_SHARE, self._by)
         self._places: dict[str, dict[int, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
         self._schemas: dict[str, pa.Schema] = {}
         self.byte_count = Counter[int]()
@@ -64,13 +110,19 @@ class PartedRows:
     def add(self, name: str, rows: pa.Table) -> None:
         """Add rows to a table. Raises TableUnwritable for a full disk."""
         self._schemas[name] = rows.schema
-        step = max(1, rows.num_rows * self._block_bytes // max(1, rows.nbytes))
-        for begin in range(0, rows.num_rows, step):
-            block = rows.slice(begin, step)
-            self._waiting[name].append(block)
-            self._waiting_bytes[name] += block.nbytes
-            if self._waiting_bytes[name] >= self._block_bytes:
-                self._write(name)
+        for block in self._writer.add(name, rows):
+            self.put(block)
+
+    def put(self, block: Block) -> None:
+        """Add the rows of a block. Raises TableUnwritable for a full disk."""
+        self.byte_count[block.bucket] += block.byte_count
+        try:
+            place = self._file.seek(0, SEEK_END)
+            size = self._file.write(block.content)
+            self._file.flush()
+        except OSError as error:
+            raise disk_error(error) from error
+        self._places[block.name][block.bucket].append((place, size))
 
     def read(self, name: str, part: Part) -> pa.RecordBatchReader:
         """Return the rows of a table in some buckets, which are read on demand, after `close_blocks`."""
@@ -78,8 +130,8 @@ class PartedRows:
 
     def close_blocks(self) -> None:
         """Write what waits, so that `byte_count` is that of all rows. Raises TableUnwritable for a full disk."""
-        for name in list(self._waiting):
-            self._write(name)
+        for block in self._writer.close():
+            self.put(block)
 
     def _batches(self, name: str, part: Part) -> Iterator[pa.RecordBatch]:
         places = self._places[name]
@@ -87,32 +139,6 @@ class PartedRows:
             self._file.seek(place)
             with pa.ipc.open_stream(pa.py_buffer(self._file.read(size))) as stream:
                 yield from stream
-
-    def _write(self, name: str) -> None:
-        """Write the waiting rows of a table, bucket by bucket."""
-        rows = pa.concat_tables(self._waiting.pop(name))
-        del self._waiting_bytes[name]
-        hashes = [_hashes(rows[column]) for column in self._by]
-        bucket = np.sum([number * weight for weight, number in enumerate(hashes, 1)], axis=0) % BUCKETS
-        numbers, begins = np.unique(np.sort(bucket), return_index=True)
-        rows = rows.take(pa.array(np.argsort(bucket, kind="stable")))
-        for number, (begin, end) in zip(numbers.tolist(), pairwise([*begins, rows.num_rows]), strict=True):
-            part = rows.slice(begin, end - begin)
-            self.byte_count[number] += part.nbytes
-            self._places[name][number].append(self._append(part))
-
-    def _append(self, rows: pa.Table) -> tuple[int, int]:
-        """Write rows at the end of the file; return where they begin, and how many bytes they take."""
-        sink, options = pa.BufferOutputStream(), pa.ipc.IpcWriteOptions(compression="lz4")
-        with pa.ipc.new_stream(sink, rows.schema, options=options) as stream:
-            stream.write_table(rows)
-        try:
-            place = self._file.seek(0, SEEK_END)
-            size = self._file.write(sink.getvalue())
-            self._file.flush()
-        except OSError as error:
-            raise disk_error(error) from error
-        return place, size
 
 
 def divide(byte_counts: Sequence[Counter[int]], max_memory_bytes: int) -> list[Part]:

@@ -54,9 +54,7 @@ class RawRows:
 class Snapshot:
     """A ledger version: its `controls`, which are the rows `progress` and should be one, `sources` and history.
 
-    `rows` has by stream `batches`, `held` (their messages) and `rejected` messages, with times as numbers. `row` of
-    a message is that of its batch, and `message_rows` of a batch says how many it holds. `raw` has what else the
-    ledger of a raw depot holds; None for any other.
+    `raw` has what else the ledger of a raw depot holds; None for any other.
     """
 
     version: int
@@ -64,7 +62,6 @@ class Snapshot:
     controls: pa.Table
     sources: pa.Table
     history: pa.Table
-    rows: PartedRows
     raw: RawRows | None = None
 
     @property
@@ -90,8 +87,8 @@ class Snapshot:
         return lists.append_column("microbatch", self.history["microbatch"].take(lists["row"]))
 
 
-def read_snapshot(ledger: Ledger, rows: PartedRows, after: int = 0) -> Snapshot:
-    """Read a ledger at its version; batches, messages and rejections are added to `rows`.
+def read_snapshot(ledger: Ledger, rows: PartedRows | None, after: int = 0) -> Snapshot:
+    """Read a ledger at its version; batches, messages and rejections are added to `rows`; None: Spark reads them.
 
     Of closed batches and rejections only those of revisions after `after`. Raises TableMissing, TableRefused, or
     NotFound for a version that does not exist or can no longer be read, and TableUnwritable for a full disk.
@@ -101,29 +98,41 @@ def read_snapshot(ledger: Ledger, rows: PartedRows, after: int = 0) -> Snapshot:
         progress = _progress(controls.to_pylist(), ledger)
         sources = ledger.rows("progress", SOURCES, "id <> 'progress'")
         history = ledger.rows("microbatch", HISTORY, rest="ORDER BY microbatch")
+        if rows is None:
+            return Snapshot(ledger.version, progress, controls, sources, history)
         _read_batches(ledger, rows, f"state = 'open' OR revision > {after:d}" if after else "true")
         by_format = _read_rejected(ledger, rows, f"revision > {after:d}" if after else "true")
         raw = _raw_rows(ledger, by_format) if ledger.raw else None
     rows.close_blocks()
-    return Snapshot(ledger.version, progress, controls, sources, history, rows, raw)
+    return Snapshot(ledger.version, progress, controls, sources, history, raw)
 
 
 def _read_batches(ledger: Ledger, rows: PartedRows, where: str) -> None:
     """Add the batches with their row numbers and without their messages, and the messages with those of their batch."""
     count = 0
     for piece in ledger.pieces(("open", "closed"), BATCH + ", messages", where):
-        flat = piece.drop_columns(["messages"])
-        inside = exploded(piece, "messages")
-        stream = {name: flat[name].take(inside["row"]) for name in ("source", "key")}
-        messages = as_messages(pa.table(stream | {name: inside[name] for name in inside.column_names}))
-        length = np.bincount(inside["row"].to_numpy(), minlength=flat.num_rows)
-        flat = flat.append_column("row", pa.array(np.arange(count, count + flat.num_rows)))
-        rows.add("batches", counted(flat.append_column("message_rows", pa.array(length))))
-        before = _event_time_before(messages)
-        row = pc.add(messages["row"], count)
-        messages = messages.set_column(messages.column_names.index("row"), "row", row)
-        rows.add("held", counted(messages.append_column("previous_event_time", before)))
-        count += flat.num_rows
+        for name, part in batch_rows(piece, count).items():
+            rows.add(name, part)
+        count += piece.num_rows
+
+
+def batch_rows(batches: pa.Table, first: int) -> dict[str, pa.Table]:
+    """Return `batches` whose row numbers begin with `first`, and `held`, the messages in them; times are numbers.
+
+    `row` of a message is that of its batch, and `message_rows` of a batch says how many it holds.
+    """
+    flat = batches.drop_columns(["messages"])
+    inside = exploded(batches, "messages")
+    stream = {name: flat[name].take(inside["row"]) for name in ("source", "key")}
+    messages = as_messages(pa.table(stream | {name: inside[name] for name in inside.column_names}))
+    length = np.bincount(inside["row"].to_numpy(), minlength=flat.num_rows)
+    flat = flat.append_column("row", pa.array(np.arange(first, first + flat.num_rows)))
+    before = _event_time_before(messages)
+    messages = messages.set_column(messages.column_names.index("row"), "row", pc.add(messages["row"], first))
+    return {
+        "batches": counted(flat.append_column("message_rows", pa.array(length))),
+        "held": counted(messages.append_column("previous_event_time", before)),
+    }
 
 
 def _event_time_before(messages: pa.Table) -> pa.ChunkedArray:
@@ -144,8 +153,13 @@ def _read_rejected(ledger: Ledger, rows: PartedRows, where: str) -> pa.Table:
             of_format = pc.fill_null(pc.starts_with(rejected["reason"], REFUSED), False)
             by_format.append(rejected.filter(of_format))
             rejected = rejected.filter(pc.invert(of_format)).drop_columns(RAW_REJECTED)
-        rows.add("rejected", counted(rejected.append_column("version", version_in_id(rejected))))
+        rows.add("rejected", rejected_rows(rejected))
     return pa.concat_tables(by_format) if by_format else None
+
+
+def rejected_rows(rejected: pa.Table) -> pa.Table:
+    """Return the rejections of messages with the depot version in their ids."""
+    return counted(rejected.append_column("version", version_in_id(rejected)))
 
 
 def read_progress(location: str, version: int) -> Progress:

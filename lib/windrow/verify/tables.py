@@ -1,8 +1,8 @@
 """A ledger version in DuckDB, which holds a part of its streams at a time; times are numbers.
 
-`depot`, `batches`, `held` (messages in batches) and `rejected` have the rows of a part, `all_batches` and
-`all_rejected` those of all streams, without payloads. `history_rows`, `source_rows` and `control_rows` are the rest of
-the ledger.
+`depot`, `batches`, `held` (messages in batches) and `rejected` have the rows of a part. `history_rows`, `source_rows`
+and `control_rows` are the rest of the ledger. `all_batches` and `all_rejected` have the rows of all streams, without
+payloads, unless the parts are on Spark's executors.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SMALL = "* EXCLUDE (payload), {} AS of_message"
 
 @contextmanager
 def ledger_tables(snapshot: Snapshot, max_memory_bytes: int) -> Iterator[DuckDBPyConnection]:
-    """Yield a connection to the tables of a ledger version that need no messages.
+    """Yield a connection to the tables of a ledger version that are the same for all streams.
 
     Raises TableUnwritable where neither memory nor disk have room.
     """
@@ -47,14 +47,22 @@ def ledger_tables(snapshot: Snapshot, max_memory_bytes: int) -> Iterator[DuckDBP
         connection.register("source_rows", snapshot.sources)
         connection.register("history_rows", snapshot.history)
         connection.register("partial_rows", snapshot.raw.partial if snapshot.raw else snapshot.sources.slice(0, 0))
-        _create(connection, "all_batches", snapshot.rows.read("batches", EVERY))
-        _create(connection, "all_rejected", snapshot.rows.read("rejected", EVERY), SMALL.format("true"))
-        if snapshot.raw:
-            connection.register("by_format", counted(snapshot.raw.rejected.drop_columns(RAW_REJECTED)))
-            connection.execute(f"INSERT INTO all_rejected BY NAME SELECT {SMALL.format(False)} FROM by_format")
-        load_part(connection, (), dict.fromkeys(OF_LEDGER, snapshot.rows))
-        load_part(connection, (), dict.fromkeys(OPEN, snapshot.rows), "_open")
         yield connection
+
+
+def load_all(connection: DuckDBPyConnection, snapshot: Snapshot, rows: PartedRows) -> None:
+    """Load what all streams of a ledger have that needs no messages."""
+    _create(connection, "all_batches", rows.read("batches", EVERY))
+    _create(connection, "all_rejected", rows.read("rejected", EVERY), SMALL.format("true"))
+    if snapshot.raw:
+        connection.register("by_format", counted(snapshot.raw.rejected.drop_columns(RAW_REJECTED)))
+        connection.execute(f"INSERT INTO all_rejected BY NAME SELECT {SMALL.format(False)} FROM by_format")
+
+
+def load_nothing(connection: DuckDBPyConnection, rows: PartedRows) -> None:
+    """Create the tables of parts without rows."""
+    load_part(connection, (), dict.fromkeys(OF_LEDGER, rows))
+    load_part(connection, (), dict.fromkeys(OPEN, rows), "_open")
 
 
 def load_part(connection: DuckDBPyConnection, part: Part, rows: Mapping[str, PartedRows], suffix: str = "") -> None:

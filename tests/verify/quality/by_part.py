@@ -8,7 +8,7 @@ from windrow.verify.parts import PartedRows, divide
 from windrow.verify.quality.parted import check_overall, check_part, create_views
 from windrow.verify.report import Found, merged
 from windrow.verify.snapshot import read_snapshot
-from windrow.verify.tables import OF_LEDGER, ledger_tables, load_part
+from windrow.verify.tables import OF_LEDGER, ledger_tables, load_all, load_nothing, load_part
 
 
 def check_invariants(ledger: Ledger) -> list[Found]:
@@ -16,7 +16,10 @@ def check_invariants(ledger: Ledger) -> list[Found]:
     with PartedRows(MEMORY_BYTES) as rows:
         snapshot = read_snapshot(ledger, rows)
         with ledger_tables(snapshot, MEMORY_BYTES) as connection:
-            create_views(connection)
+            load_all(connection, snapshot, rows)
+            load_nothing(connection, rows)
+            for schema in ("part", "overall"):
+                create_views(connection, schema)
             found: list[Found] = [*check_overall(connection)]
             for part in divide([rows.byte_count], MEMORY_BYTES):
                 load_part(connection, part, dict.fromkeys(OF_LEDGER, rows))

@@ -35,7 +35,8 @@ def check_features(role: str, table: DeltaTable, engine: str) -> Iterator[Findin
     if refusal is None:
         used = sorted({*(protocol.reader_features or ()), *(protocol.writer_features or ())})
         versions = f"protocol {protocol.min_reader_version}, {protocol.min_writer_version}"
-        yield ok(code, f"delta-rs can read and write it ({': '.join([versions, ', '.join(used)][: 1 + bool(used)])})")
+        described = f"{versions}: {', '.join(used)}" if used else versions
+        yield ok(code, f"delta-rs can read and write it ({described})")
         return
     verb, why = refusal
     if verb == "write":

@@ -8,8 +8,7 @@ were ahead of the machine's clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,9 +17,15 @@ from windrow.verify.decisions.comparison import check_members, check_rejected, c
 from windrow.verify.decisions.microbatch_history import is_whole, read_history
 from windrow.verify.decisions.recorded import check_ahead, check_clocks, check_rules, check_ticks
 from windrow.verify.decisions.reference_model import SourceHistory
-from windrow.verify.decisions.relations import choose_streams, judge_part, relate_history
+from windrow.verify.decisions.relations import (
+    Ask,
+    Figures,
+    StreamChoice,
+    choose_streams,
+    judge_part,
+    relate_history,
+)
 from windrow.verify.decisions.windows import derive, source_histories
-from windrow.verify.depot import Depot
 from windrow.verify.report import Difference, Found
 from windrow.verify.snapshot import Snapshot
 
@@ -33,98 +38,130 @@ DECIDED = """
 SELECT count(*) FROM judged AS j JOIN streams AS s
     ON s.source IS NOT DISTINCT FROM j.source AND s.key IS NOT DISTINCT FROM j.key WHERE s.whole AND j.batch IS NULL
 """
-# Of the streams with batches: all, whole ones, derived ones; the others of the whole ones and their messages, first
-# those that are too large for the memory.
-STREAMS = """
-SELECT count(*) FILTER (WHERE there), count(*) FILTER (WHERE there AND whole),
-    count(*) FILTER (WHERE chosen AND messages > 0),
-    count(*) FILTER (WHERE whole AND large), coalesce(sum(messages) FILTER (WHERE whole AND large), 0)::BIGINT,
-    count(*) FILTER (WHERE whole AND NOT chosen AND NOT large),
-    coalesce(sum(messages) FILTER (WHERE whole AND NOT chosen AND NOT large), 0)::BIGINT,
-    coalesce(sum(messages) FILTER (WHERE chosen), 0)::BIGINT
-FROM streams
-"""
+NONE = Figures(*[0] * len(Figures._fields))
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """What the decisions on the messages of a part follow from, besides its rows and the relations `OF_PARTS`."""
+
+    sources: Mapping[str, SourceHistory]
+    choice: StreamChoice
+
+
+OF_PARTS = {
+    "versions": "FROM versions",
+    "microbatches": "FROM microbatches",
+    "ahead": "FROM ahead",
+    "moves": "SELECT source, version, sent, before FROM moves WHERE sent",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What was derived of a part: so many `messages` were decided again, so many of them are `placed` in windows.
+
+    If `ended`, nothing can be derived.
+    """
+
+    found: Sequence[Found] = ()
+    messages: int = 0
+    placed: int = 0
+    ended: bool = False
 
 
 @dataclass(slots=True)
 class Decisions:
     """The decisions of a ledger version derived again: clocks and rules at once, then streams part by part.
 
-    `messages` were decided again; of the `streams` with batches, the windows of `derived` were. What was decided up to
-    the microbatch `verified` is taken as right. Windows of `chosen` messages are to be derived, those of `placed` are.
+    `messages` were decided again; of the streams in `figures` windows are derived, `placed` messages so far. What was
+    decided up to the microbatch `verified` is taken as right.
     """
 
-    connection: DuckDBPyConnection
     snapshot: Snapshot
     verified: int = 0
     messages: int = 0
-    streams: int = 0
-    derived: int = 0
-    found: list[Found] = field(default_factory=list)
-    ended: bool = False
-    sources: dict[str, SourceHistory] = field(default_factory=dict)
-    chosen: int = 0
     placed: int = 0
+    figures: Figures = NONE
+    derivation: Derivation | None = None
+    found: list[Found] = field(default_factory=list)
 
-    def check(self, depot: Depot, most: int | None, max_memory_bytes: int) -> None:
+    def check(
+        self,
+        connection: DuckDBPyConnection,
+        readable: int,
+        most: int | None,
+        max_memory_bytes: int,
+        ask: Ask,
+        sent: Ask,
+    ) -> None:
         """Check clocks and rules, and choose the streams whose windows are derived.
 
-        These have `most` messages together, None: all; but none has more than there is memory for.
+        These have `most` messages together, None: all; but none has more than there is memory for. `readable` is the
+        first depot version that can be read. `ask` answers questions about all rows of the ledger, `sent` the one about
+        what sources sent.
         """
-        if not is_whole(self.snapshot):
-            self.found = [f"the decisions in ledger version {self.snapshot.version}, whose history is not whole"]
-            self.ended = True
-            return
-        with self._in_range():
-            history = read_history(self.snapshot, depot.readable, self.verified)
-            relate_history(self.connection, history, depot.rows)
-            choose_streams(self.connection, history, most, max_memory_bytes // MODEL_BYTES)
-            self.found += [
-                *check_rules(self.snapshot, history),
-                *check_clocks(self.connection, history),
-                *check_ticks(self.connection),
-                *check_ahead(self.connection),
-            ]
-            self.sources = source_histories(self.connection, history)
-            [(self.streams, whole, self.derived, *left, self.chosen)] = self.connection.sql(STREAMS).fetchall()
-            self.found += _findings(f"in ledger version {self.snapshot.version}", self.streams, whole, *left)
-
-    def check_part(self, progress: Callable[[int], None]) -> None:
-        """Derive the decisions on the messages of the loaded part, and compare them with the ledger.
-
-        `progress` is called with the messages whose windows are derived.
-        """
-        if self.ended:
-            return
-        with self._in_range():
-            judge_part(self.connection)
-            before = self.placed
-            self.placed += derive(self.connection, self.sources, lambda done: progress(before + done))
-            self.found += [
-                *check_rejected(self.connection),
-                *check_windows(self.connection),
-                *check_members(self.connection),
-            ]
-            self.messages += self.connection.sql(DECIDED).fetchall()[0][0]
-
-    @contextmanager
-    def _in_range(self) -> Iterator[None]:
-        """End with one difference for a damaged ledger with values out of range, from which nothing is derived."""
         from duckdb import DataError
 
+        if not is_whole(self.snapshot):
+            self.found = [f"the decisions in ledger version {self.snapshot.version}, whose history is not whole"]
+            return
         try:
-            yield
+            history = read_history(self.snapshot, readable, self.verified)
+            relate_history(connection, history, ask, sent)
+            self.figures, choice = choose_streams(history, most, max_memory_bytes // MODEL_BYTES, ask)
+            self.found += [
+                *check_rules(self.snapshot, history),
+                *check_clocks(connection, history),
+                *check_ticks(connection),
+            ]
+            self.derivation = Derivation(source_histories(connection, history), choice)
+            self.found += _findings(f"in ledger version {self.snapshot.version}", self.figures)
         except DataError as error:
-            expects = "times and numbers from which the rules can derive the decisions"
-            self.found = [Difference("decisions", expects, first_line(error))]
-            self.messages = self.streams = self.derived = 0
-            self.ended = True
+            self.add(_out_of_range(error))
+
+    def add(self, part: Decided) -> None:
+        """Add what was derived of a part, unless another one has ended it."""
+        if part.ended:
+            self.figures, self.messages, self.placed, self.derivation = NONE, 0, 0, None
+            self.found = [*part.found]
+        elif self.derivation is not None:
+            self.messages += part.messages
+            self.placed += part.placed
+            self.found += part.found
 
 
-def _findings(
-    where: str, streams: int, whole: int, large: int, large_messages: int, left: int, left_messages: int
-) -> Iterator[str]:
+def decide_part(
+    connection: DuckDBPyConnection, derivation: Derivation | None, progress: Callable[[int], None]
+) -> Decided:
+    """Derive the decisions on the messages of the loaded part, and compare them with the ledger.
+
+    `progress` is called with the messages whose windows are derived.
+    """
+    from duckdb import DataError
+
+    if derivation is None:
+        return Decided()
+    try:
+        judge_part(connection, derivation.choice)
+        placed = derive(connection, derivation.sources, progress)
+        checks = (check_ahead, check_rejected, check_windows, check_members)
+        found = [one for check in checks for one in check(connection)]
+        return Decided(found, connection.sql(DECIDED).fetchall()[0][0], placed)
+    except DataError as error:
+        return _out_of_range(error)
+
+
+def _out_of_range(error: Exception) -> Decided:
+    """Return the one difference for a damaged ledger with values out of range, from which nothing is derived."""
+    expects = "times and numbers from which the rules can derive the decisions"
+    return Decided([Difference("decisions", expects, first_line(error))], ended=True)
+
+
+def _findings(where: str, figures: Figures) -> Iterator[str]:
     """Say for which streams not every decision was derived, and why."""
+    streams, whole = figures.streams, figures.whole
+    large, large_messages, left, left_messages = figures[3:7]
     if whole < streams:
         yield (
             f"the decisions on {streams - whole:,} of {streams:,} streams {where}, "

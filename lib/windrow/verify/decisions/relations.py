@@ -2,7 +2,8 @@
 
 What is given are the tables of `verify.tables`, and of the history `versions`, which microbatch read each depot
 version, `microbatches` with their rules, and `clocks` as they were recorded. What all streams `sent`, from which clocks
-follow, is read first; the verdict on each message then part by part.
+follow, is read first; the verdict on each message then part by part. What depends on all streams of the ledger is
+`OF_LEDGER`, in SQL that Spark knows as well.
 
 The floor of a source is the greatest of the stamps it sent in earlier depot versions and of the floors that ticks and
 flushes recorded. A larger `max_delay` raises it by the difference: `raised` is the sum of these raises up to a
@@ -11,26 +12,34 @@ microbatch. `height` is a floor without them, so that each step takes the greate
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from windrow.columnar.arrow import counted
 from windrow.model.messages import EARLIEST, INVALID_VALUE, LATEST
 from windrow.verify.decisions.microbatch_history import MicrobatchHistory
-from windrow.verify.parts import EVERY, PartedRows
 from windrow.verify.tables import timed
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-# The latest stamp that was not ahead of the machine's clock, as the rejections of a microbatch record it.
-AHEAD = """
-CREATE VIEW ahead AS
-SELECT microbatch, min(received_at - missed_by_us) AS latest FROM all_rejected WHERE reason = 'clock_ahead'
-GROUP BY microbatch
-"""
+Ask: TypeAlias = Callable[[str], pa.Table]
+
+# Relations of all streams of a ledger: the latest stamp that was not ahead of the machine's clock, as the rejections
+# of a microbatch record it; the cut of a flush, just after the last message of the source that it closed, right if
+# every stream is; and the greatest timeout of what a microbatch closed.
+OF_LEDGER = {
+    "ahead": """
+        SELECT microbatch, min(received_at - missed_by_us) AS latest FROM all_rejected WHERE reason = 'clock_ahead'
+        GROUP BY microbatch""",
+    "flush_cuts": """
+        SELECT closed_in AS microbatch, source, max(last_event_time) + 1 AS cut
+        FROM all_batches WHERE close_reason = 'flush' GROUP BY closed_in, source""",
+    "timeouts": "SELECT closed_in, source, max(timeout) AS timeout FROM all_batches GROUP BY closed_in, source",
+}
 
 # What comes of a microbatch of which a version can no longer be read is not derived. `detail` says what makes a message
 # invalid: a value that cannot be cast, or the first column that is NULL, or else a time that is out of range.
@@ -55,16 +64,14 @@ FROM (
 )
 """
 
-# What was good of what each source sent in a version, and the streams of all messages.
+# What was good of what each source sent in a version.
 SENT = f"""
-CREATE TABLE sent AS
 SELECT source, microbatch, version, max(received_at) AS floor
 FROM ({ARRIVED.format("stream")}) WHERE good GROUP BY source, microbatch, version
 """
-ARRIVED_STREAMS = """
-CREATE TABLE arrived_streams AS
-SELECT DISTINCT source, key FROM stream AS d JOIN versions AS v ON v.version = d.version
-JOIN microbatches AS m ON m.microbatch = v.microbatch WHERE m.readable
+SENT_TOGETHER = """
+CREATE TABLE sent AS
+SELECT source, microbatch, version, max(floor) AS floor FROM sent_in_parts GROUP BY source, microbatch, version
 """
 
 # Each event that moved a clock, with the floor `before` it, the height after it, and the `clock` after it: the greatest
@@ -95,14 +102,6 @@ WINDOW moved AS (PARTITION BY source ORDER BY microbatch, version ROWS UNBOUNDED
 STATES = """
 CREATE TABLE states AS
 SELECT source, microbatch, max(height) AS height, max(clock) AS clock FROM moves GROUP BY source, microbatch
-"""
-
-# The cut of a flush is just after the last message of the source that it closed. It depends on all streams of the
-# source, so it is read from the ledger. It is right if every stream is.
-FLUSH_CUTS = """
-CREATE VIEW flush_cuts AS
-SELECT closed_in AS microbatch, source, max(last_event_time) + 1 AS cut
-FROM all_batches WHERE close_reason = 'flush' GROUP BY closed_in, source
 """
 
 # By source, the event time at which all windows end that may not lie on the calendar, after each event that raised it:
@@ -167,55 +166,112 @@ SELECT * EXCLUDE (detail), detail,
 FROM placed
 """
 
-# A stream is whole when all its messages are in depot versions that can still be read. The windows of whole streams
-# with `most` accepted messages together are derived, the smallest first, then by name. One that has more than there is
-# `room` for in memory is not.
-STREAMS = """
-CREATE TABLE streams AS
-WITH members AS (
-    SELECT source, key, true AS whole, 0 AS messages, false AS there FROM arrived_streams
+# A stream is whole when all its messages are in depot versions that can still be read.
+COUNTED = """
+SELECT source, key, bool_and(whole) AS whole, sum(messages)::BIGINT AS messages, bool_or(there) AS there FROM (
+    SELECT source, key, {gone} = 0 OR coalesce(opened_in > {gone}, false) AS whole, message_rows AS messages,
+        true AS there FROM {batches}
     UNION ALL
-    SELECT source, key, $gone = 0 OR coalesce(opened_in > $gone, false), message_rows, true FROM all_batches
-    UNION ALL
-    SELECT source, key, $gone = 0 OR coalesce(microbatch > $gone, false), 0, false FROM all_rejected WHERE of_message
-), counted AS (
-    SELECT source, key, bool_and(whole) AS whole, sum(messages)::BIGINT AS messages, bool_or(there) AS there
-    FROM members GROUP BY source, key
-)
-SELECT *, row_number() OVER (ORDER BY source NULLS FIRST, key NULLS FIRST) AS stream,
-    messages > $room AS large,
-    whole AND messages <= $room AND coalesce(sum(messages) OVER (
-        PARTITION BY whole ORDER BY messages, source NULLS FIRST, key NULLS FIRST ROWS UNBOUNDED PRECEDING
-    ) <= $most, true) AS chosen
-FROM counted
+    SELECT source, key, {gone} = 0 OR coalesce(microbatch > {gone}, false), 0, false FROM {rejected}{others}
+) GROUP BY source, key
 """
+# The windows of whole streams with `most` accepted messages together are derived, the smallest first, then by name. One
+# that has more than there is `room` for in memory is not.
+CHOSEN = """
+SELECT *, messages > {room} AS large, whole AND messages <= {room} AND {within} AS chosen FROM (
+    SELECT *, sum(messages) OVER (
+        PARTITION BY whole ORDER BY messages, source NULLS FIRST, key NULLS FIRST ROWS UNBOUNDED PRECEDING
+    ) AS together FROM ({counted})
+)
+"""
+# Of the streams with batches: all, whole ones, derived ones; the others of the whole ones and their messages, first
+# those that are too large for the memory; and the messages of those that are chosen.
+FIGURES = """
+SELECT count(*) FILTER (WHERE there), count(*) FILTER (WHERE there AND whole),
+    count(*) FILTER (WHERE chosen AND messages > 0),
+    count(*) FILTER (WHERE whole AND large), coalesce(sum(messages) FILTER (WHERE whole AND large), 0)::BIGINT,
+    count(*) FILTER (WHERE whole AND NOT chosen AND NOT large),
+    coalesce(sum(messages) FILTER (WHERE whole AND NOT chosen AND NOT large), 0)::BIGINT,
+    coalesce(sum(messages) FILTER (WHERE chosen), 0)::BIGINT
+FROM ({0})
+"""
+FIRST_LEFT = """
+SELECT messages, source, key FROM ({0}) WHERE whole AND NOT chosen AND NOT large
+ORDER BY messages, source NULLS FIRST, key NULLS FIRST LIMIT 1
+"""
+# The streams of the loaded part; those before `left`, which is the first that is not derived, are chosen. Some have
+# only messages in the depot.
+ARRIVED_STREAMS = """
+    UNION ALL
+    SELECT DISTINCT source, key, true, 0, false FROM depot AS d JOIN versions AS v ON v.version = d.version
+    JOIN microbatches AS m ON m.microbatch = v.microbatch WHERE m.readable
+"""
+BEFORE = "({0}messages, {0}source IS NOT NULL, coalesce({0}source, ''), {0}key IS NOT NULL, coalesce({0}key, ''))"
+STREAMS = f"""
+CREATE OR REPLACE TABLE streams AS
+SELECT s.*, row_number() OVER (ORDER BY s.source NULLS FIRST, s.key NULLS FIRST) AS stream,
+    whole AND s.messages <= $room AND coalesce({BEFORE.format("s.")} < {BEFORE.format("f.")}, true) AS chosen
+FROM ({COUNTED.format(gone="$gone", batches="batches", rejected="rejected", others=ARRIVED_STREAMS)}) AS s
+LEFT JOIN left_streams AS f ON true
+"""
+LEFT = pa.schema([("messages", pa.int64()), ("source", pa.string()), ("key", pa.string())])
 
 
-def relate_history(connection: DuckDBPyConnection, history: MicrobatchHistory, depot: PartedRows) -> None:
-    """Create the relations of the history, and of what all streams of the depot sent."""
-    given = {
+class Figures(NamedTuple):
+    """The answer to `FIGURES`."""
+
+    streams: int
+    whole: int
+    derived: int
+    large: int
+    large_messages: int
+    left: int
+    left_messages: int
+    chosen_messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamChoice:
+    """Which streams are derived: those before the one in `left` (a row or none), of so many messages each at most."""
+
+    gone: int
+    max_messages: int
+    left: pa.Table
+
+
+def relate_history(connection: DuckDBPyConnection, history: MicrobatchHistory, ask: Ask, sent: Ask) -> None:
+    """Create the relations of the history, and of what all streams of the depot sent, as `sent` answers `SENT`."""
+    tables = {
         "versions": pa.table({"version": history.version, "microbatch": history.read_in}),
         "microbatches": history.table,
         "clocks": history.clocks,
-    }
-    for name, rows in given.items():
+    } | {name: ask(query) for name, query in OF_LEDGER.items()}
+    for name, rows in tables.items():
         connection.register(name, counted(rows))
-    connection.execute(AHEAD)
-    for statement in (SENT, ARRIVED_STREAMS):
-        connection.register("stream", depot.read("depot", EVERY))
-        connection.execute(statement)
-    for statement in (MOVES, STATES, FLUSH_CUTS, CUTS):
+    connection.register("sent_in_parts", sent(SENT))
+    for statement in (SENT_TOGETHER, MOVES, STATES, CUTS):
         connection.execute(statement)
 
 
-def choose_streams(connection: DuckDBPyConnection, history: MicrobatchHistory, most: int | None, room: int) -> None:
-    """Create the relation of streams; the windows of streams with `most` messages together are derived."""
+def choose_streams(
+    history: MicrobatchHistory, most: int | None, max_messages: int, ask: Ask
+) -> tuple[Figures, StreamChoice]:
+    """Return the figures of the streams, and which of them are derived: with `most` messages together, None: all."""
     gone = 0 if history.verified else history.gone
-    connection.execute(STREAMS, {"gone": gone, "most": most, "room": room})
+    of_messages = "(SELECT * FROM all_rejected WHERE of_message)"
+    streams = COUNTED.format(gone=gone, batches="all_batches", rejected=of_messages, others="")
+    within = "true" if most is None else f"together <= {most:d}"
+    chosen = CHOSEN.format(room=max_messages, within=within, counted=streams)
+    [figures] = ask(FIGURES.format(chosen)).to_pylist()
+    numbers = Figures(*figures.values())
+    left = ask(FIRST_LEFT.format(chosen)) if numbers.left else LEFT.empty_table()
+    return numbers, StreamChoice(gone, max_messages, left.cast(LEFT))
 
 
-def judge_part(connection: DuckDBPyConnection) -> None:
-    """Create the verdicts on the messages of the loaded part."""
+def judge_part(connection: DuckDBPyConnection, choice: StreamChoice) -> None:
+    """Create the streams of the loaded part, and the verdicts on its messages."""
+    connection.register("left_streams", choice.left)
+    connection.execute(STREAMS, {"gone": choice.gone, "room": choice.max_messages})
     connection.execute(JUDGED)
 
 

@@ -13,6 +13,7 @@ from windrow.reading.values import records
 from windrow.verify.invariants import INVARIANTS, Invariant, counting
 from windrow.verify.invariants.relations import INSIDE, TYPES
 from windrow.verify.quality.embedded import EmbeddedRows
+from windrow.verify.quality.spark import SparkRows
 from windrow.verify.report import EXAMPLES, Difference
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ OVERALL = [one for one in CRITICAL if one not in BY_STREAM]
 
 # A time that DuckDB cannot represent is NULL, as it is in a table that DuckDB reads.
 MACRO = """
-CREATE MACRO as_time(us) AS CASE WHEN us > -9223372022400000000 AND us < 9223372036854775807
+CREATE OR REPLACE MACRO as_time(us) AS CASE WHEN us > -9223372022400000000 AND us < 9223372036854775807
     THEN make_timestamptz(us) END
 """
 BATCHES = """SELECT * REPLACE (as_time(window_start) AS window_start, as_time(window_end) AS window_end,
@@ -69,32 +70,37 @@ OF_ALL = COMMON | {
         ]
     ),
 }  # fmt: skip
+VIEWS = {"part": OF_PART, "overall": OF_ALL}
 
 
-def create_views(connection: DuckDBPyConnection) -> None:
-    """Create the views of the invariants over the tables of a ledger version, when a part is loaded."""
+def create_views(connection: DuckDBPyConnection, schema: str) -> None:
+    """Create the views of the invariants over the tables of a `part` that is loaded, or over the `overall` ones."""
     connection.execute(MACRO)
-    for schema, queries in (("part", OF_PART), ("overall", OF_ALL)):
-        connection.execute(f"CREATE SCHEMA {schema}")
-        for name, query in queries.items():
-            connection.execute(f"CREATE VIEW {schema}.{name} AS {query}")
+    connection.execute(f"CREATE SCHEMA {schema}")
+    for name, query in VIEWS[schema].items():
+        connection.execute(f"CREATE VIEW {schema}.{name} AS {query}")
 
 
 def check_part(connection: DuckDBPyConnection) -> Iterator[Difference]:
     """Check the invariants of streams, of those of the loaded part."""
-    return _check(connection, BY_STREAM, {name: f"part.{name}" for name in OF_PART})
+    return _check(EmbeddedRows(connection), BY_STREAM, {name: f"part.{name}" for name in OF_PART})
 
 
 def check_overall(connection: DuckDBPyConnection) -> Iterator[Difference]:
     """Check the invariants that need no messages, of all streams."""
-    return _check(connection, OVERALL, {name: f"overall.{name}" for name in OF_ALL})
+    return _check(EmbeddedRows(connection), OVERALL, {name: f"overall.{name}" for name in OF_ALL})
+
+
+def check_on_spark(rows: SparkRows) -> Iterator[Difference]:
+    """Check the invariants that need no messages, of all streams of a ledger that Spark reads."""
+    inside = "(SELECT state, coalesce(array_size(messages), 0) AS found FROM {batch} WHERE state IN ('open', 'closed'))"
+    return _check(rows, OVERALL, {**rows.views, "inside": inside})
 
 
 def _check(
-    connection: DuckDBPyConnection, invariants: Sequence[Invariant], views: Mapping[str, str]
+    rows: EmbeddedRows | SparkRows, invariants: Sequence[Invariant], views: Mapping[str, str]
 ) -> Iterator[Difference]:
     """One pass over each relation counts failures, a query then fetches failing rows."""
-    rows = EmbeddedRows(connection)
     failures: dict[str, int] = {}
     for statement in counting(invariants, views):
         failures |= rows.ask(statement).to_pylist()[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -51,18 +51,16 @@ class SparkRows:
 def spark_rows(spark: SparkSession, ledger: str) -> Iterator[tuple[int, SparkRows]]:
     """Yield the latest version of a ledger and the rows of that version.
 
-    They are cached for all queries if Spark can; serverless compute cannot, and reads them again.
+    They are on the executors' disks for all queries if Spark can; serverless compute cannot, and reads them again.
     """
-    from pyspark.errors import PySparkException
+    from windrow.rows.frame import PersistedFrame
 
     version, frame = _pinned(spark, ledger)
-    with suppress(PySparkException):
-        frame.persist()
+    kept = PersistedFrame()
     try:
-        yield version, SparkRows(frame)
+        yield version, SparkRows(kept.keep(frame))
     finally:
-        with suppress(PySparkException):
-            frame.unpersist()
+        kept.release()
 
 
 def _pinned(spark: SparkSession, ledger: str) -> tuple[int, DataFrame]:

@@ -72,7 +72,7 @@ def read_raw_depot(
     per_version = add_messages(messages(), rows)
     formatted = RawRows(*(pa.concat_tables(getattr(raw, name) for raw, _ in beside) for name in RawRows.__slots__))
     several = pa.concat_tables(places for _, places in beside)
-    return Depot(rows, per_version, first, first, last, formatted=formatted, several=several)
+    return Depot(per_version, first, first, last, formatted=formatted, several=several)
 
 
 def _formatted(rows: pa.Table, ledger: Ledger) -> tuple[list[pa.Table], RawRows, pa.Table]:

@@ -1,0 +1,266 @@
+"""The parts of a verification on Spark's executors; only counts, what was found and the books come to the driver.
+
+Tasks turn the rows of depot and ledger into blocks by stream (`parts.BlockWriter`), Spark shuffles the blocks, and each
+task checks its streams as the embedded engine checks all: from a temporary file, as many at a time as fit into its
+memory. What concerns all streams is asked in SQL.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.errors import PySparkException, PythonException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from windrow.columnar.arrow import plain
+from windrow.delta.database import database
+from windrow.delta.table import unreadable
+from windrow.errors import TableUnwritable, first_line
+from windrow.model.commits import VERSION
+from windrow.reading.tables import Ledger, SparkDepot, ledger_frame
+from windrow.rows.frame import Batches, schema_of
+from windrow.rows.session_settings import configured, small_batches
+from windrow.verify.columns import as_messages
+from windrow.verify.decisions import Derivation
+from windrow.verify.depot import COUNTS, NO_MESSAGES, Depot, added_messages, message_rows, readable_from
+from windrow.verify.part_check import PartContext, PartResult, check_loaded, load, relations_of_parts
+from windrow.verify.parts import BLOCK_SHARE, Block, BlockWriter, PartedRows, divide
+from windrow.verify.quality.parted import check_on_spark
+from windrow.verify.quality.spark import SparkRows
+from windrow.verify.report import Difference
+from windrow.verify.snapshot import BATCH, REJECTED, Snapshot, batch_rows, rejected_rows
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+MESSAGES_OF_A_PARTITION = 500_000  # for each, a task takes some ten seconds; it starts in less than one
+BUCKET_BLOCKS = 4  # of the blocks of a task in memory, so that a task that writes takes less than one that checks
+ROW_NUMBERS = 1 << 40  # of batches that a task numbers
+BLOCKS = pa.schema(
+    [("name", pa.string()), ("bucket", pa.int32()), ("byte_count", pa.int64()), ("content", pa.binary())]
+)
+DEPOT = message_rows(NO_MESSAGES).schema
+ANSWERS = pa.schema([("answer", pa.binary())])
+# The rows of a ledger in the columns that questions name, with times as numbers.
+ALL = """
+WITH all_batches AS (
+    SELECT state, source, key, opened_in, closed_in, close_reason, coalesce(array_size(messages), 0) AS message_rows,
+        unix_micros(last_event_time) AS last_event_time, unix_micros(timeout) AS timeout
+    FROM {batch} WHERE state IN ('open', 'closed')
+), all_rejected AS (
+    SELECT source, key, microbatch, reason, missed_by_us, unix_micros(received_at) AS received_at, true AS of_message
+    FROM {batch} WHERE state = 'rejected'
+)
+"""
+Tables = Mapping[str, pa.Table]
+Rows = Callable[[pa.Table], Tables]
+
+
+@dataclass(frozen=True)
+class ExecutorParts:
+    """The parts of a ledger version and its depot, which tasks check within so much memory each."""
+
+    connection: DuckDBPyConnection
+    snapshot: Snapshot
+    depot: Depot
+    ledger: Ledger
+    messages: DataFrame
+    max_memory_bytes: int
+
+    @property
+    def count(self) -> int:
+        """Return how many parts there are: tasks."""
+        return 1 + self.snapshot.messages_read // MESSAGES_OF_A_PARTITION
+
+    @property
+    def _rows(self) -> SparkRows:
+        return SparkRows(ledger_frame(self.ledger))
+
+    def ask(self, query: str) -> pa.Table:
+        """Return the answer to a query over `all_batches` and `all_rejected`."""
+        from duckdb import OutOfRangeException
+
+        try:
+            return plain(self._rows.ask(f"{ALL} {query}"))
+        except PySparkException as error:
+            if "OVERFLOW" in str(error.getCondition()):  # as DuckDB says it of the same query
+                raise OutOfRangeException(first_line(error)) from error
+            raise unreadable(self.ledger.location, "ledger", error) from error
+
+    def ask_depot(self, query: str) -> pa.Table:
+        """Return the answers of all tasks to a query over `stream`, the messages of the depot without payloads."""
+        relations = {name: self.connection.sql(f"FROM {name}").to_arrow_table() for name in ASKED}
+        payload = self.messages.schema["payload"].dataType
+        lean = self.messages.withColumn("payload", F.lit(None).cast(payload))
+        task = partial(_answer, query, relations, self._depot_rows, self.max_memory_bytes)
+        nothing = [batch["answer"][0].as_py() for batch in task(iter(()))]  # there may be no task
+        answers = [*nothing, *self._collected(lean, task)]
+        return pa.concat_tables([pa.ipc.open_stream(answer).read_all() for answer in answers])
+
+    def check(
+        self,
+        derivation: Derivation | None,
+        progress: Callable[[int], None],  # noqa: ARG002 - tasks do not tell how far they are
+    ) -> Iterator[PartResult]:
+        """Yield what the check of each part finds."""
+        relations = relations_of_parts(self.connection) if derivation else {}
+        context = PartContext(self.snapshot, self.depot, derivation, relations)
+        frame = ledger_frame(self.ledger)
+        batches = frame.where("state IN ('open', 'closed')").selectExpr(*BATCH.split(", "), "messages")
+        rejected = frame.where("state = 'rejected'").selectExpr(*REJECTED.split(", "))
+        sources: list[tuple[DataFrame, Rows]] = [
+            (self.messages, self._depot_rows),
+            (batches, BatchNumbering()),
+            (rejected, _rejections),
+        ]
+        schemas: dict[str, pa.Schema] = {}
+        frames = list[DataFrame]()
+        for rows, function in sources:
+            nothing = function(plain(schema_of(rows).empty_table()))
+            schemas |= {name: table.schema for name, table in nothing.items()}
+            writing = partial(_blocks, function, self.max_memory_bytes // BLOCK_SHARE // BUCKET_BLOCKS)
+            frames.append(rows.mapInArrow(writing, from_arrow_schema(BLOCKS)))
+        shuffled = reduce(DataFrame.union, frames).repartition(self.count, "bucket")
+        for answer in self._collected(shuffled, partial(_check, context, schemas, self.max_memory_bytes)):
+            result = pickle.loads(answer)  # noqa: S301 - our own task wrote it
+            if not isinstance(result, PartResult):
+                raise TableUnwritable(*result)
+            yield result
+
+    def check_overall(self) -> Iterator[Difference]:
+        """Check the invariants that need no messages, of all streams."""
+        return check_on_spark(self._rows)
+
+    @property
+    def _depot_rows(self) -> Rows:
+        return partial(_messages, self.ledger.payload)
+
+    def _collected(self, frame: DataFrame, task: Batches) -> list[bytes]:
+        """Return the answers of tasks over the rows of a frame. Raises TableUnreadable."""
+        try:
+            with configured(frame.sparkSession, small_batches(frame.sparkSession)):
+                answers = frame.mapInArrow(task, from_arrow_schema(ANSWERS)).toArrow()
+        except PythonException:  # not of a file
+            raise
+        except PySparkException as error:
+            raise unreadable(self.ledger.location, "ledger or its depot", error) from error
+        return list(answers["answer"].to_pylist())
+
+
+ASKED = ("versions", "microbatches", "ahead")  # the relations that a question about the depot may name
+
+
+def depot_frame(depot: SparkDepot, first: int, last: int, without: Collection[int]) -> DataFrame:
+    """Return the messages that versions of a depot added, except those in `without`, with the version."""
+    frame = depot.frame(first, last)
+    return frame.where(~F.col(VERSION).isin(list(without))) if without else frame
+
+
+def count_depot(depot: SparkDepot, first: int, last: int, without: Collection[int]) -> Depot:
+    """Count the messages of the versions from `first` to `last`, or of as many of the latest as can still be read."""
+    last = min(last, depot.version())
+
+    def count(since: int) -> pa.Table:
+        try:
+            counted = depot_frame(depot, since, last, without).groupBy(VERSION).count().toArrow()
+        except PySparkException as error:
+            raise OSError(first_line(error)) from error
+        return pa.table(plain(counted).columns, COUNTS)
+
+    try:
+        return Depot(count(first), first, first, last)
+    except OSError:
+        readable = readable_from(count, first, last)
+        return Depot(count(readable), first, readable, last)
+
+
+def _messages(payload: pa.DataType, rows: pa.Table) -> Tables:
+    return {"depot": message_rows(added_messages(rows, payload))}
+
+
+class BatchNumbering:
+    """Numbers the batches of a task; no two tasks have the same numbers."""
+
+    def __init__(self) -> None:
+        """Begin."""
+        self._count = 0
+
+    def __call__(self, rows: pa.Table) -> Tables:
+        """Return batches with numbers, and the messages in them."""
+        task = TaskContext.get()
+        first = (task.partitionId() if task else 0) * ROW_NUMBERS + self._count
+        self._count += rows.num_rows
+        return batch_rows(rows, first)
+
+
+def _rejections(rows: pa.Table) -> Tables:
+    return {"rejected": rejected_rows(as_messages(rows))}
+
+
+def _blocks(function: Rows, block_bytes: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run in a task: turn rows into blocks by stream."""
+    writer = BlockWriter(block_bytes, ("source", "key"))
+    for batch in batches:
+        for name, rows in function(plain(pa.Table.from_batches([batch]))).items():
+            yield from _rows_of(writer.add(name, rows))
+    yield from _rows_of(writer.close())
+
+
+def _rows_of(blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
+    if rows := [block._asdict() for block in blocks]:
+        yield pa.RecordBatch.from_pylist(rows, BLOCKS)
+
+
+def _answer(
+    query: str, relations: Tables, function: Rows, max_memory_bytes: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Run in a task: answer a question about the messages of the depot."""
+    rows = (part for batch in batches for part in function(plain(pa.table(batch)))["depot"].to_batches())
+    with database(max_memory_bytes) as connection:
+        for name, relation in relations.items():
+            connection.register(name, relation)
+        connection.register("stream", pa.RecordBatchReader.from_batches(DEPOT, rows))
+        answer = connection.sql(query).to_arrow_table()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, answer.schema) as stream:
+        stream.write_table(answer)
+    yield pa.RecordBatch.from_pylist([{"answer": sink.getvalue().to_pybytes()}], ANSWERS)
+
+
+def _check(
+    context: PartContext, schemas: Mapping[str, pa.Schema], max_memory_bytes: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Run in a task: check its streams, as many at a time as fit into memory."""
+    try:
+        with PartedRows(max_memory_bytes) as ledger, PartedRows(max_memory_bytes) as messages:
+            for name, schema in schemas.items():
+                (messages if name == "depot" else ledger).add(name, schema.empty_table())
+            for batch in batches:
+                for row in batch.to_pylist():
+                    (messages if row["name"] == "depot" else ledger).put(Block(**row))
+            yield from _answers(_checked(context, ledger, messages))
+    except TableUnwritable as error:
+        yield from _answers([(error.message, error.hint)])
+
+
+def _checked(context: PartContext, ledger: PartedRows, messages: PartedRows) -> Iterator[PartResult]:
+    parts = divide([ledger.byte_count, messages.byte_count], ledger.max_memory_bytes)
+    if not parts:
+        return
+    with context.opened(ledger) as connection:
+        for part in parts:
+            load(connection, part, ledger, messages)
+            yield check_loaded(connection, context.snapshot, context.depot, context.derivation, lambda done: None)
+
+
+def _answers(results: Iterable[object]) -> Iterator[pa.RecordBatch]:
+    for result in results:
+        yield pa.RecordBatch.from_pylist([{"answer": pickle.dumps(result)}], ANSWERS)
