@@ -250,7 +250,7 @@ class TestCommands:
         """
         shared = Settings.load(JOBS / "windrow.toml")
         assert shared.engine == "spark"
-        assert shared.model_fields_set == {"engine", "rules"}
+        assert shared.model_fields_set == {"engine", "max_memory_bytes", "rules"}
 
 
 @pytest.fixture

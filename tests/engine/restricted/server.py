@@ -23,7 +23,9 @@ from windrow.engine.spark.session import LOOPBACK, SETTINGS
 SPARK = Path(pyspark.__file__).parent
 SOURCES = sorted(Path(__file__).parent.glob("*.java"))
 JARS = ("spark-connect_*", "hadoop-client-api-*")
-MEMORY_OF_FUNCTIONS = "1g"  # of custom code: Serverless compute limitations, docs.databricks.com
+# Custom code has 1 GB there (Serverless compute limitations, docs.databricks.com). Spark limits addresses instead of
+# memory, and Python with Arrow, delta-rs and DuckDB takes addresses for 2.5 GB before it reads a row.
+MEMORY_OF_FUNCTIONS = "3500m"
 
 
 class Server(NamedTuple):
