@@ -37,7 +37,7 @@ def without_logs(report: Report) -> tuple[Any, ...]:
     return said(replace(report, differences=tuple(differences), findings=tuple(findings)))
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*DAMAGES, *BESIDE])
 def test_what_the_embedded_engine_finds(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch, name: str
