@@ -77,7 +77,7 @@ def catch_up(place: Path) -> None:
     )
     run(place, "ingest", *parts[PAUSED_AFTER:], *configured)
     run(place, "run", *configured)
-    run(place, "flush", *configured)
+    run(place, "tick", "--all", *configured)
 
 
 def cut(recording: Path) -> list[str]:

@@ -51,7 +51,12 @@ def _set_options(call: Call, topology: str, assignments: list[str]) -> None:
     from windrow.topology.running import set_option
 
     pairs = [assignment.partition("=") for assignment in assignments]
-    for name, equals, _ in pairs or [("", "", "")]:
+    if not pairs:
+        raise SettingsError(
+            f"no option of {topology} is named",
+            "Say NAME=VALUE, as in max_messages=1000. Those that are set stand in `windrow status`.",
+        )
+    for name, equals, _ in pairs:
         if not equals:
             raise SettingsError(f"{name!r} sets nothing", "Say NAME=VALUE, for example max_messages=1000.")
 

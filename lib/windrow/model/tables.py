@@ -195,7 +195,7 @@ ARE_LIVE = f"state NOT IN ({', '.join(map(repr, FINAL))})"  # the SQL condition 
 def live_rows(ledger: str, where: str = ARE_LIVE, hint: str = "") -> str:
     """Return the query for the versions of a table reference that count, among the live rows that meet a condition."""
     return (
-        f"SELECT {hint}{' ' * bool(hint)}v.* FROM (SELECT * FROM {ledger} WHERE {where}) v JOIN "
+        f"SELECT {hint}v.* FROM (SELECT * FROM {ledger} WHERE {where}) v JOIN "
         f"(SELECT state, id, max(revision) AS revision FROM {ledger} WHERE {where} GROUP BY state, id) latest "
         f"ON v.state = latest.state AND v.id = latest.id AND v.revision = latest.revision "
         f"WHERE v.{DELETED} IS NOT TRUE"

@@ -34,7 +34,7 @@ def _hint(path: Path, error: str) -> str:
         return 'With [depot.columns], write [depot] and table = "..." in place of depot = "...".'
     if "overwrite" in error or "twice" in error:
         return "A line above sets the same: keep one of the two."
-    if "Invalid value" in error:
+    if "Invalid value" in error or "Expected newline" in error:
         return 'Text stands in quotes, as in window = "10s".'
     return "See the example that `windrow init` writes."
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 OWN = {"id", "state", "known", "changed", *(name for name, _ in tables.ROW_FIELDS)}
 NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]*")
 # Spark would send the ids of millions of keys, which compress well, to the driver, whose heap they may fill.
-SORTED = "/*+ MERGE(latest) */"
+SORTED = "/*+ MERGE(latest) */ "
 NO_COLUMNS = pa.schema([])
 Form = Literal["arrow", "spark"]
 F = TypeVar("F", bound=Callable[[Any], None])

@@ -20,9 +20,9 @@ from windrow.delta.table import latest_table
 from windrow.errors import BrokerRefused, MissingExtra, OffsetsLost, ProducerFenced, SettingsError
 from windrow.model.timestamps import microseconds, time_text
 from windrow.operate.log import log
-from windrow.producer.bridge.chosen import password
 from windrow.producer.bridge.kafka_partition import Partition, producer_id, producer_of, record
 from windrow.producer.bridge.kafka_records import Records
+from windrow.producer.bridge.settings import password
 from windrow.producer.bridge.summary import KafkaSummary, Lines
 from windrow.producer.writer import marks
 from windrow.reading.batcher_status import KafkaLag, PartitionLag

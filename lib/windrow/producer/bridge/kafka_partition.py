@@ -18,8 +18,8 @@ import pyarrow as pa
 from windrow.delta.locations import absolute
 from windrow.errors import require
 from windrow.model import messages
-from windrow.producer.bridge.chosen import payload_of
 from windrow.producer.bridge.kafka_records import Records
+from windrow.producer.bridge.settings import payload_of
 from windrow.producer.bridge.summary import KafkaSummary
 from windrow.producer.delivery import Ack
 from windrow.producer.lines import Portion

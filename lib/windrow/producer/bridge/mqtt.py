@@ -24,11 +24,11 @@ from windrow.errors import first_line
 from windrow.operate.log import log
 from windrow.producer import Ack, Producer
 from windrow.producer.bridge import times
-from windrow.producer.bridge.chosen import payload_of
 from windrow.producer.bridge.mqtt_connection import TICK, Connection
 from windrow.producer.bridge.mqtt_session import Entry, Session
 from windrow.producer.bridge.mqtt_topics import Topics
 from windrow.producer.bridge.reader import Reader
+from windrow.producer.bridge.settings import payload_of
 from windrow.producer.bridge.summary import Lines, Summary
 from windrow.settings.settings import Settings
 from windrow.version import VERSION

@@ -17,7 +17,7 @@ from typing import Any
 
 from windrow.errors import BrokerRefused, MissingExtra, SettingsError, first_line
 from windrow.model.durations import SECOND
-from windrow.producer.bridge.chosen import password
+from windrow.producer.bridge.settings import password
 from windrow.settings.bridges import MqttPart
 
 try:
