@@ -562,7 +562,7 @@ class TestNames:
         """A second event of one name is refused, and does not replace the first."""
         topology = Topology("names", depots=["a"], states="names")
         topology.event("hour", every="1h")
-        with pytest.raises(TopologyRefused, match="there are two events 'hour'"):
+        with pytest.raises(TopologyRefused, match="there are two events or states 'hour'"):
             topology.event("hour", every="2h")
         assert topology.events["hour"].every == 3_600_000_000
 

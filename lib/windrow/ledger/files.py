@@ -38,7 +38,7 @@ from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
 from windrow.errors import LedgerMoved, first_line
 from windrow.ledger.file_cache import FileCache
 from windrow.ledger.file_writer import FileWriter, WrittenFile, partition, pieces
-from windrow.ledger.live import ended_in
+from windrow.ledger.live import OpenRows, ended_in
 from windrow.ledger.pruning import STATISTICS, Extent, FilePruner
 from windrow.ledger.versions import Fold, Growth, concatenated, followed, latest, latest_whole, recorded
 from windrow.model import tables
@@ -67,7 +67,7 @@ class File:
     extent: Extent
 
 
-class LedgerFiles:
+class LedgerFiles(OpenRows):
     """The live rows of a ledger at one version, by file.
 
     `rows` are the control rows, `control` the paths of their files, and `growth` what they record.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,13 @@ from windrow.model.id_filter import IdFilter
 from windrow.model.messages import microseconds
 from windrow.model.open_batches import BatchFilter, OpenBatches
 from windrow.model.tables import FILLED, FILLED_HEADER, require_filled
+
+
+class Due(NamedTuple):
+    """Rows of a state that are due, and when the next of the others is (microseconds); None if there is none."""
+
+    rows: pa.Table
+    next: int | None
 
 
 class OpenRows(Protocol):
@@ -36,12 +43,23 @@ class OpenRows(Protocol):
     def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
         """Return the rows of a topology's state: all, or those that match and perhaps others."""
 
+    def due(self, state: str, columns: pa.Schema, until: int) -> Due:
+        """Return the rows of a topology's state that are due at a time (microseconds), and when the next one is."""
+        return due_among(self.of_state(state, columns), until)
+
     def ended(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
 
 
+def due_among(rows: pa.Table, until: int) -> Due:
+    """Return which rows of a state are due at a time (microseconds), and when the next one is."""
+    due = rows["due"].cast(pa.int64())
+    later = pc.greater(due, until)
+    return Due(where(rows, pc.invert(later)), pc.min(due.filter(later)).as_py())
+
+
 @dataclass(frozen=True, slots=True)
-class Held:
+class Held(OpenRows):
     """Open rows that are already in memory."""
 
     rows: pa.Table

@@ -20,7 +20,7 @@ from windrow.columnar.arrow import in_columns, mask, plain, where, whole
 from windrow.delta.table import unreadable
 from windrow.engine.spark.engine import SparkEngine
 from windrow.errors import BrokenPromise
-from windrow.ledger.live import ended_in
+from windrow.ledger.live import Due, OpenRows, ended_in
 from windrow.ledger.strategy import GOOD_PART
 from windrow.ledger.versions import latest, latest_frame, latest_whole
 from windrow.model import clock, tables
@@ -39,7 +39,7 @@ OPEN = f"state = '{tables.OPEN}'"
 
 
 @dataclass(slots=True)
-class SparkOpen:
+class SparkOpen(OpenRows):
     """The open rows of the ledger `reference` at a version; `rows` are all open batches if the driver has them.
 
     Batches whose messages the driver has not read are there without them. `whole` has all rows of those states of a
@@ -123,6 +123,14 @@ class SparkOpen:
         """Return the `id` and the columns of the rows of a topology's state, all or those that match."""
         versions = self._versions_of_state(state, columns)
         return latest_frame(versions if wanted is None else matching(versions, wanted))
+
+    def due(self, state: str, columns: pa.Schema, until: int) -> Due:
+        """Bring the rows of a topology's state that are due at a time (microseconds), and the time of the next one."""
+        rows = self.frame_of_state(state, columns)
+        due = brought(rows.where(F.col("due") <= _time(until)), self.reference)
+        later = brought(rows.where(F.col("due") > _time(until)).agg(F.min("due").alias("due")), self.reference)
+        found = pa.schema([pa.field("id", pa.string()), *columns])
+        return Due(due.select(found.names).cast(found).combine_chunks(), later["due"].cast(pa.int64())[0].as_py())
 
     def _versions_of_state(self, state: str, columns: pa.Schema) -> DataFrame:
         names = ", ".join(f"`{name}`" for name in ["id", *columns.names, *VERSION_COLUMNS])

@@ -53,7 +53,8 @@ class Plan:
     `now` is the wall time at which the first attempt began, and `latest` the greatest stamp that is not ahead of the
     clock, both in microseconds. `id` is the number that the microbatch had in its first attempt: another one if a pause
     was recorded since. `depots` has the depots that are read; the one of a batcher is named None and always there.
-    `events` are the events that a replay repeats, None if those that are due fire.
+    `events` are the events that a replay repeats, None if those that are due fire; `until` is the time up to which it
+    repeats timers, None if that follows from the rest.
     """
 
     kind: Kind
@@ -65,6 +66,7 @@ class Plan:
     latest: int = UNKNOWN
     id: int = 0
     events: list[str] | None = None
+    until: int | None = None
 
     @property
     def only(self) -> DepotPlan:

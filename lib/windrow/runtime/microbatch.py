@@ -191,8 +191,8 @@ class Microbatch:
         planned: SavedPlan | None = None,
     ) -> Plan:
         common = planned or SavedPlan(self.primed.microbatch + 1, self.started_at, {})
-        id_, events = common.microbatch, common.events
-        plan = Plan(kind, self.primed, self._ledger, self.attempt, common.now, depots, latest, id_, events)
+        same = common.microbatch, common.events, common.until
+        plan = Plan(kind, self.primed, self._ledger, self.attempt, common.now, depots, latest, *same)
         self._end_phase("plan_ms")
         return plan
 

@@ -29,7 +29,8 @@ Positions = Mapping[str, int]
 class SavedPlan:
     """What all attempts have in common: the number, the wall time in microseconds, and the versions to read up to.
 
-    `events` are those that a replay repeats; None: those that are due at this time fire. The number 0 is the next one.
+    `events` are those that a replay repeats; None: those that are due at this time fire. `until` is the time up to
+    which timers are due in a replay; None: it follows from the rest. The number 0 is the next one.
     A microbatch that `accepts` a version reads nothing. Only `attempt` changes from one attempt to the next.
     """
 
@@ -39,6 +40,7 @@ class SavedPlan:
     events: list[str] | None = None
     accepts: bool = False
     attempt: int = 1
+    until: int | None = None
 
 
 class SavedPlans:

@@ -18,7 +18,7 @@ from windrow.columnar.arrow import equal, no_rows, text
 from windrow.model.id_filter import IdFilter
 from windrow.model.tables import DELETED
 from windrow.topology.combining import Combined, Given, parsed
-from windrow.topology.state import State
+from windrow.topology.state import DUE, State
 
 Read: TypeAlias = Callable[[IdFilter | None], pa.Table]
 ID = pa.field("id", pa.string())
@@ -28,9 +28,12 @@ EXACT_DIGITS = 60  # Arrow adds up to 76, and needs some of them to count the ro
 class ArrowState:
     """The rows of a state, as functions so far have left them. Tables have key and value columns."""
 
-    def __init__(self, declared: State, read: Read) -> None:
-        """Read nothing yet: `read` returns the `id` and the columns of the rows that match, or of all (None)."""
-        self._state, self._read = declared, read
+    def __init__(self, declared: State, read: Read, now: Callable[[], int]) -> None:
+        """Read nothing yet: `read` returns the `id` and the columns of the rows that match, or of all (None).
+
+        `now` returns the time (microseconds) at which rows are written, after which their time to live is counted.
+        """
+        self._state, self._read, self._now = declared, read, now
         self._stored = no_rows(pa.schema([ID, *declared.columns]))
         self._looked_up: dict[int | None, IdFilter] | None = {}  # by number of components; None: all
         self._changed = no_rows(pa.schema([ID, *declared.columns, pa.field(DELETED, pa.bool_())]))
@@ -72,7 +75,10 @@ class ArrowState:
 
     def put(self, rows: pa.Table) -> None:
         """Write rows, each key once, in place of the rows with the same keys. Raises TopologyRefused."""
-        self._change(self._conformed(rows, self._state.columns, "put"), deleted=False, what="put")
+        new = self._conformed(rows, self._state.written, "put")
+        if self._state.ttl is not None:
+            new = new.append_column(DUE, pa.repeat(self._state.forgotten_at(self._now()), new.num_rows))
+        self._change(new, deleted=False, what="put")
 
     def delete(self, keys: pa.Table | None = None) -> None:
         """Delete keys; a key without a row has no effect."""
@@ -167,7 +173,10 @@ class ArrowState:
 
     def _rows(self, wanted: IdFilter | None) -> pa.Table:
         """Return the rows that match, or all, and perhaps others, as they are now."""
-        stored = self._load(wanted)
+        return self.as_changed(self._load(wanted))
+
+    def as_changed(self, stored: pa.Table) -> pa.Table:
+        """Return stored rows, with their ids, as functions so far have left them, and all that these have written."""
         stays = stored.filter(pc.invert(pc.is_in(stored["id"], self._changed["id"].combine_chunks())))
         new = self._changed.filter(pc.invert(self._changed[DELETED])).drop_columns([DELETED])
         return pa.concat_tables([stays, new])

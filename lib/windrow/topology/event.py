@@ -1,23 +1,30 @@
-"""Scheduled events: rows of the state `event`, which the clock fires in a microbatch that records them.
+"""What falls due: events, timers, and keys that have outlived their time.
 
-An event is due every time `every` has passed since it was scheduled. If it is overdue by more than one interval because
-nothing ran, it fires once for all of them (`once`), or missed events are left out and it fires only if it is less than
-one interval late (`skip`). Source of the idea: the time reset of Triceps.
+An *event* is declared with an interval, and is due every time that `every` has passed since it was scheduled. If it is
+overdue by more than one interval because nothing ran, it fires once for all of them (`once`), or missed events are left
+out and it fires only if it is less than one interval late (`skip`). A *timer* is set by a function, for a key, and is a
+row of a state of its own. A state with a time to live has in each row the time at which it is forgotten.
+
+Rows of the state `event` say when each of them is due. For a timer, and for a state with a time to live, that is when
+the first of its rows is due, or earlier: a row that was moved or deleted since may have been the first. At that time
+the rows that are due are read, and when the next one is. Source of the idea: the time reset of Triceps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.columnar.arrow import TIME, text
 from windrow.model import tables
-from windrow.model.messages import microseconds, times
+from windrow.model.messages import microseconds
 
 Overdue = Literal["once", "skip"]
+Scheduled = Mapping[str, int | None]  # by name, microseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +45,21 @@ class Event:
 
 
 def scheduled(rows: pa.Table) -> dict[str, int]:
-    """Return when events are due (microseconds), from the control rows of a ledger."""
-    kept = rows.filter(pc.equal(rows["state"], "event"))
+    """Return when something is due (microseconds), by name, from the control rows of a ledger."""
+    kept = rows.filter(pc.equal(rows["state"], text("event")))
     return dict(zip(kept["event"].to_pylist(), microseconds(kept["due"]).tolist(), strict=True))
 
 
-def event_rows(schema: pa.Schema, due: dict[str, int], known: dict[str, int]) -> pa.Table:
-    """Return the rows of events with a new due time, with `known`."""
-    names = pa.array(list(due), pa.string())
+def event_rows(schema: pa.Schema, due: Scheduled, known: Scheduled) -> pa.Table:
+    """Return the rows of what has another due time, or none any more, than is `known`; with the column `known`."""
+    moved = {name: at for name, at in due.items() if known.get(name) != at}
+    names = pa.array(list(moved), pa.string())
     columns: dict[str, object] = {
         "id": tables.identifier("event", names),
         "state": "event",
+        tables.DELETED: pa.array([True if at is None else None for at in moved.values()], pa.bool_()),
         "event": names,
-        "due": times(np.array(list(due.values()), np.int64)),
+        "due": pa.array(list(moved.values()), TIME),
     }
-    before = pa.array([name in known for name in due], pa.bool_())
-    return tables.rows(schema, columns, len(due)).append_column("known", before)
+    before = pa.array([name in known for name in moved], pa.bool_())
+    return tables.rows(schema, columns, len(moved)).append_column("known", before)

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, DecimalType, IntegralType
 
-from windrow.columnar.arrow import plain
+from windrow.columnar.arrow import in_columns, plain
 from windrow.errors import TopologyRefused
 from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.model import messages
@@ -27,7 +27,7 @@ from windrow.topology import arrow_state
 from windrow.topology.arrow_state import ArrowState
 from windrow.topology.combining import Combined, Given, parsed
 from windrow.topology.order import ADDED, ORDER, timed
-from windrow.topology.state import State
+from windrow.topology.state import DUE, State
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -46,9 +46,13 @@ EXACT = DecimalType(38, 0)
 class FrameState:
     """The rows of a state, as functions so far have left them. Frames have key and value columns."""
 
-    def __init__(self, declared: State, plan: Plan) -> None:
-        """Wrap the rows that are stored before a microbatch: `id` and the columns."""
-        self._state, self._opened = declared, plan.ledger.open_on_executors(plan.primed.fence)
+    def __init__(self, declared: State, plan: Plan, now: int) -> None:
+        """Wrap the rows that are stored before a microbatch: `id` and the columns.
+
+        Rows are written at `now` (microseconds), after which their time to live is counted.
+        """
+        self._state, self._written_at = declared, now
+        self._opened = plan.ledger.open_on_executors(plan.primed.fence)
         opened = self._opened
         self._stored = opened.frame_of_state(declared.name, declared.columns)
         self._changed: DataFrame | None = None
@@ -91,7 +95,14 @@ class FrameState:
 
     def put(self, rows: DataFrame) -> None:
         """Write rows, each key once, in place of the rows with the same keys. Raises TopologyRefused."""
-        self._change(self._conformed(rows, self._state.columns, "put").withColumn(DELETED, F.lit(False)))
+        new = self._conformed(rows, self._state.written, "put")
+        if self._state.ttl is not None:
+            at = F.lit(self._state.forgotten_at(self._written_at).value)
+            new = new.withColumn(DUE.name, F.timestamp_micros(at))
+        elif self._state.falls_due:
+            missing = self._state.refused("put", f"has a row whose {DUE.name!r} is NULL", "")
+            new = new.withColumn(DUE.name, F.coalesce(DUE.name, F.raise_error(F.lit(str(missing))).cast("timestamp")))
+        self._change(new.withColumn(DELETED, F.lit(False)))
 
     def delete(self, keys: DataFrame | None = None) -> None:
         """Delete keys; a key without a row has no effect."""
@@ -122,6 +133,11 @@ class FrameState:
                 return
         joining = partial(_joining, self._state, asked)
         self.put(self._with_values(new).mapInArrow(joining, from_arrow_schema(self._state.columns)))
+
+    @property
+    def is_on_executors(self) -> bool:
+        """Tell whether executors have what has changed."""
+        return self._changed is not None
 
     def take_over(self, changed: pa.Table) -> None:
         """Begin with what functions that work with Arrow tables have changed."""
@@ -157,7 +173,9 @@ class FrameState:
 
     def _nothing(self) -> ArrowState:
         return ArrowState(
-            self._state, lambda wanted: self._opened.of_state(self._state.name, self._state.columns, wanted)
+            self._state,
+            lambda wanted: self._opened.of_state(self._state.name, self._state.columns, wanted),
+            lambda: self._written_at,
         )
 
     def _spread(self) -> None:
@@ -231,13 +249,19 @@ def frame_of_depot(plan: Plan, arrived: Slice | None, source: Source) -> DataFra
     return arrived.rows.frame(engine.session_at_work)
 
 
-def frames_in_order(parts: Iterable[tuple[DataFrame, tuple[Any, ...]]]) -> DataFrame:
-    """Return the messages of all depots in order: frames, each with what else `timed` needs."""
+def of_session(plan: Plan, rows: pa.Table) -> DataFrame:
+    """Return rows as a frame of the session at work."""
+    return frame_of(cast("SparkEngine", plan.ledger.engine).session_at_work, rows)
+
+
+def frames_in_order(parts: Iterable[tuple[DataFrame, tuple[Any, ...]]], events: Sequence[pa.Table]) -> DataFrame:
+    """Return messages and events in order: the depots' frames, each with what else `timed` needs, and the events."""
     frames = []
     for frame, given in parts:
         rows = frame.select(*messages.COLUMNS, "version")
         columns = from_arrow_schema(pa.schema([*schema_of(rows), *ADDED]))
         frames.append(rows.mapInArrow(partial(_timing, given), columns))
+    frames += [frame_of(frames[0].sparkSession, in_columns(rows, schema_of(frames[0]))) for rows in events]
     both = reduce(lambda one, other: one.unionByName(other), frames)
     return both.orderBy(*[F.col(name).asc_nulls_last() for name in ORDER])
 

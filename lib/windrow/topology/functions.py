@@ -12,15 +12,19 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from windrow.columnar.arrow import to_numpy
 from windrow.delta.log import Table
 from windrow.errors import TableRefused, TopologyRefused
 from windrow.ledger import Ledger
 from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.model import messages, tables
-from windrow.model.floors import Floors, FloorsByVersion
+from windrow.model.clock import UNKNOWN
+from windrow.model.floors import Floors, FloorsByVersion, Ints
+from windrow.model.messages import LATEST
 from windrow.rows.arrow import ArrowRows
 from windrow.rows.rows import Rows
 from windrow.runtime.algorithm import Algorithm, DepotPlan, Options, Plan
@@ -28,11 +32,13 @@ from windrow.runtime.ledger_state import LedgerState
 from windrow.runtime.saved_plan import SavedPlans
 from windrow.source import Source
 from windrow.topology.arrow_state import ArrowState
-from windrow.topology.event import event_rows, scheduled
+from windrow.topology.due import Due, passed_in_step
+from windrow.topology.event import scheduled
 from windrow.topology.microbatch import Microbatch, SparkMicrobatch
 from windrow.topology.options import options_of, recorded_options
 from windrow.topology.order import in_order, timed
-from windrow.topology.state import State
+from windrow.topology.state import State, Timer
+from windrow.topology.steps import run_steps
 from windrow.topology.topology import Function, Topology
 from windrow.version import VERSION
 
@@ -98,38 +104,24 @@ class Functions(Algorithm):
         return options_of(primed)
 
     def due(self, primed: LedgerState, now: int) -> Floors | None:
-        """Return no floors if an event is due or not scheduled yet, else None."""
-        due = scheduled(primed.fence.rows)
-        return Floors.empty() if any(due.get(name, now) <= now for name in self.topology.events) else None
+        """Return no floors if something is due or an event is not scheduled yet, else None."""
+        due, topology = scheduled(primed.fence.rows), self.topology
+        until = passed_in_step(primed, now) if topology.in_step else now
+        states = (name for name, one in topology.states.items() if one.falls_due and name in due)
+        if any(due.get(name, now) <= now for name in topology.events) or any(due[name] <= until for name in states):
+            return Floors.empty()
+        return None
 
     def process(self, plan: Plan) -> MicrobatchResult:
         """Return the rows that the functions change, the events that fired, and what the format rejected."""
-        schema, due = plan.primed.progress.schema, scheduled(plan.primed.fence.rows)
-        # A commit of changed settings has no plan, by which another attempt would find what a function appended.
-        # guard: rules-fire-nothing
-        events = [event for event in self.topology.events.values() if plan.kind != "rules" or event.name not in due]
-        fired = tuple(
-            event.name
-            for event in events
-            if (
-                event.name in due and event.fires(due[event.name], plan.now)
-                if plan.events is None
-                else event.name in plan.events
-            )
-        )
-        work = Work(self, plan, fired)
-        moved = {event.name: event.next(due.get(event.name, plan.now), plan.now) for event in events}
-        moved = {name: at for name, at in moved.items() if due.get(name) != at}
-        here = pa.concat_tables([MicrobatchResult.nothing(schema).rows, event_rows(schema, moved, due)])
-        history: dict[str, object] = {"options_used": recorded_options(plan.primed)}
-        if fired:
-            history["events_fired"] = pa.array([list(fired)], pa.list_(pa.string()))
         with _executors_blamed(plan):
-            if plan.depots or fired:
-                for function in self.topology.functions:
-                    work.call(function)
+            work = Work(self, plan)
+            work.run()
             work.append()
-            return work.result(here, {**history, "appended": work.recorded_appends()})
+            due, schema = work.due, plan.primed.progress.schema
+            here = pa.concat_tables([MicrobatchResult.nothing(schema).rows, due.rows(schema, work.states)])
+            history = {"options_used": recorded_options(plan.primed), "appended": work.recorded_appends()}
+            return work.result(here, history | due.recorded)
 
 
 @contextmanager
@@ -154,9 +146,47 @@ class Work:
 
     functions: Functions
     plan: Plan
-    fired: tuple[str, ...]
+    due: Due = field(init=False)
     states: dict[str, ArrowState | FrameState] = field(default_factory=dict)
     appended: list[tuple[str, Any]] = field(default_factory=list)
+    span: tuple[int, int] = (UNKNOWN, LATEST)  # the times of the messages that functions see (microseconds)
+    step: int = 0
+    now: int = 0
+    _times_by_depot: dict[str, Ints] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Read what is due."""
+        self.due = Due(self.functions.topology, self.plan, self.arrow_state)
+
+    def run(self) -> None:
+        """Call the functions: in step once for each time at which something is due, else once."""
+        topology, due = self.functions.topology, self.due
+        stepped = topology.in_step and any(one.falls_due for one in topology.states.values())
+        forms = {function.form for function in topology.functions}
+        # guard: steps-of-tables
+        if stepped and forms == {"arrow"} and not any(map(_is_on_executors, self.plan.depots.values())):
+            arrived = [self._arrival_times(name) for name in topology.depots]
+            run_steps(self.take, due, np.sort(np.concatenate(arrived)), topology.step_length)
+        else:
+            due.fire(UNKNOWN, due.until)
+            self.take(UNKNOWN, LATEST)
+
+    def take(self, after: int, upto: int) -> None:
+        """Call the functions with what is due and the messages after `after` and up to `upto` (microseconds)."""
+        self.span, self.now = (after, upto), min(upto, self.due.until)
+        if self.plan.depots or self.due.fired:
+            for function in self.functions.topology.functions:
+                self.call(function)
+            self.step += 1
+
+    def _arrival_times(self, depot: str) -> Ints:
+        """Return the processing times of a depot's messages (microseconds); one without a time comes at the end."""
+        if depot not in self._times_by_depot:
+            rows, found = self._all_rows(depot), np.empty(0, np.int64)
+            if set(messages.COLUMNS) <= set(rows.column_names):
+                found = to_numpy(timed(rows, *self._times_of(depot))["processing_time"], null=self.due.until)
+            self._times_by_depot[depot] = found if found.size else np.full(rows.num_rows, self.due.until)
+        return self._times_by_depot[depot]
 
     def call(self, function: Function) -> None:
         """Call a function with Arrow tables, or with DataFrames. Raises TopologyRefused."""
@@ -169,14 +199,16 @@ class Work:
         made: type[Any] = SparkMicrobatch if frames else Microbatch
         microbatch = made(
             plan.id,
+            self.step,
             plan.attempt,
             datetime.fromtimestamp(plan.now / 1_000_000, UTC),
-            self.fired,
+            self.due.fired,
             tuple(str(name) for name in plan.depots),
             self._frame if frames else self._table,
-            self._frame_state if frames else self._arrow_state,
+            self._frame_state if frames else self.arrow_state,
             self._append,
             self._frames_in_order if frames else self._in_order,
+            self._due_frame if frames else self._due,
         )
         try:
             function.call(microbatch)
@@ -240,6 +272,14 @@ class Work:
         ]
 
     def _table(self, depot: str) -> pa.Table:
+        """Return the new rows of a depot, in a step those of its times."""
+        rows, (after, upto) = self._all_rows(depot), self.span
+        if self.span == (UNKNOWN, LATEST) or not rows.num_rows:
+            return rows
+        at = self._arrival_times(depot)
+        return rows.filter(pa.array((at > after) & (at <= upto)))
+
+    def _all_rows(self, depot: str) -> pa.Table:
         """Return the new rows of a depot."""
         arrived = self._arrived(depot)
         return self.functions.sources[depot].no_rows() if arrived is None else arrived.rows.table()
@@ -252,27 +292,32 @@ class Work:
 
     def _in_order(self) -> pa.Table:
         """Return the messages of all depots in order."""
-        return in_order([timed(self._table(name), *given) for name, given in self._times().items()])
+        messages = (timed(self._table(name), *given) for name, given in self._times().items())
+        return in_order([*messages, *self.due.in_order()])
 
     def _frames_in_order(self) -> Any:
         """Return the messages of all depots in order, as a DataFrame."""
         from windrow.topology.frame_state import frames_in_order
 
-        return frames_in_order((self._frame(name), given) for name, given in self._times().items())
+        frames = ((self._frame(name), given) for name, given in self._times().items())
+        return frames_in_order(frames, list(self.due.in_order()))
 
     def _times(self) -> dict[str, tuple[FloorsByVersion, int, str, int]]:
         """Return by depot what gives its messages their processing times and their order."""
         found = {}
-        for name, depot in self.functions.topology.depots.items():
+        for name in self.functions.topology.depots:
             if not set(messages.COLUMNS) <= set(self.functions.sources[name].no_rows().column_names):
                 raise TopologyRefused(
                     f"in_order needs messages, which the depot {name} does not hold",
                     "Map its columns: Depot(columns=...).",
                 )
-            plan = self.plan.depots.get(name)
-            floors = FloorsByVersion.none(Floors.empty()) if plan is None else plan.floors
-            found[name] = (floors, self.plan.latest, name, depot.priority)
+            found[name] = self._times_of(name)
         return found
+
+    def _times_of(self, depot: str) -> tuple[FloorsByVersion, int, str, int]:
+        plan = self.plan.depots.get(depot)
+        floors = FloorsByVersion.none(Floors.empty()) if plan is None else plan.floors
+        return floors, self.plan.latest, depot, self.functions.topology.depots[depot].priority
 
     def _arrived(self, depot: str) -> Any:
         if depot not in self.functions.topology.depots:
@@ -280,6 +325,19 @@ class Work:
             raise TopologyRefused(f"there is no depot {depot!r}", f"The depots are {known}.")
         found = self.plan.depots.get(depot)
         return None if found is None else found.arrived
+
+    def _due(self, name: str) -> pa.Table:
+        """Return the rows of a timer that fire."""
+        timer = self._declared(name)
+        if not isinstance(timer, Timer):
+            raise TopologyRefused(f"{name!r} is a state, no timer", "Declare it with topology.timer(...).")
+        return self.due.rows_of(timer)
+
+    def _due_frame(self, name: str) -> Any:
+        """Return the rows of a timer that fire, as a DataFrame."""
+        from windrow.topology.frame_state import of_session
+
+        return of_session(self.plan, self._due(name))
 
     def _append(self, output: str, rows: Any) -> None:
         if output not in self.functions.topology.outputs:
@@ -289,11 +347,12 @@ class Work:
             raise TopologyRefused(f"append to {output} got {type(rows).__name__}", "Give it a pa.Table or a DataFrame.")
         self.appended.append((output, rows))
 
-    def _arrow_state(self, name: str) -> ArrowState:
+    def arrow_state(self, name: str) -> ArrowState:
+        """Return a state for functions on Arrow tables. Raises TopologyRefused."""
         declared, held = self._declared(name), self.states.get(name)
         if not isinstance(held, ArrowState):
             opened = self.plan.primed.fence.open
-            new = ArrowState(declared, lambda wanted: opened.of_state(name, declared.columns, wanted))
+            new = ArrowState(declared, lambda wanted: opened.of_state(name, declared.columns, wanted), lambda: self.now)
             if held is not None:
                 new.take_over(held.collected())
             self.states[name] = held = new
@@ -304,7 +363,7 @@ class Work:
 
         declared, held = self._declared(name), self.states.get(name)
         if not isinstance(held, FrameState):
-            new = FrameState(declared, self.plan)
+            new = FrameState(declared, self.plan, self.now)
             if held is not None:
                 new.take_over(held.changed)
             self.states[name] = held = new

@@ -20,11 +20,13 @@ class _Microbatch(Generic[Rows, StateOf]):
     """One microbatch. Each attempt at it has the same `id`, `clock`, events and rows; only `attempt` differs.
 
     `id` is its number. Use it when a function writes to another system: a later attempt writes again under the same id.
-    `clock` is the wall time (UTC) at the start of the first attempt. `events` are the names of the events that fire,
-    `depots` those of the depots that have new rows.
+    In a topology in step with timers the functions are called several times; `step` counts these calls from 0.
+    `clock` is the wall time (UTC) at the start of the first attempt. `events` are the names of the events and timers
+    that fire, `depots` those of the depots that have new rows.
     """
 
     id: int
+    step: int
     attempt: int
     clock: datetime
     events: tuple[str, ...]
@@ -33,22 +35,44 @@ class _Microbatch(Generic[Rows, StateOf]):
     _state: Callable[[str], StateOf] = field(repr=False)
     _append: Callable[[str, Rows], None] = field(repr=False)
     _in_order: Callable[[], Rows] = field(repr=False)
+    _due: Callable[[str], Rows] = field(repr=False)
 
     def rows(self, depot: str) -> Rows:
         """Return the new rows of a depot, none if it has none: its columns, and `version`. Raises TopologyRefused."""
         return self._rows(depot)
 
     def in_order(self) -> Rows:
-        """Return the messages of all depots together, by `processing_time`, at equal times by `priority`.
+        """Return the messages of all depots and the events that fire, by `processing_time`, then by `priority`.
 
-        They have the columns of messages, `version`, and these two and `depot`. A message that is invalid, or stamped
-        ahead of the clock, has no processing time and comes last. Raises TopologyRefused for a depot without messages.
+        They have the columns of messages, `version`, and these two, `depot` and `event`: the name of an event or timer,
+        of which `key` is the key. A message that is invalid, or stamped ahead of the clock, has no processing time and
+        comes last. Raises TopologyRefused for a depot without messages.
         """
         return self._in_order()
 
     def state(self, name: str) -> StateOf:
         """Return a state, as the functions before this one have left it. Raises TopologyRefused."""
         return self._state(name)
+
+    def schedule(self, timer: str, rows: Rows) -> None:
+        """Set a timer at the time in the column `due` of each row; one that its key had already is moved.
+
+        The rows have the key and the payload of the timer too. Raises TopologyRefused.
+        """
+        self._due(timer)
+        self._state(timer).put(rows)  # type: ignore[attr-defined]
+
+    def cancel(self, timer: str, keys: Rows | None = None) -> None:
+        """Take a timer back for some keys, those that have none too. Raises TopologyRefused."""
+        self._due(timer)
+        self._state(timer).delete(keys)  # type: ignore[attr-defined]
+
+    def due(self, timer: str) -> Rows:
+        """Return the rows of a timer that fire, in the order of their times: key, `due`, payload.
+
+        They are no longer set, and may be set again. Raises TopologyRefused.
+        """
+        return self._due(timer)
 
     def append(self, output: str, rows: Rows) -> None:
         """Append rows to an output of the topology, once, however often the microbatch is attempted.

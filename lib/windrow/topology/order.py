@@ -1,24 +1,27 @@
-"""All messages of a microbatch in one order: by processing time, then by the priority of their depots.
+"""All messages and events of a microbatch in one order: by processing time, then by the priority of their depots.
 
 The processing time of a message is that of the batcher: its stamp (`received_at`), or the floor of its source if that
 is later. Each depot has its own floors. A message that moves no clock, because it is invalid or stamped ahead of the
-wall clock, has no processing time.
+wall clock, has no processing time. An event comes at the time at which it was due, before messages of that time.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.columnar.arrow import TIME
 from windrow.model.admission import refused_before_rules
 from windrow.model.floors import FloorsByVersion
 from windrow.model.messages import times
 
-ADDED = pa.schema([("depot", pa.string()), ("priority", pa.int64()), ("processing_time", TIME)])
+ADDED = pa.schema([("depot", pa.string()), ("priority", pa.int64()), ("processing_time", TIME), ("event", pa.string())])
+FIRST = np.iinfo(np.int64).min  # the priority of events
 ORDER = [
     "processing_time",
     "priority",
+    "event",
     "depot",
     "version",
     "sequence",
@@ -36,13 +39,25 @@ def timed(rows: pa.Table, floors: FloorsByVersion, latest: int, depot: str, prio
     fit[refused_before_rules(rows, latest)["row"].to_numpy()] = False
     found = np.zeros(rows.num_rows, np.int64)
     found[fit] = floors.processing_times(rows.filter(pa.array(fit)))
-    added = [pa.repeat(depot, rows.num_rows), pa.repeat(priority, rows.num_rows), times(found, fit)]
+    named, first = pa.repeat(depot, rows.num_rows), pa.repeat(priority, rows.num_rows)
+    added = [named, first, times(found, fit), pa.nulls(rows.num_rows)]
     for field, column in zip(ADDED, added, strict=True):
         rows = rows.append_column(field, column.cast(field.type))
     return rows
 
 
+def event_rows(name: str, due: pa.Array, keys: pa.Table) -> pa.Table:
+    """Return rows of an event, or of a timer with keys, that was due at some times: the columns that they fill.
+
+    The key of a row is the text of its one key column, or of several ones joined by slashes.
+    """
+    parts = [column.cast(pa.string()).combine_chunks() for column in keys.columns]
+    key = pc.binary_join_element_wise(*parts, "/") if parts else pa.nulls(len(due), pa.string())
+    columns = {"key": key, "event": pa.repeat(name, len(due)), "priority": pa.repeat(FIRST, len(due))}
+    return pa.table(columns | dict.fromkeys(("event_time", "received_at", "processing_time"), due))
+
+
 def in_order(parts: list[pa.Table]) -> pa.Table:
-    """Return the messages of all depots in order, those without a processing time last."""
+    """Return messages and events in order, those without a processing time last."""
     rows = pa.concat_tables(parts, promote_options="permissive")
     return rows.sort_by([(name, "ascending") for name in ORDER])

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.errors import DepotChanged
+from windrow.ledger import Ledger
 from windrow.model.clock import Clock
 from windrow.model.timestamps import microseconds_of
 from windrow.reading.digests import Digests
@@ -31,9 +33,11 @@ from windrow.reading.values import records
 from windrow.replaying.player import require_new
 from windrow.replaying.report import Outcome, Ticks
 from windrow.runtime.ledger_state import LedgerState, prime
+from windrow.runtime.loop import Runner
 from windrow.runtime.saved_plan import SavedPlan
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
+from windrow.topology.event import scheduled
 from windrow.topology.reading import Row, counting, first_read, history_of
 from windrow.topology.running import runner_of, tables_of
 from windrow.topology.state import State
@@ -95,8 +99,8 @@ def replay_topology(
     _, ledger = tables_of(topology, settings, spark)
     require_run(topology, ledger)
     rows = history_of(ledger)
-    planned = _planned(topology, rows, ticks)
-    fired: Counter[str] = Counter()
+    anew = _anew(topology, rows, ticks)
+    planned = _planned(topology, rows, ticks, anew)
     with ExitStack() as left:
         directory = into or left.enter_context(TemporaryDirectory(prefix="windrow-replay-"))
         again = _placed(topology, directory, _starts(prime(ledger, list(topology.depots)), first_read(ledger)))
@@ -106,14 +110,10 @@ def replay_topology(
         require_new(new)
         runner = runner_of(again, sources, new, clock)
         for done, one in enumerate(planned, 1):
-            clock.at = one.now
-            if not runner.run_saved_plan(one):
-                raise DepotChanged(
-                    f"microbatch {one.microbatch} cannot be repeated: the depots no longer have what it read",
-                    "A replay needs the whole history: raise the setting keep.",
-                )
-            fired.update(one.events or ())
+            _run(runner, clock, chain(_between(again, new, anew, clock.at, one.now), [one]))
             progress(done, len(planned))
+        _run(runner, clock, _between(again, new, anew, clock.at, max((one.now for one in _recorded(rows)), default=0)))
+        fired = Counter(name for row in history_of(new) for name in row["events_fired"] or ())
         held, digests, differences = dict[str, int](), dict[str, str](), list[Difference]()
         for name, state in topology.states.items():
             both = topology.read(name, spark=spark), again.read(name)
@@ -125,24 +125,59 @@ def replay_topology(
     return Replayed(into, ticks, not differences, topology.name, *counted)
 
 
-def _planned(topology: Topology, rows: list[Row], ticks: Ticks) -> list[SavedPlan]:
-    """Return the microbatches to run, with the events that fire in each."""
-    declared = list(topology.events)
+def _run(runner: Runner, clock: RecordedClock, plans: Iterable[SavedPlan]) -> None:
+    """Run microbatches, each at its time. Raises DepotChanged if one cannot be repeated."""
+    for one in plans:
+        clock.at = one.now
+        if not runner.run_saved_plan(one):
+            raise DepotChanged(
+                f"microbatch {one.microbatch} cannot be repeated: the depots no longer have what it read",
+                "A replay needs the whole history: raise the setting keep.",
+            )
+
+
+def _anew(topology: Topology, rows: list[Row], ticks: Ticks) -> list[str]:
+    """Return the events and timers that fire whenever they are due, and states of which keys are forgotten then."""
+    if ticks == "reuse":
+        return []
+    rules = [json.loads(row["rules"] or "{}") for row in rows]
+    known = {name for one in rules for name in (*one.get("events", ()), *one.get("timers", ()))}
+    declared = (*topology.events, *(name for name, state in topology.states.items() if state.falls_due))
+    return [name for name in declared if ticks == "fresh" or name not in known]
+
+
+def _planned(topology: Topology, rows: list[Row], ticks: Ticks, anew: Collection[str]) -> list[SavedPlan]:
+    """Return the microbatches to run, with the events and timers that fire in each."""
+    declared = [*topology.events, *topology.states]
     recorded = [
         replace(one, events=[name for name in declared if name in (one.events or ())]) for one in _recorded(rows)
     ]
     if ticks == "reuse" or not recorded:
         return recorded
-    known = {name for row in rows for name in json.loads(row["rules"] or "{}").get("events", ())}
-    kept = known if ticks == "merged" else set()
-    schedule = {name: recorded[0].now + event.every for name, event in topology.events.items() if name not in kept}
+    schedule = {name: recorded[0].now + event.every for name, event in topology.events.items() if name in anew}
     found: list[SavedPlan] = []
     for one in recorded:
-        own = [name for name in one.events or () if name in kept]
+        own = [name for name in one.events or () if name not in anew]
         found += _due(topology, schedule, one.now)
-        if one.upto or own or one is recorded[0]:  # the first one schedules events
-            found.append(replace(one, microbatch=0, events=own))
+        if one.upto or own or topology.in_step or one is recorded[0]:  # the first one schedules events
+            timers = [name for name in anew if name in topology.states]
+            found.append(replace(one, microbatch=0, events=own + timers))
     return found
+
+
+def _between(topology: Topology, ledger: Ledger, anew: Collection[str], after: int, until: int) -> Iterator[SavedPlan]:
+    """Yield a microbatch for each time up to `until` at which timers are due, or keys are forgotten, by the wall clock.
+
+    Under `in_step` they come with the rows.
+    """
+    states = [name for name in anew if name in topology.states]
+    while states and not topology.in_step and ledger.table() is not None:
+        due = scheduled(prime(ledger, list(topology.depots)).fence.rows)
+        now = max(min((due[name] for name in states if name in due), default=until + 1), after + 1)
+        if now > until:
+            return
+        yield SavedPlan(0, now, {}, states, until=now)
+        after = now
 
 
 def _due(topology: Topology, schedule: dict[str, int], until: int) -> Iterator[SavedPlan]:
@@ -178,7 +213,8 @@ def _recorded(rows: list[Row]) -> list[SavedPlan]:
     for row in counting(rows):
         upto = {} if row["depot"] is None else {row["depot"]: row["depot_version"]}
         now = microseconds_of(row["planned_at"])
-        known = kept.get(row["microbatch"], SavedPlan(row["planned_id"], now, {}, []))
+        until = None if row["due_until"] is None else microseconds_of(row["due_until"])
+        known = kept.get(row["microbatch"], SavedPlan(row["planned_id"], now, {}, [], until=until))
         fired = [*(known.events or ()), *(row["events_fired"] or ())]
         accepts = row["kind"] == "accept"
         kept[row["microbatch"]] = replace(known, upto={**known.upto, **upto}, events=fired, accepts=accepts)

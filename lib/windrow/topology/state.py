@@ -1,4 +1,8 @@
-"""The declaration of a state: its keys, its values, and what a key that was never written has."""
+"""The declaration of a state: its keys, its values, and what a key that was never written has.
+
+A *timer* is a state as well: its rows are set by functions, and each fires at the time in its column `due`. A state
+with a time to live has this column too, which every `put` moves.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +11,42 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from windrow.columnar.arrow import TIME
 from windrow.errors import TopologyRefused
 from windrow.model import tables
 from windrow.model.id_filter import IdFilter
 
+DUE = pa.field("due", TIME)
+
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Rows by key. Without a key it is one row. `initial` has the values of a key that was never written."""
+    """Rows by key. Without a key it is one row. `initial` has the values of a key that was never written.
+
+    With `ttl` (microseconds) a key is deleted when it was not written for that long.
+    """
 
     name: str
     keys: pa.Schema
     values: pa.Schema
     initial: Mapping[str, Any] = field(default_factory=dict)
+    ttl: int | None = None
+
+    @property
+    def falls_due(self) -> bool:
+        """Tell whether its rows have a time at which they fire, or are forgotten."""
+        return DUE.name in self.values.names
+
+    @property
+    def written(self) -> pa.Schema:
+        """Return the columns that a function writes: all but the time at which a row is forgotten."""
+        return pa.schema([one for one in self.columns if self.ttl is None or one.name != DUE.name])
+
+    def forgotten_at(self, now: int) -> pa.Scalar:
+        """Return when a row that is written at `now` (microseconds) is forgotten, in a state with a time to live."""
+        return pa.scalar(now + (self.ttl or 0), TIME)
 
     @property
     def columns(self) -> pa.Schema:
@@ -61,8 +87,8 @@ class State:
                 what, f"has values of other types: {error}", "Cast them to the declared types."
             ) from error
         for name in columns.names:
-            if name in self.keys.names and found[name].null_count:
-                raise self.refused(what, f"has a row whose key {name!r} is NULL", "Give it a value, or leave it out.")
+            if name in (*self.keys.names, DUE.name) and found[name].null_count:
+                raise self.refused(what, f"has a row whose {name!r} is NULL", "Give it a value, or leave it out.")
         return found
 
     def require_columns(self, given: list[str], columns: pa.Schema, what: str) -> None:
@@ -75,3 +101,21 @@ class State:
     def refused(self, what: str, problem: str, hint: str) -> TopologyRefused:
         """Return the error of something that was done to the state."""
         return TopologyRefused(f"{what} of the state {self.name} {problem}", hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Timer(State):
+    """Times at which functions want to be called again, each for a key; the other values are what comes with it.
+
+    One that is overdue by more than `cancel_after` (microseconds), because nothing ran, does not fire. Each is set at
+    least `min_delay` before it is due.
+    """
+
+    cancel_after: int | None = None
+    min_delay: int = 0
+
+    def in_time(self, due: pa.Table, until: int) -> pa.Table:
+        """Return which of the rows that are due at `until` (microseconds) fire, in the order of their times."""
+        if self.cancel_after is not None:
+            due = due.filter(pc.greater_equal(due[DUE.name], pa.scalar(until - self.cancel_after, TIME)))
+        return due.sort_by([(DUE.name, "ascending"), *((name, "ascending") for name in self.keys.names)])

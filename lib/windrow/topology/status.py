@@ -1,4 +1,4 @@
-"""The status of a topology: the one of its ledger, with its states, events and options."""
+"""The status of a topology: the one of its ledger, with its states, when something is due, and its options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from windrow.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class TopologyStatus(Status):
-    """The status of a topology: the rows of each state, when events are due, and the options that are set.
+    """The status of a topology: the rows of each state, when events and timers are due, and the options that are set.
 
     `other_depots` were read before and are none of the topology now.
     """
@@ -42,7 +42,7 @@ def status_of(topology: Topology, now: int) -> TopologyStatus:
         **common_status(book, places_of(topology), now),
         topology=topology.name,
         states={name: states.get(name, 0) for name in topology.states},
-        events={name: due[name] for name in topology.events if name in due},
+        events={name: due[name] for name in (*topology.events, *topology.states) if name in due},
         options={row["option"]: row["option_value"] for row in options},
         other_depots=[name for name in others if name not in topology.depots],
     )

@@ -16,13 +16,16 @@ from windrow.model import tables
 from windrow.model.durations import microseconds
 from windrow.topology.columns import columns_of, keys_of
 from windrow.topology.event import Event, Overdue
-from windrow.topology.state import State
+from windrow.topology.state import DUE, State, Timer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OWN = {"id", "state", "known", "changed", *(name for name, _ in tables.ROW_FIELDS)}
+OWN = {"id", "state", "known", "changed", "due", *(name for name, _ in tables.ROW_FIELDS)}
 NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]*")
+# A key is forgotten up to a hundredth of its time to live later: what nobody minds, against a call of the functions for
+# each time of a message. A guess.
+TTL_PARTS = 100
 # Spark would send the ids of millions of keys, which compress well, to the driver, whose heap they may fill.
 SORTED = "/*+ MERGE(latest) */ "
 NO_COLUMNS = pa.schema([])
@@ -92,17 +95,56 @@ class Topology:
         self.functions: list[Function] = []
         self.events: dict[str, Event] = {}
 
-    def state(self, name: str, value: str, key: str = "", initial: Mapping[str, Any] | None = None) -> None:
+    def state(
+        self,
+        name: str,
+        value: str,
+        key: str = "",
+        initial: Mapping[str, Any] | None = None,
+        ttl: str | None = None,
+    ) -> None:
         """Declare a state with SQL columns; without a `key` it is one row.
 
-        `initial` has the values of a key that was never written, by column. Raises TopologyRefused.
+        `initial` has the values of a key that was never written, by column. With a time to live such as `ttl="1h"`, a
+        key that was not written for that long is deleted; its column `due` says when. Raises TopologyRefused.
         """
+        keys, values = self._columns(name, key, columns_of(value))
+        lives = None if ttl is None else _interval(ttl, f"{name}: ttl")
+        shown = values if lives is None else values.append(DUE)
+        self._declare(State(name, keys, shown, _initial(name, values, initial or {}), lives))
+
+    def timer(
+        self, name: str, key: str = "", payload: str = "", cancel_after: str | None = None, min_delay: str = "0s"
+    ) -> None:
+        """Declare a timer with SQL columns: functions set it with `Microbatch.schedule`, one for each key.
+
+        Without a `key` there is one. A timer that is overdue by more than `cancel_after` does not fire; by default each
+        fires once, however late. `min_delay` promises that each is set at least so long after the message that sets it;
+        with `in_step` a function then gets the messages of that long at once. Raises TopologyRefused.
+        """
+        keys, values = self._columns(name, key, columns_of(payload) if payload else NO_COLUMNS)
+        late = None if cancel_after is None else microseconds(cancel_after, f"{name}: cancel_after")
+        delay = microseconds(min_delay, f"{name}: min_delay")
+        self._declare(Timer(name, keys, pa.schema([DUE, *values]), cancel_after=late, min_delay=delay))
+
+    @property
+    def step_length(self) -> int:
+        """Return how long a step may be (microseconds), in which no timer can be set and fall due."""
+        due = [one for one in self.states.values() if one.falls_due]
+        return min((one.min_delay if isinstance(one, Timer) else (one.ttl or 0) // TTL_PARTS for one in due), default=0)
+
+    def _declare(self, state: State) -> None:
+        self.states[state.name] = state
+        self.schema()
+
+    def _columns(self, name: str, key: str, values: pa.Schema) -> tuple[pa.Schema, pa.Schema]:
+        """Return the columns of a new state. Raises TopologyRefused."""
         _require_name(name, "state")
-        if name in self.states:
-            raise TopologyRefused(f"there are two states {name!r}", "Rename one.")
+        if name in self.states or name in self.events:
+            raise TopologyRefused(f"there are two states or events {name!r}", "Rename one.")
         if name in (*tables.FINAL, *tables.CONTROL, tables.OPEN):
             raise TopologyRefused(f"a state cannot be called {name!r}", "Windrow reserves this name: choose another.")
-        keys, values = keys_of(key) if key else NO_COLUMNS, columns_of(value)
+        keys = keys_of(key) if key else NO_COLUMNS
         both = set(keys.names) & set(values.names)
         if both:
             raise TopologyRefused(f"{name}: {min(both)!r} is both key and value", "Rename one of them.")
@@ -111,8 +153,7 @@ class Topology:
                 raise TopologyRefused(
                     f"{name}: a column cannot be called {column!r}", "Windrow reserves this name: choose another."
                 )
-        self.states[name] = State(name, keys, values, _initial(name, values, initial or {}))
-        self.schema()
+        return keys, values
 
     def function(self, function: F) -> F:
         """Decorate a function of the microbatches; functions are called in the order of their declaration.
@@ -129,13 +170,11 @@ class Topology:
         Raises TopologyRefused.
         """
         _require_name(name, "event")
-        if name in self.events:
-            raise TopologyRefused(f"there are two events {name!r}", "Rename one.")
+        if name in self.events or name in self.states:
+            raise TopologyRefused(f"there are two events or states {name!r}", "Rename one.")
         if overdue not in get_args(Overdue):
             raise TopologyRefused(f"event {name}: overdue={overdue!r}", f"Use {' or '.join(get_args(Overdue))}.")
-        if microseconds(every, f"event {name}: every") == 0:
-            raise TopologyRefused(f"event {name}: every={every!r} is no interval", "Use a positive one, such as 1h.")
-        self.events[name] = Event(name, microseconds(every, f"event {name}: every"), overdue)
+        self.events[name] = Event(name, _interval(every, f"event {name}: every"), overdue)
 
     def placed(self, depots: Mapping[str, Depot], states: str, outputs: Mapping[str, str] | None = None) -> Topology:
         """Return the same topology with other tables."""
@@ -167,9 +206,11 @@ class Topology:
         states = {
             state.name: {field.name: str(field.type) for field in state.columns} for state in self.states.values()
         }
+        timers = [one.name for one in self.states.values() if isinstance(one, Timer)]
         events = {one.name: {"every_us": one.every, "overdue": one.overdue} for one in self.events.values()}
         return json.dumps(
-            {"topology": self.name, "depots": list(self.depots), "states": states, "events": events}, sort_keys=True
+            {"topology": self.name, "depots": list(self.depots), "states": states, "events": events, "timers": timers},
+            sort_keys=True,
         )
 
     def schema(self, *, raw: bool = False) -> pa.Schema:
@@ -214,6 +255,13 @@ def _initial(state: str, values: pa.Schema, given: Mapping[str, Any]) -> dict[st
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
             raise TopologyRefused(f"{state}: the initial {name} is {value!r}: {error}", "Give it its type.") from error
     return dict(given)
+
+
+def _interval(text: str, name: str) -> int:
+    """Return an interval in microseconds. Raises TopologyRefused if it is none."""
+    if interval := microseconds(text, name):
+        return interval
+    raise TopologyRefused(f"{name}={text!r} is no interval", "Use a positive one, such as 1h.")
 
 
 def _require_name(name: str, what: str) -> None:

@@ -58,9 +58,9 @@ FAULTS = [
     Fault("drivers and maintenance at once, SIGKILL during folds", folds.raced, 2, spark=3),
     Fault("lost reply of a fold", folds.reply_lost, spark=5),
     Fault("disk full during a fold", folds.disk_full, spark=3),
-    Fault("a topology with an output, SIGKILL", outputs.killed),
-    Fault("a topology with an output, SIGKILL, then rollback or RESTORE", outputs.taken_back),
-    Fault("a topology with an output, three drivers", outputs.raced),
+    Fault("a topology with an output and timers, SIGKILL", outputs.killed),
+    Fault("a topology with an output and timers, SIGKILL, then rollback or RESTORE", outputs.taken_back),
+    Fault("a topology with an output and timers, three drivers", outputs.raced),
     Fault("damaged checkpoint of foreach_batch", streams.checkpoint_damaged, embedded=0, spark=10),
 ]
 

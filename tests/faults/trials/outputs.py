@@ -1,7 +1,7 @@
-"""Faults of a topology that appends to an output: kills, rollbacks, RESTORE of its states, and several drivers.
+"""Faults of a topology with an output and timers: kills, rollbacks, RESTORE of its states, and several drivers.
 
 Whatever happens, each row of the depot reaches the output. It is there once, unless a rollback or a RESTORE took its
-microbatch back: then once more for each of these.
+microbatch back: then once more for each of these. The timer that it sets fires once.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ FOLDS: dict[str, Any] = {"fold_commits": 2, "fold_rows": 3}
 
 
 def copying(folder: str) -> Topology:
-    """Return a topology that counts numbers by their last digit, and copies them to an output."""
+    """Return a topology that counts numbers by their last digit, copies them to an output, and sets timers."""
     topology = Topology(
         "copying", {"numbers": f"{folder}/numbers"}, f"{folder}/states", outputs={"copy": f"{folder}/copy"}
     )
     topology.state("digits", key="digit BIGINT", value="times BIGINT")
+    topology.state("woken", key="number BIGINT", value="times BIGINT")
+    topology.timer("wake", key="number BIGINT")
 
     @topology.function
     def copy(microbatch: Microbatch) -> None:
@@ -39,6 +41,9 @@ def copying(folder: str) -> Topology:
         digits = pa.table({"digit": pa.array([number % 10 for number in rows["number"].to_pylist()], pa.int64())})
         microbatch.state("digits").combine(digits, times="count")
         microbatch.append("copy", rows)
+        due = pa.repeat(pa.scalar(microbatch.clock, pa.timestamp("us", "UTC")), rows.num_rows)
+        microbatch.schedule("wake", rows.append_column("due", due))
+        microbatch.state("woken").combine(microbatch.due("wake"), times="count")
 
     return topology
 
@@ -102,8 +107,10 @@ class Copying:
         self.publish()
         self.run()
         there = Counter(DeltaTable(f"{self.folder}/copy").to_pyarrow_table()["number"].to_pylist())
-        lost = sum(number not in there for number in range(self.count))
+        woken = {row["number"]: row["times"] for row in self.topology.read("woken").to_pylist()}
+        lost = sum(number not in there or number not in woken for number in range(self.count))
         twice = sum(max(0, times - 1 - self.taken_back) for times in there.values())
+        twice += sum(times - 1 for times in woken.values())
         digits = Counter(number % 10 for number in range(self.count))
         states = {row["digit"]: row["times"] for row in self.topology.read("digits").to_pylist()}
         report = verify_topology(self.topology, Settings(engine="embedded"), replay=not self.taken_back)
