@@ -32,8 +32,8 @@ def measure(conditions: Conditions) -> Iterator[Row]:
     hour, spark = conditions.size(3_600, 30), conditions.spark()
     yield from compared(conditions, None, hour, conditions.size(400, 2), at_most(1.5))
     # It takes a thousand rounds until a large fold has to come: what is written before does not tell.
-    [six, _] = compared(conditions, None, conditions.size(6 * 3_600, 60), conditions.size(20, 2), at_most(3))
-    yield six
+    [day, _] = compared(conditions, None, conditions.size(24 * 3_600, 60), conditions.size(20, 2), at_most(3))
+    yield day
     yield from compared(conditions, spark, hour, conditions.size(40, 2), at_most(1.5))
 
 
