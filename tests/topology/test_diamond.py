@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
 from tests.docs.pages import ROOT, Page
 from windrow.testing import Crashed, Harness, Point
+from windrow.topology import Depot, Microbatch, Topology, run_topology
+from windrow.topology.replay import replay_topology
+from windrow.topology.status import WaitStatus, status_of
 
 PAGE = "docs/topologies/diamond.md"
 NAMES = ("prices", "discounts", "checks")
+FED = {"prices": "priced", "discounts": "discounted"}
+DAY = 86_400
+EMBEDDED = Settings(engine="embedded")
 
 
 class Diamond:
     """The three topologies of the page over the depots of one directory."""
 
-    def __init__(self, directory: Path) -> None:
-        """Prepare them; nothing runs yet."""
+    def __init__(self, directory: Path, **declared: Any) -> None:
+        """Prepare them; nothing runs yet. What is `declared` is so of both depots of the checks."""
         text = (ROOT / PAGE).read_text(encoding="utf-8")
         [code] = [block.text for block in Page(PAGE, text).blocks if block.remarks.get("file") == "diamond.py"]
         module: dict[str, Any] = {}
         exec(compile(code, PAGE, "exec"), module)  # noqa: S102 - our own page
+        if declared:
+            checks = module["checks"]
+            depots = {name: replace(depot, **declared) for name, depot in checks.depots.items()}
+            module["checks"] = checks.placed(depots, checks.location)
         self.harnesses = {name: Harness(module[name], directory) for name in NAMES}
+        self.checks = self.harnesses["checks"]
         self.orders = 0
 
     def order(self, *pieces: int) -> None:
@@ -35,6 +50,10 @@ class Diamond:
         self.orders += len(pieces)
         rows = [{"key": f"{key:03}", "payload": str(one)} for key, one in zip(keys, pieces, strict=True)]
         self.harnesses["prices"].append(rows, "orders")
+        self.advance(1)
+
+    def advance(self, seconds: float) -> None:
+        """Move the clocks of all topologies."""
         for harness in self.harnesses.values():
             harness.advance_clock(1)
 
@@ -57,7 +76,7 @@ class Diamond:
 
     def assert_sound(self) -> None:
         """Each order came once from each side, from the prices first; orders keep their sequence."""
-        rows = self.harnesses["checks"].state("seen")
+        rows = self.checks.state("seen")
         assert [(row["order"], row["depot"], row["times"]) for row in rows] == [
             (f"{order:03}", depot, 1) for order in range(self.orders) for depot in ("discounted", "priced")
         ]

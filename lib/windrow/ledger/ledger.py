@@ -76,8 +76,8 @@ class Ledger(Protocol):
     def create(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, unless it exists."""
 
-    def create_views(self, missing: bool = False, columns_changed: bool = False) -> list[str]:
-        """Create the views over a catalog ledger, all or only the `missing` ones, and return all names.
+    def create_views(self) -> list[str]:
+        """Create or update the views over a catalog ledger, and return their names.
 
         A ledger by path has none. Raises TableRefused if a name is taken.
         """

@@ -124,7 +124,8 @@ class MicrobatchResult:
 
     `states` has further rows, by the state of a topology: `id`, `state`, `deleted`, `known`, and only the columns of
     the state. `cuts` says where a flush cuts. `open` has the totals of the sources whose open batches changed, `path`
-    says where it was processed. `history` has columns that the algorithm adds to the history row.
+    says where it was processed. `history` has columns that the algorithm adds to the history row. `rules` are the
+    settings that a rollback puts in force again.
     """
 
     rows: Rows
@@ -135,6 +136,7 @@ class MicrobatchResult:
     history: Mapping[str, object] = field(default_factory=dict)
     states: Mapping[str, pa.Table] = field(default_factory=dict)
     files: Sequence[WrittenFile] = ()
+    rules: str | None = None
 
     @classmethod
     def nothing(cls, schema: pa.Schema) -> MicrobatchResult:

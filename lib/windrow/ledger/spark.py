@@ -52,12 +52,11 @@ class SparkLedger(Ledger):
         self.engine.create(self.place, first, tables.LEDGER_COMMENT, keep, by=", ".join(tables.PARTITIONS))
         self.create_views()
 
-    def create_views(self, missing: bool = False, columns_changed: bool = False) -> list[str]:
-        """Create or update the views over a catalog ledger, or create only the `missing` ones; return the names.
+    def create_views(self) -> list[str]:
+        """Create or update the views over a catalog ledger; return the names.
 
         They are created in the schema of the setting `views`, by default that of the ledger; a path has none. A view of
-        the same text is left alone, unless the columns of the ledger changed. Raises TableRefused if another table or
-        view has one of the names.
+        the same text is left alone. Raises TableRefused if another table or view has one of the names.
         """
         if not is_catalog_name(self.place):
             return []
@@ -66,7 +65,7 @@ class SparkLedger(Ledger):
         views = self._views_of(self._views or partial(tables.views, raw=raw))
         for name, select in views.items():
             known = self._described(name)
-            if known is not None and (missing or (known.get("View Text") == select and not columns_changed)):
+            if known is not None and known.get("View Text") == select:
                 continue
             try:
                 self._create_view(name, select, exists=known is not None)
@@ -118,11 +117,10 @@ class SparkLedger(Ledger):
         return {row["col_name"]: row["data_type"] for row in described}
 
     def add_columns(self, columns: pa.Schema) -> None:
-        """Add columns to the ledger, and to the views over it; they are NULL in all existing rows."""
+        """Add columns to the ledger; they are NULL in all existing rows."""
         listed = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in from_arrow_schema(columns))
         with self.engine.lock(self.place):
             self._session.sql(f"ALTER TABLE {reference(self.place)} ADD COLUMNS ({listed})")
-        self.create_views(columns_changed=True)
 
     def live(self) -> Live:
         """Read the control rows of the latest version; the open rows are read later, on demand.

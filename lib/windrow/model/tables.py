@@ -41,6 +41,7 @@ CHANGED = "changed"  # column of a row on an executor: False for an open batch t
 DELETED = "deleted"  # column of a version: True for a tombstone
 WHOLE = "whole"  # column of a version of an open batch: False if it has only the messages that came with it
 PARTITIONS = ("state", "folded")
+OF_VERSION = "@"  # between a column of a state and its version, in the name of a column; states declare none with it
 
 DEPOT_COMMENT = "Windrow depot: messages, appended and never changed"
 LEDGER_COMMENT = "Windrow ledger: batches, rejections, progress and history"

@@ -69,6 +69,7 @@ class Driver:
         primed = open_ledger(readers, ledger, algorithm, clock.now())
         self.cursors = [DepotCursor(reader, primed.depots[reader.name].reached) for reader in readers]
         self.number, self.options = primed.microbatch, algorithm.options(primed)
+        self.settings_recorded = primed.rules == algorithm.settings
         self._saved_plans = algorithm.saved_plans  # beside the table, which is there now
         # The state token of the last prime, None in a batcher and after a commit, which leads to another state.
         self._state: str | None = None if self._saved_plans is None else primed.state_token
@@ -154,6 +155,7 @@ class Driver:
         if primed.rules == self.algorithm.settings:
             return False
         self.record(microbatch.run_change(self.algorithm.follow(primed)))
+        self.ledger.create_views()  # of a topology, whose states may have other columns now
         return True
 
     def prime(self) -> Microbatch:

@@ -15,7 +15,7 @@ A failure before the commit leaves nothing behind; the next `prime` finds a comm
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -227,7 +227,7 @@ class Microbatch:
             "token": token,
             # guard: pause-outlasts
             "paused": plan.kind == "pause" or (self.primed.paused and plan.kind != "resume"),
-            "rules": self._rules(plan),
+            "rules": processed.rules or self._rules(plan),
         }
         # guard: state-of-a-plan
         if plan.kind not in KEEPS_STATE:
@@ -287,7 +287,7 @@ class Microbatch:
         common: dict[str, object] = {
             **done.history(),
             "state": "microbatch",
-            "rules": self._rules(plan),
+            "rules": processed.rules or self._rules(plan),
             "engine": self._ledger.engine_name,
             "token": token,
             "planned_id": plan.id,

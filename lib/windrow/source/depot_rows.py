@@ -7,27 +7,52 @@ rows that the version added. No such rows move a clock.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import no_rows, text, where
+from windrow.errors import DepotChanged
 from windrow.model import tables
 from windrow.model.commits import FEED_COLUMNS, VERSION
 from windrow.source.depot_changes import refuse_changes, refuse_set_back
 from windrow.source.text import require_text
 
+MIGRATED = "Read the state from where it was migrated on: begin a new table of states, with start_from."
 LEDGER_COLUMNS = {"id", "state", "token", "schema_version", "microbatch"}
 
 
 @dataclass(frozen=True, slots=True)
 class StateChanges:
-    """The state of a topology whose changes are read, and its columns."""
+    """The state of a topology whose changes are read, its columns, and which of them are its key.
+
+    A row has its values under the names of the version of the state that wrote it: `count`, or `count@2`.
+    """
 
     state: str
-    columns: tuple[str, ...]
+    columns: pa.Schema
+    keys: tuple[str, ...] | None = None  # None: the table was written when keys were not recorded
+
+    def stored(self, column: str, table: Iterable[str]) -> list[str]:
+        """Return the names among those of a table that a column of the state had, the latest one first."""
+        named = [name for name in table if name == column or name.rpartition(tables.OF_VERSION)[0] == column]
+        return sorted(named, key=lambda name: int(name[len(column) + 1 :] or 1), reverse=True)
+
+    def require_key(self, rules: Iterable[str | None]) -> None:
+        """Raise DepotChanged if the settings under which rows were written say that the state had another key."""
+        for settings in rules:
+            keys = json.loads(settings or "{}").get("keys", {}).get(self.state)
+            # guard: rows-of-another-key
+            if keys is not None and self.keys is not None and tuple(keys) != self.keys:
+                raise DepotChanged(
+                    f"the key of the state {self.state} is ({', '.join(self.keys)}), and some of its rows have "
+                    f"({', '.join(keys)})",
+                    MIGRATED,
+                )
 
 
 def is_ledger(columns: pa.Schema) -> bool:
@@ -70,10 +95,28 @@ def _of_depot(feed: pa.Table, inserted: pa.ChunkedArray, ledger: bool) -> pa.Tab
 
 def _changes(added: pa.Table, state: StateChanges) -> pa.Table:
     """Return the rows of a state that versions added, by version and key; a deleted row has its last values."""
+    state.require_key(where(added, pc.equal(added["state"], text("microbatch")))["rules"].unique().to_pylist())
     own = added.filter(pc.equal(added["state"], text(state.state)))
     rows = own.sort_by([(VERSION, "ascending"), ("id", "ascending")])
-    found = rows.select(state.columns).append_column(tables.DELETED, pc.fill_null(rows[tables.DELETED], False))
+    columns = [_of_any_version(rows, state, field) for field in state.columns]
+    found = pa.Table.from_arrays(columns, schema=state.columns)
+    found = found.append_column(tables.DELETED, pc.fill_null(rows[tables.DELETED], False))
     return found.append_column(version_name(found.column_names), rows[VERSION].cast(pa.int64()))
+
+
+def _of_any_version(rows: pa.Table, state: StateChanges, field: pa.Field) -> pa.Array:
+    """Return a column of a state, whichever version of the state wrote a row. Raises DepotChanged."""
+    try:
+        columns = [rows[name].combine_chunks().cast(field.type) for name in state.stored(field.name, rows.column_names)]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise DepotChanged(
+            f"the column {field.name!r} of the state {state.state} had values of another type: {error}", MIGRATED
+        ) from error
+    found, count = columns[0], rows.num_rows
+    for other in columns[1:]:
+        at = pc.if_else(pc.is_valid(found), np.arange(count), np.arange(count, 2 * count))
+        found = pa.concat_arrays([found, other]).take(at)
+    return found
 
 
 def _set_back(feed: pa.Table, inserted: pa.ChunkedArray, of_state: bool, on_depot_delete: str) -> pa.Table:
@@ -97,7 +140,8 @@ def version_name(columns: Iterable[str]) -> str:
 
 def no_rows_of(columns: pa.Schema, state: StateChanges | None) -> pa.Table:
     """Return an empty table as `rows_of` returns it for a depot with these columns."""
-    names = tables.BATCH if is_ledger(columns) else columns.names
-    kept = pa.schema([columns.field(name) for name in (names if state is None else state.columns)])
-    kept = kept if state is None else kept.append(pa.field(tables.DELETED, pa.bool_()))
+    if state is not None:
+        kept = state.columns.append(pa.field(tables.DELETED, pa.bool_()))
+    else:
+        kept = pa.schema([columns.field(name) for name in (tables.BATCH if is_ledger(columns) else columns.names)])
     return no_rows(kept.append(pa.field(version_name(kept.names), pa.int64())))

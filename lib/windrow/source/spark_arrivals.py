@@ -9,8 +9,10 @@ from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField
 
 from windrow.columnar.arrow import plain
 from windrow.model import tables
@@ -21,7 +23,7 @@ from windrow.settings.settings import Settings
 from windrow.source.arrivals import Arrivals
 from windrow.source.conversion import Conversion
 from windrow.source.depot_changes import refuse_changes, refuse_set_back
-from windrow.source.depot_rows import StateChanges, version_name
+from windrow.source.depot_rows import MIGRATED, StateChanges, version_name
 from windrow.source.slices import ChunkParser, Slice, slice_of
 from windrow.source.spark_text import has_replacement as replacement_in
 from windrow.source.text import has_replacement
@@ -145,10 +147,26 @@ def _plain_rows(part: DataFrame, conversion: Conversion) -> DataFrame:
 
 def _changes(added: DataFrame, state: StateChanges) -> DataFrame:
     """Return the rows of a state that versions added; a deleted row has its last values."""
-    columns = [F.col(f"`{name}`") for name in state.columns]
-    version = F.col(VERSION).cast("long").alias(version_name([*state.columns, tables.DELETED]))
+    columns = [_of_any_version(added, state, field) for field in from_arrow_schema(state.columns)]
+    version = F.col(VERSION).cast("long").alias(version_name([*state.columns.names, tables.DELETED]))
     deleted = F.coalesce(tables.DELETED, F.lit(False)).alias(tables.DELETED)
+    if any(tables.OF_VERSION in name for name in added.columns):
+        rules = added.where("state = 'microbatch'").select("rules").distinct().toArrow()
+        state.require_key(rules["rules"].to_pylist())
     return added.where(F.col("state") == state.state).select(*columns, deleted, version)
+
+
+def _of_any_version(added: DataFrame, state: StateChanges, field: StructField) -> Column:
+    """Return a column of a state, whichever version of the state wrote a row; what has none fails."""
+    values = []
+    for name in state.stored(field.name, added.columns):
+        column = F.col(f"`{name}`")
+        if added.schema[name].dataType != field.dataType:
+            wrong = f"the column {field.name!r} of the state {state.state} had values of another type: {MIGRATED}"
+            cast = F.expr(f"try_cast(`{name}` AS {field.dataType.simpleString()})")
+            column = F.when(column.isNotNull() & cast.isNull(), F.raise_error(F.lit(wrong))).otherwise(cast)
+        values.append(column)
+    return F.coalesce(*values).alias(field.name)
 
 
 def _collected(frame: DataFrame) -> pa.Table:

@@ -20,8 +20,8 @@ from windrow.reading.tables import open_depot, open_ledger
 from windrow.runtime.ledger_state import prime
 from windrow.settings.settings import Settings
 from windrow.source.depot_rows import is_ledger
+from windrow.topology.depots import settings_of
 from windrow.topology.functions import Functions
-from windrow.topology.running import settings_of
 from windrow.topology.topology import Topology
 
 OF_STATES: Checks = (ledger.check_files, ledger.check_log, ledger.check_retention, ledger.check_paused)

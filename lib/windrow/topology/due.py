@@ -8,7 +8,7 @@ replay fires the same timers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from windrow.model import clock
 from windrow.model.messages import times
+from windrow.model.tables import DELETED
 from windrow.runtime.algorithm import Plan
 from windrow.runtime.ledger_state import LedgerState
 from windrow.topology.arrow_state import ArrowState
@@ -69,10 +70,10 @@ class Due:
         at = self.known.get(state.name)
         if at is None or at > self.until:
             return pa.schema([pa.field("id", pa.string()), *state.columns]).empty_table()
-        due = self._plan.primed.fence.open.due(state.name, state.columns, self.until)
+        due = self._plan.primed.fence.open.due(state.name, state.stored, self.until)
         # guard: next-timer-known
         self._next[state.name] = due.next
-        return due.rows
+        return state.named(due.rows)
 
     @property
     def fired(self) -> tuple[str, ...]:
@@ -122,8 +123,16 @@ class Due:
             keys = rows.select(self._topology.states[name].keys.names)
             yield rows_in_order(name, rows[DUE.name].combine_chunks(), keys)
 
-    def rows(self, schema: pa.Schema, states: Mapping[str, ArrowState | FrameState]) -> pa.Table:
-        """Return the ledger rows that say when something is due from now on, after what the functions changed."""
+    def rows(
+        self,
+        schema: pa.Schema,
+        states: Mapping[str, ArrowState | FrameState],
+        migrated: Mapping[str, pa.Table],
+    ) -> pa.Table:
+        """Return the ledger rows that say when something is due from now on, after what the functions changed.
+
+        So do the rows of states that got other columns.
+        """
         now = self._plan.now
         following: dict[str, int | None] = {
             one.name: one.next(self.known.get(one.name, now), now) for one in self._events
@@ -133,6 +142,7 @@ class Due:
                 name = declared.name
                 # guard: earliest-timer-counts
                 candidates = [self._next.get(name, self.known.get(name)), self._earliest(declared, states.get(name))]
+                candidates += [earliest(migrated[name])] if name in migrated else []
                 following[name] = min((at for at in candidates if at is not None), default=None)
         return event_rows(schema, following, self.known)
 
@@ -145,6 +155,12 @@ class Due:
                 return self.until + (declared.ttl or 0)
             changed = changed.few
         return pc.min(changed.changed[DUE.name].cast(pa.int64())).as_py()  # NULL in rows that were deleted
+
+
+def earliest(rows: pa.Table) -> int | None:
+    """Return when the first of some rows of a state is due (microseconds)."""
+    gone = pc.fill_null(rows[DELETED], False)
+    return cast("int | None", pc.min(rows.filter(pc.invert(gone))[DUE.name].cast(pa.int64())).as_py())
 
 
 def due_until(topology: Topology, plan: Plan) -> int:

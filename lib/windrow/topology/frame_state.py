@@ -19,6 +19,7 @@ from windrow.columnar.arrow import in_columns, plain
 from windrow.errors import TopologyRefused
 from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.model import messages
+from windrow.model.id_filter import IdFilter
 from windrow.model.tables import CHANGED, DELETED
 from windrow.rows.frame import frame_of, schema_of
 from windrow.rows.rows import Rows
@@ -53,8 +54,7 @@ class FrameState:
         """
         self._state, self._written_at = declared, now
         self._opened = plan.ledger.open_on_executors(plan.primed.fence)
-        opened = self._opened
-        self._stored = opened.frame_of_state(declared.name, declared.columns)
+        self._stored = self._frame()
         self._changed: DataFrame | None = None
         self.few = self._nothing()  # instead of a frame, what has changed as long as that is few rows
 
@@ -72,7 +72,7 @@ class FrameState:
         few, stored = plain(wanted.limit(FEW_ROWS + 1).unionByName(null).toArrow()), self._stored
         under = self._state.under(few, "all")
         if few.num_rows <= FEW_ROWS:
-            stored = self._opened.frame_of_state(self._state.name, self._state.columns, under)
+            stored = self._frame(under)
         return self._now(stored).join(_sorted(wanted), leading.names, "left_semi")
 
     def _now(self, stored: DataFrame) -> DataFrame:
@@ -169,12 +169,20 @@ class FrameState:
         written = joined.where((F.col("known") | ~F.col(DELETED)) & ~unchanged)
         last = {name: F.when(F.col(DELETED), F.col(f"`before {name}`")).otherwise(F.col(f"`{name}`")) for name in names}
         written = written.withColumns({"state": F.lit(self._state.name), **last})
-        return _in_columns(written.select("id", "state", DELETED, *self._state.columns.names, "known"), schema)
+        written = written.select("id", "state", DELETED, *self._state.columns.names, "known")
+        names = dict(zip(self._state.columns.names, self._state.stored.names, strict=True))
+        return _in_columns(written.withColumnsRenamed(names), schema)
+
+    def _frame(self, wanted: IdFilter | None = None) -> DataFrame:
+        """Return the `id` and the columns of the rows that are stored, all or those that match."""
+        frame = self._opened.frame_of_state(self._state.name, self._state.stored, wanted)
+        return frame.withColumnsRenamed(dict(zip(self._state.stored.names, self._state.columns.names, strict=True)))
 
     def _nothing(self) -> ArrowState:
+        state = self._state
         return ArrowState(
-            self._state,
-            lambda wanted: self._opened.of_state(self._state.name, self._state.columns, wanted),
+            state,
+            lambda wanted: state.named(self._opened.of_state(state.name, state.stored, wanted)),
             lambda: self._written_at,
         )
 

@@ -35,8 +35,10 @@ from windrow.topology.arrow_state import ArrowState
 from windrow.topology.due import Due, passed_in_step
 from windrow.topology.event import scheduled
 from windrow.topology.microbatch import Microbatch, SparkMicrobatch
+from windrow.topology.migration import migrated_rows, recorded_states, require_allowed
 from windrow.topology.options import options_of, recorded_options
 from windrow.topology.order import in_order, timed
+from windrow.topology.reading import removed_states
 from windrow.topology.state import State, Timer
 from windrow.topology.steps import run_steps
 from windrow.topology.topology import Function, Topology
@@ -84,8 +86,9 @@ class Functions(Algorithm):
         return self.topology.schema(raw=any(depot.raw for depot in depots))
 
     def require(self, primed: LedgerState, depot: Table) -> None:
-        """Raise TableRefused if the table lacks a column of a state, or has it with another type."""
+        """Raise TableRefused if a state has other columns, and that is not declared, or the table lacks one."""
         held = primed.progress.schema
+        require_allowed(self.topology.states, recorded_states(self.topology.states, primed.rules, held))
         for wanted in self.topology.schema(raw=depot.raw):
             if wanted.name not in held.names:
                 raise TableRefused(
@@ -96,7 +99,7 @@ class Functions(Algorithm):
                 raise TableRefused(
                     f"the column {wanted.name!r} of the table of states is {held.field(wanted.name).type}, the "
                     f"topology declares {wanted.type}",
-                    "Declare the old type, use another name, or begin a new table (states=...).",
+                    "Use another name, or declare a greater version of the state.",
                 )
 
     def options(self, primed: LedgerState) -> Options:
@@ -119,7 +122,9 @@ class Functions(Algorithm):
             work.run()
             work.append()
             due, schema = work.due, plan.primed.progress.schema
-            here = pa.concat_tables([MicrobatchResult.nothing(schema).rows, due.rows(schema, work.states)])
+            migrated = self._migrated(plan.primed) if plan.kind == "rules" else {}
+            here = due.rows(schema, work.states, migrated)
+            here = pa.concat_tables([MicrobatchResult.nothing(schema).rows, here])
             history = {"options_used": recorded_options(plan.primed), "appended": work.recorded_appends()}
             return work.result(here, history | due.recorded)
 
@@ -245,10 +250,15 @@ class Work:
             counted.append({"output": output, "rows": sum(here) if len(here) == len(rows) else None})
         return pa.array([counted or None], tables.APPENDED)
 
-    def result(self, here: pa.Table, history: Mapping[str, object]) -> MicrobatchResult:
+    def result(
+        self, here: pa.Table, history: Mapping[str, object], migrated: Mapping[str, pa.Table]
+    ) -> MicrobatchResult:
         """Return the rows to commit: those of the states, those that are `here`, and what formats gave besides."""
         few = {name: one if isinstance(one, ArrowState) else one.few for name, one in self.states.items()}
-        changed = {name: rows for name, one in few.items() if (rows := one.changes()) is not None}
+        changed = {**migrated}
+        for name, state in few.items():
+            if (rows := state.changes()) is not None:
+                changed[name] = self._declared(name).as_stored(rows)
         extra, spread = self._extra(), any(_is_on_executors(one) for one in self.plan.depots.values())
         schema, states = self.plan.primed.progress.schema, self.states.values()
         found = [one.changes(schema) for one in states if not isinstance(one, ArrowState)]
@@ -352,7 +362,11 @@ class Work:
         declared, held = self._declared(name), self.states.get(name)
         if not isinstance(held, ArrowState):
             opened = self.plan.primed.fence.open
-            new = ArrowState(declared, lambda wanted: opened.of_state(name, declared.columns, wanted), lambda: self.now)
+            new = ArrowState(
+                declared,
+                lambda wanted: declared.named(opened.of_state(name, declared.stored, wanted)),
+                lambda: self.now,
+            )
             if held is not None:
                 new.take_over(held.collected())
             self.states[name] = held = new

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,21 +25,36 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.errors import DepotChanged
+from windrow.columnar.arrow import in_columns
+from windrow.errors import DepotChanged, TopologyRefused
 from windrow.ledger import Ledger
+from windrow.ledger.result import Counts, MicrobatchResult
+from windrow.ledger.versions import latest
 from windrow.model.clock import Clock
 from windrow.model.timestamps import microseconds_of
 from windrow.reading.digests import Digests
 from windrow.reading.values import records
 from windrow.replaying.player import require_new
 from windrow.replaying.report import Outcome, Ticks
+from windrow.runtime.control import Change
 from windrow.runtime.ledger_state import LedgerState, prime
 from windrow.runtime.loop import Runner
 from windrow.runtime.saved_plan import SavedPlan
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
-from windrow.topology.event import scheduled
-from windrow.topology.reading import Row, counting, first_read, history_of
+from windrow.topology.due import earliest
+from windrow.topology.event import event_rows, scheduled
+from windrow.topology.migration import recorded_states, replaced
+from windrow.topology.reading import (
+    Row,
+    counting,
+    first_read,
+    history_of,
+    rows_of,
+    states_at,
+    version_after,
+    versions_of,
+)
 from windrow.topology.running import runner_of, tables_of
 from windrow.topology.state import State
 from windrow.topology.status import require_run
@@ -98,18 +114,23 @@ def replay_topology(
     """
     _, ledger = tables_of(topology, settings, spark)
     require_run(topology, ledger)
-    rows = history_of(ledger)
+    rows, recorded = history_of(ledger), prime(ledger, list(topology.depots))
+    _require_migrated(topology, recorded)
     anew = _anew(topology, rows, ticks)
     planned = _planned(topology, rows, ticks, anew)
     with ExitStack() as left:
         directory = into or left.enter_context(TemporaryDirectory(prefix="windrow-replay-"))
-        again = _placed(topology, directory, _starts(prime(ledger, list(topology.depots)), first_read(ledger)))
+        again = _placed(topology, directory, _starts(recorded, first_read(ledger)))
         clock = RecordedClock()
         clock.at = planned[0].now if planned else 0
         sources, new = tables_of(again, settings, spark)
         require_new(new)
         runner = runner_of(again, sources, new, clock)
         for done, one in enumerate(planned, 1):
+            if one.migrated:
+                clock.at = one.now
+                runner.commit_change("rules", partial(_taken_over, again, ledger, one))
+                continue
             _run(runner, clock, chain(_between(again, new, anew, clock.at, one.now), [one]))
             progress(done, len(planned))
         _run(runner, clock, _between(again, new, anew, clock.at, max((one.now for one in _recorded(rows)), default=0)))
@@ -159,7 +180,9 @@ def _planned(topology: Topology, rows: list[Row], ticks: Ticks, anew: Collection
     for one in recorded:
         own = [name for name in one.events or () if name not in anew]
         found += _due(topology, schedule, one.now)
-        if one.upto or own or topology.in_step or one is recorded[0]:  # the first one schedules events
+        if one.migrated:
+            found.append(one)
+        elif one.upto or own or topology.in_step or one is recorded[0]:  # the first one schedules events
             timers = [name for name in anew if name in topology.states]
             found.append(replace(one, microbatch=0, events=own + timers))
     return found
@@ -219,6 +242,41 @@ def _recorded(rows: list[Row]) -> list[SavedPlan]:
         accepts = row["kind"] == "accept"
         kept[row["microbatch"]] = replace(known, upto={**known.upto, **upto}, events=fired, accepts=accepts)
     return list(kept.values())
+
+
+def _require_migrated(topology: Topology, recorded: LedgerState) -> None:
+    """Raise TopologyRefused if a state is declared with other columns than the table has."""
+    states = recorded_states(topology.states, recorded.rules, recorded.progress.schema)
+    for name, state in topology.states.items():
+        if states.get(name, state).stored != state.stored:
+            raise TopologyRefused(
+                f"the columns of the state {name} have changed, and nothing has run since", "Run the topology first."
+            )
+
+
+def _taken_over(topology: Topology, ledger: Ledger, planned: SavedPlan, primed: LedgerState) -> Change:
+    """Return the rows that states had after a migration: the functions of before it are not there to repeat them.
+
+    One that a later migration changed again is left out.
+    """
+    then, schema = version_after(str(ledger.path), planned.microbatch), primed.progress.schema
+    recorded, states = states_at(then, topology.states), {}
+    for name in planned.migrated or ():
+        state = topology.states.get(name)
+        if state is not None and recorded[name].stored == state.stored:
+            rows = latest(versions_of(then, state))
+            now = primed.fence.open.of_state(name, state.stored)
+            states[name] = replaced(_in_state(now, name), _in_state(in_columns(rows, now.schema), name))
+    known = scheduled(primed.fence.rows)
+    due = {name: earliest(rows) for name, rows in states.items() if topology.states[name].falls_due}
+    here = pa.concat_tables([MicrobatchResult.nothing(schema).rows, event_rows(schema, due, known)])
+    counts = Counts.with_states(here, states.values())
+    history = {"migrated": pa.array([list(states)], pa.list_(pa.string()))}
+    return MicrobatchResult(here, counts, history=history, states=states), {}
+
+
+def _in_state(rows: pa.Table, state: str) -> pa.Table:
+    return rows.append_column("state", pa.repeat(pa.scalar(state, pa.string()), rows.num_rows))
 
 
 def digests_of(state: State, rows: pa.Table) -> Digests:

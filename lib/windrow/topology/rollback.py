@@ -3,7 +3,8 @@
 A rollback is a microbatch, fenced and recorded like any other: one commit writes the rows of that time as new versions,
 tombstones of the keys that came later, and the positions and clocks of the depots. The history stays and records the
 rollback. Options do not change. A depot that was added later is read from the version at which it began according to
-the history, since `end` is another version by now.
+the history, since `end` is another version by now. States get the columns back that they had then, with the settings
+that say so: if the topology declares others, the next run migrates them again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from windrow.ledger.versions import latest
 from windrow.model import tables
 from windrow.runtime.ledger_state import POSITION, LedgerState, Reached
 from windrow.source import Source
-from windrow.topology.reading import first_read, version_after
+from windrow.topology.migration import recorded_states, replaced
+from windrow.topology.reading import first_read, rules_at, version_after
 from windrow.topology.state import State
 from windrow.topology.topology import Topology
 
@@ -45,45 +47,39 @@ def taken_back(
     positions = _begun(_positions(primed.fence.rows), first_read(ledger)) | read_then
     for name, source in sources.items():
         _require_readable(str(name), source, positions[str(name)])
-    control = _replaced(_restored(primed.fence.rows), _restored(control_then))
+    control = replaced(_restored(primed.fence.rows), _restored(control_then))
     control = in_columns(control, schema.append(control.schema.field("known")))
-    own = pa.field("id", pa.string()), pa.field("state", pa.string())
-    states = {
-        name: _replaced(_now(primed, state), _then(then, [name], pa.schema([*own, *state.columns])))
-        for name, state in topology.states.items()
-    }
+    recorded = recorded_states(topology.states, primed.rules, schema)
+    recorded_then = recorded_states(topology.states, rules_at(then), schema)
+    states = {}
+    for name in topology.states:
+        columns = _columns(recorded.get(name), recorded_then.get(name))
+        own = pa.field("id", pa.string()), pa.field("state", pa.string())
+        states[name] = replaced(_now(primed, name, columns), _then(then, [name], pa.schema([*own, *columns])))
     counts = Counts.with_states(control, states.values())
+    # guard: rollback-of-a-migration
+    rules = rules_at(then) if any(one != recorded.get(name) for name, one in recorded_then.items()) else None
     history = {"options_used": json.dumps({"to_microbatch": to})}
-    result = MicrobatchResult(control, counts, history=history, states=states)
+    result = MicrobatchResult(control, counts, history=history, states=states, rules=rules)
     return result, positions
 
 
-def _now(primed: LedgerState, state: State) -> pa.Table:
+def _columns(*states: State | None) -> pa.Schema:
+    """Return the columns of a state, of all its versions that are not None, as the table has them."""
+    stored = [field for state in states if state is not None for field in state.stored]
+    return pa.schema({field.name: field for field in stored}.values())
+
+
+def _now(primed: LedgerState, state: str, columns: pa.Schema) -> pa.Table:
     """Return the rows of a state as they are."""
-    rows = primed.fence.open.of_state(state.name, state.columns)
-    return rows.append_column("state", pa.repeat(pa.scalar(state.name, pa.string()), rows.num_rows))
+    rows = primed.fence.open.of_state(state, columns)
+    return rows.append_column("state", pa.repeat(pa.scalar(state, pa.string()), rows.num_rows))
 
 
 def _then(table: DeltaTable, states: Sequence[str], columns: pa.Schema) -> pa.Table:
     """Return the rows of states at a version; a state or a column that was declared later has none."""
     versions = plain(filtered(table, [("state", "in", list(states))], None))
     return in_columns(latest(versions), columns)
-
-
-def _replaced(now: pa.Table, then: pa.Table) -> pa.Table:
-    """Return the rows that put those of `then` in the place of those of `now`, with `known`."""
-    gone = now.filter(pc.invert(pc.is_in(now["id"], then["id"].combine_chunks())))
-    parts = ((then.select(now.column_names), None), (gone, True))
-    written = pa.concat_tables(_marked(rows, deleted) for rows, deleted in parts)
-    return written.append_column("known", pc.is_in(written["id"], now["id"].combine_chunks()))
-
-
-def _marked(rows: pa.Table, deleted: bool | None) -> pa.Table:
-    """Return rows as versions, or as tombstones."""
-    column = pa.repeat(pa.scalar(deleted, pa.bool_()), rows.num_rows)
-    at = rows.schema.get_field_index(tables.DELETED)
-    field = pa.field(tables.DELETED, pa.bool_())
-    return rows.append_column(field, column) if at < 0 else rows.set_column(at, field, column)
 
 
 def _positions(rows: pa.Table) -> dict[str, Reached]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
 import pyarrow as pa
 
-from windrow.engine import Engine, open_engine
-from windrow.errors import TableMissing, TopologyRefused
+from windrow.engine import open_engine
+from windrow.errors import TopologyRefused
 from windrow.ledger import Ledger, ledger_of
 from windrow.model.clock import Clock
+from windrow.model.durations import microseconds
 from windrow.model.results import Committed, Maintained, Role
 from windrow.model.tables import is_of_topology
 from windrow.operate import Observer
@@ -28,11 +28,10 @@ from windrow.settings.settings import Settings
 from windrow.source import Source, source_of
 from windrow.source.depot_rows import StateChanges
 from windrow.topology.functions import Functions
+from windrow.topology.migration import recorded_states, require_allowed
 from windrow.topology.options import changed
 from windrow.topology.rollback import taken_back
-from windrow.topology.topology import Depot, Topology
-
-FRAME_ROWS = 20_000  # with more, functions on DataFrames get rows that never were on the driver
+from windrow.topology.topology import Topology
 
 
 def run_topology(
@@ -118,16 +117,21 @@ def runner_of(
     readers = [DepotReader(name, source, topology.depots[name].priority) for name, source in sources.items()]
     extend(topology, ledger)
     functions = algorithm or Functions(topology, sources, ledger)
-    return Runner(readers, ledger, functions, clock, in_step=topology.in_step, **called)
+    runner = Runner(readers, ledger, functions, clock, in_step=topology.in_step, **called)
+    if runner.driver.settings_recorded:
+        ledger.create_views()  # which a kill before may have left as they were
+    return runner
 
 
 def extend(topology: Topology, ledger: Ledger) -> None:
-    """Add the columns and views of states that were declared after the table of states was created."""
+    """Add the columns of states that were declared after the table of states was created. Raises TableRefused."""
     table = ledger.table()
     if table is None or not is_of_topology(table.schema.names):
         return
     columns = [field for field in topology.schema() if field.name not in table.schema.names]
     if columns:
+        recorded = recorded_states(topology.states, prime(ledger, ()).rules, table.schema)
+        require_allowed(topology.states, recorded)
         ledger.add_columns(pa.schema(columns))
     else:
         ledger.create_views(missing=True)
@@ -156,25 +160,5 @@ def tables_of(topology: Topology, settings: Settings, session: Any = None) -> tu
     used = {name: settings_of(topology, depot, settings) for name, depot in topology.depots.items()}
     first = next(iter(used.values()))
     engine = open_engine(first, session, [one.depot for one in used.values()])
-    sources = {name: _source(engine, depot, used[name]) for name, depot in topology.depots.items()}
+    sources = {name: source_of_depot(engine, depot, used[name]) for name, depot in topology.depots.items()}
     return sources, ledger_of(engine, first, topology.views)
-
-
-def _source(engine: Engine, depot: Depot, used: Settings) -> Source:
-    """Return the source that reads a depot, which may be a state of another topology."""
-    if depot.state is None:
-        return source_of(engine, used, rows=True)
-    other = ledger_of(engine, used.model_copy(update={"ledger": depot.location}))
-    return source_of(engine, used, _changes(other, depot.state))
-
-
-def _changes(ledger: Ledger, state: str) -> StateChanges:
-    """Return which state of another topology is a depot, with its columns. Raises TableMissing, TopologyRefused."""
-    location, table = ledger.settings.ledger, ledger.table()
-    if table is None:
-        raise TableMissing(f"there is no table of states at {location}", "Run the topology that it belongs to first.")
-    states: Mapping[str, Collection[str]] = json.loads(prime(ledger, ()).rules).get("states", {})
-    if state not in states:
-        known = f"Its states are {', '.join(states)}." if states else "It is not the table of a topology."
-        raise TopologyRefused(f"{location} has no state {state!r}", known)
-    return StateChanges(state, tuple(name for name in table.schema.names if name in states[state]))

@@ -6,9 +6,9 @@ with a time to live has this column too, which every `put` moves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,7 @@ from windrow.errors import TopologyRefused
 from windrow.model import tables
 from windrow.model.id_filter import IdFilter
 
+Migrate: TypeAlias = Callable[[pa.Table], pa.Table]
 DUE = pa.field("due", TIME)
 
 
@@ -25,7 +26,9 @@ DUE = pa.field("due", TIME)
 class State:
     """Rows by key. Without a key it is one row. `initial` has the values of a key that was never written.
 
-    With `ttl` (microseconds) a key is deleted when it was not written for that long.
+    With `ttl` (microseconds) a key is deleted when it was not written for that long. The columns of each `version` have
+    names of their own in the table of states, because a column of a table never changes its type. `migrate` makes rows
+    of this version from those of an earlier one.
     """
 
     name: str
@@ -33,6 +36,8 @@ class State:
     values: pa.Schema
     initial: Mapping[str, Any] = field(default_factory=dict)
     ttl: int | None = None
+    version: int = 1
+    migrate: Migrate | None = None
 
     @property
     def falls_due(self) -> bool:
@@ -119,3 +124,8 @@ class Timer(State):
         if self.cancel_after is not None:
             due = due.filter(pc.greater_equal(due[DUE.name], pa.scalar(until - self.cancel_after, TIME)))
         return due.sort_by([(DUE.name, "ascending"), *((name, "ascending") for name in self.keys.names)])
+
+
+def stored_name(column: str, version: int) -> str:
+    """Return the name that a column of a version of a state has in the table of states; `due` is Windrow's own."""
+    return column if version == 1 or column == DUE.name else f"{column}{tables.OF_VERSION}{version}"

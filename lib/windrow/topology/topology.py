@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
@@ -16,7 +16,7 @@ from windrow.model import tables
 from windrow.model.durations import microseconds
 from windrow.topology.columns import columns_of, keys_of
 from windrow.topology.event import Event, Overdue
-from windrow.topology.state import DUE, State, Timer
+from windrow.topology.state import DUE, Migrate, State, Timer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,6 +90,7 @@ class Topology:
             require_safe(f"output {output}", location)
         for depot, declared in self.depots.items():
             require_safe(f"depot {depot}", declared.location)
+            _require_fed(depot, declared)
         require_safe("states", states)
         self.states: dict[str, State] = {}
         self.functions: list[Function] = []
@@ -102,6 +103,8 @@ class Topology:
         key: str = "",
         initial: Mapping[str, Any] | None = None,
         ttl: str | None = None,
+        version: int = 1,
+        migrate: Migrate | None = None,
     ) -> None:
         """Declare a state with SQL columns; without a `key` it is one row.
 
@@ -111,21 +114,30 @@ class Topology:
         keys, values = self._columns(name, key, columns_of(value))
         lives = None if ttl is None else _interval(ttl, f"{name}: ttl")
         shown = values if lives is None else values.append(DUE)
-        self._declare(State(name, keys, shown, _initial(name, values, initial or {}), lives))
+        self._declare(State(name, keys, shown, _initial(name, values, initial or {}), lives, version, migrate))
 
     def timer(
-        self, name: str, key: str = "", payload: str = "", cancel_after: str | None = None, min_delay: str = "0s"
+        self,
+        name: str,
+        key: str = "",
+        payload: str = "",
+        cancel_after: str | None = None,
+        min_delay: str = "0s",
+        version: int = 1,
+        migrate: Migrate | None = None,
     ) -> None:
         """Declare a timer with SQL columns: functions set it with `Microbatch.schedule`, one for each key.
 
         Without a `key` there is one. A timer that is overdue by more than `cancel_after` does not fire; by default each
         fires once, however late. `min_delay` promises that each is set at least so long after the message that sets it;
-        with `in_step` a function then gets the messages of that long at once. Raises TopologyRefused.
+        with `in_step` a function then gets the messages of that long at once. `version` and `migrate` are as in a
+        state. Raises TopologyRefused.
         """
         keys, values = self._columns(name, key, columns_of(payload) if payload else NO_COLUMNS)
         late = None if cancel_after is None else microseconds(cancel_after, f"{name}: cancel_after")
         delay = microseconds(min_delay, f"{name}: min_delay")
-        self._declare(Timer(name, keys, pa.schema([DUE, *values]), cancel_after=late, min_delay=delay))
+        declared = pa.schema([DUE, *values])
+        self._declare(Timer(name, keys, declared, version=version, migrate=migrate, cancel_after=late, min_delay=delay))
 
     @property
     def step_length(self) -> int:
@@ -134,6 +146,10 @@ class Topology:
         return min((one.min_delay if isinstance(one, Timer) else (one.ttl or 0) // TTL_PARTS for one in due), default=0)
 
     def _declare(self, state: State) -> None:
+        if state.version < 1:
+            raise TopologyRefused(
+                f"{state.name}: version={state.version!r} is not a version", "Use a whole number from 1 on."
+            )
         self.states[state.name] = state
         self.schema()
 
@@ -149,7 +165,7 @@ class Topology:
         if both:
             raise TopologyRefused(f"{name}: {min(both)!r} is both key and value", "Rename one of them.")
         for column in (*keys.names, *values.names):
-            if column.lower() in OWN:
+            if column.lower() in OWN or tables.OF_VERSION in column:
                 raise TopologyRefused(
                     f"{name}: a column cannot be called {column!r}", "Windrow reserves this name: choose another."
                 )
@@ -208,16 +224,22 @@ class Topology:
         }
         timers = [one.name for one in self.states.values() if isinstance(one, Timer)]
         events = {one.name: {"every_us": one.every, "overdue": one.overdue} for one in self.events.values()}
-        return json.dumps(
-            {"topology": self.name, "depots": list(self.depots), "states": states, "events": events, "timers": timers},
-            sort_keys=True,
-        )
+        recorded = {
+            "topology": self.name,
+            "depots": list(self.depots),
+            "states": states,
+            "keys": {state.name: state.keys.names for state in self.states.values()},
+            "versions": {state.name: state.version for state in self.states.values() if state.version > 1},
+            "events": events,
+            "timers": timers,
+        }
+        return json.dumps(recorded, sort_keys=True)
 
     def schema(self, *, raw: bool = False) -> pa.Schema:
         """Return the columns of the table of states. Raises TopologyRefused for a name with two types."""
         fields = {field.name.lower(): (field, "Windrow's own table") for field in tables.topology_schema(raw=raw)}
         for state in self.states.values():
-            for one in state.columns:
+            for one in state.stored:
                 known, where = fields.setdefault(one.name.lower(), (one, f"the state {state.name}"))
                 if (known.name, known.type) != (one.name, one.type):
                     raise TopologyRefused(

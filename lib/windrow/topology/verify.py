@@ -26,6 +26,7 @@ from windrow.runtime.opening import require_depot
 from windrow.settings.settings import Settings
 from windrow.source import Source
 from windrow.topology.functions import application
+from windrow.topology.migration import recorded_states
 from windrow.topology.reading import Row, counting, history_of, versions_of
 from windrow.topology.replay import digests_of, replay_topology
 from windrow.topology.running import tables_of
@@ -101,11 +102,13 @@ def verify_topology(
     log = read_log(table, str(ledger.path), "ledger")
     found += check_table(log, table, str(ledger.path), "ledger", (), "state=microbatch", primed.microbatch)
     files = Counter(pa.table(table.get_add_actions(flatten=True))["partition.state"].to_pylist())
+    recorded = topology.states | recorded_states(topology.states, primed.rules, primed.progress.schema)
+    recorded = {name: recorded[name] for name in topology.states}  # a change that is declared comes with the next run
     again = _replayed(topology, settings, spark, found) if replay else {}
-    for state in topology.states.values():
+    for state in recorded.values():
         progress(f"the state {state.name}")
         rows = latest(versions_of(table, state), keep_doubles=True)
-        rows = in_columns(rows, pa.schema([rows.schema.field("id"), *state.columns])).combine_chunks()
+        rows = state.named(in_columns(rows, pa.schema([rows.schema.field("id"), *state.stored]))).combine_chunks()
         found += _check_keys(state, rows)
         digest = digests_of(state, rows).total
         states.append(StateBooks(state.name, rows.num_rows, files[state.name], digest, again.get(state.name)))

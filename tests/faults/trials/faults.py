@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.engine.factory import EngineFactory
-from tests.faults.trials import folds, mishaps, outputs, processes, streams
+from tests.faults.trials import folds, migrations, mishaps, outputs, processes, streams
 from tests.faults.trials.trial import Counted, Trial
 
 
@@ -61,6 +61,8 @@ FAULTS = [
     Fault("a topology with an output and timers, SIGKILL", outputs.killed),
     Fault("a topology with an output and timers, SIGKILL, then rollback or RESTORE", outputs.taken_back),
     Fault("a topology with an output and timers, three drivers", outputs.raced),
+    Fault("a state of a topology gets other columns, SIGKILL", migrations.killed),
+    Fault("the same, drivers with the columns of before and after at once", migrations.raced),
     Fault("damaged checkpoint of foreach_batch", streams.checkpoint_damaged, embedded=0, spark=10),
 ]
 
