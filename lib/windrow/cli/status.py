@@ -234,6 +234,9 @@ def _of_topology(found: TopologyStatus) -> Own:
         *(f"event   {name} is due at {due}" for name, due in found.events.items()),
         *(f"option  {name} = {value}" for name, value in found.options.items()),
     ]
+    for one in found.waits:
+        stands = f"it stands at {one.reached}" if one.reached else "it has read nothing"
+        lines.append(f"waits   for {one.topology}, which feeds {one.depot}: {stands}, since {one.since}")
     gone = "was read before and is no longer one of the topology; its place is kept"
     return Own(
         f"topology {found.topology}", True, lines, [], [f"depot {name} {gone}" for name in found.other_depots], states

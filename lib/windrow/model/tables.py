@@ -134,13 +134,14 @@ APPENDED = pa.list_(pa.struct([("output", pa.string()), ("rows", pa.int64())]))
 
 # Additional columns of a topology's ledger: the depot of a row, events, options, which of these were used, the number
 # and time that all attempts at a microbatch have in common, the time up to which timers fired, what it appended to
-# outputs, and the token of the last commit that changed more than a pause, an option or the settings.
+# outputs, the token of the last commit that changed more than a pause, an option or the settings, the states whose
+# columns changed, and the depots that were overtaken because their feeders stood still.
 TOPOLOGY_FIELDS = [
     ("depot", pa.string()), ("event", pa.string()), ("due", TIME),
     ("option", pa.string()), ("option_value", pa.string()),
     ("events_fired", pa.list_(pa.string())), ("options_used", pa.string()),
     ("planned_id", pa.int64()), ("planned_at", TIME), ("due_until", TIME), ("appended", APPENDED),
-    ("state_token", pa.string()),
+    ("state_token", pa.string()), ("migrated", pa.list_(pa.string())), ("overtook", pa.list_(pa.string())),
 ]  # fmt: skip
 
 # The depot version up to which a ledger had read before a time. For a topology it is one row per depot, with the

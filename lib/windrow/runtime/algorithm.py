@@ -54,7 +54,7 @@ class Plan:
     clock, both in microseconds. `id` is the number that the microbatch had in its first attempt: another one if a pause
     was recorded since. `depots` has the depots that are read; the one of a batcher is named None and always there.
     `events` are the events that a replay repeats, None if those that are due fire; `until` is the time up to which it
-    repeats timers, None if that follows from the rest.
+    repeats timers, None if that follows from the rest. In step the depots that it reads `overtook` others.
     """
 
     kind: Kind
@@ -67,6 +67,7 @@ class Plan:
     id: int = 0
     events: list[str] | None = None
     until: int | None = None
+    overtook: Sequence[str] = ()
 
     @property
     def only(self) -> DepotPlan:
@@ -129,6 +130,10 @@ class Algorithm(Protocol):
     def options(self, primed: LedgerState) -> Options:  # noqa: ARG002 - some have none
         """Return the options recorded in the ledger."""
         return Options()
+
+    def until(self, now: int) -> int | None:  # noqa: ARG002 - only topologies have timers
+        """Return the time up to which a tick at wall time `now` fires timers; None: it follows from the plan."""
+        return None
 
     def process(self, plan: Plan) -> MicrobatchResult:
         """Return the ledger rows that change."""

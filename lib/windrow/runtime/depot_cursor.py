@@ -1,18 +1,21 @@
 """How far a run has read a depot, and which depot comes next in a topology that reads its depots in step.
 
 *In step*, a microbatch reads one version of one depot: that of which the next version ends at the earliest clock. It
-waits as long as another depot, which has nothing new, may still send something earlier.
+waits as long as another depot, which has nothing new, may still send something earlier. Of a depot that another
+topology fills, the position of that topology says so; of any other one, the wall clock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from windrow.model import clock
 from windrow.model.floors import FloorsByVersion
+from windrow.runtime.feeder import Feeder
 from windrow.runtime.ledger_state import Reached
 from windrow.runtime.microbatch import Microbatch
 from windrow.runtime.opening import DepotReader, require_depot
@@ -59,8 +62,15 @@ class DepotCursor:
         self.searched_to = -1
 
 
-def next_in_step(cursors: Sequence[DepotCursor], prime: Prime, max_clock_skew: int) -> DepotCursor | None:
-    """Return the depot to read next in step, None if all are read to their ends or one has to wait for another.
+class Step(NamedTuple):
+    """The depot to read next in step, if any, and the depots that it overtakes, which stood still for too long."""
+
+    cursor: DepotCursor | None
+    overtaken: tuple[str, ...] = ()
+
+
+def next_in_step(cursors: Sequence[DepotCursor], prime: Prime, max_clock_skew: int) -> Step:
+    """Return what to read next in step: nothing if all is read, or one depot has to wait for another.
 
     At equal clocks the smallest `priority` comes first. `max_clock_skew` is in microseconds.
     """
@@ -68,10 +78,33 @@ def next_in_step(cursors: Sequence[DepotCursor], prime: Prime, max_clock_skew: i
     clocks = {one: _clock_after_next_version(one, prime, max_clock_skew) for one in unread}
     unread = [one for one in unread if one.has_unread]  # without those whose new versions turned out to have no rows
     if not unread:
-        return None
+        return Step(None)
     first = min(unread, key=lambda one: clocks[one])
-    may_come = min((_least_idle_clock(one, prime) for one in cursors if one not in unread), default=NEVER)
-    return first if clocks[first] <= may_come else None
+    overtaken = list[str]()
+    for cursor in (one for one in cursors if one not in unread):
+        if cursor.reader.feeder is None:
+            if clocks[first] > _least_idle_clock(cursor, prime):
+                return Step(None)
+            continue
+        may_overtake = _may_overtake(cursor, cursor.reader.feeder, first, clocks[first], prime().started_at)
+        cursor.look()
+        # guard: fed-since-it-was-asked
+        if cursor.has_unread:
+            return next_in_step(cursors, prime, max_clock_skew)
+        if may_overtake is None:
+            return Step(None)
+        overtaken += [str(cursor.name)] if may_overtake else []
+    return Step(first, tuple(overtaken))
+
+
+def _may_overtake(cursor: DepotCursor, feeder: Feeder, first: DepotCursor, time: int, now: int) -> bool | None:
+    """Tell whether the `first` depot, at some time, overtakes another one; None if it has to wait for its feeder."""
+    position = feeder.position(now)
+    # guard: waits-for-feeder
+    if not position.may_reach(time, before=cursor.reader.priority <= first.reader.priority):
+        return False
+    wait, since = cursor.reader.wait, position.since
+    return True if wait is not None and since is not None and now - since >= wait else None
 
 
 def _clock_after_next_version(cursor: DepotCursor, prime: Prime, max_clock_skew: int) -> int:
@@ -84,7 +117,10 @@ def _clock_after_next_version(cursor: DepotCursor, prime: Prime, max_clock_skew:
             if following is None:
                 cursor.searched_to = upto
             else:
-                cursor.next_clock = known, _clock_after(following, cursor, prime(), max_clock_skew)
+                feeder = cursor.reader.feeder
+                time = None if feeder is None else feeder.time_of(max(following.expected))
+                time = _clock_after(following, cursor, prime(), max_clock_skew) if time is None else time
+                cursor.next_clock = known, time
     return cursor.next_clock[1] if cursor.next_clock else clock.UNKNOWN
 
 

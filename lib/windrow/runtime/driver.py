@@ -234,7 +234,9 @@ class Driver:
             return False
         return self._saved_plans.save(self._state, planned) == planned
 
-    def begin_attempt(self, microbatch: Microbatch, upto: Mapping[str, int]) -> SavedPlan | None:
+    def begin_attempt(
+        self, microbatch: Microbatch, upto: Mapping[str, int], overtaken: Sequence[str] = ()
+    ) -> SavedPlan | None:
         """Return the plan that stands for a microbatch, None in a batcher, whose attempts may differ.
 
         Raises LedgerMoved if another driver has committed since prime: then the plan is of no use.
@@ -242,7 +244,8 @@ class Driver:
         if self._saved_plans is None:
             return None
         number = self.algorithm.number(microbatch.primed.microbatch + 1)
-        wanted = SavedPlan(number, microbatch.started_at, upto)
+        until = None if upto else self.algorithm.until(microbatch.started_at)
+        wanted = SavedPlan(number, microbatch.started_at, upto, until=until, overtook=list(overtaken))
         planned = self._saved_plans.begin(microbatch.primed.state_token, lambda: wanted)
         # guard: planned-on-the-latest
         microbatch.require_latest()

@@ -69,6 +69,7 @@ class Runner(Control):
         """
         super().__init__(Driver(readers, ledger, algorithm, clock, **called))
         self._maintain, self._in_step = maintain, in_step
+        self._overtaken: tuple[str, ...] = ()  # depots, by what comes next
 
     def once(self) -> Summary:
         """Read the depots to their ends, then close overdue batches; stop between microbatches if the clock says so.
@@ -169,11 +170,13 @@ class Runner(Control):
         """Return the depots to read next, none if all are read to their ends."""
         for cursor in self.driver.cursors:
             cursor.look()
+        self._overtaken = ()
         if saved := self.driver.saved_plan():
             return [cursor for cursor in self.driver.cursors if cursor.name in saved.upto]
         if self._in_step:
-            following = next_in_step(self.driver.cursors, self.driver.prime, self.driver.settings.max_clock_skew)
-            return [following] if following else []
+            step = next_in_step(self.driver.cursors, self.driver.prime, self.driver.settings.max_clock_skew)
+            self._overtaken = step.overtaken
+            return [step.cursor] if step.cursor else []
         unread = [cursor for cursor in self.driver.cursors if cursor.has_unread]
         return sorted(unread, key=lambda cursor: cursor.reader.priority)
 
@@ -259,7 +262,7 @@ class Runner(Control):
         """
         latest = microbatch.started_at + self.driver.settings.max_clock_skew
         upto = {str(name): max(read.arrived.expected) for name, read in slices.items()}
-        planned, passed = self.driver.begin_attempt(microbatch, upto), _passed(found, slices)
+        planned, passed = self.driver.begin_attempt(microbatch, upto, self._overtaken), _passed(found, slices)
         if planned is not None and planned.upto != upto:
             slices, passed = self._slices(found, planned), {}
             if planned.upto.keys() != slices.keys():

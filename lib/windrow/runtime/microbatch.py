@@ -191,7 +191,7 @@ class Microbatch:
         planned: SavedPlan | None = None,
     ) -> Plan:
         common = planned or SavedPlan(self.primed.microbatch + 1, self.started_at, {})
-        same = common.microbatch, common.events, common.until
+        same = common.microbatch, common.events, common.until, common.overtook or ()
         plan = Plan(kind, self.primed, self._ledger, self.attempt, common.now, depots, latest, *same)
         self._end_phase("plan_ms")
         return plan

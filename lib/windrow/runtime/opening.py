@@ -18,6 +18,7 @@ from windrow.ledger.versions import Growth, recorded
 from windrow.model.commits import ListedVersions, is_other
 from windrow.model.open_batches import OpenBatches
 from windrow.runtime.algorithm import Algorithm
+from windrow.runtime.feeder import Feeder
 from windrow.runtime.ledger_state import LedgerState, Reached, control_rows, first_rows, prime
 from windrow.settings.settings import Settings
 from windrow.settings.start_from import Start
@@ -28,12 +29,15 @@ from windrow.source import Source, source_of
 class DepotReader:
     """A depot that a ledger reads: its name (None in a ledger of one depot), and its source.
 
-    Among depots that have reached the same time, the one with the smaller `priority` is read first.
+    Among depots that have reached the same time, the one with the smaller `priority` is read first. In step, others
+    wait for the `feeder` that fills it, but not longer than `wait` (microseconds) after that stopped.
     """
 
     name: str | None
     source: Source
     priority: int = 0
+    feeder: Feeder | None = None
+    wait: int | None = None
 
 
 def tables_of(settings: Settings, session: Any = None) -> tuple[Source, Ledger]:

@@ -31,7 +31,9 @@ class SavedPlan:
 
     `events` are those that a replay repeats; None: those that are due at this time fire. `until` is the time up to
     which timers are due in a replay; None: it follows from the rest. The number 0 is the next one.
-    A microbatch that `accepts` a version reads nothing. Only `attempt` changes from one attempt to the next.
+    A microbatch that `accepts` a version reads nothing, and neither does one in which the columns of states were
+    `migrated`; only replays have these. In step it `overtook` depots whose feeders stood still. Only `attempt` changes
+    from one attempt to the next.
     """
 
     microbatch: int
@@ -39,6 +41,8 @@ class SavedPlan:
     upto: Positions
     events: list[str] | None = None
     accepts: bool = False
+    migrated: list[str] | None = None
+    overtook: list[str] | None = None
     attempt: int = 1
     until: int | None = None
 

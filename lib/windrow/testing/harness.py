@@ -71,11 +71,7 @@ class Harness:
     ) -> None:
         """Prepare the topology; nothing runs yet. The `clock` stands at the present time unless one is given."""
         self.directory, self.clock = Path(directory), clock or ManualClock(time.time_ns() // 1_000)
-        self.topology = topology.placed(
-            {name: replace(depot, location=self._place(name, depot)) for name, depot in topology.depots.items()},
-            self._states(topology.location),
-            {name: str(self.directory / name) for name in topology.outputs},
-        )
+        self.topology = self._placed(topology)
         self._settings = Settings(**({"engine": engine, "retries": 0} | settings))
         self._session = session
         self._crash: Point | None = None
@@ -176,6 +172,14 @@ class Harness:
     def _require_run(self) -> None:
         if not DeltaTable.is_deltatable(self.topology.location):
             raise NotFound("there are no states, because nothing has run yet", "Call `run` first.")
+
+    def _placed(self, topology: Topology) -> Topology:
+        depots = {}
+        for name, depot in topology.depots.items():
+            fed_by = None if depot.fed_by is None else self._placed(depot.fed_by)
+            depots[name] = replace(depot, location=self._place(name, depot), fed_by=fed_by)
+        outputs = {name: str(self.directory / name) for name in topology.outputs}
+        return topology.placed(depots, self._states(topology.location), outputs)
 
     def _at(self, point: Point) -> None:
         if point is self._crash:

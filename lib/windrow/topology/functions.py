@@ -34,6 +34,7 @@ from windrow.source import Source
 from windrow.topology.arrow_state import ArrowState
 from windrow.topology.due import Due, passed_in_step
 from windrow.topology.event import scheduled
+from windrow.topology.feeding import RecordedFeeder, feeders_of
 from windrow.topology.microbatch import Microbatch, SparkMicrobatch
 from windrow.topology.migration import migrated_rows, recorded_states, require_allowed
 from windrow.topology.options import options_of, recorded_options
@@ -109,11 +110,28 @@ class Functions(Algorithm):
     def due(self, primed: LedgerState, now: int) -> Floors | None:
         """Return no floors if something is due or an event is not scheduled yet, else None."""
         due, topology = scheduled(primed.fence.rows), self.topology
-        until = passed_in_step(primed, now) if topology.in_step else now
+        until = now
+        if topology.in_step:
+            fed = self.until(now)
+            until = passed_in_step(primed, now) if fed is None else fed
         states = (name for name, one in topology.states.items() if one.falls_due and name in due)
         if any(due.get(name, now) <= now for name in topology.events) or any(due[name] <= until for name in states):
             return Floors.empty()
         return None
+
+    def until(self, now: int) -> int | None:
+        """Return the time that all depots have passed in step, if a topology feeds one of them.
+
+        Another attempt, when that topology has come further, would find another one.
+        """
+        topology = self.topology
+        is_fed = topology.in_step and any(depot.fed_by is not None for depot in topology.depots.values())
+        if not is_fed or not any(one.falls_due for one in topology.states.values()):
+            return None
+        own = RecordedFeeder(topology, self.sources, self.ledger, feeders_of(topology, self.ledger), by_state=False)
+        position = own.position(now)
+        # guard: timers-wait-for-feeder
+        return min(now, position.clock - (position.since is not None))
 
     def process(self, plan: Plan) -> MicrobatchResult:
         """Return the rows that the functions change, the events that fired, and what the format rejected."""
@@ -126,7 +144,17 @@ class Functions(Algorithm):
             here = due.rows(schema, work.states, migrated)
             here = pa.concat_tables([MicrobatchResult.nothing(schema).rows, here])
             history = {"options_used": recorded_options(plan.primed), "appended": work.recorded_appends()}
-            return work.result(here, history | due.recorded)
+            for name, said in (("migrated", migrated), ("overtook", plan.overtook)):
+                if said:
+                    history[name] = pa.array([list(said)], pa.list_(pa.string()))
+            return work.result(here, history | due.recorded, migrated)
+
+    def _migrated(self, primed: LedgerState) -> dict[str, pa.Table]:
+        """Return by state with other columns than recorded the rows to write. Raises TableRefused, TopologyRefused."""
+        states = self.topology.states
+        recorded = recorded_states(states, primed.rules, primed.progress.schema)
+        new = {name: state for name, state in states.items() if name not in recorded}
+        return migrated_rows(states, recorded | removed_states(new, primed, self.ledger), primed)
 
 
 @contextmanager

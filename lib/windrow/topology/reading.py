@@ -32,7 +32,7 @@ HINT = "`windrow status --history 20` lists the microbatches; the setting keep s
 Keys = Iterable[Mapping[str, Any]]
 HISTORY = [
     "microbatch", "kind", "depot", "depot_version", "versions", "planned_id", "planned_at", "options_used",
-    "events_fired", "due_until", "rules", "appended",
+    "events_fired", "due_until", "rules", "appended", "migrated", "overtook",
 ]  # fmt: skip
 OF_VERSION = ["id", "revision", DELETED]
 Row = dict[str, Any]

@@ -240,7 +240,14 @@ def _recorded(rows: list[Row]) -> list[SavedPlan]:
         known = kept.get(row["microbatch"], SavedPlan(row["planned_id"], now, {}, [], until=until))
         fired = [*(known.events or ()), *(row["events_fired"] or ())]
         accepts = row["kind"] == "accept"
-        kept[row["microbatch"]] = replace(known, upto={**known.upto, **upto}, events=fired, accepts=accepts)
+        kept[row["microbatch"]] = replace(
+            known,
+            upto={**known.upto, **upto},
+            events=fired,
+            accepts=accepts,
+            migrated=row["migrated"],
+            overtook=row["overtook"] or known.overtook,
+        )
     return list(kept.values())
 
 

@@ -114,7 +114,14 @@ def runner_of(
     **called: Any,
 ) -> Runner:
     """Return the runner of a topology; `sources` read its depots, `called` are the callbacks of `Runner`."""
-    readers = [DepotReader(name, source, topology.depots[name].priority) for name, source in sources.items()]
+    feeders = feeders_of(topology, ledger) if topology.in_step else {}
+    readers = []
+    for name, source in sources.items():
+        depot, feeder = topology.depots[name], feeders.get(name)
+        if topology.in_step:
+            require_fed_as_declared(name, source, feeder)
+        wait = None if depot.wait is None else microseconds(depot.wait, f"depot {name}: wait")
+        readers.append(DepotReader(name, source, depot.priority, feeder, wait))
     extend(topology, ledger)
     functions = algorithm or Functions(topology, sources, ledger)
     runner = Runner(readers, ledger, functions, clock, in_step=topology.in_step, **called)

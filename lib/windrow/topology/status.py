@@ -2,32 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from windrow.engine.embedded import EmbeddedEngine
 from windrow.errors import NotFound, TableMissing
-from windrow.ledger import Ledger
-from windrow.reading.status import DepotPlace, Places, Status, common_status
+from windrow.ledger import Ledger, ledger_of
+from windrow.model.clock import UNKNOWN
+from windrow.model.timestamps import time_text
+from windrow.reading.status import DepotPlace, DepotStatus, Places, Status, common_status
 from windrow.reading.tables import Ledger as Book
 from windrow.reading.tables import open_ledger
 from windrow.reading.values import records
+from windrow.settings.settings import Settings
+from windrow.topology.feeding import feeders_of
 from windrow.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class WaitStatus:
+    """A depot for which the others wait, because a topology has not yet read what comes before their rows.
+
+    It stopped at the time `reached` (None: it has read nothing), and stands there `since` (wall time).
+    """
+
+    depot: str
+    topology: str
+    reached: str | None
+    since: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyStatus(Status):
     """The status of a topology: the rows of each state, when events and timers are due, and the options that are set.
 
-    `other_depots` were read before and are none of the topology now.
+    In step, `waits` says for which topologies it waits. `other_depots` were read before and are none of the topology
+    now.
     """
 
     topology: str
     states: dict[str, int]
     events: dict[str, str]
     options: dict[str, str]
+    waits: list[WaitStatus]
     other_depots: list[str]
 
 
-def status_of(topology: Topology, now: int) -> TopologyStatus:
+def status_of(topology: Topology, now: int, settings: Settings | None = None) -> TopologyStatus:
     """Read the status of a topology at wall time `now` (microseconds).
 
     Raises NotFound if it never ran, TableMissing, TableRefused, OtherDepot.
@@ -38,14 +59,31 @@ def status_of(topology: Topology, now: int) -> TopologyStatus:
     due = {row["event"]: row["due"] for row in records(book.rows("event", "event, due"))}
     options = book.rows("option", "option, option_value", rest="ORDER BY option").to_pylist()
     others = book.rows("progress", "DISTINCT depot", "depot IS NOT NULL", "ORDER BY depot")["depot"].to_pylist()
+    common = common_status(book, places_of(topology), now)
     return TopologyStatus(
-        **common_status(book, places_of(topology), now),
+        **common,
         topology=topology.name,
         states={name: states.get(name, 0) for name in topology.states},
         events={name: due[name] for name in (*topology.events, *topology.states) if name in due},
         options={row["option"]: row["option_value"] for row in options},
+        waits=_waits(topology, common["depots"], now, settings or Settings.load()) if topology.in_step else [],
         other_depots=[name for name in others if name not in topology.depots],
     )
+
+
+def _waits(topology: Topology, depots: Iterable[DepotStatus], now: int, settings: Settings) -> list[WaitStatus]:
+    """Return the depots that have nothing to read, and for which others wait."""
+    used = settings.model_copy(update={"ledger": topology.location})
+    waiting = {depot.name for depot in depots if depot.versions_waiting}
+    found = []
+    for name, feeder in feeders_of(topology, ledger_of(EmbeddedEngine(used), used)).items():
+        if not waiting or name in waiting:
+            continue
+        position = feeder.position(now)
+        if position.since is not None:
+            reached = None if position.clock == UNKNOWN else time_text(position.clock)
+            found.append(WaitStatus(name, position.feeder, reached, time_text(position.since)))
+    return found
 
 
 def places_of(topology: Topology) -> Places:

@@ -42,7 +42,9 @@ class Depot:
     as its own rows. With `state`, a topology's table of states is read as what each of its microbatches changed in this
     state.
 
-    If several depots have reached the same time, the one with the smallest `priority` is read first.
+    If several depots have reached the same time, the one with the smallest `priority` is read first. `fed_by` is the
+    topology of which the depot is an output, or the state. In step, no other depot overtakes it: they wait for what
+    that topology has not read yet, but not longer than `wait` after it stopped (such as `10m`; for ever by default).
     """
 
     location: str
@@ -50,6 +52,8 @@ class Depot:
     columns: Mapping[str, str] = field(default_factory=dict)
     priority: int = 0
     state: str | None = None
+    fed_by: Topology | None = None
+    wait: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +311,24 @@ def _named(depots: Iterable[str] | Mapping[str, str | Depot]) -> dict[str, Depot
     for name in given:
         _require_name(name, "depot")
     return {name: depot if isinstance(depot, Depot) else Depot(depot) for name, depot in given.items()}
+
+
+def _require_fed(name: str, depot: Depot) -> None:
+    """Raise TopologyRefused if a topology does not feed the depot that it is said to feed."""
+    if depot.wait is not None:
+        microseconds(depot.wait, f"depot {name}: wait")
+    if depot.fed_by is None:
+        if depot.wait is not None:
+            raise TopologyRefused(f"depot {name}: wait needs the topology to wait for", "Declare it: fed_by=topology.")
+        return
+    fed = [depot.fed_by.location] if depot.state else list(depot.fed_by.outputs.values())
+    if depot.location.rstrip("/") not in [place.rstrip("/") for place in fed]:
+        what = "has its states" if depot.state else "has no output"
+        where = f"at {fed[0]}, not" if depot.state else "at"
+        raise TopologyRefused(
+            f"depot {name}: the topology {depot.fed_by.name} {what} {where} {depot.location}",
+            "Write the location as that topology does.",
+        )
 
 
 def _form(function: Callable[[Any], None]) -> Form:
