@@ -228,7 +228,7 @@ class LedgerMoved(OutsideError):
 
 
 class PhaseTimeout(OutsideError):
-    """Reading or the functions of a microbatch took longer than `phase_timeout` allows. Nothing was committed."""
+    """A phase of a microbatch took longer than `phase_timeout` allows. The next attempt finds out what it left."""
 
     retryable = True
 

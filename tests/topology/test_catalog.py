@@ -96,3 +96,42 @@ def test_views(spark: Any, schema: str, clock: ManualClock) -> None:
     assert seen(spark, f"{schema}.all_kinds_last_counts") == [{"kind": "a", "count": 1}]
     assert later.read("latest", keys=[{"kind": "c"}], spark=spark)["seen_in"].to_pylist() == [number]
     assert later.read("counts", at=1, spark=spark)["count"].to_pylist() == [2, 1]
+
+
+def test_views_of_other_columns(spark: Any, schema: str, clock: ManualClock) -> None:
+    """A view shows the declared columns after a migration, and a state without a key before it was written."""
+    given = SETTINGS.model_copy(update={"depot": f"{schema}.depot", "ledger": f"{schema}.states"})
+    open_tables(given, spark).writer.create(table([]).schema.field("payload").type, "90d")
+    publish(spark, f"{schema}.depot", [message("a"), message("a"), message("b")])
+    before = kinds(schema)
+    initial = {"note": "it's \\ new", "sums": [1, 2], "at": datetime(2026, 1, 31, tzinfo=UTC)}
+    before.state("never", value="note STRING, sums ARRAY<BIGINT>, at TIMESTAMP, nothing DOUBLE", initial=initial)
+    run_topology(before, SETTINGS, spark=spark, clock=clock)
+    [never] = spark.table(f"{schema}.all_kinds_never").toArrow().to_pylist()
+    assert never == initial | {"nothing": None}
+    assert before.read("never", spark=spark).to_pylist() == [never]
+
+    def halved(rows: pa.Table) -> pa.Table:
+        return rows.set_column(1, "count", pc.divide(rows["count"].cast(pa.float64()), 2))
+
+    after = Topology("all-kinds", depots=[f"{schema}.depot"], states=f"{schema}.states")
+    after.state("counts", key="kind STRING", value="count DOUBLE, note STRING", version=2, migrate=with_note(halved))
+
+    @after.function
+    def count(microbatch: Microbatch) -> None:
+        microbatch.state("counts").combine(kinds_in(microbatch), count="count")
+
+    publish(spark, f"{schema}.depot", [message("b")])
+    run_topology(after, SETTINGS, spark=spark, clock=clock)
+    rows = [{"kind": "a", "count": 1.0, "note": "n"}, {"kind": "b", "count": 1.5, "note": "n"}]
+    assert seen(spark, f"{schema}.all_kinds_counts") == rows
+    assert after.read("counts", spark=spark).to_pylist() == rows
+    assert after.read("counts", at=1, spark=spark).to_pylist() == [
+        {"kind": "a", "count": 2},
+        {"kind": "b", "count": 1},
+    ]
+
+
+def with_note(migrate: Callable[[pa.Table], pa.Table]) -> Callable[[pa.Table], pa.Table]:
+    """Return what migrates rows and adds a note."""
+    return lambda rows: migrate(rows).append_column("note", pa.repeat("n", rows.num_rows))

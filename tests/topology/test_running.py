@@ -238,7 +238,7 @@ class TestOptions:
         harness.append([message()])
         with pytest.raises(MicrobatchFailed, match="process took 5,000 ms"):
             harness.run()
-        assert harness.state("seen") == []
+        assert harness.state("seen") == [{"count": None}]
         slow[0] = False
         harness.run()
         assert harness.state("seen") == [{"count": 1}]
@@ -485,7 +485,7 @@ def test_function_that_fails(tmp_path: Path) -> None:
         acts[0] = act
         with pytest.raises(TopologyRefused, match=said):
             harness.run()
-    assert harness.state("good") == []
+    assert harness.state("good") == [{"seen": None}]
     acts[0] = lambda state: state.put(pa.table({"name": ["x"], "count": [1]}))
     harness.run()
     assert harness.state("bad") == [{"name": "x", "count": 1}]

@@ -32,8 +32,8 @@ def settings(
     A value comes from a flag, the environment, the file or the default. Options of a topology can be set while it runs:
     the next microbatch uses them, and the history records them. max_messages limits a microbatch, trigger_interval is
     the time between two looks at the depots, and idle_sleep the time after a look that found nothing. phase_timeout
-    limits the functions: one that takes longer is stopped and tried again. An attempt whose reading took longer ends
-    before it calls them. A commit has no limit.
+    limits each phase of an attempt: reading the states, reading the depots, the functions, the commit. One that takes
+    longer is ended, and the attempt is made again.
     """
     if topology is not None:
         _set_options(call, topology, assignments or [])

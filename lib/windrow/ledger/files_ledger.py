@@ -56,6 +56,10 @@ class FilesLedger(Ledger):
         """Drop the open table, which belongs to this process."""
         return self.__dict__ | {"_opened": None, "_cache": None}
 
+    def reopen(self) -> None:
+        """Open the table again, and read its files again."""
+        self._opened = self._cache = None
+
     def create(self, first: pa.Table, keep: str) -> None:
         """Create the ledger with its first rows in one commit, unless it exists."""
         create_ledger(self.place, first, keep)

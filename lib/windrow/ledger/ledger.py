@@ -66,6 +66,10 @@ class Ledger(Protocol):
         """Return the maintenance of the ledger, or of an `other` one by its location."""
         return self.tables.maintenance(self.place if other is None else self.tables.place(other), "ledger")
 
+    def reopen(self) -> None:
+        """Leave what is open to a call that was cut off, and open the ledger again for the next one."""
+        return
+
     def mend(self, depots: Iterable[str]) -> None:
         """Set aside what a power cut left of the ledger and of depots, which are named by their places.
 

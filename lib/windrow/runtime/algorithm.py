@@ -95,8 +95,8 @@ class Options:
     """Options recorded in a ledger, which override the settings; None means not set. Durations are in microseconds.
 
     `max_messages` limits a microbatch. The runner waits `trigger_interval` between two looks at the depots, and
-    `idle_sleep` after a look that found nothing. If reading or the functions take longer than `phase_timeout`, the
-    attempt is not committed but repeated; a commit has no limit.
+    `idle_sleep` after a look that found nothing. If a phase of an attempt takes longer than `phase_timeout`, it
+    is ended, and the attempt repeated.
     """
 
     max_messages: int | None = None

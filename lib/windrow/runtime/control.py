@@ -54,14 +54,14 @@ class Control:
         return self.driver.do(partial(self._commit_change, kind, work))
 
     def _commit_change(self, kind: Kind, work: Callable[[LedgerState], Change]) -> None:
-        microbatch = self.driver.prime()
+        microbatch = self.driver.prime(limit=False)
         processed, reached = work(microbatch.primed)
         self.driver.record(microbatch.run_without_messages(kind, processed, reached))
-        self.driver.prime()
+        self.driver.prime(limit=False)
         self.driver.search_again()
 
     def _set_paused(self, paused: bool) -> None:
-        microbatch = self.driver.prime()
+        microbatch = self.driver.prime(limit=False)
         if microbatch.primed.paused != paused:
             self.driver.record(microbatch.run_without_messages("pause" if paused else "resume"))
         self.summary.paused = paused

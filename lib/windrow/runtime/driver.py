@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from windrow.errors import LedgerBehind, LedgerMoved, Paused, TableUnwritable, first_line
 from windrow.ledger import Ledger
@@ -21,10 +22,13 @@ from windrow.runtime.depot_cursor import DepotCursor
 from windrow.runtime.ledger_state import LedgerState
 from windrow.runtime.microbatch import Microbatch
 from windrow.runtime.opening import DepotReader, open_ledger
+from windrow.runtime.phase_timeout import in_time
 from windrow.runtime.retry import Retry, silent
 from windrow.runtime.saved_plan import SavedPlan
 from windrow.settings.settings import Settings
 from windrow.source import Source
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -107,6 +111,10 @@ class Driver:
                 return self.summary
             self._primed = None
 
+    def in_time(self, work: Callable[[], T]) -> T:
+        """Return what reading the depots returns, which is part of the plan. Raises PhaseTimeout."""
+        return in_time("plan", self.options.phase_timeout, self.ledger.engine.session_at_work, work)
+
     def search_again(self) -> None:
         """Forget which versions of the depots were searched: the ledger may have gone back."""
         for cursor in self.cursors:
@@ -158,15 +166,19 @@ class Driver:
         self.ledger.create_views()  # of a topology, whose states may have other columns now
         return True
 
-    def prime(self) -> Microbatch:
-        """Prime a microbatch, and note what another driver, or a commit whose reply was lost, did meanwhile."""
+    def prime(self, limit: bool = True) -> Microbatch:
+        """Prime a microbatch, and note what another driver, or a commit whose reply was lost, did meanwhile.
+
+        Without a `limit` it takes as long as it takes.
+        """
         self._primed = None
-        microbatch = self._microbatch()
+        timeout = self.options.phase_timeout if limit else None
+        microbatch = self._microbatch(timeout)
         takes_all = self.ledger.commit_form == "merge"  # its small folds cannot choose files
         fold = microbatch.primed.fence.due_fold(self.settings.fold_commits, self.settings.fold_rows, takes_all)
         if fold is not None and not microbatch.primed.paused:
             self._fold(microbatch.primed, fold)
-            microbatch = self._microbatch()
+            microbatch = self._microbatch(timeout)
         primed = microbatch.primed
         self._require_moved(primed)
         for cursor in self.cursors:
@@ -185,8 +197,8 @@ class Driver:
         self.summary.paused = primed.paused
         return microbatch
 
-    def _microbatch(self) -> Microbatch:
-        return Microbatch(self.ledger, self.sources, self.algorithm, self.clock, self.retry.attempt)
+    def _microbatch(self, timeout: int | None) -> Microbatch:
+        return Microbatch(self.ledger, self.sources, self.algorithm, self.clock, self.retry.attempt, timeout)
 
     def _fold(self, primed: LedgerState, fold: Fold) -> None:
         """Fold the ledger. No run depends on that, as on no maintenance: a failure is told, and tried again later."""

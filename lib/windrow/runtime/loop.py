@@ -190,7 +190,7 @@ class Runner(Control):
                 if upto > reached and cursor.source.streams(reached):
                     self._stream(cursor, upto)
                 elif upto > reached:
-                    arrivals = read.enter_context(cursor.source.arrived(reached, upto))
+                    arrivals = self.driver.in_time(partial(read.enter_context, cursor.source.arrived(reached, upto)))
                     found += [] if arrivals is None else [Found(cursor, arrivals)]
             if found:
                 self._process(found)
@@ -231,7 +231,7 @@ class Runner(Control):
         # guard: stop-between-microbatches
         while not self.driver.stop_requested:
             known = [cursor.reached.depot_version for cursor, _ in found]
-            slices = self._slices(found)
+            slices = self.driver.in_time(partial(self._slices, found))
             if not slices:
                 return
             microbatch = self.driver.primed()

@@ -18,7 +18,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -38,7 +38,7 @@ from windrow.model.messages import times
 from windrow.model.results import Committed, Kind
 from windrow.runtime.algorithm import Algorithm, DepotPlan, Plan
 from windrow.runtime.ledger_state import STATE_TOKEN, LedgerState, Reached, Sources, control_rows, prime
-from windrow.runtime.phase_timeout import HINT, limited
+from windrow.runtime.phase_timeout import HINT, in_time, limited
 from windrow.runtime.saved_plan import SavedPlan
 from windrow.source import Source
 from windrow.source.slices import Slice, require_whole
@@ -46,6 +46,7 @@ from windrow.version import VERSION
 
 KEEPS_RULES = ("pause", "resume", "accept", "rollback", "option")
 KEEPS_STATE = ("pause", "resume", "option", "rules")
+T = TypeVar("T")
 COUNTED = ("accepted", "rejected", "opened", "closed")  # of the whole microbatch
 
 
@@ -67,14 +68,16 @@ class Microbatch:
         algorithm: Algorithm,
         clock: Clock,
         attempt: int = 1,
+        timeout: int | None = None,
     ) -> None:
-        """Read the live rows; `sources` are the depots by name, the one of a batcher is named None."""
+        """Read the live rows, in `timeout` microseconds; `sources` are depots by name, that of a batcher is None."""
         self._ledger, self._sources, self._algorithm = ledger, sources, algorithm
         self._clock, self.attempt = clock, attempt
         self._phase_began = clock.elapsed()
         self._phases: dict[str, float] = {}
         self.started_at = clock.now()
-        self.primed: LedgerState = prime(ledger, list(sources))
+        self._timeout = timeout
+        self.primed: LedgerState = self._in_time("prime", lambda: prime(ledger, list(sources)))
         self._timeout = algorithm.options(self.primed).phase_timeout
         self._end_phase("prime_ms")
 
@@ -103,7 +106,7 @@ class Microbatch:
         `planned` is what all attempts of a topology have in common, `passed` the positions in depots that had no rows.
         """
         self._phase_began = self._clock.elapsed()
-        depots = {name: self._taken(name, one, latest) for name, one in read.items()}
+        depots = self._in_time("plan", lambda: {name: self._taken(name, one, latest) for name, one in read.items()})
         plan = self._plan("data", depots, latest, planned)
         processed = self._process(plan)
         now = self._clock.now()
@@ -199,7 +202,7 @@ class Microbatch:
     def _process(self, plan: Plan) -> MicrobatchResult:
         """Call the algorithm within the limit; what calls none has no limit, so that the option can be raised."""
         self._require_in_time()
-        with limited(self._timeout, self._ledger.engine.session_at_work):
+        with limited("process", self._timeout, self._ledger.engine.session_at_work):
             processed = self._algorithm.process(plan)
         self._end_phase("process_ms")
         self._require_in_time()
@@ -236,7 +239,12 @@ class Microbatch:
         control = control_rows(self.primed, moved, processed.open, advanced, reached)
         control = recorded(control, Growth.by(processed.counts, control, self.primed.fence.rows))
         rows = pa.concat_tables([control, self._history(plan, processed, done, moved, token)])
-        written = self._ledger.commit(processed, rows, self.primed.fence, self.primed.token, _commit_note(done, token))
+        note = _commit_note(done, token)
+        if plan.kind in KEEPS_RULES:
+            self._timeout = None  # no function was called; and it may be the commit that raises the limit
+        written = self._in_time(
+            "commit", lambda: self._ledger.commit(processed, rows, self.primed.fence, self.primed.token, note)
+        )
         meant = processed.counts.rows + rows.num_rows
         # guard: expected-counts
         require(written in (None, meant), f"the commit wrote {written} rows, {meant} were meant")
@@ -304,6 +312,14 @@ class Microbatch:
             counted = dict.fromkeys(COUNTED, 0) if number else processed.history
             rows.append(tables.rows(schema, {**common, **own, **counted, "id": id_}, 1))
         return pa.concat_tables(rows)
+
+    def _in_time(self, phase: str, work: Callable[[], T]) -> T:
+        """Return what reading or committing returns. Raises PhaseTimeout."""
+        try:
+            return in_time(phase, self._timeout, self._ledger.engine.session_at_work, work)
+        except PhaseTimeout:
+            self._ledger.reopen()
+            raise
 
     def _end_phase(self, name: str) -> None:
         now = self._clock.elapsed()

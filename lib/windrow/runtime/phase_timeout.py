@@ -1,8 +1,12 @@
-"""Cut off a phase of a microbatch that takes too long, so that a function that hangs does not block a topology.
+"""Cut off a phase of a microbatch that takes too long, so that nothing that hangs blocks a topology.
 
 A watchdog waits in a thread of its own. When the time is up it cancels the Spark jobs of the phase, and then interrupts
 Python: at once in the main thread, where even a sleep or a read from a socket ends, and in another thread as soon as it
 runs Python code again. A computation inside a library ends first.
+
+Without Spark, reading and committing are calls of libraries, which nothing can interrupt. They run in a thread that is
+left to itself when the time is up. What it still reads is of no use to anybody; what it still commits is either there
+when the next attempt primes, or the fence refuses it.
 """
 
 from __future__ import annotations
@@ -11,10 +15,11 @@ import ctypes
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from windrow.errors import PhaseTimeout
@@ -22,16 +27,45 @@ from windrow.errors import PhaseTimeout
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+LOOK = 0.1  # seconds between two looks whether work in another thread has ended, or this one is interrupted
 GRACE = 5.0  # seconds in which cancelled Spark jobs may end by themselves
 HINT = "Raise the option phase_timeout, or lower max_messages."
+
+T = TypeVar("T")
 
 
 class _Overdue(BaseException):
     """Raised in the thread of a phase whose time is up; not an `Exception`, which functions may catch."""
 
 
+def in_time(phase: str, timeout: int | None, session: SparkSession | None, work: Callable[[], T]) -> T:
+    """Return what reading or committing returns, after at most `timeout` microseconds. Raises PhaseTimeout."""
+    if timeout is None:
+        return work()
+    with limited(phase, timeout, session):
+        return work() if session is not None else _in_a_thread(phase, work)
+
+
+def _in_a_thread(phase: str, work: Callable[[], T]) -> T:
+    """Return what work returns in another thread. To be interrupted, this one runs Python code all the time."""
+    future, ended = Future[T](), threading.Event()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
+            future.set_exception(error)
+        finally:
+            ended.set()
+
+    threading.Thread(target=run, name=f"windrow-{phase}", daemon=True).start()
+    while not ended.wait(LOOK):
+        pass
+    return future.result()
+
+
 @contextmanager
-def limited(timeout: int | None, session: SparkSession | None) -> Iterator[None]:
+def limited(phase: str, timeout: int | None, session: SparkSession | None) -> Iterator[None]:
     """Run the block for at most `timeout` microseconds (None: for ever). Raises PhaseTimeout."""
     if timeout is None:
         yield
@@ -42,7 +76,7 @@ def limited(timeout: int | None, session: SparkSession | None) -> Iterator[None]
             yield
     except (Exception, _Overdue) as error:
         if watchdog.overdue:
-            raise PhaseTimeout(f"process was cut off after {timeout / 1_000:,.0f} ms", HINT) from error
+            raise PhaseTimeout(f"{phase} was cut off after {timeout / 1_000:,.0f} ms", HINT) from error
         raise
 
 

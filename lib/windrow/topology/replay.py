@@ -137,10 +137,11 @@ def replay_topology(
         fired = Counter(name for row in history_of(new) for name in row["events_fired"] or ())
         held, digests, differences = dict[str, int](), dict[str, str](), list[Difference]()
         for name, state in topology.states.items():
-            both = topology.read(name, spark=spark), again.read(name)
+            places = (topology.location, spark), (again.location, None)
+            both = [rows_of(location, state, None, None, session) for location, session in places]
             found = digests_of(state, both[0]), digests_of(state, both[1])
             held[name], digests[name] = both[0].num_rows, found[1].total
-            differences += _differences(state, both, found)
+            differences += _differences(state, (both[0], both[1]), found)
         went_on = 0 if live is None else len(runner_of(again, sources, new, live).once().microbatches)
     counted = len(planned), dict(fired), held, digests, differences, went_on
     return Replayed(into, ticks, not differences, topology.name, *counted)

@@ -140,23 +140,6 @@ def extend(topology: Topology, ledger: Ledger) -> None:
         recorded = recorded_states(topology.states, prime(ledger, ()).rules, table.schema)
         require_allowed(topology.states, recorded)
         ledger.add_columns(pa.schema(columns))
-    else:
-        ledger.create_views(missing=True)
-
-
-def settings_of(topology: Topology, depot: Depot, settings: Settings) -> Settings:
-    """Return the settings for reading a depot."""
-    values: dict[str, Any] = {
-        "depot": depot.location,
-        "ledger": topology.location,
-        "depot_columns": dict(depot.columns),
-        "idle_timeout": 0,
-    }
-    if depot.start_from is not None:
-        values["start_from"] = depot.start_from
-    if topology.functions and all(function.form == "spark" for function in topology.functions):
-        values["max_driver_messages"] = min(settings.max_driver_messages, FRAME_ROWS)
-    return settings.model_copy(update=values)
 
 
 def tables_of(topology: Topology, settings: Settings, session: Any = None) -> tuple[dict[str, Source], Ledger]:

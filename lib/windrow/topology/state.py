@@ -58,6 +58,27 @@ class State:
         """Return its columns, keys first."""
         return pa.schema([*self.keys, *self.values])
 
+    @property
+    def stored(self) -> pa.Schema:
+        """Return its columns as they are named in the table of states."""
+        return pa.schema([field.with_name(stored_name(field.name, self.version)) for field in self.columns])
+
+    def filled(self, rows: pa.Table) -> pa.Table:
+        """Return rows as others read them: a state without a key has its initial values until it is written."""
+        if self.keys.names or rows.num_rows:
+            return rows
+        return pa.table({one.name: pa.array([self.initial.get(one.name)], one.type) for one in self.values})
+
+    def named(self, rows: pa.Table) -> pa.Table:
+        """Return rows of the table of states with the names that the columns of the state have in functions."""
+        names = dict(zip(self.stored.names, self.columns.names, strict=True))
+        return rows.rename_columns([names.get(name, name) for name in rows.column_names])
+
+    def as_stored(self, rows: pa.Table) -> pa.Table:
+        """Return rows with the names that the columns of the state have in the table of states."""
+        names = dict(zip(self.columns.names, self.stored.names, strict=True))
+        return rows.rename_columns([names.get(name, name) for name in rows.column_names])
+
     def ids(self, rows: pa.Table, columns: int | None = None) -> pa.Array:
         """Return the ids of rows in the ledger, up to some columns of the key; different keys have different ones."""
         keys = [rows[name].combine_chunks() for name in self.keys.names[:columns]]

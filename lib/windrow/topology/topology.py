@@ -113,7 +113,11 @@ class Topology:
         """Declare a state with SQL columns; without a `key` it is one row.
 
         `initial` has the values of a key that was never written, by column. With a time to live such as `ttl="1h"`, a
-        key that was not written for that long is deleted; its column `due` says when. Raises TopologyRefused.
+        key that was not written for that long is deleted; its column `due` says when.
+
+        Columns that are added later start as their initial values. Any other change of the columns needs a greater
+        `version`, and `migrate` if a key or a type changes: it gets all rows with the columns that they had, and
+        returns them with these. Raises TopologyRefused.
         """
         keys, values = self._columns(name, key, columns_of(value))
         lives = None if ttl is None else _interval(ttl, f"{name}: ttl")
@@ -211,14 +215,15 @@ class Topology:
     ) -> pa.Table:
         """Return the rows of a state in the order of their keys, all or those under some `keys` (column to value).
 
-        Keys may leave out their last columns. With `at`, the rows as they were after this microbatch. A table in a
-        catalog is read with Spark. Raises NotFound, TableMissing, TopologyRefused.
+        Keys may leave out their last columns. A state without a key has one row, with its initial values until it is
+        written. With `at`, the rows as they were after this microbatch, with the columns of then. A table in a catalog
+        is read with Spark. Raises NotFound, TableMissing, TopologyRefused.
         """
         from windrow.topology.reading import rows_of
 
         if state not in self.states:
             raise TopologyRefused(f"there is no state {state!r}", f"The states are {', '.join(self.states)}.")
-        return rows_of(self.location, self.states[state], keys, at, spark)
+        return self.states[state].filled(rows_of(self.location, self.states[state], keys, at, spark))
 
     @property
     def settings(self) -> str:
@@ -255,13 +260,36 @@ class Topology:
 
     def views(self, table: str) -> dict[str, str]:
         """Return the SQL of a view over each state, `<topology>_<state>`, of a table reference."""
-        return {
-            f"{self.name}_{state.name}".replace("-", "_"): (
-                f"SELECT {', '.join(f'`{name}`' for name in state.columns.names)} "
-                f"FROM ({tables.live_rows(table, _of(state.name), SORTED)})"
-            )
-            for state in self.states.values()
-        }
+        found = {}
+        for state in self.states.values():
+            rows = tables.live_rows(table, _of(state.name), SORTED)
+            # without a key there is always one row
+            rows = f"({rows})" if state.keys.names else f"(SELECT 1 AS one) LEFT JOIN ({rows}) ON true"
+            found[f"{self.name}_{state.name}".replace("-", "_")] = f"SELECT {', '.join(_selected(state))} FROM {rows}"
+        return found
+
+
+def _selected(state: State) -> Iterator[str]:
+    """Yield the SQL of each column of a state; one without a key has its initial values until it is written."""
+    for name, stored in zip(state.columns.names, state.stored.names, strict=True):
+        if name in state.initial and not state.keys.names:
+            yield f"if(id IS NULL, {_sql(state.initial[name], state.values.field(name).type)}, `{stored}`) AS `{name}`"
+        else:
+            yield f"`{name}`" if name == stored else f"`{stored}` AS `{name}`"
+
+
+def _sql(value: Any, type_: pa.DataType) -> str:
+    """Return a value as SQL of Spark."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    kind, nested = from_arrow_type(type_).simpleString(), pa.types.is_nested(type_)
+    if value is None:
+        return f"CAST(NULL AS {kind})"
+    if pa.types.is_binary(type_):
+        return f"X'{value.hex()}'"
+    plain = dict(value) if pa.types.is_map(type_) else value
+    text = (json.dumps(plain, default=str) if nested else str(value)).replace("\\", "\\\\").replace("'", "\\'")
+    return f"from_json('{text}', '{kind}')" if nested else f"CAST('{text}' AS {kind})"
 
 
 def _of(state: str) -> str:
