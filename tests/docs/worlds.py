@@ -8,7 +8,7 @@
 | `records` | `data/readings.csv`: records of which one is bad, and a `windrow.toml` that says how they are read |
 | `depot` | the messages, ingested |
 | `ledger` | the same, ingested and run: closed and open batches, rejected messages |
-| `topology` | the same, and `counting.py`, a topology that ran |
+| `topology` | the same, and `counting.py`: a topology that ran, and one that did not |
 | `sample` | the bundled measurements, minute by minute, a pause and a change of rules after them |
 | `fleet` | the bronze table and the first settings of docs/tutorial-fleet.md, twenty devices for two minutes |
 | `demo` | `demo/`, as `make demo ENGINE=embedded` leaves it |
@@ -84,6 +84,8 @@ def _count(directory: Path) -> None:
 COUNTING = """
 from windrow.topology import Microbatch, Topology
 
+totals = Topology("totals", depots=["data/depot"], states="data/totals")
+totals.state("totals", value="messages BIGINT", initial={"messages": 0})
 topology = Topology("counting", depots=["data/depot"], states="data/counting")
 topology.state("counts", key="kind STRING", value="count BIGINT")
 topology.event("hour", every="1h")
@@ -93,6 +95,11 @@ topology.event("hour", every="1h")
 def count_kinds(microbatch: Microbatch) -> None:
     kinds = microbatch.rows("depot").rename_columns({"type": "kind"})
     microbatch.state("counts").combine(kinds, count="count")
+
+
+@totals.function
+def count_all(microbatch: Microbatch) -> None:
+    microbatch.state("totals").combine(microbatch.rows("depot"), messages="count")
 """
 
 

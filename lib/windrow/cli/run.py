@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from windrow.cli import shared_options
-from windrow.cli.running import run_and_print, run_topology
-from windrow.cli.shared_options import Call, Named, command
+from windrow.cli.running import NOTHING_DUE, run_and_print, run_topologies, run_topology
+from windrow.cli.shared_options import Call, command
 from windrow.errors import SettingsError
 from windrow.model.durations import microseconds
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from windrow.runtime.driver import Summary
     from windrow.runtime.loop import Runner
 
+Topologies = Annotated[
+    list[str] | None, typer.Argument(metavar="[MODULE:NAME]...", help="Topologies of yours. Default: the batcher.")
+]
 Every = Annotated[str | None, typer.Option("--every", help="Go on, looking at the depot this often, e.g. 10s.")]
 Accept = Annotated[
     str | None,
@@ -36,7 +39,7 @@ MaintainEvery = Annotated[
 )
 def run(
     call: Call,
-    topology: Named = None,
+    topologies: Topologies = None,
     once: Annotated[bool, typer.Option("--once", help="Batch what is new, then stop (default).")] = False,
     every: Every = None,
     maintain_every: MaintainEvery = None,
@@ -50,12 +53,13 @@ def run(
 ) -> None:
     """Batch what is new in the depot, once or continuously.
 
-    Given MODULE:NAME it runs that topology instead. After SIGINT or SIGTERM the current microbatch finishes. With
+    Given MODULE:NAME it runs that topology instead, and of several each in a loop of its own, over depots that are read
+    once for all. One that fails does not stop the others. After SIGINT or SIGTERM the current microbatch finishes. With
     --every it also maintains the tables between microbatches, as `windrow maintain` does.
     """
     _require_fitting(once, every, maintain_every, dry_run)
     more = shared_options.table(maintain_every=maintain_every)
-    chosen = call.engine_settings(run=more) if topology is None else call.settings(run=more)
+    chosen = call.settings(run=more) if topologies else call.engine_settings(run=more)
     pause = chosen.run.every if every is None else microseconds(every, "--every")
 
     accepted = None if accept is None else _version(accept)
@@ -65,14 +69,19 @@ def run(
             runner.accept(*accepted)
         return runner.once() if every is None else runner.every(pause)
 
-    if topology is None:
+    if not topologies:
         with call.waiting(wait_for_depot, microbatches=[]):
             run_and_print(call, chosen, work, dry_run, may_idle=every is None and accept is None and not dry_run)
         return
-    found = call.find_topology(topology)
     if dry_run:
         raise SettingsError("a topology has no --dry-run", "Try it in a test with windrow.testing.Harness.")
-    run_topology(call, found, chosen, work, nothing="Nothing new, nothing due.")
+    found = [call.find_topology(place) for place in topologies]
+    if len(found) == 1:
+        run_topology(call, found[0], chosen, work, nothing=NOTHING_DUE)
+        return
+    if accepted is not None:
+        raise SettingsError("--accept applies to one topology", "Run that one alone, once.")
+    run_topologies(call, found, chosen, work)
 
 
 def _version(accept: str) -> tuple[int, str | None]:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from windrow.cli import shared_options
 from windrow.cli.shared_options import Call, count
 from windrow.delta.locations import local_path
+from windrow.errors import first_line
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
     from windrow.runtime.driver import Summary
     from windrow.runtime.loop import Runner
     from windrow.settings.settings import Settings
+    from windrow.topology.together import TopologyRun
     from windrow.topology.topology import Topology
 
 Work = Callable[["Runner"], "Summary"]
 NOTHING = "Nothing new, nothing overdue."
+NOTHING_DUE = "Nothing new, nothing due."
 
 
 def run_and_print(
@@ -80,6 +83,47 @@ def run_topology(
         install()
         summary = work(runner)
     call.answer(_document(summary, "messages", "rejected"), done or _topology_sentence(summary, nothing))
+
+
+def run_topologies(call: Call, found: Sequence[Topology], settings: Settings, work: Work) -> None:
+    """Do work with the runner of each topology at the same time, and print what each did. Raises the first error."""
+    from windrow.cli.watching import watched
+    from windrow.topology.together import TopologyRun, run_together
+
+    runs = [TopologyRun(one) for one in found]
+
+    def stop() -> None:
+        for run in runs:
+            run.clock.stop()
+
+    with watched(settings.log, stop):
+        run_together(runs, settings, work)
+    call.answer({"topologies": [_run_document(run) for run in runs]}, *map(_run_sentence, runs))
+    for run in runs:
+        if run.error is not None:
+            raise run.error
+
+
+def _run_document(run: TopologyRun) -> dict[str, object]:
+    """Return the document of what one of several topologies did."""
+    from windrow.runtime.driver import Summary
+
+    summary = run.summary or Summary("")
+    return {
+        "topology": run.topology.name,
+        "error": None if run.error is None else first_line(run.error),
+        "paused": summary.paused,
+        "microbatches": len(summary.microbatches),
+        "messages": summary.total("messages"),
+        "rejected": summary.total("rejected"),
+    }
+
+
+def _run_sentence(run: TopologyRun) -> str:
+    """Say in one line what one of several topologies did."""
+    if run.summary is None:
+        return f"{run.topology.name}: {'interrupted' if run.error is None else first_line(run.error)}"
+    return f"{run.topology.name}: {_topology_sentence(run.summary, NOTHING_DUE)}"
 
 
 def _require_depot(depot: str) -> None:

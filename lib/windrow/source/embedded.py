@@ -24,6 +24,7 @@ from windrow.rows.spilled import Room, SpilledRows
 from windrow.source.arrivals import Arrivals
 from windrow.source.conversion import Conversion
 from windrow.source.depot_rows import StateChanges
+from windrow.source.shared_rows import SharedRows
 from windrow.source.slices import ChunkParser, Slice, slice_of
 from windrow.source.source import Source
 
@@ -34,7 +35,9 @@ CHUNK_BYTES = 3  # in memory for each byte of the chunks that are framed togethe
 
 
 class EmbeddedSource(Source):
-    """Reads a depot with delta-rs."""
+    """Reads a depot with delta-rs; with `shared`, rows that others in this process read are not read again."""
+
+    shared: SharedRows | None = None
 
     def require_mapping(self) -> None:
         """Raise ExpressionError for a mapping that only Spark can run."""
@@ -57,7 +60,9 @@ class EmbeddedSource(Source):
         listed = ListedVersions.of(depot.id, after + 1, commits)
         parts = _parts(conversion, self._as_rows)
         with ExitStack() as spill:
-            yield EmbeddedArrivals(listed, new, byte_count, self.settings, conversion, upto, snapshot, parts, spill)
+            yield EmbeddedArrivals(
+                listed, new, byte_count, self.settings, conversion, upto, snapshot, parts, spill, self.shared
+            )
 
 
 def _parts(conversion: Conversion, as_rows: bool | StateChanges) -> bool:
@@ -84,10 +89,11 @@ class EmbeddedArrivals(Arrivals):
     snapshot: Snapshot
     in_parts: bool  # whether a version that is larger than memory is read in parts
     spill: ExitStack  # closes the files of what was read so
+    shared: SharedRows | None = None
 
     def _slice(self, counts: Mapping[int, int | None]) -> Slice | None:
         self.spill.close()  # what was there of the slice before
-        most, feed = self.settings.max_memory_bytes, self._feed(min(counts), max(counts))
+        most, feed = self.settings.max_memory_bytes, self._shared_feed(min(counts), max(counts))
         raw = self.conversion.format is not None
         room = Room.of_chunks(most // CHUNK_BYTES) if raw else Room.of_messages(most // MESSAGE_BYTES)
         fits = most // RECORD_BYTES if raw else room.most
@@ -134,6 +140,15 @@ class EmbeddedArrivals(Arrivals):
                 f"the depot {self.settings.depot} was replaced by another table while it was read",
                 "Nothing was written. Bring the depot back, or begin a new ledger (--ledger).",
             )
+
+    def _shared_feed(self, first: int, last: int) -> Iterator[pa.Table]:
+        """Yield the change feed of versions, which others may have read."""
+        if self.shared is None:
+            yield from self._feed(first, last)
+            return
+        for version in range(first, last + 1):
+            key = (self.settings.depot, self.listed.depot_id, version, self.listed.fingerprints.get(version))
+            yield from self.shared.rows(key, partial(self._feed, version, version))
 
     def _feed(self, first: int, last: int) -> Iterator[pa.Table]:
         """Yield the change feed of versions, piece by piece; at least one piece."""

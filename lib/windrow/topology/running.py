@@ -25,8 +25,11 @@ from windrow.runtime.opening import DepotReader
 from windrow.runtime.run import watched
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
-from windrow.source import Source, source_of
-from windrow.source.depot_rows import StateChanges
+from windrow.source import Source
+from windrow.source.embedded import EmbeddedSource
+from windrow.source.shared_rows import SharedRows
+from windrow.topology.depots import settings_of, source_of_depot
+from windrow.topology.feeding import feeders_of, require_fed_as_declared
 from windrow.topology.functions import Functions
 from windrow.topology.migration import recorded_states, require_allowed
 from windrow.topology.options import changed
@@ -96,11 +99,18 @@ def opened(
     spark: Any = None,
     observers: Iterable[Observer] = (),
     report: Callable[[Committed], None] = lambda committed: None,
+    shared: SharedRows | None = None,
 ) -> Iterator[Runner]:
-    """Open the table of states; while the block runs, events go to the log, the configured metrics and `observers`."""
+    """Open the table of states; while the block runs, events go to the log, the configured metrics and `observers`.
+
+    With `shared`, the embedded engine takes rows from there that others have read.
+    """
     if not topology.functions:
         raise TopologyRefused(f"the topology {topology.name} has no function", "Declare one: @topology.function.")
     sources, ledger = tables_of(topology, settings, spark)
+    for source in sources.values():
+        if isinstance(source, EmbeddedSource):
+            source.shared = shared
     with watched(list(sources.values()), ledger, clock, observers, report) as called:
         yield runner_of(topology, sources, ledger, clock, **called)
 
