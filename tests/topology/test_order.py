@@ -8,13 +8,20 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.engine.factory import EngineFactory
-from windrow.errors import TopologyRefused
-from windrow.testing import Harness
+from windrow.errors import DepotChanged, TopologyRefused
+from windrow.settings.settings import Settings
+from windrow.testing import Crashed, Harness, ManualClock, Point
 from windrow.topology import Depot, Microbatch, SparkMicrobatch, Topology
+from windrow.topology.replay import replay_topology
+from windrow.topology.verify import verify_topology
 
+EMBEDDED = Settings(engine="embedded")
 NOON = datetime(2023, 5, 1, 12, tzinfo=UTC)
+AT_NOON = int(NOON.timestamp()) * 1_000_000
 
 
 def ordering(frames: bool = False, **depots: Depot) -> Topology:
@@ -79,8 +86,94 @@ def test_by_time_then_priority(tmp_path: Path, engine: EngineFactory, frames: bo
     ]
 
 
+def run_to_the_end(harness: Harness) -> None:
+    """Run until nothing comes any more: each microbatch may let others wait for the depot that it read."""
+    harness.run()
+    before = -1
+    while len(harness.history()) != before:
+        before = len(harness.history())
+        harness.advance_clock(1_000)
+        harness.run()
+
+
+@pytest.mark.ci
+@given(
+    gaps=st.lists(st.tuples(st.sampled_from(["first", "second", "third"]), st.integers(0, 3)), min_size=1, max_size=14),
+    cuts=st.lists(st.integers(1, 14), max_size=6),
+    runs=st.lists(st.booleans(), min_size=7, max_size=7),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_any_cutting_in_step(tmp_path_factory: pytest.TempPathFactory, gaps: Any, cuts: Any, runs: Any) -> None:
+    """However the messages of several depots are cut into versions and microbatches, in step they come by time, at
+    equal times by priority, each once; live, replayed and in the books.
+    """
+    depots = {name: Depot(name, priority=number) for number, name in enumerate(["third", "second", "first"])}
+    topology = ordering(**depots)
+    topology.in_step = True
+    harness = Harness(topology, tmp_path_factory.mktemp("order"), clock=ManualClock(AT_NOON))
+    now, log = 0, list[tuple[str, int]]()
+    for depot, gap in gaps:
+        log.append((depot, now := now + gap))
+    for depot in depots:
+        harness.append([], depot)
+    begin = 0
+    for end, runs_now in zip([*sorted(min(cut, len(log)) for cut in cuts), len(log)], runs, strict=False):
+        for depot in depots:
+            if part := [message(f"{depot} {at}", at) for name, at in log[begin:end] if name == depot]:
+                harness.append(part, depot)
+        begin = max(begin, end)
+        harness.clock.set(AT_NOON + 1_000_000 * (log[begin - 1][1] + 1))
+        if runs_now:
+            harness.run()
+    run_to_the_end(harness)
+    by_time = sorted(log, key=lambda one: (one[1], depots[one[0]].priority))
+    assert [row["what"] for row in harness.state("places")] == [f"{depot} {at}" for depot, at in by_time]
+    assert replay_topology(harness.topology, EMBEDDED).equal
+    assert verify_topology(harness.topology, EMBEDDED).ok
+
+
+@pytest.mark.parametrize("point", Point)
+def test_crash_between_parts(tmp_path: Path, point: Point) -> None:
+    """A version of which a part was taken is read on after a crash: each message once, in order."""
+    topology = ordering(first=Depot("first"), second=Depot("second"))
+    topology.in_step = True
+    harness = Harness(topology, tmp_path, clock=ManualClock(AT_NOON))
+    harness.append([message(f"first {at}", at) for at in (1, 5, 9)], "first")
+    for at in (2, 6, 12):
+        harness.append([message(f"second {at}", at)], "second")
+    for _ in range(2):
+        harness.crash_at(point)
+        with pytest.raises(Crashed):
+            harness.run()
+        harness.restart()
+    run_to_the_end(harness)
+    found = [row["what"] for row in harness.state("places")]
+    assert found == ["first 1", "second 2", "first 5", "second 6", "first 9", "second 12"]
+    assert len({row["microbatch"] for row in harness.history() if row["depot"] == "first"}) == 3
+    assert verify_topology(harness.topology, EMBEDDED, replay=True).ok
+
+
+def test_rest_of_another_version(tmp_path: Path) -> None:
+    """A depot that is set back after a part of a version was taken, and grew otherwise, is refused."""
+    topology = ordering(first=Depot("first"), second=Depot("second"))
+    topology.in_step = True
+    harness = Harness(topology, tmp_path, clock=ManualClock(AT_NOON))
+    harness.append([message("first 1", 1), message("first 9", 9)], "first")
+    harness.append([message("second 2", 2)], "second")
+    harness.run()
+    assert [row["what"] for row in harness.state("places")] == ["first 1", "second 2"]
+    place = Path(harness.topology.depots["first"].location)
+    newest = place / "_delta_log" / "00000000000000000001.json"
+    newest.unlink()
+    harness.append([message("first 1", 1), message("other 9", 9)], "first")
+    harness.restart()
+    harness.advance_clock(100)
+    with pytest.raises(DepotChanged):
+        harness.run()
+
+
 def test_in_step(tmp_path: Path) -> None:
-    """In step the places of all microbatches together are in the order of time, if all of a version has one time."""
+    """In step the places of all microbatches together are in the order of time."""
     topology = ordering(first=Depot("first", priority=2), second=Depot("second", priority=1))
     topology.in_step = True
     harness = Harness(topology, tmp_path)

@@ -13,6 +13,7 @@ from windrow.columnar.arrow import from_numpy, places, texts, to_numpy, where, w
 from windrow.columnar.order import fits_a_table
 from windrow.errors import require
 from windrow.model import clock
+from windrow.model.admission import refused_before_rules
 from windrow.model.messages import microseconds
 from windrow.model.summary import SUMMARY
 
@@ -87,6 +88,15 @@ def processing_times(messages: pa.Table, before: Floors) -> tuple[Ints, Floors]:
     stamped = messages.select(["version", "source", "received_at"]).rename_columns(["version", "source", "stamp"])
     planned = FloorsByVersion.plan(stamped, before)
     return np.maximum(planned.floor, microseconds(stamped["stamp"])), planned.after
+
+
+def times_of(messages: pa.Table, floors: FloorsByVersion, latest: int) -> Ints:
+    """Return the processing times of messages, UNKNOWN of those that are invalid or stamped after `latest`."""
+    fit = np.ones(messages.num_rows, np.bool_)
+    fit[refused_before_rules(messages, latest)["row"].to_numpy()] = False
+    found = np.full(messages.num_rows, clock.UNKNOWN)
+    found[fit] = floors.processing_times(messages.filter(pa.array(fit)))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,12 +132,14 @@ PROGRESS_FIELDS = [
 
 APPENDED = pa.list_(pa.struct([("output", pa.string()), ("rows", pa.int64())]))
 
-# Additional columns of a topology's ledger: the depot of a row, events, options, which of these were used, the number
-# and time that all attempts at a microbatch have in common, the time up to which timers fired, what it appended to
-# outputs, the token of the last commit that changed more than a pause, an option or the settings, the states whose
-# columns changed, and the depots that were overtaken because their feeders stood still.
+# Additional columns of a topology's ledger: the depot of a row, up to which time its next version is read, events,
+# options, which of these were used, the number and time that all attempts at a microbatch have in common, the time up
+# to which timers fired, what it appended to outputs, the token of the last commit that changed more than a pause, an
+# option or the settings, the states whose columns changed, and the depots that were overtaken because their feeders
+# stood still.
 TOPOLOGY_FIELDS = [
-    ("depot", pa.string()), ("event", pa.string()), ("due", TIME),
+    ("depot", pa.string()), ("part_until", TIME), ("part_fingerprint", pa.string()),
+    ("event", pa.string()), ("due", TIME),
     ("option", pa.string()), ("option_value", pa.string()),
     ("events_fired", pa.list_(pa.string())), ("options_used", pa.string()),
     ("planned_id", pa.int64()), ("planned_at", TIME), ("due_until", TIME), ("appended", APPENDED),

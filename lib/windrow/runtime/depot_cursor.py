@@ -1,8 +1,9 @@
 """How far a run has read a depot, and which depot comes next in a topology that reads its depots in step.
 
-*In step*, a microbatch reads one version of one depot: that of which the next version ends at the earliest clock. It
-waits as long as another depot, which has nothing new, may still send something earlier. Of a depot that another
-topology fills, the position of that topology says so; of any other one, the wall clock.
+*In step*, a microbatch reads the next version of the depot of which it ends at the earliest clock, and of the next
+versions of other depots what is no later. It waits as long as another depot, which has nothing new, may still send
+something earlier. Of a depot that another topology fills, the position of that topology says so; of any other one, the
+wall clock.
 """
 
 from __future__ import annotations
@@ -19,11 +20,22 @@ from windrow.runtime.feeder import Feeder
 from windrow.runtime.ledger_state import Reached
 from windrow.runtime.microbatch import Microbatch
 from windrow.runtime.opening import DepotReader, require_depot
+from windrow.runtime.version_part import first_time, last_time
 from windrow.source import Source
 from windrow.source.slices import Slice
 
 NEVER = np.iinfo(np.int64).max
 Prime = Callable[[], Microbatch]
+
+
+class Span(NamedTuple):
+    """The times of what is left in a depot version (microseconds): no message is before `first`.
+
+    `last` is the clock after it, UNKNOWN if it moves none.
+    """
+
+    first: int
+    last: int
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +46,7 @@ class DepotCursor:
     reached: Reached  # the last version that the ledger has read
     latest: int = -1  # the last version of the depot when the run last looked
     searched_to: int = -1  # a read up to this version found nothing more
-    next_clock: tuple[int, int] | None = None  # the version reached, and the clock after the version that follows it
+    following: tuple[Reached, Span] | None = None  # where it was reached, and the times of the version that follows it
 
     @property
     def source(self) -> Source:
@@ -63,9 +75,13 @@ class DepotCursor:
 
 
 class Step(NamedTuple):
-    """The depot to read next in step, if any, and the depots that it overtakes, which stood still for too long."""
+    """The depots of which the next version is read, if any, up to which time (microseconds; None: all of it).
 
-    cursor: DepotCursor | None
+    They overtake others, which stood still for too long.
+    """
+
+    cursors: tuple[DepotCursor, ...] = ()
+    until: int | None = None
     overtaken: tuple[str, ...] = ()
 
 
@@ -75,26 +91,29 @@ def next_in_step(cursors: Sequence[DepotCursor], prime: Prime, max_clock_skew: i
     At equal clocks the smallest `priority` comes first. `max_clock_skew` is in microseconds.
     """
     unread = sorted((one for one in cursors if one.has_unread), key=lambda one: one.reader.priority)
-    clocks = {one: _clock_after_next_version(one, prime, max_clock_skew) for one in unread}
-    unread = [one for one in unread if one.has_unread]  # without those whose new versions turned out to have no rows
-    if not unread:
-        return Step(None)
-    first = min(unread, key=lambda one: clocks[one])
-    overtaken = list[str]()
-    for cursor in (one for one in cursors if one not in unread):
+    spans = {one: span for one in unread if (span := _next_span(one, prime, max_clock_skew))}
+    if not spans:
+        return Step()
+    first = min(spans, key=lambda one: spans[one].last)
+    until, overtaken = spans[first].last, list[str]()
+    for cursor in (one for one in cursors if one not in spans):
         if cursor.reader.feeder is None:
-            if clocks[first] > _least_idle_clock(cursor, prime):
-                return Step(None)
+            if until > _least_idle_clock(cursor, prime):
+                return Step()
             continue
-        may_overtake = _may_overtake(cursor, cursor.reader.feeder, first, clocks[first], prime().started_at)
+        may_overtake = _may_overtake(cursor, cursor.reader.feeder, first, until, prime().started_at)
         cursor.look()
         # guard: fed-since-it-was-asked
         if cursor.has_unread:
             return next_in_step(cursors, prime, max_clock_skew)
         if may_overtake is None:
-            return Step(None)
+            return Step()
         overtaken += [str(cursor.name)] if may_overtake else []
-    return Step(first, tuple(overtaken))
+    if until == clock.UNKNOWN:
+        return Step((first,), None, tuple(overtaken))
+    # guard: messages-by-time
+    read = [one for one, span in spans.items() if one is first or span.first <= until]
+    return Step(tuple(read), until, tuple(overtaken))
 
 
 def _may_overtake(cursor: DepotCursor, feeder: Feeder, first: DepotCursor, time: int, now: int) -> bool | None:
@@ -107,30 +126,29 @@ def _may_overtake(cursor: DepotCursor, feeder: Feeder, first: DepotCursor, time:
     return True if wait is not None and since is not None and now - since >= wait else None
 
 
-def _clock_after_next_version(cursor: DepotCursor, prime: Prime, max_clock_skew: int) -> int:
-    """Return the greatest clock after a depot's next version (microseconds), UNKNOWN if it moves no clock."""
-    known, source = cursor.reached.depot_version, cursor.source
-    if cursor.next_clock is None or cursor.next_clock[0] != known:
-        cursor.next_clock, upto = None, source.depot().version
-        with source.arrived(known, upto) as arrivals:
-            following = None if arrivals is None else arrivals.after(known, 1)
+def _next_span(cursor: DepotCursor, prime: Prime, max_clock_skew: int) -> Span | None:
+    """Return the times of what is left in a depot's next version, None if it has no more rows."""
+    known, source = cursor.reached, cursor.source
+    if cursor.following is None or cursor.following[0] != known:
+        cursor.following, upto = None, source.depot().version
+        with source.arrived(known.depot_version, upto) as arrivals:
+            following = None if arrivals is None else arrivals.after(known.depot_version, 1)
             if following is None:
                 cursor.searched_to = upto
-            else:
-                feeder = cursor.reader.feeder
-                time = None if feeder is None else feeder.time_of(max(following.expected))
-                time = _clock_after(following, cursor, prime(), max_clock_skew) if time is None else time
-                cursor.next_clock = known, time
-    return cursor.next_clock[1] if cursor.next_clock else clock.UNKNOWN
+                return None
+            feeder = cursor.reader.feeder
+            time = None if feeder is None else feeder.time_of(max(following.expected))
+            span = _span(following, cursor, prime(), max_clock_skew) if time is None else Span(time, time)
+            cursor.following = cursor.reached, span
+    return cursor.following[1]
 
 
-def _clock_after(following: Slice, cursor: DepotCursor, microbatch: Microbatch, max_clock_skew: int) -> int:
-    """Return the greatest clock of the sources in a slice after it (microseconds)."""
+def _span(following: Slice, cursor: DepotCursor, microbatch: Microbatch, max_clock_skew: int) -> Span:
+    """Return the times of what is left in a slice."""
     state = microbatch.primed.depots[cursor.name]
     summary = following.parse(state.partial).summarise(microbatch.started_at + max_clock_skew)
-    after = FloorsByVersion.plan(summary, state.sources.floors).after
-    moved = summary["source"].drop_null().combine_chunks().unique()
-    return int(np.max(after.of(moved), initial=clock.UNKNOWN))
+    last = last_time(summary, FloorsByVersion.plan(summary, state.sources.floors))
+    return Span(first_time(summary, state), last)
 
 
 def _least_idle_clock(cursor: DepotCursor, prime: Prime) -> int:

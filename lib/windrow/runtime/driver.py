@@ -8,7 +8,7 @@ failed attempts. The states of a driver are on the first page of `windrow.runtim
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from windrow.errors import LedgerBehind, LedgerMoved, Paused, TableUnwritable, first_line
@@ -229,7 +229,7 @@ class Driver:
             name = cursor.name
             version = committed.depot_version if name is None else committed.depots.get(name)
             if version is not None:
-                cursor.reached = replace(cursor.reached, depot_version=version, commit_fingerprint=None)
+                cursor.reached, cursor.following = cursor.reached.to(version, None), None
         self.number = committed.microbatch
         self.summary.microbatches.append(committed)
         self.report(committed)
@@ -247,7 +247,11 @@ class Driver:
         return self._saved_plans.save(self._state, planned) == planned
 
     def begin_attempt(
-        self, microbatch: Microbatch, upto: Mapping[str, int], overtaken: Sequence[str] = ()
+        self,
+        microbatch: Microbatch,
+        upto: Mapping[str, int],
+        overtaken: Sequence[str] = (),
+        until: int | None = None,
     ) -> SavedPlan | None:
         """Return the plan that stands for a microbatch, None in a batcher, whose attempts may differ.
 
@@ -256,7 +260,7 @@ class Driver:
         if self._saved_plans is None:
             return None
         number = self.algorithm.number(microbatch.primed.microbatch + 1)
-        until = None if upto else self.algorithm.until(microbatch.started_at)
+        until = until if upto else self.algorithm.until(microbatch.started_at)
         wanted = SavedPlan(number, microbatch.started_at, upto, until=until, overtook=list(overtaken))
         planned = self._saved_plans.begin(microbatch.primed.state_token, lambda: wanted)
         # guard: planned-on-the-latest

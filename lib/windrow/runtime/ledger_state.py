@@ -27,6 +27,7 @@ from windrow.model.floors import Floors, Ints
 from windrow.model.messages import microseconds, times
 from windrow.model.open_batches import OpenBatches
 from windrow.model.tables import DAMAGED, require_filled
+from windrow.model.timestamps import microseconds_of
 
 WHOLE = ("token", "microbatch", "paused", "rules")
 STATE_TOKEN = "state_token"
@@ -93,21 +94,31 @@ class Reached:
     """How far a ledger has read a depot: up to a version, whose commit the fingerprint identifies.
 
     The fingerprint is None until a microbatch has read a version. A ledger without a position in the depot has no
-    `depot_id`: the depot was added later, and nothing was read of it.
+    `depot_id`: the depot was added later, and nothing was read of it. In step the next version may be read in part: its
+    messages up to `part_until` (microseconds).
     """
 
     depot_id: str = ""
     start_from: str = ""
     depot_version: int = -1
     commit_fingerprint: str | None = None
+    part_until: int | None = None
+    part_fingerprint: str | None = None
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Reached:
         """Return the position in a row of the ledger."""
-        return cls(**{name: row[name] for name in POSITION})
+        until = row.get("part_until")
+        part = None if until is None else microseconds_of(until)
+        named = {name: row[name] for name in POSITION}
+        return cls(**named, part_until=part, part_fingerprint=row.get("part_fingerprint"))
+
+    def to(self, version: int, fingerprint: str | None) -> Reached:
+        """Return the position after a version, which is read whole."""
+        return Reached(self.depot_id, self.start_from, version, fingerprint)
 
 
-POSITION = tuple(Reached.__dataclass_fields__)
+POSITION = ("depot_id", "start_from", "depot_version", "commit_fingerprint")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from windrow.model.clock import Clock
 from windrow.model.results import Maintained, committed_in
 from windrow.runtime.algorithm import Algorithm
 from windrow.runtime.control import Control
-from windrow.runtime.depot_cursor import DepotCursor, next_in_step
+from windrow.runtime.depot_cursor import DepotCursor, Step, next_in_step
 from windrow.runtime.driver import Driver, Summary
 from windrow.runtime.ledger_state import Reached
 from windrow.runtime.microbatch import Microbatch, Read
@@ -68,8 +68,8 @@ class Runner(Control):
         With `in_step`, no depot is read beyond the time that all others have reached.
         """
         super().__init__(Driver(readers, ledger, algorithm, clock, **called))
-        self._maintain, self._in_step = maintain, in_step
-        self._overtaken: tuple[str, ...] = ()  # depots, by what comes next
+        self._maintain, self._in_step, self._by_time = maintain, in_step, in_step
+        self._step = Step()  # what comes next
 
     def once(self) -> Summary:
         """Read the depots to their ends, then close overdue batches; stop between microbatches if the clock says so.
@@ -133,7 +133,7 @@ class Runner(Control):
                 return
             commit = cursor.source.commit_to_accept(version)
             cursor.latest = version - 1
-            planned = self.driver.saved_plan()
+            planned, self._step = self.driver.saved_plan(), Step()
             self._read([one for one in self.driver.cursors if one is cursor or (planned and one.name in planned.upto)])
             microbatch = self.driver.unpaused("acceptance of a version")
             # guard: accepted-after-the-rest
@@ -170,13 +170,12 @@ class Runner(Control):
         """Return the depots to read next, none if all are read to their ends."""
         for cursor in self.driver.cursors:
             cursor.look()
-        self._overtaken = ()
+        self._step = Step()
         if saved := self.driver.saved_plan():
             return [cursor for cursor in self.driver.cursors if cursor.name in saved.upto]
         if self._in_step:
-            step = next_in_step(self.driver.cursors, self.driver.prime, self.driver.settings.max_clock_skew)
-            self._overtaken = step.overtaken
-            return [step.cursor] if step.cursor else []
+            self._step = next_in_step(self.driver.cursors, self.driver.prime, self.driver.settings.max_clock_skew)
+            return list(self._step.cursors)
         unread = [cursor for cursor in self.driver.cursors if cursor.has_unread]
         return sorted(unread, key=lambda cursor: cursor.reader.priority)
 
@@ -262,12 +261,14 @@ class Runner(Control):
         """
         latest = microbatch.started_at + self.driver.settings.max_clock_skew
         upto = {str(name): max(read.arrived.expected) for name, read in slices.items()}
-        planned, passed = self.driver.begin_attempt(microbatch, upto, self._overtaken), _passed(found, slices)
+        step, passed = self._step, _passed(found, slices)
+        planned = self.driver.begin_attempt(microbatch, upto, step.overtaken, step.until)
         if planned is not None and planned.upto != upto:
             slices, passed = self._slices(found, planned), {}
             if planned.upto.keys() != slices.keys():
                 return False
-        self.driver.record(microbatch.run_messages(slices, latest, planned, passed))
+        until = planned.until if planned is not None and self._by_time else None
+        self.driver.record(microbatch.run_messages(slices, latest, planned, passed, until))
         self.driver.forget_plan(microbatch)
         return True
 
@@ -308,7 +309,7 @@ def _passed(found: Sequence[Found], slices: Mapping[str | None, Read]) -> dict[s
         # guard: passed-without-rows
         if name not in slices and last is not None and last > known.depot_version:
             fingerprint = arrivals.listed.fingerprints.get(last)
-            passed[name] = replace(known, depot_version=last, commit_fingerprint=fingerprint)
+            passed[name] = known.to(last, fingerprint)
     return passed
 
 

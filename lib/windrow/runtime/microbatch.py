@@ -40,6 +40,7 @@ from windrow.runtime.algorithm import Algorithm, DepotPlan, Plan
 from windrow.runtime.ledger_state import STATE_TOKEN, LedgerState, Reached, Sources, control_rows, prime
 from windrow.runtime.phase_timeout import HINT, in_time, limited
 from windrow.runtime.saved_plan import SavedPlan
+from windrow.runtime.version_part import in_part
 from windrow.source import Source
 from windrow.source.slices import Slice, require_whole
 from windrow.version import VERSION
@@ -100,20 +101,24 @@ class Microbatch:
         latest: int,
         planned: SavedPlan | None = None,
         passed: Mapping[str | None, Reached] | None = None,
+        until: int | None = None,
     ) -> Committed:
         """Process what was read of the depots; messages that are stamped after `latest` are ahead of the clock.
 
         `planned` is what all attempts of a topology have in common, `passed` the positions in depots that had no rows.
+        In step, messages after `until` (microseconds) are left for later.
         """
         self._phase_began = self._clock.elapsed()
-        depots = self._in_time("plan", lambda: {name: self._taken(name, one, latest) for name, one in read.items()})
+        depots = self._in_time(
+            "plan", lambda: {name: self._taken(name, one, latest, until) for name, one in read.items()}
+        )
         plan = self._plan("data", depots, latest, planned)
         processed = self._process(plan)
         now = self._clock.now()
         moved = {name: self.primed.depots[name].sources.seen(_moved(one), now) for name, one in depots.items()}
         return self._commit(plan, processed, moved, passed or {})
 
-    def _taken(self, name: str | None, read: Read, latest: int) -> DepotPlan:
+    def _taken(self, name: str | None, read: Read, latest: int, until: int | None) -> DepotPlan:
         """Return what the microbatch takes from a depot, after counting it.
 
         The ledger records the fingerprint of the last version's commit.
@@ -126,8 +131,9 @@ class Microbatch:
         require_whole(counted, arrived.expected)
         version = max(arrived.expected)
         # guard: commit-fingerprint
-        reached = replace(known.reached, depot_version=version, commit_fingerprint=read.fingerprints.get(version))
-        return DepotPlan(reached, FloorsByVersion.plan(summary, known.sources.floors), arrived, summary)
+        reached = known.reached.to(version, read.fingerprints.get(version))
+        plan = DepotPlan(reached, FloorsByVersion.plan(summary, known.sources.floors), arrived, summary)
+        return in_part(plan, known, latest, until)
 
     def run_change(self, cuts: Cuts) -> Committed:
         """Put the settings of the algorithm in force, with what the change does to the sources."""
@@ -168,7 +174,7 @@ class Microbatch:
     def run_accept(self, commit: Commit, depot: str | None = None) -> Committed:
         """Skip a version of a depot: read none of its rows."""
         known = self.primed.depots[depot].reached
-        reached = replace(known, depot_version=commit.version, commit_fingerprint=commit.fingerprint)
+        reached = known.to(commit.version, commit.fingerprint)
         return self.run_without_messages("accept", reached={depot: reached})
 
     def run_without_messages(

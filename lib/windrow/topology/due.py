@@ -19,6 +19,7 @@ from windrow.model.messages import times
 from windrow.model.tables import DELETED
 from windrow.runtime.algorithm import Plan
 from windrow.runtime.ledger_state import LedgerState
+from windrow.runtime.version_part import last_time
 from windrow.topology.arrow_state import ArrowState
 from windrow.topology.event import event_rows, scheduled
 from windrow.topology.order import event_rows as rows_in_order
@@ -82,8 +83,8 @@ class Due:
 
     @property
     def recorded(self) -> dict[str, pa.Array]:
-        """Return what the history records: all that fired, and `until` if something can fall due."""
-        some = any(one.falls_due for one in self._topology.states.values())
+        """Return what the history records: all that fired, and `until` if it matters."""
+        some = self._topology.in_step or any(one.falls_due for one in self._topology.states.values())
         fired = {"events_fired": pa.array([list(self._every)], pa.list_(pa.string()))} if self._every else {}
         return fired | {"due_until": times(np.array([self.until]), np.array([some]))}
 
@@ -171,9 +172,7 @@ def due_until(topology: Topology, plan: Plan) -> int:
     if not topology.in_step:
         return plan.now
     read = [clock.UNKNOWN]
-    for depot in plan.depots.values():
-        sources = depot.summary["source"].drop_null().combine_chunks().unique()
-        read.append(int(np.max(depot.floors.after.of(sources), initial=clock.UNKNOWN)))
+    read += [last_time(depot.summary, depot.floors) for depot in plan.depots.values()]
     return max(read) if max(read) > clock.UNKNOWN else passed_in_step(plan.primed, plan.now)
 
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import TIME
-from windrow.model.admission import refused_before_rules
-from windrow.model.floors import FloorsByVersion
+from windrow.model.clock import UNKNOWN
+from windrow.model.floors import FloorsByVersion, times_of
 from windrow.model.messages import times
 
 ADDED = pa.schema([("depot", pa.string()), ("priority", pa.int64()), ("processing_time", TIME), ("event", pa.string())])
@@ -35,12 +35,9 @@ ORDER = [
 
 def timed(rows: pa.Table, floors: FloorsByVersion, latest: int, depot: str, priority: int) -> pa.Table:
     """Return the messages of a depot with its name, its priority and their processing times."""
-    fit = np.ones(rows.num_rows, np.bool_)
-    fit[refused_before_rules(rows, latest)["row"].to_numpy()] = False
-    found = np.zeros(rows.num_rows, np.int64)
-    found[fit] = floors.processing_times(rows.filter(pa.array(fit)))
+    found = times_of(rows, floors, latest)
     named, first = pa.repeat(depot, rows.num_rows), pa.repeat(priority, rows.num_rows)
-    added = [named, first, times(found, fit), pa.nulls(rows.num_rows)]
+    added = [named, first, times(found, found != UNKNOWN), pa.nulls(rows.num_rows)]
     for field, column in zip(ADDED, added, strict=True):
         rows = rows.append_column(field, column.cast(field.type))
     return rows

@@ -235,10 +235,11 @@ def _recorded(rows: list[Row]) -> list[SavedPlan]:
     """Return the microbatches that count, in order."""
     kept: dict[int, SavedPlan] = {}
     for row in counting(rows):
-        upto = {} if row["depot"] is None else {row["depot"]: row["depot_version"]}
+        read = max([row["depot_version"] or 0, *(one["version"] for one in row["versions"] or ())])
+        upto = {} if row["depot"] is None else {row["depot"]: read}
         now = microseconds_of(row["planned_at"])
         until = None if row["due_until"] is None else microseconds_of(row["due_until"])
-        known = kept.get(row["microbatch"], SavedPlan(row["planned_id"], now, {}, [], until=until))
+        known = kept.get(row["microbatch"], SavedPlan(row["planned_id"], now, {}, []))
         fired = [*(known.events or ()), *(row["events_fired"] or ())]
         accepts = row["kind"] == "accept"
         kept[row["microbatch"]] = replace(
@@ -248,6 +249,7 @@ def _recorded(rows: list[Row]) -> list[SavedPlan]:
             accepts=accepts,
             migrated=row["migrated"],
             overtook=row["overtook"] or known.overtook,
+            until=known.until if until is None else until,
         )
     return list(kept.values())
 

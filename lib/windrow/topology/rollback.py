@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,7 +23,7 @@ from windrow.ledger import Ledger
 from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.ledger.versions import latest
 from windrow.model import tables
-from windrow.runtime.ledger_state import POSITION, LedgerState, Reached
+from windrow.runtime.ledger_state import LedgerState, Reached
 from windrow.source import Source
 from windrow.topology.migration import recorded_states, replaced
 from windrow.topology.reading import first_read, rules_at, version_after
@@ -85,15 +84,12 @@ def _then(table: DeltaTable, states: Sequence[str], columns: pa.Schema) -> pa.Ta
 def _positions(rows: pa.Table) -> dict[str, Reached]:
     """Return the position in each depot."""
     kept = rows.filter(pc.starts_with(rows["id"], "depot/"))
-    return {row["depot"]: Reached.of(row) for row in kept.select(["depot", *POSITION]).to_pylist()}
+    return {row["depot"]: Reached.of(row) for row in kept.to_pylist()}
 
 
 def _begun(positions: Mapping[str, Reached], first: Mapping[str, int]) -> dict[str, Reached]:
     """Return the positions before the first read; where reading began is taken from the history."""
-    return {
-        name: replace(at, depot_version=first[name] - 1, commit_fingerprint=None) if name in first else at
-        for name, at in positions.items()
-    }
+    return {name: at.to(first[name] - 1, None) if name in first else at for name, at in positions.items()}
 
 
 def _restored(rows: pa.Table) -> pa.Table:
