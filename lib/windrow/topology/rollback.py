@@ -45,7 +45,7 @@ def taken_back(
     positions = _begun(_positions(primed.fence.rows), first_read(ledger)) | read_then
     for name, source in sources.items():
         _require_readable(str(name), source, positions[str(name)])
-    control = _replaced(_restored(primed.fence.rows), _restored(control_then))
+    control = _replaced(_restored(_control_now(primed)), _restored(control_then))
     control = in_columns(control, schema.append(control.schema.field("known")))
     own = pa.field("id", pa.string()), pa.field("state", pa.string())
     states = {
@@ -56,6 +56,15 @@ def taken_back(
     history = {"options_used": json.dumps({"to_microbatch": to})}
     result = MicrobatchResult(control, counts, history=history, states=states)
     return result, positions
+
+
+def _control_now(primed: LedgerState) -> pa.Table:
+    """Return the control rows, and what is unfinished of raw sources."""
+    rows = primed.fence.rows
+    if "content" not in primed.fence.schema.names:
+        return rows
+    partial = in_columns(primed.fence.partial(None), rows.schema)
+    return pa.concat_tables([rows, partial])
 
 
 def _now(primed: LedgerState, state: State) -> pa.Table:
