@@ -1,8 +1,8 @@
 """Raw bytes into typed fields: CSV and JSON, clean and with bad records, next to pyarrow and Spark's reader.
 
-Ours is the whole stage of a microbatch on the driver: chunks of 1 MiB, checksums, framing, values, reasons. pyarrow
-reads the clean file in memory with one thread, as it stops at the first bad record; Spark reads the file with the types
-given and, for CSV, `multiLine`, without which it cuts quoted records.
+Ours is the whole stage of a microbatch on the driver: chunks of 1 MiB, checksums, framing, values, reasons, on one core
+and on two. pyarrow reads the clean file in memory with one thread, as it stops at the first bad record; Spark reads the
+file with the types given and, for CSV, `multiLine`, without which it cuts quoted records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.csv
 import pyarrow.json
 
 from benchmarks.conditions import Conditions
-from benchmarks.row import Row, at_least, at_most, speeds
+from benchmarks.row import Row, at_least, at_most, memory, speeds
 from benchmarks.turns import in_turns, timed
 from windrow.formats.format import Format, format_of
 from windrow.formats.part import FormatPart
@@ -47,12 +47,16 @@ def measure(conditions: Conditions) -> Iterator[Row]:
         format_ = format_of(FormatPart(type=kind, fields=FIELDS, header=False))  # as a run does, once
         for share in BAD:
             name = f"{kind}, {share:.1%} bad" if share else f"{kind}, clean"
-            ours = partial(timed, partial(_staged, format_, _chunks(_file(count, line, share)), count))
+            ours = partial(timed, partial(_on_cores, 1, _staged, format_, _chunks(_file(count, line, share)), count))
             taken = in_turns(
                 {name: ours, "pyarrow": partial(timed, partial(arrow, clean))}, conditions.rounds, tell=conditions.tell
             )
             aim = AIMS[kind].get(share)
             yield speeds(name, taken[name], "pyarrow, clean", taken["pyarrow"], at_least(aim) if aim else None)
+        chunks = _chunks(clean)
+        one, two = (partial(timed, partial(_on_cores, cores, _staged, format_, chunks, count)) for cores in (1, 2))
+        taken = in_turns({"two cores": two, "one core": one}, conditions.rounds, tell=conditions.tell)
+        yield speeds(f"{kind}, one source, two cores", taken["two cores"], "one core", taken["one core"], at_least(1.6))
         path = conditions.directory / f"file.{kind}"
         path.write_bytes(clean)
         runs = {
@@ -77,7 +81,35 @@ def _small(conditions: Conditions) -> Iterator[Row]:
     first, second = (_of_sources(sources, version) for version in (1, 2))
     partial_rows = stage(first, SCHEMA.empty_table(), format_).partial
     ours = [timed(partial(stage, second, partial_rows, format_)) for _ in range(conditions.rounds)]
-    yield Row(f"csv, a buffer of each of {sources:,} sources", median(ours), "s", aim=at_most(3))
+    yield Row(f"csv, a buffer of each of {sources:,} sources", median(ours), "s", aim=at_most(1.5))
+    grown = _grown_bytes(partial(stage, second, partial_rows, format_))
+    yield memory(f"csv, a buffer of each of {sources:,} sources, memory", grown, at_most(0.3))
+    few = second.slice(0, max(1, sources // 200))
+    ours = [timed(partial(stage, few, partial_rows, format_)) for _ in range(conditions.rounds)]
+    yield Row(f"csv, a buffer of {few.num_rows:,} of {sources:,} sources", median(ours), "s", aim=at_most(0.05))
+
+
+def _on_cores(cores: int, call: Callable[..., object], *given: object) -> None:
+    """Make a call with so many threads of Arrow, which parse as many parts of what was read."""
+    before = pa.cpu_count()
+    pa.set_cpu_count(cores)
+    try:
+        call(*given)
+    finally:
+        pa.set_cpu_count(before)
+
+
+def _grown_bytes(call: Callable[[], object]) -> int:
+    """Return by how much a call raises the process's peak of resident memory."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = _status("VmRSS")
+    _returned = call()
+    return _status("VmHWM") - before
+
+
+def _status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
 def _of_sources(sources: int, version: int) -> pa.Table:

@@ -10,7 +10,7 @@ from windrow.version import VERSION
 if TYPE_CHECKING:
     from windrow.batching.batched import Batched, State, batch
     from windrow.batching.rules import Rules
-    from windrow.producer import Producer, RawProducer
+    from windrow.producer import Buffer, Producer, RawProducer
     from windrow.reading.closed import Closed, read_closed, stream_closed
     from windrow.reading.digests import digests
     from windrow.reading.pivot import create_pivot_view, pivot
@@ -25,6 +25,7 @@ __version__ = VERSION
 
 _HOMES = {
     "Batched": "batching.batched",
+    "Buffer": "producer",
     "Closed": "reading.closed",
     "Producer": "producer",
     "RawProducer": "producer",
@@ -46,6 +47,7 @@ _HOMES = {
 }
 __all__ = [
     "Batched",
+    "Buffer",
     "Closed",
     "Producer",
     "RawProducer",

@@ -15,8 +15,10 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from windrow.delta.creation import create_depot
 from windrow.errors import MicrobatchFailed, SettingsError
+from windrow.formats.codec_frames import encode
 from windrow.formats.format import format_of
 from windrow.formats.part import FormatPart
+from windrow.ledger.live import Live
 from windrow.model import messages
 from windrow.model.chunks import RAW
 from windrow.model.timestamps import time_text
@@ -37,6 +39,7 @@ CSV = {
     "fields": {"ts": "timestamp[us]", "device": "string", "kind": "string", "value": "string", "size": "uint8"},
     "max_record_bytes": 200,
     "max_held_bytes": 1_000,
+    "strict": True,
 }
 SETTINGS = {"depot_columns": COLUMNS, "format": CSV, "rules": {"window": "2h", "max_delay": "1h"}}
 ROWS = [
@@ -255,3 +258,66 @@ def test_choice_of_executors(chosen: dict[str, Any], chunks: int, byte_count: in
     format_ = format_of(FormatPart(**(CSV | chosen)))
     conversion = Conversion(format_, None, format_.parser.schema, pa.string())
     assert conversion.needs_executors(chunks, byte_count, max_driver_messages=0) == are_needed
+
+
+UNUSED = b"".join([*ROWS[:5], b"d1,%s,k,v,300\n" % time_text(NOW).encode(), *ROWS[5:9]])
+
+
+@pytest.mark.slow_on_spark
+def test_unused_fields(world: Raw, engine: EngineFactory) -> None:
+    """A bad value in a field that no expression uses rejects nothing, unless `strict`; `verify` reads each microbatch
+    as the run did.
+    """
+    for source, strict in (("a", False), ("b", True)):
+        world.append((source, 1, UNUSED, True))
+        world.run(engine, format=CSV | {"strict": strict})
+    refused = [row for row in world.rows("rejected") if row["raw_source"]]
+    assert [(row["reason"], row["raw_source"]) for row in refused] == [("format_cast", "b")]
+    report = verify(world.depot, world.ledger)
+    assert report.ok, report
+
+
+@pytest.mark.slow_on_spark
+def test_codec_cut_anywhere(world: Raw, engine: EngineFactory, tmp_path: Path, clock: ManualClock) -> None:
+    """Frames that are cut into chunks anywhere give the records and rejects of their content; `verify` agrees."""
+    plain = Raw(tmp_path / "plain", clock)
+    plain.append(("gateway", 1, dirty(), True))
+    plain.run(EngineFactory("embedded"))
+    rows = dirty().splitlines(keepends=True)
+    frames = [encode(b"".join(rows[at : at + 9]), "zstd") for at in range(0, len(rows), 9)]
+    chunks = cut(b"".join(frames), 97)
+    for at in range(0, len(chunks), 3):
+        world.append(*reversed(chunks[at : at + 3]))
+        world.run(engine, format=CSV | {"codec": "zstd"})
+        books = world.byte_count()
+        assert books["read"] == books["framed"] + books["rejected"] + books["repeated"] + books["kept"]
+    assert len(batches_of(world.told()[0])) == len(batches_of(plain.told()[0])) == 60
+    assert sorted(row[3] for row in world.told()[1]) == sorted(row[3] for row in plain.told()[1])
+    report = verify(world.depot, world.ledger)
+    assert report.ok, report
+
+
+@pytest.mark.slow_on_spark
+def test_partial_of_new_sources(world: Raw, engine: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many sources that wait, a microbatch reads only those with new chunks, whatever their names begin with."""
+    names = ["a", "a-b", "a/b", "a/", "b%", "b0"]
+    lines = [b"d%d,%s,k,v,1\n" % (number, time_text(NOW).encode()) for number in range(len(names))]
+    world.append(*((name, 1, ROWS[0] + line[:9], False) for name, line in zip(names, lines, strict=True)))
+    world.run(engine)
+    read: list[set[str]] = []
+    really = Live.partial
+
+    def partial(live: Live, depot: str | None, sources: pa.Array | None = None) -> pa.Table:
+        rows = really(live, depot, sources)
+        read.append(set(rows["raw_source"].to_pylist()))
+        return rows
+
+    monkeypatch.setattr(Live, "partial", partial)
+    for name, line in zip(names, lines, strict=True):
+        world.append((name, 2, line[9:], True))
+        world.run(engine)
+    assert [sorted(one) for one in read if one] == [[name] for name in names]
+    assert sorted(key for key, *_ in ((row["key"],) for row in world.rows("open"))) == [f"d{at}" for at in range(6)]
+    assert world.byte_count()["kept"] == 0
+    report = verify(world.depot, world.ledger)
+    assert report.ok, report

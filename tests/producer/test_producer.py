@@ -4,14 +4,23 @@ import asyncio
 import gc
 import threading
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from tests.producer.conftest import empty, messages
-from windrow.errors import MessageRefused, MessagesError, ProducerClosed, ProducerInUse, SettingsError, TableRefused
-from windrow.producer import Ack, Position, Producer, State, queue
+from windrow.errors import (
+    MessageRefused,
+    MessagesError,
+    ProducerClosed,
+    ProducerFull,
+    ProducerInUse,
+    SettingsError,
+    TableRefused,
+)
+from windrow.producer import Ack, Buffer, Position, Producer, State, queue
 from windrow.producer.delivery import Batch
 
 NEVER = 3_600_000  # milliseconds
@@ -83,6 +92,17 @@ class TestSend:
             producer.send(key="k", type="t", payload="ä")
         assert messages(depot)["payload"].to_pylist() == [b"\xff\x00", "ä".encode()]
 
+    def test_numbers(self, depot):
+        """A number is kept as its text, with all of its digits, in a depot of text and in one of bytes."""
+        numbers = [20, 21.5, 1e22, Decimal("20.50"), Decimal("1E+400"), -(2**70)]
+        for place, kind in ((depot, "string"), (depot + "-bytes", "binary")):
+            with Producer(place, "p", payload=kind) as producer:
+                for number in numbers:
+                    producer.send(key="k", type="t", payload=number)
+            expected = ["20", "21.5", "1e+22", "20.50", "1E+400", str(-(2**70))]
+            found = messages(place)["payload"].to_pylist()
+            assert found == (expected if kind == "string" else [text.encode() for text in expected])
+
     @pytest.mark.parametrize(
         "wrong",
         [
@@ -90,7 +110,8 @@ class TestSend:
             {"type": 7},
             {"source": b"s"},
             {"key": "\ud800"},
-            {"payload": 21.5},
+            {"payload": float("nan")},
+            {"payload": True},
             {"payload": b"\xff"},
             {"event_time": datetime(2026, 1, 31)},  # noqa: DTZ001 - that is what is wrong with it
             {"event_time": 1.5},
@@ -238,6 +259,56 @@ class TestMany:
             with pytest.raises(MessagesError):
                 producer.send_many(pa.table(wrong))
             assert empty(producer)
+
+
+class TestSharing:
+    def test_buffer(self, depot, faults, gate):
+        """Producers of several ids that share a buffer share its bound: a full one refuses the message of any id; once
+        its messages are committed all of it is free.
+        """
+        faults.before = gate
+        shared = Buffer(400)
+        chosen = {"buffer": shared, "max_message_bytes": 100, "max_block": "0s", "linger_ms": 0}
+        with Producer(depot, "a", **chosen) as one, Producer(depot, "b", **chosen) as other:
+            sent = [producer.send(key="k", type="t", payload="x" * 30) for producer in (one, other) * 2]
+            with pytest.raises(ProducerFull):
+                one.send(key="k", type="t", payload="x" * 30)
+            assert one.metrics().buffer_available_bytes == other.metrics().buffer_available_bytes < 100
+            gate.open()
+            assert [future.result(60).sequence for future in sent] == [1, 1, 2, 2]
+            assert shared.available_bytes == 400
+
+    def test_waiting(self, depot):
+        """A sender that waits for room in a shared buffer makes the messages of all its ids be committed."""
+        shared = Buffer(200)
+        chosen = {"buffer": shared, "max_message_bytes": 200, "linger_ms": NEVER}
+        with Producer(depot, "a", **chosen) as one, Producer(depot, "b", **chosen) as other:
+            first = one.send(key="k", type="t", payload="x" * 100)
+            second = other.send(key="k", type="t", payload="x" * 100)
+            assert first.result(60).version == 1
+            assert second.result(60).version == 2
+
+    def test_other_depot(self, depot, tmp_path):
+        """A buffer belongs to one depot, as long as producers use it, and an id is open with one buffer only."""
+        shared = Buffer(2_000_000)
+        with Producer(depot, "p", buffer=shared):
+            with pytest.raises(ProducerInUse, match="another depot"):
+                Producer(str(tmp_path / "other"), "p", buffer=shared)
+            with pytest.raises(ProducerInUse, match="another buffer"):
+                Producer(depot, "p", buffer=Buffer(2_000_000))
+        with Producer(str(tmp_path / "other"), "p", buffer=shared) as producer:
+            producer.send(key="k", type="t").result(60)
+        with pytest.raises(ValueError, match="no room"):
+            Buffer(0)
+
+    def test_batch_by(self, depot):
+        """With `batch_by`, a commit has the messages of one value of that column, in the order of sending."""
+        keys = "aabbba"
+        with Producer(depot, "p", batch_by="key", linger_ms=NEVER) as producer:
+            sent = [producer.send(key=key, type="t") for key in keys]
+            producer.flush(60)
+            assert [future.result(0).version for future in sent] == [1, 1, 2, 2, 2, 3]
+        assert messages(depot)["key"].to_pylist() == list(keys)
 
 
 class TestFairness:

@@ -36,13 +36,19 @@ def _print(checked: Checked, rejects: str | None) -> None:
     """Print what became of each file, the first bad records, the first good ones, and what they become."""
     for one in checked.files:
         bad = f", {one.rejected:,} rejected ({count(one.rejected_bytes, 'byte')})" if one.rejected else ""
-        say(f"{one.file}: {count(one.bytes, 'byte')}, {count(one.good, 'good record')}{bad}", markup=False)
+        several = f" ({count(one.rows, 'row')})" if one.rows != one.good else ""
+        say(f"{one.file}: {count(one.bytes, 'byte')}, {count(one.good, 'good record')}{several}{bad}", markup=False)
     if checked.rejected:
         _print_rejects(checked)
     if checked.sample:
         typed = [f"{name}\n{type_}" for name, type_ in checked.fields.items()]
-        first = "the first" if checked.good > len(checked.sample) else "all"
-        _print_table(f"{first} of {count(checked.good, 'good record')}", typed, checked.sample)
+        rows = sum(one.rows for one in checked.files)
+        kind = "good record" if rows == checked.good else "row"
+        first = "the first" if rows > len(checked.sample) else "all"
+        _print_table(f"{first} of {count(rows, kind)}", typed, checked.sample)
+    if checked.unused:
+        names = ", ".join(checked.unused)
+        say(f"not converted, because no expression uses it: {names} (strict = true converts all)", markup=False)
     if checked.messages:
         _print_table("as messages", list(checked.messages[0]), checked.messages)
     if checked.note:

@@ -100,6 +100,10 @@ class Mapping:
             return None
         return cls.of(expressions, columns, section=DEPOT, rejects=rejects)
 
+    def used(self, columns: Sequence[str]) -> set[str]:
+        """Return which of the input's columns the expressions use."""
+        return {resolve(root, columns) for _, text in self.expressions for root in _roots(_parse(text, strict=False))}
+
     def payload_type(self, schema: pa.Schema) -> pa.DataType:
         """Return the payload's type where none is set: binary if a binary column is taken as it is, else text."""
         text = dict(self.expressions)["payload"]
@@ -194,8 +198,7 @@ class Mapping:
     def _batches(self, reader: pa.RecordBatchReader, select: list[str], types: pa.Schema) -> Iterator[pa.RecordBatch]:
         import duckdb
 
-        roots = {root for _, text in self.expressions for root in _roots(_parse(text, strict=True))}
-        used = {resolve(root, reader.schema.names) for root in roots} or {reader.schema.names[0]}
+        used = self.used(reader.schema.names) or {reader.schema.names[0]}
         given = pa.schema([counted(field) for field in reader.schema if field.name in used])
         done = 0
         with duckdb.connect(config={"enable_external_access": False}) as connection:

@@ -70,6 +70,9 @@ class Csv(OfFields):
             raise SettingsError("the delimiter is empty", "Set it, for example to a comma.")
         require_unsized(self.fields, "csv")
 
+    def _with(self, fields: tuple[Field, ...]) -> Csv:
+        return replace(self, fields=fields, order=self.order or tuple(field.name for field in self.fields))
+
     def header(self, record: bytes) -> Csv:
         """Return the parser for the records after this header; columns that are not fields are ignored.
 

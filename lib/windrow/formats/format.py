@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from windrow.errors import FormatFailed, MissingExtra, SettingsError, WindrowError
-from windrow.formats import codecs, fields
+from windrow.formats import fields
+from windrow.formats.codec_frames import require_available
 from windrow.formats.fields import Field
 from windrow.formats.framing import DelimitedFraming, Framing
 from windrow.formats.installed import HINT, OWN, builder, failed
@@ -23,7 +23,8 @@ class Format:
 
     `header` turns the first record, which names the columns, into the parser of the others; it raises HeaderRefused.
     If `text`, a source may begin with a byte-order mark, and bad records have a line. Windrow sets the rest:
-    `fingerprint` changes with the settings, which have the `limits`. `decode` decompresses a chunk.
+    `fingerprint` changes with the settings, which have the `limits`. Chunks are a stream of frames of the `codec`. If
+    only some fields are `used`, the others are not converted.
     """
 
     framing: Framing
@@ -32,18 +33,30 @@ class Format:
     limits: FormatPart = field(default_factory=FormatPart)
     text: bool = True
     header: Header | None = None
-    decode: Callable[[bytes], bytes] | None = None
+    codec: str = "none"
+    used: frozenset[str] | None = None
 
     def parser_of(self, header: bytes | None) -> Parser:
         """Return the parser of a source with this header. Raises HeaderRefused and FormatFailed."""
         if self.header is None or header is None:
             return self.parser
         try:
-            return self.header(header)
+            return _using(self.header(header), self.used)
         except (HeaderRefused, WindrowError):
             raise
         except Exception as error:
             raise failed(self.limits.type, "read a header", error) from error
+
+    def using(self, names: Collection[str]) -> Format:
+        """Return the format that converts only the fields with these names, unless it is `strict`.
+
+        It converts one at least, because a table without columns has no rows.
+        """
+        if self.limits.strict:
+            return self
+        fields = self.parser.schema.names
+        used = frozenset(names) & frozenset(fields) or frozenset(fields[:1])
+        return replace(self, used=used, parser=_using(self.parser, used))
 
     @property
     def delimited(self) -> DelimitedFraming | None:
@@ -52,6 +65,12 @@ class Format:
         if not isinstance(framing, DelimitedFraming) or not framing.delimiter:
             return None
         return framing if framing.automaton.open.any() else None
+
+
+def _using(parser: Parser, used: frozenset[str] | None) -> Parser:
+    """Return the parser that converts these fields; that of another package may not know how."""
+    using = getattr(parser, "using", None)
+    return parser if used is None or using is None else using(used)
 
 
 # What a package registers in the entry point group `windrow.formats`: the settings and the fields make a format.
@@ -78,6 +97,5 @@ def format_of(section: FormatPart) -> Format:
         raise failed(section.type, "be built", error) from error
     if not isinstance(built, Format):
         raise FormatFailed(f"the format {section.type!r} returns {type(built).__name__}, not a Format", HINT)
-    codec, most = section.codec, section.max_decoded_bytes
-    decode = None if codec == "none" else partial(codecs.decode, codec=codec, most_bytes=most)
-    return replace(built, fingerprint=section.recorded() or "", limits=section, decode=decode)
+    require_available(section.codec)
+    return replace(built, fingerprint=section.recorded() or "", limits=section, codec=section.codec)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol
 
 import numpy as np
@@ -31,6 +32,14 @@ from windrow.formats.installed import HINT, failed
 # never came, or malformed; or nothing but an empty line above a header.
 RECORD, OVERSIZE, OPEN, GAP, MALFORMED, BLANK = range(6)
 CARRIAGE_RETURN = ord("\r")
+
+
+class Content(Enum):
+    """Which bytes of a record are its content: all before the delimiter, all from a brace or bracket on, or all."""
+
+    UNDELIMITED, VALUE, WHOLE = range(3)
+
+
 FindEnd = Callable[[bytes, int], int | None]
 WINDOW = 2**20  # bytes that are given to the function at once, if a record may not be longer
 # Bytes outside of JSON objects: those that open one, those that may be part of another value, and mere separators.
@@ -113,14 +122,13 @@ class FunctionFinder:
 class DelimitedFraming:
     """Records that an automaton finds; framing restarts at a raw `delimiter`, and nowhere without one.
 
-    With `strip_delimiter` the content of a record ends before its delimiter. JSON records need no delimiter: their
-    content begins with a brace or bracket, and what is before it only separates them.
+    JSON records need no delimiter: their content is a `VALUE`, and what is before it only separates them.
     """
 
     automaton: Automaton | FunctionFinder
     delimiter: bytes
     max_record_bytes: int
-    strip_delimiter: bool = True
+    holds: Content = Content.UNDELIMITED
 
     def frame(self, buffer: ByteArray, seen: int, state: int, last: bool) -> Framed:
         """Frame bytes; see `Framing`.
@@ -158,11 +166,13 @@ class DelimitedFraming:
         return spans.framed(begin, state)
 
     def content(self, buffer: ByteArray, begin: Ints, end: Ints) -> tuple[Ints, Ints]:
-        """Return where the content of records begins and ends, without the delimiter, which the last one may lack.
+        """Return where the content of records begins and ends; the last one may lack its delimiter.
 
         Lines may end as on Windows: a carriage return at the end of a line belongs to its delimiter.
         """
-        if not self.strip_delimiter:
+        if self.holds is Content.WHOLE:
+            return begin, end
+        if self.holds is Content.VALUE:
             return _behind_separators(read_only(buffer), begin, end, _among(OPENS), _among(IN_VALUE)), end
         delimiter = np.frombuffer(self.delimiter, np.uint8)
         return begin, _strip_delimiters(read_only(buffer), begin, end, delimiter, self.delimiter == b"\n")

@@ -27,7 +27,7 @@ from windrow.formats.conversion import ENCODING
 from windrow.formats.fields import Field, require_unsized
 from windrow.formats.flat import Flat
 from windrow.formats.format import Format
-from windrow.formats.framing import DelimitedFraming
+from windrow.formats.framing import Content, DelimitedFraming
 from windrow.formats.members import TOO_DEEP, Members, ill_formed
 from windrow.formats.part import FormatPart
 from windrow.formats.records import SYNTAX, Bad, Parsed, Records
@@ -48,7 +48,7 @@ def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
     delimiter, most = section.record_delimiter.encode(), section.max_record_bytes
     if delimiter:
         return Format(DelimitedFraming(grammar.delimited(delimiter), delimiter, most), Json(fields))
-    return Format(DelimitedFraming(grammar.objects(MAX_DEPTH), b"\n", most, strip_delimiter=False), Json(fields))
+    return Format(DelimitedFraming(grammar.objects(MAX_DEPTH), b"\n", most, Content.VALUE), Json(fields))
 
 
 class Json(Members):

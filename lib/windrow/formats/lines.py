@@ -26,16 +26,17 @@ from windrow.formats.texts import Texts
 def build(section: FormatPart, fields: tuple[Field, ...]) -> Format:
     """Return the format `lines`."""
     parser, record = Lines(fields, section.pattern, section.nulls), section.record_delimiter.encode()
+    _require_same(_groups(section.pattern), [field.name for field in fields])
     return Format(DelimitedFraming(grammar.delimited(record), record, section.max_record_bytes), parser)
 
 
 @dataclass(frozen=True, slots=True)
 class Lines(OfFields):
-    """The parser of lines: each field is a group of `regex`, which must match the whole line.
+    """The parser of lines: each field is a group of `regex`, which must match the whole line. Others are ignored.
 
     The expression is in RE2 syntax and works on UTF-8; a line that is not UTF-8 is bad. A group's text is NULL if it is
     one of `nulls`. A group that took no part in the match has the empty text. An empty line that does not match is
-    skipped. Raises SettingsError for an invalid expression, and if its groups are not the fields.
+    skipped. Raises SettingsError for an invalid expression.
     """
 
     fields: tuple[Field, ...]
@@ -45,7 +46,7 @@ class Lines(OfFields):
     def __post_init__(self) -> None:
         """Refuse fields and expressions that do not work."""
         require_unsized(self.fields, "lines")
-        _require_same(_groups(self.regex), [field.name for field in self.fields])
+        _groups(self.regex)
         _groups(self._whole)
 
     def parse(self, records: Records) -> Parsed:

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -41,6 +41,10 @@ class Members(OfFields):
         """Decode by the method of a msgspec decoder of `shapes.structure`; `untyped` is that of one without types."""
         self.fields = tuple(fields)
         self._decode, self._untyped = decode, untyped
+
+    def _with(self, fields: tuple[Field, ...]) -> Self:
+        kind: Any = type(self)
+        return kind(fields)
 
     def explain(self, buffer: bytes, error: Exception) -> Bad | None:
         """Say why a record cannot be decoded; None if it is empty and to be skipped."""

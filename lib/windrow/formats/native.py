@@ -9,6 +9,7 @@ UTF-8, up to the first NUL if there is one. No field can be NULL.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from datetime import date
 from typing import Any
 
@@ -48,8 +49,14 @@ class Native(OfFields):
         if not fields:
             raise SettingsError("a native record without fields has no width", "List its fields in order.")
         self.fields = tuple(fields)
-        kinds = [("", _kind(field)) for field in fields]
+        kinds = [(f"_{number}", _kind(field)) for number, field in enumerate(fields)]
         self._record = np.dtype(kinds).newbyteorder("<" if order == "little" else ">")
+        self._names = {field.name: f"_{number}" for number, field in enumerate(fields)}
+
+    def _with(self, fields: tuple[Field, ...]) -> Native:
+        parser = copy(self)
+        parser.fields = fields
+        return parser
 
     @property
     def width(self) -> int:
@@ -67,7 +74,7 @@ class Native(OfFields):
         begin = records.begin[whole]
         data, _ = gathered(read_only(records.buffer), begin, begin + self.width)
         rows = data.view(self._record)
-        values = (_column(field, rows[name]) for field, name in zip(self.fields, self._record.names or (), strict=True))
+        values = (_column(field, rows[self._names[field.name]]) for field in self.fields)
         return self.joined(values, whole, refused, np.empty(0, np.int64))
 
 

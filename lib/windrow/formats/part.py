@@ -30,9 +30,12 @@ class FormatPart(Part):
     length_bytes: Literal[1, 2, 4, 8] = Field(4, description="length-prefixed: bytes of the length before a record")
     length_includes_itself: bool = Field(False, description="length-prefixed: the length counts its own bytes")
     values: Literal["json", "msgpack"] = Field("json", description="length-prefixed: how a record is written")
-    codec: Literal["none", "gzip", "zstd"] = Field("none", description="a chunk is whole frames of it")
+    strict: bool = Field(False, description="convert all fields, not only those that an expression uses")
+    codec: Literal["none", "gzip", "zstd", "lz4", "snappy", "bzip2", "xz"] = Field(
+        "none", description="the chunks of a source are a stream of its frames"
+    )
     max_record_bytes: Count = Field(1_048_576, description="a longer record is rejected")
-    max_decoded_bytes: Count = Field(1_073_741_824, description="a chunk that decodes to more is rejected")
+    max_decoded_bytes: Count = Field(1_073_741_824, description="a frame that decodes to more is rejected")
     max_held_bytes: ByteSize = Field(
         67_108_864, description="of a source, while it waits for chunks; then they are lost"
     )
@@ -56,4 +59,9 @@ class FormatPart(Part):
         it changes nothing, and `path` tells.
         """
         said = self.model_dump(mode="json", exclude_defaults=True, exclude={"executor_chunks"})
-        return json.dumps(said, ensure_ascii=False) if said else None
+        return json.dumps(said | {"strict": self.strict}, ensure_ascii=False) if said else None
+
+    @classmethod
+    def of_record(cls, text: str | None) -> FormatPart:
+        """Return the settings that the history recorded; before there was `strict`, all fields were converted."""
+        return cls.model_validate({"strict": True} | json.loads(text or "{}"))

@@ -1,144 +1,141 @@
 """Formats that are read one record at a time, by functions of another package; types, NULLs and reasons are Windrow's.
 
-A function returns the values of a record by the names of fields. Each value becomes a text, which is converted to the
-type of its field as a column of CSV is.
+A function returns the values of a record by the names of fields, or those of several rows. Each value becomes a text,
+which is converted to the type of its field as a column of CSV is.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import date, time
-from decimal import Decimal
-from numbers import Integral
-from typing import Any
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from windrow.columnar.compiled import Ints
 from windrow.errors import first_line
 from windrow.formats import grammar
 from windrow.formats.automaton import Automaton
 from windrow.formats.conversion import ENCODING, convert
 from windrow.formats.fields import Field, require_unsized
 from windrow.formats.format import Format
-from windrow.formats.framing import DelimitedFraming, FindEnd, FunctionFinder
+from windrow.formats.framing import Content, DelimitedFraming, FindEnd, FunctionFinder
 from windrow.formats.installed import TRANSIENT, failed
 from windrow.formats.part import FormatPart
-from windrow.formats.records import SYNTAX, Bad, OfFields, Parsed, Records, rejects
+from windrow.formats.record_rows import RowCollector, Rows, TooManyRows
+from windrow.formats.records import SYNTAX, Bad, HeaderRefused, OfFields, Parsed, Records, rejects
 
-Read = Callable[[bytes], Mapping[str, Any] | None]
+Read = Callable[[bytes], Rows]
+ReadHeader = Callable[[bytes], Read]
+T = TypeVar("T")
 
 
 def per_record(
     settings: FormatPart,
     fields: tuple[Field, ...],
-    read: Read,
+    read: Read | None = None,
     ends: bytes | Automaton | FindEnd = b"\n",
     *,
+    header: ReadHeader | None = None,
     resume_at: bytes = b"",
     text: bool = True,
 ) -> Format:
     """Return a format of which `read` turns one record into values by field name, or None for a record to skip.
 
-    `ends` says where records end: at a delimiter, which `read` does not get; by an automaton; or where a function
-    `(data, begin) -> int | None` says. After a record of more than `max_record_bytes` framing resumes after the next
-    `resume_at`; without it, the rest of the source is rejected. With `text`, a source may begin with a byte-order mark.
-    Raises SettingsError for fields of fixed size.
+    `read` may also return several rows: mappings, or Arrow's `RecordBatch` or `Table`. With `header` instead, the
+    first record of each source is given to it, and it returns what reads the others. `ends` says where records end: at
+    a delimiter, which `read` does not get; by an automaton; or where a function `(data, begin) -> int | None` says.
+    After a record of more than `max_record_bytes` framing resumes after the next `resume_at`; without it, the rest of
+    the source is rejected. With `text`, a source may begin with a byte-order mark. Raises SettingsError for fields of
+    fixed size.
     """
     name = settings.type or ""
     require_unsized(fields, name)
-    most, parser = settings.max_record_bytes, PerRecord(name, fields, read, settings.nulls)
+    most, parser = settings.max_record_bytes, PerRecord(name, fields, read, settings.nulls, settings.max_decoded_bytes)
+    named = None if header is None else partial(parser.after, header)
     if isinstance(ends, bytes):
-        return Format(DelimitedFraming(grammar.delimited(ends), ends, most), parser, text=text)
+        return Format(DelimitedFraming(grammar.delimited(ends), ends, most), parser, text=text, header=named)
     finder = ends if isinstance(ends, Automaton) else FunctionFinder(name, ends)
-    return Format(DelimitedFraming(finder, resume_at, most, strip_delimiter=False), parser, text=text)
+    return Format(DelimitedFraming(finder, resume_at, most, Content.WHOLE), parser, text=text, header=named)
 
 
 @dataclass(frozen=True, slots=True)
 class PerRecord(OfFields):
-    """The parser of records that a function reads. A record for which it raises is bad; its texts may be `nulls`."""
+    """The parser of records that a function reads. A record for which it raises is bad; its texts may be `nulls`.
+
+    The rows of one record have at most `most_bytes`.
+    """
 
     name: str
     fields: tuple[Field, ...]
-    read: Read
+    read: Read | None
     nulls: tuple[str, ...] = ("",)
+    most_bytes: int = 2**30
+
+    def after(self, header: ReadHeader, record: bytes) -> PerRecord:
+        """Return the parser of the records after a header. Raises HeaderRefused, FormatFailed."""
+        read, why = self._try(header, record)
+        if why is not None:
+            raise HeaderRefused(why.reason, why.detail)
+        return PerRecord(self.name, self.fields, read, self.nulls, self.most_bytes)
 
     def parse(self, records: Records) -> Parsed:
         """Return the values of the good records, and the reasons of the bad ones. Raises FormatFailed."""
-        nulls = frozenset(text.encode() for text in self.nulls)
-        rows: dict[int, list[bytes | None] | None] = {}
-        bad: dict[int, Bad] = {}
+        rows, bad = RowCollector(self.fields, self.most_bytes), dict[int, Bad]()
+        read = self.read or _unreadable
         for number in range(records.count):
-            try:
-                rows[number] = self._texts(self.read(records.of(number)), nulls)
-            except UnicodeError as error:
-                bad[number] = Bad(ENCODING, None, f"not UTF-8: {first_line(error)}")
-            except TRANSIENT as error:
-                raise failed(self.name, "read a record", error) from error
-            except ValueError as error:
-                bad[number] = Bad(SYNTAX, None, first_line(error))
-            except Exception as error:  # noqa: BLE001 a record that a package cannot read must not stop the others
-                bad[number] = Bad(SYNTAX, None, f"{self.name}: {type(error).__name__}: {first_line(error)}")
-        skipped = np.array([number for number, row in rows.items() if row is None], np.int64)
-        kept = {number: row for number, row in rows.items() if row is not None}
-        texts = (pa.array([row[at] for row in kept.values()], pa.binary()) for at in range(len(self.fields)))
-        numbers = np.array(list(kept), np.int64)
-        return self.joined(map(convert, texts, self.fields), numbers, [rejects(bad)], skipped)
+            _, why = self._try(partial(_add, rows, number, read), records.of(number))
+            if why is not None:
+                bad[number] = why
+        nulls = pa.array([text.encode() for text in self.nulls], pa.large_binary())
+        texts = (pc.if_else(pc.is_in(column, value_set=nulls), None, column) for column in rows.columns())
+        record = rows.record
+        skipped = np.setdiff1d(np.arange(records.count), np.append(record, np.array(list(bad), np.int64)))
+        found = self.joined(map(convert, texts, self.fields), np.arange(record.size), (), np.empty(0, np.int64))
+        return _by_record(found, record, rejects(bad), skipped)
 
-    def _texts(self, found: Mapping[str, Any] | None, nulls: frozenset[bytes]) -> list[bytes | None] | None:
-        """Return a record's texts by field, None for one to skip. Raises ValueError and TypeError."""
-        if found is None:
-            return None
-        if not isinstance(found, Mapping):
-            raise TypeError(f"it returned {type(found).__name__}, not a mapping")
-        texts = [_text(found.get(field.name), field.type) for field in self.fields]
-        return [None if text in nulls else text for text in texts]
-
-
-def _text(value: Any, type_: pa.DataType | None = None) -> bytes | None:  # noqa: PLR0911 one line for each type
-    """Return a value as the text of a column of a type; None for NULL. Raises TypeError for a value without one."""
-    if value is None:
-        return None
-    if isinstance(value, bytes | bytearray | memoryview):
-        return bytes(value)
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, bool):
-        return b"true" if value else b"false"
-    if isinstance(value, Integral):
-        return b"%d" % int(value)
-    if isinstance(value, float):
-        return float.__repr__(value).encode()
-    if isinstance(value, date | time):
-        return value.isoformat().encode()
-    if isinstance(value, Decimal):
-        return str(value).encode()
-    if isinstance(value, Mapping | list | tuple):
-        return json.dumps(_plain(value, type_), ensure_ascii=False).encode()
-    raise TypeError(f"a {type(value).__name__} cannot become text")
+    def _try(self, function: Callable[[bytes], T], record: bytes) -> tuple[T | None, Bad | None]:
+        """Return what a function of the package makes of a record, or why it is bad. Raises FormatFailed."""
+        try:
+            return function(record), None
+        except UnicodeError as error:
+            return None, Bad(ENCODING, None, f"not UTF-8: {first_line(error)}")
+        except TRANSIENT as error:
+            raise failed(self.name, "read a record", error) from error
+        except TooManyRows as error:
+            return None, Bad("format_oversize", None, str(error))
+        except ValueError as error:
+            return None, Bad(SYNTAX, None, first_line(error))
+        except Exception as error:  # noqa: BLE001 a record that a package cannot read must not stop the others
+            return None, Bad(SYNTAX, None, f"{self.name}: {type(error).__name__}: {first_line(error)}")
 
 
-def _plain(value: Any, type_: pa.DataType | None) -> Any:
-    """Return a value, and what is inside of it, as JSON knows it: bytes are base64 where they stay bytes."""
-    if isinstance(value, Mapping):
-        return {name: _plain(one, _inside(type_, name)) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one, _inside(type_)) for one in value]
-    if value is None or isinstance(value, str | bool | float):
-        return value
-    if isinstance(value, Integral):
-        return int(value)
-    text = _text(value) or b""
-    return base64.b64encode(text).decode() if type_ == pa.binary() else text.decode()
+def _add(rows: RowCollector, number: int, read: Read, record: bytes) -> None:
+    rows.add(number, read(record))
 
 
-def _inside(type_: pa.DataType | None, name: object = None) -> pa.DataType | None:
-    """Return the type of the values in a list or map, or of the field of a struct with this name; None if unknown."""
-    if isinstance(type_, pa.StructType):
-        return type_.field(name).type if name in type_.names else None
-    if isinstance(type_, pa.MapType):
-        return type_.item_type
-    return getattr(type_, "value_type", None)
+def _unreadable(_record: bytes) -> Mapping[str, object]:
+    raise ValueError("its source has no header")
+
+
+def _by_record(found: Parsed, record: Ints, bad: pa.Table, skipped: Ints) -> Parsed:
+    """Return rows, which were judged one by one, by their records: all rows of a record are good, or it is bad.
+
+    Its first bad row gives the reason.
+    """
+    rows = found.rejects["record"].to_numpy()
+    numbers, first = np.unique(record[rows], return_index=True)
+    refused = found.rejects.take(pa.array(first))
+    within = rows[first] - np.searchsorted(record, numbers)
+    counts = np.searchsorted(record, numbers, "right") - np.searchsorted(record, numbers)
+    where = pc.binary_join_element_wise(refused["detail"], ", in row ", pa.array(within).cast(pa.string()), "")
+    detail = pc.if_else(pa.array(counts > 1), where, refused["detail"])
+    refused = refused.set_column(0, "record", pa.array(numbers)).set_column(3, "detail", detail)
+    # guard: record-all-or-nothing
+    good = ~np.isin(record[found.record], numbers)
+    fields = found.fields if good.all() else found.fields.filter(pa.array(good))
+    together = pa.concat_tables([bad, refused.cast(bad.schema)]).sort_by("record").combine_chunks()
+    return Parsed(fields, record[found.record][good], together, skipped)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -40,10 +40,11 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """The result of parsing: `fields` has a row for each good record, `record` says which, in ascending order.
+    """The result of parsing: `fields` has the rows of good records, `record` says of which each is, in ascending order.
 
-    `rejects` has a row (`REJECTS`) for each bad record: its number, the reason, the bad field (NULL: the whole record)
-    and the detail. `skipped` records are empty, such as blank lines in CSV. Each record is good, bad or skipped.
+    A record may give several rows. `rejects` has a row (`REJECTS`) for each bad record: its number, the reason, the bad
+    field (NULL: the whole record) and the detail. `skipped` records are empty, such as blank lines in CSV. Each record
+    is good, bad or skipped.
     """
 
     fields: pa.Table
@@ -84,6 +85,15 @@ class OfFields:
     def schema(self) -> pa.Schema:
         """Return the names and types of the fields."""
         return pa.schema([(field.name, field.type) for field in self.fields])
+
+    def using(self, names: Collection[str]) -> Self:
+        """Return the parser of the same records that converts only the fields with these names."""
+        return self._with(tuple(field for field in self.fields if field.name in names))
+
+    def _with(self, fields: tuple[Field, ...]) -> Self:
+        """Return the parser with some of its fields."""
+        parser: Any = self
+        return dataclasses.replace(parser, fields=fields)
 
     def joined(self, columns: Iterable[Converted], record: Ints, refused: Iterable[pa.Table], skipped: Ints) -> Parsed:
         """Join the values of the fields, one for each number in `record`; add to the records that are `refused`.

@@ -70,7 +70,8 @@ class DryRunLedger(Ledger):
     def _rows(self) -> pa.Table:
         if self._live is None:
             live = self._ledger.live()
-            self._live = pa.concat_tables([in_columns(live.rows, live.schema), live.open.wanted(None)])
+            rows = [live.rows, live.partial(None)] if "content" in live.schema.names else [live.rows]
+            self._live = pa.concat_tables([*(in_columns(one, live.schema) for one in rows), live.open.wanted(None)])
         return self._live
 
     def commit(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> None:

@@ -76,7 +76,7 @@ class LedgerFiles(OpenRows):
     def __init__(
         self, snapshot: Snapshot, schema: pa.Schema, cache: FileCache, before: LedgerFiles | None = None
     ) -> None:
-        """Read all live rows but the open batches; not again what is in the cache. Raises TableUnreadable.
+        """Read the control rows that every microbatch needs; not again what is in the cache. Raises TableUnreadable.
 
         What the commit of `before` left need not be listed again.
         """
@@ -88,7 +88,7 @@ class LedgerFiles(OpenRows):
         cache.open = cache.open.in_columns_of(schema)
         self._left: list[File] | None = None
         self._writer = writer_of(self._location, schema)
-        self.control = frozenset(file.path for file in self.files if file.state in tables.CONTROL)
+        self.control = frozenset(file.path for file in self.files if file.state in tables.PRIMED)
         self.rows, self.growth = self._control_rows(None if left is None else before)
 
     def _control_rows(self, before: LedgerFiles | None) -> tuple[pa.Table, Growth]:
@@ -177,7 +177,7 @@ class LedgerFiles(OpenRows):
         return read[MESSAGES].take(pa.array(kept + rows - (ends - sizes)[groups]))
 
     def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
-        """Return the `id` and the columns of the rows of a topology's state, all or those that match."""
+        """Return the `id` and the columns of the rows of a state, all or those that match."""
         files = self._of(state)
         if wanted is not None and len(wanted.ids) <= PRUNED_IDS:
             ranges = wanted.ranges()
@@ -232,7 +232,7 @@ class LedgerFiles(OpenRows):
 
         Control rows are few, and come at once.
         """
-        cuts = [] if files[0].state in tables.CONTROL else _cuts(files)
+        cuts = [] if files[0].state in tables.PRIMED else _cuts(files)
         for ids in pairwise(["", *cuts, LAST_ID]):
             parts = [_within(self._part(file), ids) for file in files if file.extent.may_hold([ids])]
             yield pa.concat_tables(parts, promote_options="default")

@@ -29,7 +29,10 @@ class Due(NamedTuple):
 
 
 class OpenRows(Protocol):
-    """Open batches, or the states of a topology, at one version of the ledger; read on demand."""
+    """Open batches, unfinished raw records, or the states of a topology, at one version of the ledger.
+
+    They are read on demand.
+    """
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Return the open batches that match, with messages those that can change; all with messages for None.
@@ -41,7 +44,7 @@ class OpenRows(Protocol):
         """Count the messages of the open batches that can change, or more if that takes less time."""
 
     def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
-        """Return the rows of a topology's state: all, or those that match and perhaps others."""
+        """Return the rows of a state: all, or those that match and perhaps others."""
 
     def due(self, state: str, columns: pa.Schema, until: int) -> Due:
         """Return the rows of a topology's state that are due at a time (microseconds), and when the next one is."""
@@ -60,9 +63,10 @@ def due_among(rows: pa.Table, until: int) -> Due:
 
 @dataclass(frozen=True, slots=True)
 class Held(OpenRows):
-    """Open rows that are already in memory."""
+    """Open rows that are already in memory, unfinished raw records apart."""
 
     rows: pa.Table
+    partial: pa.Table | None = None
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Return all of them."""
@@ -73,8 +77,9 @@ class Held(OpenRows):
         return int(pc.sum(self.rows["message_count"]).as_py() or 0)
 
     def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
-        """Return the rows of a topology's state, all or those that match."""
-        rows = self.rows.filter(pc.equal(self.rows["state"], text(state))).select(["id", *columns.names])
+        """Return the rows of a state, all or those that match."""
+        held = self.partial if state == tables.PARTIAL and self.partial is not None else self.rows
+        rows = held.filter(pc.equal(held["state"], text(state))).select(["id", *columns.names])
         return rows if wanted is None else wanted.among(rows)
 
     def ended(self, passed: Floors) -> Floors:
@@ -131,12 +136,21 @@ class Live:
         require_filled(rows, FILLED if wanted is None else FILLED_HEADER)
         return rows
 
+    def partial(self, depot: str | None, sources: pa.Array | None = None) -> pa.Table:
+        """Read what is unfinished of some raw sources of a depot, or of all sources of all depots; see `IdFilter`."""
+        columns = tables.partial_schema(self.schema)
+        wanted = None if sources is None else IdFilter.of_raw_sources(sources, depot)
+        rows = self.open.of_state(tables.PARTIAL, columns, wanted)
+        return rows.append_column("state", pa.repeat(text(tables.PARTIAL), rows.num_rows))
+
     @classmethod
     def held(cls, rows: pa.Table, table_version: int) -> Live:
         """Return live rows that are all in memory."""
-        control = pc.is_in(rows["state"], texts(tables.CONTROL))
+        control = pc.is_in(rows["state"], texts(tables.PRIMED))
         own = rows.filter(control).select(tables.control_schema(rows.schema).names)
-        return cls(rows.schema, own, Held(rows.filter(pc.invert(control))), table_version)
+        is_partial = pc.equal(rows["state"], text(tables.PARTIAL))
+        held = Held(rows.filter(pc.invert(pc.or_(control, is_partial))), rows.filter(is_partial))
+        return cls(rows.schema, own, held, table_version)
 
 
 def no_messages(schema: pa.Schema) -> pa.Table:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from windrow.columnar.arrow import plain, texts
+from windrow.columnar.arrow import plain, text, texts
 from windrow.delta.locations import is_catalog_name, parts, quoted, reference
 from windrow.delta.log import ledger_schema_of, require_ledger
 from windrow.delta.table import missing
@@ -140,7 +140,7 @@ class SparkLedger(Ledger):
         schema = ledger_schema_of(columns)
         require_ledger(self.place, columns.names, schema)
         control = tables.control_schema(schema)
-        rows = brought(whole.where(F.col("state").isin(*tables.CONTROL)).select(*control.names), self.place)
+        rows = brought(whole.where(F.col("state").isin(*tables.PRIMED)).select(*control.names), self.place)
         versions = rows.cast(control).combine_chunks()
         opened = SparkOpen(self.engine, reference(self.place), version, schema)
         live = Live(schema, latest(versions), opened, version, Growth.of(versions))
@@ -198,10 +198,11 @@ def _after(live: Live, rows: Rows, control: pa.Table, max_cached_bytes: int) -> 
     if here:
         new = pa.concat_tables([new, written(rows.select([*names, "known"]), revision)])
     live_now = new.filter(tables.are_live(new["state"]))
-    is_control = pc.is_in(live_now["state"], texts(tables.CONTROL))
+    is_control = pc.is_in(live_now["state"], texts(tables.PRIMED))
     known = None
     if here and opened.rows is not None:
-        known = _kept(followed(opened.rows, live_now.filter(pc.invert(is_control))), revision, max_cached_bytes)
+        now_open = live_now.filter(pc.equal(live_now["state"], text(tables.OPEN)))
+        known = _kept(followed(opened.rows, now_open), revision, max_cached_bytes)
     version = live.table_version + 1
     next_open = SparkOpen(opened.engine, opened.reference, version, opened.schema, known)
     moved = live_now.filter(is_control).select(live.rows.column_names)

@@ -20,10 +20,23 @@ MANY = 50  # ranges, which a condition no longer lists one by one
 
 @dataclass(frozen=True, slots=True)
 class IdFilter:
-    """Selects rows by their ids, or by the first `components` of them, which are then all that `ids` have."""
+    """Selects rows by their ids, or by the first `components` of them, which are then all that `ids` have.
+
+    An id with no more components is selected too if it may be one `itself`.
+    """
 
     ids: pa.Array
     components: int | None = None
+    itself: bool = False
+
+    @classmethod
+    def of_raw_sources(cls, names: pa.Array, depot: str | None) -> IdFilter:
+        """Return the filter of the `partial` rows of some raw sources of a depot; that of a batcher is named None."""
+        ids = tables.identifier("raw", names)
+        if depot is None:
+            return cls(ids, components=2, itself=True)
+        prefix = tables.identifier("of", pa.array([depot]))[0]
+        return cls(pc.binary_join_element_wise(prefix, ids, "/"), components=4, itself=True)
 
     @classmethod
     def of_streams(cls, streams: pa.Table) -> IdFilter:
@@ -47,9 +60,11 @@ class IdFilter:
         """Return the ranges of the selected ids in order: each begins with its first id and ends before its second."""
         if self.components is None:
             return [(one, f"{one}\0") for one in sorted(set(self.ids.to_pylist()))]
+        own = {(one, f"{one}\0") for one in self.ids.to_pylist()} if self.itself else set()
+        prefixes = {f"{one}/" for one in self.ids.to_pylist()}
+        # In order with the slash: `a-1/` before `a/`. 0 is the character after the slash.
         # guard: open-batches-of-all-keys
-        prefixes = sorted({f"{one}/" for one in self.ids.to_pylist()})  # in order with the slash: `a-1/` before `a/`
-        return [(one, f"{one[:-1]}0") for one in prefixes]  # 0 is the character after the slash
+        return sorted(own | {(one, f"{one[:-1]}0") for one in prefixes})
 
     def spans(self) -> list[Range]:
         """Return ranges for a condition, few of them: one for many, which has the ids in between too."""

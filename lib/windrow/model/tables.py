@@ -34,7 +34,9 @@ SCHEMA_VERSION = 6
 DAMAGED = "It was damaged from outside. RESTORE it to an earlier version, or replay the depot into a new ledger."
 FINAL = ("closed", "rejected", "microbatch")
 OPEN = "open"
-CONTROL = ("progress", "partial", "event", "option")  # the live states that every microbatch reads
+PARTIAL = "partial"
+PRIMED = ("progress", "event", "option")  # the live states that every microbatch reads
+CONTROL = (*PRIMED, PARTIAL)  # the live states that are neither open batches nor states of a topology
 PROGRESS = "progress"
 BATCH_ID = "batch"  # the prefix of batch ids
 CHANGED = "changed"  # column of a row on an executor: False for an open batch that stays as it is
@@ -187,6 +189,12 @@ def control_schema(ledger: pa.Schema) -> pa.Schema:
     groups = (PROGRESS_FIELDS, ROW_FIELDS, RAW_FIELDS, TOPOLOGY_FIELDS)
     own = {"id", "state", *OF_PARTIAL, *(name for group in groups for name, _ in group)}
     return pa.schema([field for field in ledger if field.name in own])
+
+
+def partial_schema(ledger: pa.Schema) -> pa.Schema:
+    """Return the columns of a ledger, but the id, that tell what is unfinished of a raw source."""
+    names = {"raw_source", "chunk", "last", "content", "framing", "digests", "received_at", "depot_version", "depot"}
+    return pa.schema([field for field in ledger if field.name in names])
 
 
 def is_of_topology(columns: Iterable[str]) -> bool:

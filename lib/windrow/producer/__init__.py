@@ -10,9 +10,10 @@ was, and a commit whose reply was lost is recognised. If two processes use the s
 *fenced*: its waiting messages fail with an error.
 """
 
+from windrow.producer.buffer import Buffer
 from windrow.producer.delivery import Ack, Position
 from windrow.producer.metrics import Metrics
 from windrow.producer.producer import Producer, RawProducer
 from windrow.producer.queue import State
 
-__all__ = ["Ack", "Metrics", "Position", "Producer", "RawProducer", "State"]
+__all__ = ["Ack", "Buffer", "Metrics", "Position", "Producer", "RawProducer", "State"]

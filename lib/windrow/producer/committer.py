@@ -30,6 +30,7 @@ from windrow.errors import (
 )
 from windrow.model import chunks
 from windrow.model.durations import SECOND
+from windrow.producer.buffer import Buffer
 from windrow.producer.delivery import Batch, Position
 from windrow.producer.queue import Bell, ProducerQueue, State, not_known
 from windrow.producer.writer import DepotWriter, Entry
@@ -61,15 +62,15 @@ class Committer:
         """Return the current position of a producer in the depot."""
         return DepotWriter(self.location, raw=self._writer.raw).recorded(name)
 
-    def join(self, name: str, chosen: ProducerPart) -> ProducerQueue:
+    def join(self, name: str, chosen: ProducerPart, buffer: Buffer | None = None) -> ProducerQueue:
         """Return the queue of an id, which producers may share; wait if it is closing. Raises ProducerInUse."""
         while True:
             self._await_closed(name)
             with self._opening:
-                if (queue := self._joined(name, chosen)) is not None:
+                if (queue := self._joined(name, chosen, buffer)) is not None:
                     return queue
 
-    def _joined(self, name: str, chosen: ProducerPart) -> ProducerQueue | None:
+    def _joined(self, name: str, chosen: ProducerPart, buffer: Buffer | None) -> ProducerQueue | None:
         """Return the queue of an id with one more user, None if it is closing."""
         queue = self._queues.get(name)
         if queue is not None and queue.state is State.CLOSING:
@@ -79,13 +80,14 @@ class Committer:
             if chosen.durable:
                 sync_recent(self.location)
             ended = raw and reached.mark is not None
-            queue = ProducerQueue(name, chosen, reached.sequence, self._bell, ordered=raw, ended=ended)
+            room = buffer or Buffer(chosen.buffer_bytes)
             with self._bell.lock:
+                queue = ProducerQueue(name, chosen, reached.sequence, self._bell, room, ordered=raw, ended=ended)
                 self._queues[name] = queue
-        if queue.chosen != chosen:
+        if queue.chosen != chosen or buffer not in (None, queue.buffer):
             raise ProducerInUse(
-                f"producer {name!r} is open in this process with other settings",
-                "Use the same settings, or another id.",
+                f"producer {name!r} is open in this process with other settings or another buffer",
+                "Use the same ones, or another id.",
             )
         queue.users += 1
         return queue
@@ -260,7 +262,7 @@ class Registry:
         self._guests: Counter[str] = Counter()  # who is joining, without the lock
 
     def join(
-        self, location: str, name: str, chosen: ProducerPart, schema: pa.Schema, keep: str
+        self, location: str, name: str, chosen: ProducerPart, schema: pa.Schema, keep: str, buffer: Buffer | None = None
     ) -> tuple[Committer, ProducerQueue]:
         """Return the committer of a depot and the queue of an id. Raises TableRefused for the wrong kind of depot."""
         place = absolute(location)
@@ -271,7 +273,7 @@ class Registry:
             self._guests[place] += 1
         try:
             require_kind(committer.schema, place, raw=schema == chunks.RAW)
-            return committer, committer.join(name, chosen)
+            return committer, committer.join(name, chosen, buffer)
         finally:
             with self._lock:
                 self._guests[place] -= 1

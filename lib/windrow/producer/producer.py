@@ -12,6 +12,7 @@ import pyarrow as pa
 from windrow.errors import MessageRefused, MessagesError, TableRefused
 from windrow.model import chunks, messages
 from windrow.model.payload import name, parse, text_or_bytes
+from windrow.producer.buffer import Buffer
 from windrow.producer.delivery import Ack
 from windrow.producer.row import (
     ChunkRow,
@@ -39,15 +40,17 @@ class Producer(Sender):
         *,
         payload: str = "string",
         keep: str = "90d",
+        buffer: Buffer | None = None,
         **settings: Any,
     ) -> None:
         """Open the depot, or create it with this type of payloads, such as `double`, and the retention `keep`.
 
-        `settings` are those of `[producer]`. Raises SettingsError, TableRefused, TableUnreadable, ProducerInUse, and
+        Producers of several ids may share a `buffer`, which takes the place of `buffer_bytes`. `settings` are those of
+        `[producer]`. Raises SettingsError, TableRefused, TableUnreadable, ProducerInUse, and
         MessageRefused for an invalid id.
         """
         super().__init__(
-            depot, required_name("producer_id", producer_id), messages.schema(parse(payload)), keep, settings
+            depot, required_name("producer_id", producer_id), messages.schema(parse(payload)), keep, settings, buffer
         )
         self.producer_id = producer_id
         self.payload: pa.DataType = self._committer.schema.field("payload").type
@@ -76,9 +79,9 @@ class Producer(Sender):
         """Send a message, and return the future of its acknowledgement.
 
         Times are datetimes with a zone or microseconds since the epoch, and default to now. `source` defaults to the
-        producer's id, `sequence` to the message's number. The payload is text or bytes; in a depot with another type of
-        payloads it is a number, a bool, or a dict. Waits for room as long as `max_block` says. Raises MessageRefused,
-        ProducerFull, ProducerFenced, ProducerClosed.
+        producer's id, `sequence` to the message's number. The payload is text, bytes, or a number, which is kept as its
+        text; in a depot with another type of payloads it is a number, a bool, or a dict. Waits for room as long as
+        `max_block` says. Raises MessageRefused, ProducerFull, ProducerFenced, ProducerClosed.
         """
         return self._send(self._row(key, type, event_time, payload, source, received_at, sequence))
 
@@ -176,13 +179,15 @@ class RawProducer(Sender):
     no more. Open it again and continue after `last_sequence()`. Otherwise it works like `Producer`.
     """
 
-    def __init__(self, depot: str, source: str, *, keep: str = "90d", **settings: Any) -> None:
+    def __init__(
+        self, depot: str, source: str, *, keep: str = "90d", buffer: Buffer | None = None, **settings: Any
+    ) -> None:
         """Open the raw depot, or create it with the retention `keep`.
 
         `settings` are those of `[producer]`. Raises SettingsError, TableRefused, TableUnreadable, ProducerInUse,
         MessageRefused for an invalid source name.
         """
-        super().__init__(depot, required_name("source", source), chunks.RAW, keep, settings)
+        super().__init__(depot, required_name("source", source), chunks.RAW, keep, settings, buffer)
         self.source = source
 
     def send(

@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from windrow.errors import DeliveryTimeout, ProducerClosed, ProducerFull, WindrowError
 from windrow.model.durations import SECOND
+from windrow.producer.buffer import Buffer
 from windrow.producer.delivery import Batch, Delivery
 from windrow.producer.metrics import Counters, Metrics, Request
-from windrow.producer.row import ChunkRow, Sent
+from windrow.producer.row import ChunkRow, Row, Sent
 from windrow.settings.settings import BATCH_BYTES, ProducerPart
 
 ENDED = 1  # the mark of a raw source whose last chunk is in the depot
@@ -51,12 +52,23 @@ class ProducerQueue:
     """The messages of one id that are not committed yet."""
 
     def __init__(
-        self, name: str, chosen: ProducerPart, sequence: int, bell: Bell, *, ordered: bool = False, ended: bool = False
+        self,
+        name: str,
+        chosen: ProducerPart,
+        sequence: int,
+        bell: Bell,
+        buffer: Buffer,
+        *,
+        ordered: bool = False,
+        ended: bool = False,
     ) -> None:
         """Begin after message number `sequence`, the last one in the depot.
 
-        In an `ordered` queue nothing may follow a message that failed; an `ended` one takes nothing.
+        In an `ordered` queue nothing may follow a message that failed; an `ended` one takes nothing. Others may share
+        the `buffer`. Raises ProducerInUse if those of another committer do.
         """
+        buffer.join(bell)
+        self.buffer = buffer
         self.name, self.chosen, self.sequence = name, chosen, sequence
         self.ordered, self._ended = ordered, ended
         self.state = State.OPEN
@@ -67,8 +79,6 @@ class ProducerQueue:
         self._batches: deque[Batch] = deque()
         self._in_flight: Batch | None = None
         self._unsettled: set[Batch] = set()
-        self._reserved = 0
-        self._tickets: deque[object] = deque()
         self.counters = Counters(time.monotonic())
 
     # What senders do.
@@ -82,7 +92,7 @@ class ProducerQueue:
         with self._bell.lock:
             self._await_room(byte_count, may_wait)
             now = time.monotonic()
-            batch = self._batches[-1] if self._batches and not self._batches[-1].sealed else self._new(now, None)
+            batch = self._open_batch(row, now)
             delivery = batch.reserve(byte_count, now, self._awaited)
             batch.sent.append(row)
             self._took(batch, byte_count)
@@ -100,7 +110,7 @@ class ProducerQueue:
 
         A table that is larger than the buffer waits until the buffer is empty.
         """
-        byte_count = min(table.nbytes, self.chosen.buffer_bytes)
+        byte_count = min(table.nbytes, self.buffer.size_bytes)
         with self._bell.lock:
             self._await_room(byte_count, may_wait)
             self._seal()
@@ -142,13 +152,13 @@ class ProducerQueue:
         )
         with self._bell.lock:
             self._become(State.CLOSED)
+            self.buffer.leave()
         fail_rest()
 
     def metrics(self) -> Metrics:
         """Return the current figures."""
         with self._bell.lock:
-            total = self.chosen.buffer_bytes
-            return self.counters.snapshot(time.monotonic(), total, total - self._reserved)
+            return self.counters.snapshot(time.monotonic(), self.buffer.size_bytes, self.buffer.available_bytes)
 
     # What the committer does; it holds the lock.
 
@@ -160,7 +170,7 @@ class ProducerQueue:
         if not self._batches or self._in_flight is not None:
             return None
         first = self._batches[0]
-        if first.sealed or first.all_wait or self._tickets:
+        if first.sealed or first.all_wait or self.buffer.has_waiting:
             return first.begun
         return first.begun + self.chosen.linger_ms / 1_000
 
@@ -187,7 +197,7 @@ class ProducerQueue:
 
     def _release(self, batch: Batch) -> None:
         """Release the room of a batch, once."""
-        self._reserved -= batch.reserved
+        self.buffer.release(batch.reserved)
         batch.reserved = 0
         if self._in_flight is batch:
             self._in_flight = None
@@ -272,23 +282,22 @@ class ProducerQueue:
     def _await_room(self, byte_count: int, may_wait: bool) -> None:
         """Wait for room, first come first served, if allowed. Raises ProducerClosed, ProducerFenced, ProducerFull."""
         self._require_open()
-        if not self._tickets and self._fits(byte_count):
+        if not self.buffer.has_waiting and self.buffer.fits(byte_count):
             return
         if not self.chosen.max_block:
             raise self._full()
         if not may_wait:
             raise ProducerFull("the buffer is full, and a callback cannot wait for room", "Send from another thread.")
-        ticket, began = object(), time.monotonic()
-        self._tickets.append(ticket)
+        ticket, began = self.buffer.line_up(), time.monotonic()
         self.counters.waiting += 1
         self._bell.work.notify()
         try:
             mine = self._bell.room.wait_for(
-                lambda: self.state is not State.OPEN or (self._tickets[0] is ticket and self._fits(byte_count)),
+                lambda: self.state is not State.OPEN or (self.buffer.is_first(ticket) and self.buffer.fits(byte_count)),
                 self.chosen.max_block / SECOND,
             )
         finally:
-            self._tickets.remove(ticket)
+            self.buffer.step_out(ticket)
             self.counters.waiting -= 1
             self.counters.waited += time.monotonic() - began
             self._bell.room.notify_all()
@@ -296,12 +305,10 @@ class ProducerQueue:
         if not mine:
             raise self._full()
 
-    def _fits(self, byte_count: int) -> bool:
-        return self._reserved + byte_count <= self.chosen.buffer_bytes
-
     def _full(self) -> ProducerFull:
+        held = self.buffer.size_bytes - self.buffer.available_bytes
         return ProducerFull(
-            f"the buffer of producer {self.name!r} is full: it holds {self._reserved:,} bytes",
+            f"the buffer of producer {self.name!r} is full: it holds {held:,} bytes",
             "Messages come faster than they are committed. Send less, or raise buffer_bytes or max_block.",
         )
 
@@ -315,12 +322,20 @@ class ProducerQueue:
                 f"raw source {self.name!r} has ended: its last chunk was sent", "Send more as another raw source."
             )
 
+    def _open_batch(self, row: Sent, now: float) -> Batch:
+        """Return the batch that a message joins: the last one, unless it is sealed or has another `batch_by`."""
+        last = self._batches[-1] if self._batches and not self._batches[-1].sealed else None
+        if last is not None and self.chosen.batch_by and isinstance(row, Row) and last.sent:
+            # guard: batch-by-one-value
+            last.sealed = getattr(last.sent[-1], self.chosen.batch_by) != getattr(row, self.chosen.batch_by)
+        return self._new(now, None) if last is None or last.sealed else last
+
     def _new(self, now: float, table: pa.Table | None) -> Batch:
         return Batch(now, now + self.chosen.delivery_timeout / SECOND, table)
 
     def _took(self, batch: Batch, byte_count: int) -> None:
         """Reserve room for a message, and queue its batch if it is new. Nothing can fail any more after this."""
-        self._reserved += byte_count
+        self.buffer.reserve(byte_count)
         if batch in self._unsettled:
             return
         if not self._unsettled:

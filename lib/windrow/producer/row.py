@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from decimal import Decimal
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -151,8 +153,11 @@ def required_payload(value: object, type_: pa.DataType) -> Any:
     binary = type_ == pa.binary()
     if isinstance(value, str):
         return _encoded("payload", value) if binary else required_text("payload", value)
+    if _is_finite(value):
+        return str(value).encode() if binary else str(value)
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise MessageRefused(f"payload = {value!r} is neither text nor bytes", "Encode it, for example as JSON.")
+        hint = "Encode it, for example as JSON."
+        raise MessageRefused(f"payload = {value!r} is neither text nor bytes nor a finite number", hint)
     content = bytes(value)
     if binary:
         return content
@@ -163,6 +168,15 @@ def required_payload(value: object, type_: pa.DataType) -> Any:
             f"the payload is not text: {error.reason} at byte {error.start}",
             "The payloads of this depot are text; create a depot with payload = 'binary' for bytes.",
         ) from error
+
+
+def _is_finite(value: object) -> bool:
+    """Whether a value is a number with a text in JSON."""
+    if isinstance(value, Decimal):
+        return value.is_finite()
+    return (
+        isinstance(value, int | float) and not isinstance(value, bool) and (isinstance(value, int) or isfinite(value))
+    )
 
 
 def _array(values: Sequence[object], type_: pa.DataType) -> pa.Array:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from windrow.errors import MessageRefused, ProducerClosed, ProducerFull, ProducerInUse
 from windrow.model.durations import SECOND
+from windrow.producer.buffer import Buffer
 from windrow.producer.committer import REGISTRY
 from windrow.producer.delivery import Ack, Delivery, Position
 from windrow.producer.metrics import Metrics
@@ -25,12 +26,15 @@ class Sender:
     sender: a copy raises ProducerInUse.
     """
 
-    def __init__(self, depot: str, name: str, schema: pa.Schema, keep: str, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, depot: str, name: str, schema: pa.Schema, keep: str, settings: dict[str, Any], buffer: Buffer | None
+    ) -> None:
         """Open the depot or create it. Raises SettingsError, TableRefused, TableUnreadable, ProducerInUse."""
         self._name = name
-        self._chosen = part(ProducerPart, settings)
+        room = {} if buffer is None else {"buffer_bytes": buffer.size_bytes}
+        self._chosen = part(ProducerPart, settings | room)
         self._process = os.getpid()
-        self._committer, self._queue = REGISTRY.join(depot, name, self._chosen, schema, keep)
+        self._committer, self._queue = REGISTRY.join(depot, name, self._chosen, schema, keep, buffer)
         self._closed = False
 
     def __enter__(self) -> Self:

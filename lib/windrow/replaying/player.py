@@ -133,7 +133,7 @@ class Player:
         """Return the depot, read with the mapping and format of a leg, and the new ledger."""
         mapping: dict[str, Any] = {"depot_columns": json.loads(leg.columns or "{}")}
         if leg.format is not None:
-            mapping["format"] = FormatPart(**json.loads(leg.format))
+            mapping["format"] = FormatPart.of_record(leg.format)
         mapped = self._settings.model_copy(update=mapping)
         return tables_of(mapped, self._session)
 

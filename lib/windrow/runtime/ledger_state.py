@@ -122,12 +122,30 @@ POSITION = ("depot_id", "start_from", "depot_version", "commit_fingerprint")
 
 
 @dataclass(frozen=True, slots=True)
+class PartialRows:
+    """The unfinished raw records of a depot, which are read for the raw sources that need them."""
+
+    live: Live
+    depot: str | None
+
+    def __call__(self, sources: pa.Array) -> pa.Table:
+        """Return those of some raw sources, with the ids that they have in the ledger of a batcher."""
+        # guard: partial-of-these-sources
+        own = self.live.partial(self.depot, sources.unique())
+        if self.depot is None:
+            return own
+        prefix = tables.identifier("of", texts([self.depot]))[0].as_py()
+        ids = pc.utf8_slice_codeunits(own["id"], len(prefix) + 1)
+        return own.set_column(own.schema.get_field_index("id"), own.schema.field("id"), ids)
+
+
+@dataclass(frozen=True, slots=True)
 class DepotState:
     """What a ledger knows of a depot: how far it was read, the clocks of its sources, and unfinished raw records."""
 
     reached: Reached
     sources: Sources
-    partial: pa.Table
+    partial: PartialRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +182,7 @@ class LedgerState:
         return self.depots[None].sources
 
     @property
-    def partial(self) -> pa.Table:
+    def partial(self) -> PartialRows:
         """Return the unfinished raw records of a batcher."""
         return self.depots[None].partial
 
@@ -191,20 +209,19 @@ def prime(ledger: Ledger, depots: Sequence[str | None] = (None,)) -> LedgerState
     fence = _live(ledger)
     rows = fence.rows
     control = where(rows, pc.equal(rows["state"], text("progress")))
-    partial = where(rows, pc.equal(rows["state"], text("partial")))
     whole = progress_row(control)
     require_filled(whole, WHOLE)
     return LedgerState(
         progress=arrow.in_columns(whole, fence.schema),
-        depots={name: _depot_state(control, partial, whole, name) for name in depots},
+        depots={name: _depot_state(control, fence, whole, name) for name in depots},
         open=fence.totals,
         fence=fence,
         **whole.select(list(WHOLE)).to_pylist()[0],
     )
 
 
-def _depot_state(control: pa.Table, partial: pa.Table, whole: pa.Table, depot: str | None) -> DepotState:
-    """Return what the control rows and the `partial` rows of a ledger say of a depot. Raises TableRefused."""
+def _depot_state(control: pa.Table, live: Live, whole: pa.Table, depot: str | None) -> DepotState:
+    """Return what the rows of a ledger say of a depot. Raises TableRefused."""
     position, by_source = _placed(control, whole, depot)
     filled = tuple(name for name in POSITION if name != "commit_fingerprint")
     require_filled(position, filled)
@@ -217,14 +234,7 @@ def _depot_state(control: pa.Table, partial: pa.Table, whole: pa.Table, depot: s
         to_numpy(by_source["cut"], null=clock.UNKNOWN),
         microseconds(by_source["seen_at"]),
     )
-    return DepotState(reached, sources, partial if depot is None else _without_prefix(partial, depot))
-
-
-def _without_prefix(partial: pa.Table, depot: str) -> pa.Table:
-    """Return the partial rows that a depot gave, with the ids that they have in the ledger of a batcher."""
-    own = where(partial, pc.equal(partial["depot"], text(depot)))
-    ids = pc.utf8_slice_codeunits(own["id"], len(tables.identifier("of", texts([depot]))[0].as_py()) + 1)
-    return own.set_column(own.schema.get_field_index("id"), own.schema.field("id"), ids)
+    return DepotState(reached, sources, PartialRows(live, depot))
 
 
 def progress_row(rows: pa.Table) -> pa.Table:

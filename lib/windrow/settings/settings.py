@@ -99,6 +99,9 @@ class ProducerPart(Part):
     max_block: Duration = Field("60s", description="how long sending waits for room; 0s: it raises at once")  # type: ignore[assignment]
     delivery_timeout: Duration = Field("120s", description="a message that is not committed after this time fails")  # type: ignore[assignment]
     max_message_bytes: Count = Field(1_048_576, description="a larger message is refused")
+    batch_by: Literal["", "source", "key", "type"] = Field(
+        "", description="messages sent one by one share a commit only with the same value of this column"
+    )
     durable: bool = Field(True, description="acknowledge only what a local disk keeps through a power cut")
 
     @model_validator(mode="after")

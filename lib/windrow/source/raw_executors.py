@@ -17,7 +17,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.columnar.arrow import plain
 from windrow.formats.format import Format, format_of
-from windrow.formats.part import FormatPart
 from windrow.formats.raw.arrived import GREATEST, REQUIRED
 from windrow.formats.raw.byte_counts import Volume
 from windrow.formats.raw.stage import REJECTS, Staged, stage
@@ -36,26 +35,27 @@ from windrow.rows.arrow import ArrowRows
 from windrow.rows.frame import Batches, FrameRows, PersistedFrame, frame_of
 from windrow.rows.session_settings import configured, small_batches
 from windrow.source.conversion import Conversion
-from windrow.source.raw_records import ParsedChunks, parse_here
+from windrow.source.raw_records import ParsedChunks, PartialOf, parse_here, partial_of
 
 CHUNKS = pa.schema([*RAW, ("version", pa.int64())])
 
 
 def parse_on_executors(
-    chunks: DataFrame, format_: Format, conversion: Conversion, kept: PersistedFrame, partial: pa.Table
+    chunks: DataFrame, format_: Format, conversion: Conversion, kept: PersistedFrame, partial: PartialOf
 ) -> ParsedChunks:
     """Return what chunks become; the driver parses them if no source is plain. `kept` persists the parsed rows."""
     session = chunks.sparkSession
     with configured(session, small_batches(session)):
-        limits, columns = format_.limits, conversion.columns
-        summaries = _arrow(_mapped(chunks, _by_format(limits, summarise), SUMMARIES)).cast(SUMMARIES)
-        plan = Plan.of(summaries, partial, format_)
+        columns = conversion.columns
+        summaries = _arrow(_mapped(chunks, _by_format(format_, summarise), SUMMARIES)).cast(SUMMARIES)
+        before = partial_of(summaries, partial)
+        plan = Plan.of(summaries, before, format_)
         if not plan.sources:
             return parse_here(chunks_in(_arrow(chunks)), partial, format_, conversion.apply_on(session))
-        parsed = kept.keep(_mapped(chunks, _parsing(plan.bodies, limits, columns), parsed_schema(columns)))
+        parsed = kept.keep(_mapped(chunks, _parsing(plan.bodies, format_, columns), parsed_schema(columns)))
         rests = _arrow(parsed.where("rest IS NOT NULL").select("rest.*"))
         others = chunks_in(_arrow(chunks.where(_for_driver(plan))))
-    staged = plan.finish(rests, partial, format_) + stage(others, partial, format_)
+    staged = plan.finish(rests, before, format_) + stage(others, before, format_)
     return _parsed(plan, parsed, staged, conversion)
 
 
@@ -112,16 +112,18 @@ def _for_driver(plan: Plan) -> Column:
     return chosen
 
 
-def _by_format(section: FormatPart, function: Callable[[pa.Table, Format], pa.Table]) -> Batches:
+def _by_format(given: Format, function: Callable[[pa.Table, Format], pa.Table]) -> Batches:
     """Return what an executor does with rows of a raw depot; there it makes the format, which cannot be sent."""
+    section, used = given.limits, given.used
 
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         format_ = format_of(section)
+        format_ = format_ if used is None else format_.using(used)
         for batch in batches:
             yield from function(chunks_in(plain(pa.table(batch))), format_).to_batches()
 
     return each
 
 
-def _parsing(bodies: Bodies, section: FormatPart, columns: pa.Schema) -> Batches:
-    return _by_format(section, lambda rows, format_: parse_bodies(rows, bodies, format_, columns))
+def _parsing(bodies: Bodies, given: Format, columns: pa.Schema) -> Batches:
+    return _by_format(given, lambda rows, format_: parse_bodies(rows, bodies, format_, columns))

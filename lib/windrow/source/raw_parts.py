@@ -22,7 +22,7 @@ from windrow.formats.raw.arrived import faults_of
 from windrow.formats.raw.stage import Staged, framed, staged_in_pieces
 from windrow.rows.rows import Function
 from windrow.rows.spilled import Room, SpilledRows, SpilledTable
-from windrow.source.raw_records import ParsedChunks, messages_of
+from windrow.source.raw_records import ParsedChunks, PartialOf, messages_of, partial_of
 
 PIECES = 8  # so many records are parsed at a time, as a share of the messages that fit into memory
 
@@ -33,14 +33,15 @@ def parse_in_parts(
     to_messages: Function,
     room: Room,
     file: Callable[[], IO[bytes]],
-    partial: pa.Table,
+    partial: PartialOf,
 ) -> ParsedChunks:
     """Parse chunks part by part, given the partial rows of the ledger; there is `room` for messages in memory."""
     spill, left, rejects = file(), list[Staged](), list[SpilledTable]()
 
     def parsed() -> Iterator[pa.Table]:
         for part in _valid_first(chunks):
-            for staged in staged_in_pieces(framed(part, partial, format_), partial, format_, room.most // PIECES):
+            kept = partial_of(part, partial)
+            for staged in staged_in_pieces(framed(part, kept, format_), kept, format_, room.most // PIECES):
                 rejects.append(SpilledTable.of(staged.rejects, spill))
                 left.append(_without_rows(staged))
                 yield messages_of(staged, to_messages)

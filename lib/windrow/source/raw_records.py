@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial as bound
 
@@ -19,6 +19,8 @@ from windrow.model import tables
 from windrow.model.commits import VERSION
 from windrow.rows.arrow import ArrowRows
 from windrow.rows.rows import Function, Rows
+
+PartialOf = Callable[[pa.Array], pa.Table]  # reads the partial rows of some raw sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +46,17 @@ class ParsedChunks:
         return [one for one in given if one.path == "executors" or one.count]
 
 
-def parse_here(rows: pa.Table, partial: pa.Table, format_: Format, to_messages: Function) -> ParsedChunks:
+def parse_here(rows: pa.Table, partial: PartialOf, format_: Format, to_messages: Function) -> ParsedChunks:
     """Parse chunks in this process, given the partial rows of the ledger."""
-    staged = stage(rows, partial, format_)
+    staged = stage(rows, partial_of(rows, partial), format_)
     rejected = Counter(staged.rejects["version"].to_pylist())
     messages = ArrowRows(messages_of(staged, to_messages))
     return ParsedChunks(messages, staged.volume, [ArrowRows(staged.rejects)], rejected, staged.partial)
+
+
+def partial_of(rows: pa.Table, partial: PartialOf) -> pa.Table:
+    """Return the partial rows of the raw sources of chunks."""
+    return partial(pc.drop_null(rows["raw_source"].combine_chunks()))
 
 
 def messages_of(staged: Staged, to_messages: Function) -> pa.Table:

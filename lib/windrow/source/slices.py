@@ -19,13 +19,13 @@ from windrow.formats.raw.byte_counts import Volume
 from windrow.model.summary import SUMMARY, combine, summarise
 from windrow.rows.rows import Function, Rows
 from windrow.source.conversion import Conversion
-from windrow.source.raw_records import ParsedChunks, parse_here
+from windrow.source.raw_records import ParsedChunks, PartialOf, parse_here
 
 if TYPE_CHECKING:
     from windrow.rows.frame import FrameRows
 
 # Parses chunks where they are, on the executors or on disk, after the partial rows of the ledger.
-ChunkParser: TypeAlias = Callable[[pa.Table], ParsedChunks]
+ChunkParser: TypeAlias = Callable[[PartialOf], ParsedChunks]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Slice:
         """Return the byte counts of a raw depot, None for other depots."""
         return None
 
-    def parse(self, partial: pa.Table) -> Slice:
+    def parse(self, partial: PartialOf) -> Slice:
         """Return the slice as messages or rows; those of a raw depot follow the `partial` rows of the ledger."""
         return self
 
@@ -119,7 +119,7 @@ class RawSlice(Slice):
     to_messages: Function
     parser: ChunkParser | None = None
 
-    def parse(self, partial: pa.Table) -> MessageSlice:
+    def parse(self, partial: PartialOf) -> MessageSlice:
         """Return the messages. Raises ShortRead."""
         # guard: executors-whole-read
         require_whole(self.rows.versions(), self.expected)

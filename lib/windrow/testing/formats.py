@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -46,12 +47,12 @@ def check_format(
     seed: int = 0,
     naive: Naive | None = None,
 ) -> list[dict[str, Any]]:
-    """Check a format, and return the fields of the good records. Raises AssertionError, which shows the bytes.
+    """Check a format, and return the rows of the good records. Raises AssertionError, which shows the bytes.
 
-    Each item of `good` is the bytes of one good record. Each item of `bad` is rejected and does not affect other
-    records. For `malformed`, and for random damage to all of these, only what holds for any bytes is checked: each byte
-    is in a record, rejected or kept, and the result does not depend on cuts, order of arrival and microbatches. A
-    source begins with `start`, such as a header.
+    Each item of `good` is the bytes of one good record, which may give several rows. Each item of `bad` is rejected and
+    does not affect other records. For `malformed`, and for random damage to all of these, only what holds for any bytes
+    is checked: each byte is in a record, rejected or kept, and the result does not depend on cuts, order of arrival and
+    microbatches. A source begins with `start`, such as a header.
 
     `naive` reads a whole source in the plainest way, and returns the fields of good records and the bytes of bad ones.
     Both must be the same with every single byte removed, doubled and swapped with its neighbour.
@@ -61,11 +62,11 @@ def check_format(
     rows = [_alone(format_, start, record, good=True) for record in good]
     for record in bad:
         _alone(format_, start, record, good=False)
-    mixed = [*((record, row) for record, row in zip(good, rows, strict=True)), *((record, None) for record in bad)]
+    mixed = [*zip(good, rows, strict=True), *((record, []) for record in bad)]
     shape.shuffle(mixed)
     stream = start + b"".join(record for record, _ in mixed)
     found = RawLedger.of(format_, [[stream]]).values()
-    expected = sorted((repr(row) for _, row in mixed if row is not None), key=str)
+    expected = sorted(repr(row) for _, own in mixed for row in own)
     assert found[0] == expected, f"records change their neighbours in {stream!r}: {found[0]} instead of {expected}"
     if naive is not None:
         _compare(format_, stream, naive)
@@ -73,19 +74,20 @@ def check_format(
     for one in [stream, start, b"", *(start + record for record in malformed), *damaged]:
         _check_cuts(format_, one, shape)
     _check_cuts(format_, stream, shape, ways=[[stream[at : at + 1] for at in range(len(stream))]])
-    return rows
+    return [row for own in rows for row in own]
 
 
-def _alone(format_: Format, start: bytes, record: bytes, *, good: bool) -> dict[str, Any]:
-    """Return the fields of a record that is a source of its own; a bad one has none."""
+def _alone(format_: Format, start: bytes, record: bytes, *, good: bool) -> list[dict[str, Any]]:
+    """Return the rows of a record that is a source of its own; a bad one has none."""
     ledger = RawLedger.of(format_, [[start + record]])
     rows, rejects = ledger.fields(), ledger.rejects()
     if good:
-        assert (len(rows), rejects) == (1, []), f"{record!r} is not one good record: {rows}, {rejects}"
+        places = {(row["chunk"], row["offset"]) for row in rows}
+        assert (len(places), rejects) == (1, []), f"{record!r} is not one good record: {rows}, {rejects}"
     else:
         assert (rows, bool(rejects)) == ([], True), f"{record!r} is not rejected: {rows}, {rejects}"
     names = format_.parser.schema.names
-    return {name: rows[0][name] for name in names} if good else {}
+    return [{name: row[name] for name in names} for row in sorted(rows, key=itemgetter("ordinal"))]
 
 
 def _check_cuts(format_: Format, stream: bytes, shape: random.Random, ways: Iterable[list[bytes]] = ()) -> None:

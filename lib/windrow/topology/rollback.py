@@ -46,7 +46,7 @@ def taken_back(
     positions = _begun(_positions(primed.fence.rows), first_read(ledger)) | read_then
     for name, source in sources.items():
         _require_readable(str(name), source, positions[str(name)])
-    control = replaced(_restored(primed.fence.rows), _restored(control_then))
+    control = replaced(_restored(_control_now(primed)), _restored(control_then))
     control = in_columns(control, schema.append(control.schema.field("known")))
     recorded = recorded_states(topology.states, primed.rules, schema)
     recorded_then = recorded_states(topology.states, rules_at(then), schema)
@@ -67,6 +67,15 @@ def _columns(*states: State | None) -> pa.Schema:
     """Return the columns of a state, of all its versions that are not None, as the table has them."""
     stored = [field for state in states if state is not None for field in state.stored]
     return pa.schema({field.name: field for field in stored}.values())
+
+
+def _control_now(primed: LedgerState) -> pa.Table:
+    """Return the control rows, and what is unfinished of raw sources."""
+    rows = primed.fence.rows
+    if "content" not in primed.fence.schema.names:
+        return rows
+    partial = in_columns(primed.fence.partial(None), rows.schema)
+    return pa.concat_tables([rows, partial])
 
 
 def _now(primed: LedgerState, state: str, columns: pa.Schema) -> pa.Table:

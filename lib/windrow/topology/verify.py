@@ -240,7 +240,7 @@ def _counted(source: Source, first: int, last: int, accepted: list[int]) -> dict
         at = begin - 1
         with source.arrived(at, end) if begin <= end else nullcontext() as arrivals:
             while arrivals is not None and (arrived := arrivals.after(at, 1_000_000, end)) is not None:
-                summary = arrived.parse(pa.table({})).summarise(0)
+                summary = arrived.parse(lambda _sources: pa.table({})).summarise(0)
                 for version, rows in zip(summary["version"].to_pylist(), summary["messages"].to_pylist(), strict=True):
                     counted[version] = counted.get(version, 0) + rows
                 at = max(arrived.expected)

@@ -14,10 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windrow.columnar import arrow
 from windrow.formats.format import Format, Header, format_of
 from windrow.formats.framing import DelimitedFraming
 from windrow.formats.grammar import delimited
 from windrow.formats.part import FormatPart
+from windrow.formats.raw import stage as stage_module
 from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.stage import stage
 from windrow.formats.records import REJECTS, HeaderRefused, Parsed, Records
@@ -266,3 +268,27 @@ def test_thousands_of_sources():
         ledger.read(pa.concat_tables(parts))
     assert len(ledger.fields()) == 4_000
     assert ledger.partial.num_rows == 2_000
+
+
+@pytest.mark.parametrize("type_", ["csv", "json"])
+def test_on_all_cores(monkeypatch, type_):
+    """Parsed in several parts at once, the bytes of sources give what they give in one."""
+    format_ = format_of(FormatPart(type=type_, header=False, fields={"a": "int64", "b": "string"}, max_record_bytes=60))
+    lines = {
+        "csv": [b"1,x\n", b'2,"y\nz"\n', b"x,1\n", b'3,"open\n', b'4,"w"\n', b"\n", b"1,2,3\n", b"y" * 70 + b"\n"],
+        "json": [b'{"a": 1, "b": "x"}\n', b'{"b": "\xc3\xa4", "a": 2}\n', b'{"a": "x"}\n', b"\xff\n", b"{}\n", b"\n"],
+    }[type_]
+    shape = random.Random(5)
+    tables = [chunks(cut(b"".join(shape.choices(lines, k=200)), [9, 300, 700]), f"s{at}") for at in range(3)]
+    rows = pa.concat_tables(tables)
+    once = stage(rows, SCHEMA.empty_table(), format_)
+    monkeypatch.setattr(stage_module, "PARALLEL_BYTES", 0)
+    monkeypatch.setattr(arrow, "MANY", 0)
+    monkeypatch.setattr(pa, "cpu_count", lambda: 4)
+    parts = stage(rows, SCHEMA.empty_table(), format_)
+    assert parts.fields.num_rows > 200
+    assert parts.rejects.num_rows > 50
+    assert parts.fields.equals(once.fields)
+    assert parts.volume == once.volume
+    assert parts.partial.equals(once.partial)
+    assert sorted(map(repr, parts.rejects.to_pylist())) == sorted(map(repr, once.rejects.to_pylist()))

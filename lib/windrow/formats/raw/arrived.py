@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import counted, to_numpy, whole
 from windrow.columnar.compiled import ByteArray, Flags, Ints
-from windrow.formats.codecs import CodecError
 from windrow.formats.raw.checksum import checksums
 from windrow.formats.raw.queue import REMEMBERED_CHUNKS, Chunk, Queue
 from windrow.formats.raw.segment import Run
@@ -25,7 +23,6 @@ from windrow.model.chunks import FIRST
 INVALID = "format_invalid"
 GREATEST = 2**63 - 2  # so that the number of the next chunk is a BIGINT, too
 REQUIRED = ("raw_source", "sequence", "bytes", "received_at")
-Decode = Callable[[bytes], bytes] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,8 +30,7 @@ class Arrived:
     """The chunks of a source in the order of versions and numbers, as columns; no object is made for a chunk.
 
     Chunk `i` has the bytes `buffer[bounds[i]:bounds[i + 1]]`. `digest` has two numbers for each (see `queue.DIGEST`).
-    `broken` says which cannot be decoded, and why. If they are `in_order`, each has the number after the one before,
-    none is broken, and only the last one may end the source.
+    If they are `in_order`, each has the number after the one before, and only the last one may end the source.
     """
 
     buffer: ByteArray
@@ -44,7 +40,6 @@ class Arrived:
     version: Ints
     last: Flags
     digest: npt.NDArray[np.uint64]
-    broken: Mapping[int, str]
     in_order: bool
 
     @property
@@ -76,12 +71,11 @@ class Arrived:
                 received_at=int(self.received_at[at]),
                 version=int(self.version[at]),
                 digest=self.digest[at].tobytes(),
-                broken=self.broken.get(at, ""),
             )
 
 
-def arrived_of(rows: pa.Table, decode: Decode) -> dict[str, Arrived]:
-    """Return the chunks in rows (`RAW` and `version`) by source; `decode` decompresses the contents."""
+def arrived_of(rows: pa.Table) -> dict[str, Arrived]:
+    """Return the chunks in rows (`RAW` and `version`) by source."""
     good = np.flatnonzero(pc.is_null(faults_of(rows)).to_numpy())
     if not good.size:
         return {}
@@ -91,23 +85,18 @@ def arrived_of(rows: pa.Table, decode: Decode) -> dict[str, Arrived]:
     source, number, received_at, version = (column[order] for column in (to_numpy(sources.indices, 0), *columns))
     last = to_numpy(pc.fill_null(rows["last"], False).cast(pa.int8()))[order] > 0
     buffer, bounds = _contents(rows["bytes"], order)
-    broken: dict[int, str] = {}
-    if decode is not None:
-        buffer, bounds, broken = _decoded(buffer, bounds, decode)
     digest = np.empty((order.size, 2), ">u8")
     digest[:, 0] = 2 * np.diff(bounds) + last + 1
     digest[:, 1] = checksums(buffer, bounds[:-1], bounds[1:])
     begins = np.append(0, np.flatnonzero(source[1:] != source[:-1]) + 1)
     follows = np.append(True, (number[1:] == number[:-1] + 1) & ~last[:-1])
     follows[begins] = True
-    follows[list(broken)] = False
     in_order = np.logical_and.reduceat(follows, begins)
     names, ends = sources.dictionary, np.append(begins[1:], order.size)
     return {
         name: Arrived(
             buffer, bounds[begin : end + 1], number[begin:end], received_at[begin:end], version[begin:end],
-            last[begin:end], digest[begin:end],
-            {at - begin: broken[at] for at in range(begin, end) if at in broken} if broken else broken, bool(ordered),
+            last[begin:end], digest[begin:end], bool(ordered),
         )
         for name, begin, end, ordered in zip(
             names.take(pa.array(source[begins])).to_pylist(), begins.tolist(), ends.tolist(), in_order, strict=True
@@ -119,22 +108,6 @@ def _contents(column: pa.ChunkedArray, order: Ints) -> tuple[ByteArray, Ints]:
     """Return the contents of rows one behind the other, and their bounds; without a copy if they are so already."""
     texts = Texts.of(whole(column.cast(pa.large_binary())))  # which may have more than 2 GiB
     return gathered(texts.buffer, texts.begin[order], texts.end[order])
-
-
-def _decoded(
-    buffer: ByteArray, bounds: Ints, decode: Callable[[bytes], bytes]
-) -> tuple[ByteArray, Ints, dict[int, str]]:
-    """Decompress contents; those that cannot be stay as they are, with the reason."""
-    contents: list[bytes] = []
-    broken: dict[int, str] = {}
-    for at, (begin, end) in enumerate(pairwise(bounds.tolist())):
-        content = buffer[begin:end].tobytes()
-        try:
-            contents.append(decode(content))
-        except CodecError as error:
-            contents.append(content)
-            broken[at] = str(error)
-    return np.frombuffer(b"".join(contents), np.uint8), np.cumsum([0, *map(len, contents)]), broken
 
 
 def invalid_of(rows: pa.Table) -> list[dict[str, Any]]:

@@ -44,7 +44,7 @@ MISFRAMED = texts(["format_columns", "format_syntax"])  # reasons of a record th
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The final spans, the fields of the good ones (`span` says which these are), and the bad ones (`REJECTS`)."""
+    """The final spans, the rows of the good ones (`span` says of which each is), and the bad ones (`REJECTS`)."""
 
     spans: Spans
     fields: pa.Table
@@ -97,8 +97,10 @@ def _parsed(spans: Spans, chosen: Ints, header: bytes | None, format_: Format) -
     except HeaderRefused as error:
         refused = uniform_rejects(chosen, error.reason, None, f"the header of its source: {error}")
         return format_.parser.schema.empty_table(), np.empty(0, np.int64), refused
-    begin, end = format_.framing.content(spans.buffer, spans.begin[chosen], spans.end[chosen])
-    parsed = _whole(parser, Records(spans.buffer, begin, end), format_.limits.type)
+    first, last = int(spans.begin[chosen].min(initial=len(spans.buffer))), int(spans.end[chosen].max(initial=0))
+    buffer = spans.buffer[first:last]
+    begin, end = format_.framing.content(buffer, spans.begin[chosen] - first, spans.end[chosen] - first)
+    parsed = _whole(parser, Records(buffer, begin, end), format_.limits.type)
     return parsed.fields, chosen[parsed.record], _refused(parsed.rejects, chosen)
 
 
@@ -123,9 +125,9 @@ def _whole(parser: Parser, records: Records, name: str | None) -> Parsed:
 
 
 def _each_once(parsed: Parsed, count: int) -> bool:
-    """Tell whether the good records are in ascending order, and all others are either bad or skipped."""
+    """Tell whether the rows are in the order of their records, and all other records are either bad or skipped."""
     good = parsed.record
-    if good.size and not (good[0] >= 0 and good[-1] < count and bool((good[1:] > good[:-1]).all())):
+    if good.size and not (good[0] >= 0 and good[-1] < count and bool((good[1:] >= good[:-1]).all())):
         return False
     others = np.ones(count, np.bool_)
     others[good] = False

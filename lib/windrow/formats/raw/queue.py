@@ -31,7 +31,8 @@ class Chunk(NamedTuple):
     """A chunk as it arrived; `received_at` is in microseconds.
 
     `digest` identifies the content: its length, whether it is the last chunk, and a checksum. `ordinal` numbers the
-    chunks with the same number in one depot version. `broken` says why it could not be decoded; it is then a gap.
+    chunks with the same number in one depot version. `offset` is that of the content in the chunk, if it is only a part
+    of it.
     """
 
     number: int
@@ -41,8 +42,7 @@ class Chunk(NamedTuple):
     version: int
     digest: bytes
     ordinal: int = 0
-    broken: str = ""
-    offset: int = 0  # of the content in the chunk, if it is only a part of it
+    offset: int = 0
 
     @classmethod
     def of(cls, number: int, content: bytes | memoryview, last: bool, received_at: int, version: int) -> Chunk:
@@ -66,7 +66,7 @@ class Refused(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """Chunks from `first` up to, but not including, `behind` that were given up or refused in a depot version."""
+    """Chunks from `first` up to, but not including, `behind` that were given up in a depot version."""
 
     first: int
     behind: int
@@ -144,16 +144,12 @@ class Queue:
         return f"it comes after the last chunk, {self.next - 1}"
 
     def _release(self, version: int) -> Iterator[Step]:
-        """Yield the held chunks that are next in order; refuse broken ones, and those after the last chunk."""
+        """Yield the held chunks that are next in order; refuse those after the last chunk."""
         while not self.ended and (chunk := self.held.pop(self.next, None)) is not None:
             self.next += 1
             self.digests += chunk.digest
             self.ended = chunk.last
-            if chunk.broken:
-                yield Refused(chunk, "format_codec", chunk.broken, version)
-                yield Missing(chunk.number, self.next, version)
-            else:
-                yield Taken(chunk, version)
+            yield Taken(chunk, version)
         if self.ended:
             behind, self.held = self.held, {}
             for number in sorted(behind):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,12 @@ import numpy.typing as npt
 from windrow.columnar.compiled import ByteArray, Ints
 from windrow.formats.format import Format
 from windrow.formats.framing import AFTER_GAP, BLANK, GAP, RECORD, Framed, SpanCollector
-from windrow.formats.raw.queue import Missing, Taken
-from windrow.formats.raw.source import BEGIN, OFFSET, VERSION, Pieces, Source, located
+from windrow.formats.raw.queue import Chunk, Missing, Taken
+from windrow.formats.raw.source import BEGIN, CHUNK, OFFSET, RECEIVED_AT, VERSION, Pieces, Source, located
 
 Number = TypeVar("Number", np.uint8, np.int64)
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+FEW = 64  # positions, which are found sooner without the compiled function
 NO_HEADER = b""  # the header of a source whose first chunk was given up
 
 
@@ -43,6 +44,47 @@ class Run:
         pieces = np.array(rows, np.int64).reshape(-1, 5)
         return cls(joined(contents, np.uint8), pieces, bool(taken) and taken[-1].chunk.last)
 
+    @classmethod
+    def of_chunks(cls, chunks: list[Chunk]) -> Run:
+        """Join chunks that were released in their `version`."""
+        return cls.of([Taken(chunk, chunk.version) for chunk in chunks])
+
+    def followed_by(self, run: Run) -> Run:
+        """Return the bytes of both."""
+        pieces = run.pieces.copy()
+        pieces[:, BEGIN] += self.buffer.size
+        return Run(joined([self.buffer, run.buffer], np.uint8), np.concatenate([self.pieces, pieces]), run.last)
+
+    def chunks_from(self, at: int) -> list[Chunk]:
+        """Return the bytes from a position on as chunks, each with the version that released it."""
+        if at == self.buffer.size:
+            return []
+        pieces, buffer = _behind(self.pieces, at), self.buffer[at:].tobytes()
+        bounds = np.append(pieces[:, BEGIN], len(buffer)).tolist()
+        return [
+            Chunk(row[CHUNK], buffer[begin:end], False, row[RECEIVED_AT], row[VERSION], b"", offset=row[OFFSET])
+            for row, begin, end in zip(pieces.tolist(), bounds, bounds[1:], strict=False)
+            if begin < end
+        ]
+
+
+Step: TypeAlias = Run | Missing  # what follows next in a source
+
+
+def steps_of(released: Iterable[Taken | Missing]) -> Iterator[Step]:
+    """Join the chunks that a queue released, up to each gap."""
+    taken: list[Taken] = []
+    for one in released:
+        if isinstance(one, Taken):
+            taken.append(one)
+            continue
+        if taken:
+            yield Run.of(taken)
+        yield one
+        taken = []
+    if taken:
+        yield Run.of(taken)
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
@@ -62,24 +104,26 @@ class Segment:
     mark: int = 0
 
 
-def segments(source: Source, steps: Iterable[Taken | Missing], format_: Format) -> Iterator[Segment]:
-    """Frame the chunks that a source's queue released, and keep the unfinished bytes in the source."""
-    taken: list[Taken] = []
+def segments(source: Source, steps: Iterable[Step], format_: Format) -> Iterator[Segment]:
+    """Frame what a source's queue released, and keep the unfinished bytes in the source."""
+    run: Run | None = None
     for step in steps:
-        if isinstance(step, Taken):
-            taken.append(step)
+        if isinstance(step, Run):
+            if run is not None:
+                yield _segment(source, run, format_)
+            run = step
             continue
-        yield segment(source, Run.of(taken), format_, gap=step.version)
-        taken = []
+        yield _segment(source, run or Run.of([]), format_, gap=step.version)
+        run = None
         source.state = AFTER_GAP
         source.begun = True
         if format_.header is not None and source.header is None:
             source.header = NO_HEADER
-    if taken:
-        yield segment(source, Run.of(taken), format_)
+    if run is not None:
+        yield _segment(source, run, format_)
 
 
-def segment(source: Source, run: Run, format_: Format, gap: int | None = None) -> Segment:
+def _segment(source: Source, run: Run, format_: Format, gap: int | None = None) -> Segment:
     """Frame the rest of a source and the chunks after it; if a gap follows, in the version `gap`, no bytes are kept."""
     buffer, pieces = _behind_rest(source, run, gap)
     last, seen = run.last, len(source.rest) if source.begun else 0
@@ -98,7 +142,7 @@ def segment(source: Source, run: Run, format_: Format, gap: int | None = None) -
     source.fingerprint, source.state = format_.fingerprint, framed.state
     source.rest, source.pieces = buffer[framed.rest :].tobytes(), _behind(pieces, framed.rest)
     header = _header(source, framed, buffer, format_)
-    version = pieces[_piece(pieces, framed.decided_after - 1), VERSION]
+    version = pieces[piece_of(pieces, framed.decided_after - 1), VERSION]
     if gap is not None:
         version[framed.decided_after > len(buffer)] = gap
     return Segment(source.name, buffer, pieces, framed, version, source.header, header, mark)
@@ -168,13 +212,15 @@ def _behind(pieces: Pieces, at: int) -> Pieces:
     """Return the pieces of the bytes from a position on."""
     if not pieces.size:
         return pieces
-    kept = pieces[int(_piece(pieces, np.array([at]))[0]) :].copy()
+    kept = pieces[int(piece_of(pieces, np.array([at]))[0]) :].copy()
     kept[0, OFFSET] += at - kept[0, BEGIN]
     kept[:, BEGIN] -= at
     kept[0, BEGIN] = 0
     return kept
 
 
-def _piece(pieces: Pieces, position: Ints) -> Ints:
+def piece_of(pieces: Pieces, position: Ints) -> Ints:
     """Return which piece each position is in; a position after all pieces is in the last one."""
+    if position.size < FEW:
+        return np.searchsorted(pieces[:, BEGIN], position, "right") - 1
     return located(pieces[:, BEGIN].copy(), position)

@@ -1,6 +1,6 @@
 """The state of a raw source between two microbatches: its queue, its unfinished bytes and the state of framing.
 
-In the ledger a source is one `partial` row, and one more for each chunk that is held.
+In the ledger a source is one `partial` row, and one more for each chunk that is held, or not decompressed yet.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import TIME, counted, texts
+from windrow.columnar.arrow import TIME, counted, text, texts
 from windrow.columnar.compiled import Ints, compiled, inlined
 from windrow.formats.raw.queue import Chunk, Queue
 from windrow.model import tables
@@ -27,9 +28,11 @@ SCHEMA = pa.schema(
         ("id", pa.string()), ("state", pa.string()), ("known", pa.bool_()), ("deleted", pa.bool_()),
         ("raw_source", pa.string()),
         ("chunk", pa.int64()), ("last", pa.bool_()), ("content", pa.binary()), ("framing", pa.string()),
-        ("digests", pa.binary()), ("received_at", TIME), ("depot_version", pa.int64()), ("reason", pa.string()),
+        ("digests", pa.binary()), ("received_at", TIME), ("depot_version", pa.int64()),
     ]
 )  # fmt: skip
+
+READ = ["raw_source", "chunk", "last", "content", "framing", "digests", "received_at", "depot_version"]
 
 
 @dataclass(slots=True)
@@ -40,6 +43,9 @@ class Source:
     rest at which it begins, the chunk's number, the offset in the chunk, when it was received (microseconds), and the
     depot version in which it was framed. `state` is the state of framing after these bytes, under the format with this
     `fingerprint`. `header` is the first record, if it names the columns.
+
+    `encoded` are the chunks of compressed bytes from the first unfinished frame on. `decoded` is the last chunk in
+    which a frame began, and how many bytes such frames decoded to.
     """
 
     name: str
@@ -50,21 +56,30 @@ class Source:
     begun: bool = False
     header: bytes | None = None
     fingerprint: str = ""
+    encoded: list[Chunk] = field(default_factory=list)
+    decoded: tuple[int, int] = (0, 0)
 
     @property
     def byte_count(self) -> int:
         """Return the number of bytes that are kept."""
-        return len(self.rest) + sum(len(chunk.content) for chunk in self.queue.held.values())
+        return len(self.rest) + sum(len(chunk.content) for chunk in self._chunks)
+
+    @property
+    def _chunks(self) -> list[Chunk]:
+        """Return the chunks that are kept: those before the queue's next one are not decompressed yet."""
+        return [*self.encoded, *self.queue.held.values()]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the rows of the source in the ledger."""
-        framing = {
+        framing: dict[str, Any] = {
             "state": self.state,
             "begun": self.begun,
             "header": None if self.header is None else self.header.decode("latin-1"),
             "format": self.fingerprint,
             "pieces": self.pieces.tolist(),
         }
+        if self.encoded or self.decoded[0]:
+            framing |= {"decoded": self.decoded, "encoded": [[one.offset, one.version] for one in self.encoded]}
         yield {
             "id": f"raw/{encoded(self.name)}",
             "raw_source": self.name,
@@ -74,30 +89,32 @@ class Source:
             "framing": json.dumps(framing),
             "digests": self.queue.digests,
         }
-        for number, chunk in self.queue.held.items():
+        for chunk in self._chunks:
             yield {
-                "id": f"raw/{encoded(self.name)}/{number}",
+                "id": f"raw/{encoded(self.name)}/{chunk.number}",
                 "raw_source": self.name,
-                "chunk": number,
+                "chunk": chunk.number,
                 "last": chunk.last,
                 "content": chunk.content,
                 "received_at": chunk.received_at,
                 "depot_version": chunk.version,
-                "reason": chunk.broken or None,
             }
 
     @classmethod
     def of(cls, rows: list[Mapping[str, Any]]) -> Source:
         """Read a source from its rows, with times in microseconds."""
-        (own,) = (row for row in rows if row["framing"] is not None)
+        (own,) = [row for row in rows if row["framing"] is not None]
         framing = json.loads(own["framing"])
-        held = {
-            row["chunk"]: Chunk.of(
-                row["chunk"], row["content"], row["last"], row["received_at"], row["depot_version"]
-            )._replace(broken=row["reason"] or "")
-            for row in rows
-            if row["framing"] is None
-        }
+        names = ("chunk", "content", "last", "received_at", "depot_version")
+        kept = sorted(
+            [Chunk.of(*(row[name] for name in names)) for row in rows if row is not own],
+            key=attrgetter("number"),
+        )
+        encoded = [chunk for chunk in kept if chunk.number < own["chunk"]]
+        # A row that was written when its chunk had to wait has the version of its arrival.
+        places = framing.get("encoded", ())
+        encoded = [one._replace(offset=at, version=version) for one, (at, version) in zip(encoded, places, strict=True)]
+        held = {chunk.number: chunk for chunk in kept[len(encoded) :]}
         return cls(
             name=own["raw_source"],
             queue=Queue(own["chunk"], own["last"], held, own["digests"]),
@@ -107,16 +124,17 @@ class Source:
             begun=framing["begun"],
             header=None if framing["header"] is None else framing["header"].encode("latin-1"),
             fingerprint=framing["format"],
+            encoded=encoded,
+            decoded=tuple(framing.get("decoded", (0, 0))),
         )
 
 
 def sources_of(partial: pa.Table, names: Collection[str] | None = None) -> dict[str, Source]:
     """Return the sources with these names in the `partial` rows of a ledger, or all sources."""
-    columns = [name for name in SCHEMA.names if name in partial.column_names]
     if names is not None:
         partial = partial.filter(pc.is_in(partial["raw_source"], texts(list(names))))
     rows: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in counted(partial.select(columns)).to_pylist():
+    for row in counted(partial.select(READ)).to_pylist():
         rows[row["raw_source"]].append(row)
     return {name: Source.of(own) for name, own in rows.items()}
 
@@ -124,15 +142,23 @@ def sources_of(partial: pa.Table, names: Collection[str] | None = None) -> dict[
 def changes(before: pa.Table, touched: Iterable[Source]) -> pa.Table:
     """Return the rows that change: those of the touched sources, and those of chunks that are no longer held."""
     known: dict[str, set[str]] = defaultdict(set)
-    for id_, name in zip(before["id"].to_pylist(), before["raw_source"].to_pylist(), strict=True):
+    touched = list(touched)
+    own_before = before.filter(pc.is_in(before["raw_source"], texts([source.name for source in touched])))
+    for id_, name in zip(own_before["id"].to_pylist(), own_before["raw_source"].to_pylist(), strict=True):
         known[name].add(id_)
     rows: list[dict[str, Any]] = []
     for source in touched:
         own, ids = list(source.rows()), known[source.name]
-        rows += [one | {"known": one["id"] in ids} for one in own if one["id"] not in ids or "framing" in one]
+        cut = source.encoded[0].number if source.encoded else None  # the only chunk that may have become shorter
+        rows += [
+            one | {"known": one["id"] in ids}
+            for one in own
+            if one["id"] not in ids or "framing" in one or one["chunk"] == cut
+        ]
         gone = ids - {one["id"] for one in own}
         rows += [{"id": id_, tables.DELETED: True, "known": True, "raw_source": source.name} for id_ in sorted(gone)]
-    return pa.Table.from_pylist([{"state": "partial"} | row for row in rows], SCHEMA)
+    columns = {field.name: pa.array([row.get(field.name) for row in rows], field.type) for field in SCHEMA}
+    return pa.table(columns | {"state": pa.repeat(text("partial"), len(rows))}, SCHEMA)
 
 
 @compiled

@@ -11,13 +11,19 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import TIME, read_only
 from windrow.columnar.compiled import ByteArray, Ints
+from windrow.expressions import Mapping
+from windrow.formats.format import Format
 from windrow.formats.framing import RECORD
 from windrow.formats.raw.segment import Segment, joined
 from windrow.formats.raw.source import BEGIN, Pieces, placed
 from windrow.formats.texts import Texts
+from windrow.model.messages import COLUMNS as MESSAGE
 
 CONTENT_BYTES = 1_073_741_824  # of one array; a last span may add as much again
-PLACE = [("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64()), ("received_at", TIME)]
+PLACE = [
+    ("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64()), ("ordinal", pa.int64()),
+    ("received_at", TIME),
+]  # fmt: skip
 SIGNED = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -94,13 +100,17 @@ class Spans:
         )
 
     def places(self, spans: Ints) -> dict[str, pa.Array]:
-        """Return the columns of `PLACE`: where spans begin, and when the chunk that completed each was received."""
+        """Return the columns of `PLACE`: where spans begin, and when the chunk that completed each was received.
+
+        Rows of one span follow each other; the `ordinal` numbers them from 0.
+        """
         columns = np.ascontiguousarray(self.pieces.T)
         chunk, offset, received = placed(columns, self.begin, self.end, spans)
         return {
             "raw_source": self._names(spans),
             "chunk": pa.array(chunk),
             "offset": pa.array(offset),
+            "ordinal": pa.array(_ordinals(spans)),
             "received_at": pa.array(received).view(TIME),
         }
 
@@ -120,9 +130,24 @@ class Spans:
         return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(pa.array(behind), names))
 
 
+def _ordinals(spans: Ints) -> Ints:
+    """Number equal neighbours from 0."""
+    at = np.arange(spans.size)
+    begins = np.where(np.append(True, spans[1:] != spans[:-1])[: spans.size], at, 0)
+    return at - np.maximum.accumulate(begins)
+
+
 def with_places(fields: pa.Schema) -> pa.Schema:
     """Return the fields and the position of a record (`PLACE`); a field hides a position column of the same name."""
     return pa.schema([*fields, *(pa.field(name, type_) for name, type_ in PLACE if name not in fields.names)])
+
+
+def used_by(mapping: Mapping | None, format_: Format) -> tuple[Format, pa.Schema]:
+    """Return the format that converts what a mapping uses, or the columns of a message, and the columns of records."""
+    names = columns_of(format_.parser.schema).names
+    # guard: unused-not-converted
+    used = format_.using(MESSAGE if mapping is None else mapping.used(names))
+    return used, columns_of(used.parser.schema)
 
 
 def columns_of(fields: pa.Schema) -> pa.Schema:

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial as bound
+from functools import reduce
+from operator import add
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import TIME
+from windrow.columnar.arrow import TIME, at_once
 from windrow.formats.format import Format
-from windrow.formats.raw.arrived import arrived_of, invalid_of
+from windrow.formats.installed import OWN
+from windrow.formats.raw.arrived import Arrived, arrived_of, invalid_of
 from windrow.formats.raw.byte_counts import Volume
+from windrow.formats.raw.decompression import Decompression
 from windrow.formats.raw.parsing import Values, parse
-from windrow.formats.raw.queue import Refused
-from windrow.formats.raw.segment import Segment, segment, segments
+from windrow.formats.raw.queue import Missing, Refused
+from windrow.formats.raw.segment import Segment, Step, segments, steps_of
 from windrow.formats.raw.source import Source, changes, sources_of
 from windrow.formats.raw.spans import Spans
 from windrow.model.commits import VERSION
@@ -33,13 +38,14 @@ REJECTS = pa.schema(
     ]
 )  # fmt: skip
 REPEATED = "format_repeated"
+PARALLEL_BYTES = 2**22  # fewer take less time than threads
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
     """The result of the stage.
 
-    `fields` has a row for each good record: its fields, `spans.PLACE`, and the depot version that completed it
+    `fields` has the rows of good records: their fields, `spans.PLACE`, and the depot version that completed each
     (`commits.VERSION`). `rejects` (`REJECTS`) has the bad records and chunks: a record has an offset, a chunk has the
     version it `arrived_in` and an `ordinal` within that. `partial` are the changed rows of the ledger, with `known`.
     """
@@ -63,7 +69,8 @@ class Staged:
 class FramedChunks:
     """The segments of chunks that arrived, and the `rejects` among the chunks.
 
-    `touched` are the sources after that. `read` counts the bytes of the chunks, `kept_before` those that were kept.
+    `touched` are the sources after that. `read` counts the bytes of the chunks, `kept_before` those that were kept. Of
+    compressed chunks the content counts, or the frame if that is longer: by `excess` bytes in all.
     """
 
     segments: Sequence[Segment]
@@ -71,6 +78,7 @@ class FramedChunks:
     touched: Collection[Source]
     read: int
     kept_before: int
+    excess: int = 0
 
 
 def stage(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
@@ -80,36 +88,69 @@ def stage(rows: pa.Table, partial: pa.Table, format_: Format) -> Staged:
 
 def framed(rows: pa.Table, partial: pa.Table, format_: Format) -> FramedChunks:
     """Frame the chunks in rows, each source after what the ledger has kept of it."""
-    arrived = arrived_of(rows, format_.decode)
+    arrived = arrived_of(rows)
     sources = sources_of(partial, arrived.keys())
     touched = {name: sources.get(name) or Source(name) for name in arrived}
     kept = sum(source.byte_count for source in touched.values())
     rejects = invalid_of(rows)
     read = sum(one["bytes"] for one in rejects) + sum(chunks.byte_count for chunks in arrived.values())
     found: list[Segment] = []
+    excess = 0
     for name, chunks in arrived.items():
         source = touched[name]
-        if chunks.taken_by(source.queue):
-            found.append(segment(source, chunks.run(), format_))
-            continue
-        limits = format_.limits
-        steps = list(source.queue.take(chunks, limits.max_held_bytes))
-        rejects += [_refused(name, step) for step in steps if isinstance(step, Refused)]
-        found += segments(source, [step for step in steps if not isinstance(step, Refused)], format_)
-    return FramedChunks(found, rejects, touched.values(), read, kept)
+        steps, refused = released(source, chunks, format_)
+        rejects += refused
+        if format_.codec != "none" or source.encoded:
+            done = Decompression.of(source, steps, format_)
+            steps, read, excess = done.steps, read + done.grown, excess + done.excess
+            rejects += done.rejects
+        found += segments(source, steps, format_)
+    return FramedChunks(found, rejects, touched.values(), read, kept, excess)
+
+
+def released(source: Source, chunks: Arrived, format_: Format) -> tuple[list[Step], list[dict[str, Any]]]:
+    """Let the queue of a source take chunks; return what it releases, and the chunks that it refuses."""
+    if chunks.taken_by(source.queue):
+        return [chunks.run()], []
+    taken = list(source.queue.take(chunks, format_.limits.max_held_bytes))
+    refused = [_refused(source.name, one) for one in taken if isinstance(one, Refused)]
+    return list(steps_of(one for one in taken if not isinstance(one, Refused))), refused
+
+
+def given_up(name: str, partial: pa.Table, format_: Format, reject: Mapping[str, Any]) -> Staged:
+    """Return what becomes of a source if nothing comes after what is kept of it, for a reason that is a reject."""
+    source = sources_of(partial, [name]).get(name) or Source(name)
+    kept = source.byte_count
+    gap = Missing(source.queue.next, source.queue.next, reject["version"])
+    chunks = FramedChunks(list(segments(source, [gap], format_)), [reject], [source], reject["bytes"], kept)
+    return staged(chunks, partial, format_)
 
 
 def staged(chunks: FramedChunks, partial: pa.Table, format_: Format) -> Staged:
-    """Parse the records of chunks, and combine them with the refused chunks and the sources' new state."""
-    return _staged(chunks, Spans.of(chunks.segments), partial, format_)
+    """Parse the records of chunks, and combine them with the refused chunks and the sources' new state.
+
+    Many bytes are parsed on all cores, also those of one source. The parser of a package is called by one thread.
+    """
+    spans = Spans.of(chunks.segments)
+    parts = pa.cpu_count() if format_.limits.type in OWN and len(spans.buffer) >= PARALLEL_BYTES else 1
+    if parts == 1:
+        return _staged(chunks, spans, partial, format_)
+    pieces = list(staged_pieces(chunks, spans, -(-spans.begin.size // parts) or 1))
+    found = at_once([bound(_staged, *piece, partial, format_) for piece in pieces], len(spans.buffer))
+    return reduce(add, found)
 
 
 def staged_in_pieces(chunks: FramedChunks, partial: pa.Table, format_: Format, most: int) -> Iterator[Staged]:
     """Yield what `staged` returns for so many records at a time; the sum is the same."""
-    spans, rest = Spans.of(chunks.segments), FramedChunks([], [], [], 0, 0)
-    yield _staged(chunks, spans.between(0, most), partial, format_)
+    for piece in staged_pieces(chunks, Spans.of(chunks.segments), most):
+        yield _staged(*piece, partial, format_)
+
+
+def staged_pieces(chunks: FramedChunks, spans: Spans, most: int) -> Iterator[tuple[FramedChunks, Spans]]:
+    """Yield so many spans at a time; what the chunks are besides is with the first ones."""
+    yield chunks, spans.between(0, most)
     for begin in range(most, spans.begin.size, most):
-        yield _staged(rest, spans.between(begin, begin + most), partial, format_)
+        yield FramedChunks([], [], [], 0, 0), spans.between(begin, begin + most)
 
 
 def _staged(chunks: FramedChunks, spans: Spans, partial: pa.Table, format_: Format) -> Staged:
@@ -117,7 +158,7 @@ def _staged(chunks: FramedChunks, spans: Spans, partial: pa.Table, format_: Form
     refused = pa.concat_tables([rejects_of(values), pa.Table.from_pylist(list(chunks.rejects), REJECTS)])
     volume = Volume(
         read=chunks.read,
-        framed=_framed(values, chunks.segments),
+        framed=_framed(values, chunks.segments) + chunks.excess,
         rejected=_bytes(refused, repeated=False),
         repeated=_bytes(refused, repeated=True),
         kept=sum(source.byte_count for source in chunks.touched) - chunks.kept_before,

@@ -22,12 +22,13 @@ import pyarrow as pa
 from windrow.columnar.compiled import ByteArray, Ints
 from windrow.errors import require
 from windrow.formats.automaton import Automaton
+from windrow.formats.codecs import Codec, decode_whole
 from windrow.formats.format import Format
 from windrow.formats.framing import RECORD, DelimitedFraming, Framed
 from windrow.formats.raw.arrived import arrived_of
 from windrow.formats.raw.parsing import parse
 from windrow.formats.raw.queue import Chunk, Taken
-from windrow.formats.raw.segment import BYTE_ORDER_MARK, Segment, mark_size, segments
+from windrow.formats.raw.segment import BYTE_ORDER_MARK, Segment, mark_size, segments, steps_of
 from windrow.formats.raw.source import Source, sources_of
 from windrow.formats.raw.spans import Spans
 from windrow.formats.raw.stage import REJECTS, FramedChunks, Staged, fields_of, rejects_of, staged
@@ -38,7 +39,8 @@ Bodies = Mapping[str, Mapping[tuple[int, int], "Body"]]  # by source; by number 
 SUMMARIES = pa.schema(
     [
         ("raw_source", pa.string()), ("sequence", pa.int64()), ("last", pa.bool_()), ("received_at", pa.int64()),
-        ("version", pa.int64()), ("digest", pa.binary()), ("mark", pa.int64()), ("after", PLAIN), ("first", PLAIN),
+        ("version", pa.int64()), ("digest", pa.binary()), ("size", pa.int64()), ("excess", pa.int64()),
+        ("mark", pa.int64()), ("after", PLAIN), ("first", PLAIN),
         ("final", PLAIN), ("longest", PLAIN), ("head", pa.binary()),
     ]
 )  # fmt: skip
@@ -80,9 +82,7 @@ def _delimited(format_: Format) -> DelimitedFraming:
 
 def summarise(rows: pa.Table, format_: Format) -> pa.Table:
     """Return a row of `SUMMARIES` for each chunk in rows of a raw depot, NULL where the chunk cannot be summarised."""
-    found = [
-        _summary(name, chunk, format_) for name, chunks in arrived_of(rows, format_.decode).items() for chunk in chunks
-    ]
+    found = [_summary(name, chunk, format_) for name, chunks in arrived_of(rows).items() for chunk in chunks]
     return pa.Table.from_pylist(found, SUMMARIES)
 
 
@@ -95,16 +95,27 @@ def _summary(name: str, chunk: Chunk, format_: Format) -> dict[str, Any]:
         "version": chunk.version,
         "digest": chunk.digest,
     }
+    whole = _decoded(chunk, format_)
+    if whole is None:  # the frames of a codec go on in other chunks, or are damaged
+        return row
+    content, excess = whole
     begins = chunk.number == 1 and format_.text
-    mark = mark_size(bytes(chunk.content[: len(BYTE_ORDER_MARK)]), chunk.last) if begins else 0
-    if chunk.broken or mark < 0:  # only the next chunk can tell
+    mark = mark_size(bytes(content[: len(BYTE_ORDER_MARK)]), chunk.last) if begins else 0
+    if mark < 0:  # only the next chunk can tell
         return row
     automaton = cast("Automaton", _delimited(format_).automaton)
-    summary = automaton.summary(np.frombuffer(chunk.content, np.uint8)[mark:])
+    summary = automaton.summary(np.frombuffer(content, np.uint8)[mark:])
     first, final = ([at + mark if at >= 0 else at for at in ends] for ends in (summary.first, summary.last))
-    head = bytes(chunk.content[: max(first[0], 0)]) if chunk.number == 1 and format_.header is not None else None
+    head = bytes(content[: max(first[0], 0)]) if chunk.number == 1 and format_.header is not None else None
     found = {"after": summary.after, "first": first, "final": final, "longest": summary.longest}
-    return row | found | {"mark": mark, "head": head}
+    return row | found | {"mark": mark, "head": head, "size": len(content), "excess": excess}
+
+
+def _decoded(chunk: Chunk, format_: Format) -> tuple[bytes | memoryview, int] | None:
+    """Return the content of a chunk, and how many bytes its frames are longer than theirs; None if it is not whole."""
+    if format_.codec == "none":
+        return chunk.content, 0
+    return decode_whole(bytes(chunk.content), cast("Codec", format_.codec), format_.limits.max_decoded_bytes)
 
 
 def plan_source(source: Source, rows: list[Mapping[str, Any]], format_: Format) -> SourcePlan | None:
@@ -113,7 +124,8 @@ def plan_source(source: Source, rows: list[Mapping[str, Any]], format_: Format) 
     This advances the queue of the source.
     """
     framing = _delimited(format_)
-    if source.queue.held or source.state < 0 or (source.rest and source.fingerprint != format_.fingerprint):
+    waiting = source.queue.held or source.encoded or source.state < 0
+    if waiting or (source.rest and source.fingerprint != format_.fingerprint):
         return None
     by_chunk = {(row["sequence"], row["version"]): row for row in rows}
     if len(by_chunk) < len(rows) or any(row["after"] is None for row in rows):
@@ -129,14 +141,14 @@ def plan_source(source: Source, rows: list[Mapping[str, Any]], format_: Format) 
     state, length = source.state, len(source.rest)
     for step, row in zip(taken, steps, strict=True):
         first, final = row["first"][state], row["final"][state]
-        length += step.chunk.size if first < 0 else first
+        length += row["size"] if first < 0 else first
         after = row["after"][state]
         if max(length, row["longest"][state]) > framing.max_record_bytes or after == framing.automaton.malformed:
             # guard: oversize-body
             return None
         if first >= 0:
             bodies[step.chunk.number, step.chunk.version] = Body(first, final, step.version, header)
-            length = step.chunk.size - final
+            length = row["size"] - final
         state = after
     return None if length > framing.max_record_bytes else SourcePlan(source, taken, bodies)
 
@@ -167,17 +179,20 @@ def cut_chunks(
 ) -> Iterator[tuple[Segment | None, list[dict[str, Any]]]]:
     """Cut the chunks of planned sources: yield the records of each body, and the bytes outside it as `RESTS`."""
     framing = _delimited(format_)
-    for name, chunks in arrived_of(rows, format_.decode).items():
+    for name, chunks in arrived_of(rows).items():
         for chunk in chunks if name in planned else ():
+            whole = _decoded(chunk, format_)
+            require(whole is not None, "a chunk has whole frames in both passes")
+            content = whole[0] if whole else b""
             body = planned[name].get((chunk.number, chunk.version))
             rest = {"raw_source": name, "chunk": chunk.number}
             if body is None:
-                yield None, [rest | {"offset": 0, "content": bytes(chunk.content)}]
+                yield None, [rest | {"offset": 0, "content": bytes(content)}]
                 continue
-            buffer = np.frombuffer(chunk.content, np.uint8)[body.begin : body.end]
+            buffer = np.frombuffer(content, np.uint8)[body.begin : body.end]
             found = framing.automaton.follow(buffer, 0, 0, 0, framing.max_record_bytes)
-            outside = ((0, chunk.content[: body.begin]), (body.end, chunk.content[body.end :]))
-            rests = [rest | {"offset": offset, "content": bytes(content)} for offset, content in outside]
+            outside = ((0, content[: body.begin]), (body.end, content[body.end :]))
+            rests = [rest | {"offset": offset, "content": bytes(part)} for offset, part in outside]
             yield _segment(name, chunk, body, buffer, found.ends), rests
 
 
@@ -242,6 +257,7 @@ class Plan:
     sources: dict[str, SourcePlan]
     others: frozenset[str]
     kept: int  # bytes that the planned sources had kept before
+    excess: int  # bytes that the frames of their chunks are longer than their contents
 
     @classmethod
     def of(cls, summaries: pa.Table, partial: pa.Table, format_: Format) -> Plan:
@@ -250,7 +266,7 @@ class Plan:
         for row in summaries.to_pylist():
             rows[row["raw_source"]].append(row)
         sources: dict[str, SourcePlan] = {}
-        kept = 0
+        kept = excess = 0
         for name, own in rows.items():
             source = known.get(name) or Source(name)
             before = source.byte_count
@@ -258,7 +274,8 @@ class Plan:
             if found is not None:
                 sources[name] = found
                 kept += before
-        return cls(sources, frozenset(rows.keys() - sources.keys()), kept)
+                excess += sum(row["excess"] for row in own)
+        return cls(sources, frozenset(rows.keys() - sources.keys()), kept, excess)
 
     @property
     def bodies(self) -> dict[str, dict[tuple[int, int], Body]]:
@@ -279,10 +296,10 @@ class Plan:
         for row in rests.to_pylist():
             contents[row["raw_source"]][row["chunk"]].append((row["offset"], row["content"]))
         framed: list[Segment] = []
-        read = 0
+        read = self.excess
         for name, found in self.sources.items():
             taken = rejoined(found.taken, contents[name])
             read += sum(len(step.chunk.content) for step in taken)
-            framed += segments(found.source, taken, format_)
+            framed += segments(found.source, steps_of(taken), format_)
         touched = [found.source for found in self.sources.values()]
-        return staged(FramedChunks(framed, [], touched, read, self.kept), partial, format_)
+        return staged(FramedChunks(framed, [], touched, read, self.kept, self.excess), partial, format_)

@@ -7,19 +7,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from windrow.errors import ExpressionError, FileUnreadable, MessagesError, require
-from windrow.formats.codecs import CodecError
 from windrow.formats.fields import parse, type_text
 from windrow.formats.format import Format, format_of
 from windrow.formats.raw.source import SCHEMA, sources_of
-from windrow.formats.raw.spans import columns_of, with_places
-from windrow.formats.raw.stage import Staged, stage
+from windrow.formats.raw.spans import columns_of, used_by, with_places
+from windrow.formats.raw.stage import Staged, given_up, stage
 from windrow.ingest.content import Content, Passed, Progress, size_of
 from windrow.ingest.format_check import shown
 from windrow.ingest.format_check.output import Output
@@ -51,11 +51,12 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class CheckedFile:
-    """The result for one file; bytes are counted after decompression."""
+    """The result for one file; bytes are counted after decompression, and the `good` records give so many `rows`."""
 
     file: str
     bytes: int
     good: int
+    rows: int
     rejected: int
     rejected_bytes: int
 
@@ -64,8 +65,8 @@ class CheckedFile:
 class Checked:
     """The result for all files: `reasons` counts the bad records, and `rejects` are the first of them.
 
-    `sample` has the first good records, and `messages` the messages that the settings make of these. If there are no
-    messages, `note` says why.
+    `unused` are the fields that are not converted. `sample` has the first good records, and `messages` the messages
+    that the settings make of these. If there are no messages, `note` says why.
     """
 
     files: list[CheckedFile]
@@ -74,6 +75,7 @@ class Checked:
     reasons: dict[str, int]
     rejects: list[Rejected]
     fields: dict[str, str]
+    unused: list[str]
     sample: list[dict[str, Any]]
     messages: list[dict[str, Any]]
     note: str | None
@@ -110,20 +112,28 @@ class Source:
         """Yield the results for the bytes of a file, which is read as one raw source."""
         for chunk in chunks.cut(content.decoded(self.format.limits), PIECE_BYTES):
             if content.broken is None:
-                yield self._take(chunk, self.format)
+                yield self._take(chunk)
                 continue
-            yield self._take(replace(chunk, last=False), self.format)
+            yield self._take(replace(chunk, last=False))
             if chunk.last:
-                broken = replace(self.format, decode=_failing(content.broken))
-                yield self._take(Chunk(chunk.sequence + 1, b"", last=True), broken)
+                yield self._end(chunk.sequence + 1, str(content.broken))
 
-    def _take(self, chunk: Chunk, format_: Format) -> Piece:
+    def _take(self, chunk: Chunk) -> Piece:
         version = pa.array([chunk.sequence], pa.int64())
         rows = chunks.rows(self.name, [chunk], self.received_at).append_column("version", version)
-        staged = stage(rows, self.partial, format_)
+        return self._piece(stage(rows, self.partial, self.format), chunk.content)
+
+    def _end(self, number: int, why: str) -> Piece:
+        """Return the result for the end of a file that cannot be decompressed any further."""
+        place = {"raw_source": self.name, "chunk": number, "received_at": self.received_at, "version": number}
+        reject = {"arrived_in": number, "ordinal": 0, "reason": "format_codec", "bytes": 0, "content": b""}
+        detail = {"detail": f"chunk {number}: {why}"}
+        return self._piece(given_up(self.name, self.partial, self.format, place | reject | detail), b"")
+
+    def _piece(self, staged: Staged, content: bytes) -> Piece:
         self.partial = staged.partial
-        self.byte_count += len(chunk.content)
-        buffer = np.frombuffer(self.rest + chunk.content, np.uint8)
+        self.byte_count += len(content)
+        buffer = np.frombuffer(self.rest + content, np.uint8)
         newlines = np.flatnonzero(buffer == NEWLINE)
         rejects = staged.rejects.sort_by([("chunk", "ascending"), ("offset", "ascending")])
         first = [self._placed(one, newlines) for one in rejects.slice(0, self.most).to_pylist()]
@@ -170,12 +180,12 @@ class Check:
 
     def __init__(self, settings: Settings) -> None:
         """Build the format and the mapping."""
-        self._settings = settings.format
         with settings.locating_errors("format", named="fields"):
             with_codec = format_of(settings.format)
-        self.format: Format = replace(with_codec, decode=None)  # a file is decompressed before it is cut
+        self.format: Format = replace(with_codec, codec="none")  # a file is decompressed before it is cut
         self._columns = columns_of(self.format.parser.schema)
         self._conversion, self._note = self._converted(settings)
+        self._fields = {one.name: type_text(one) for one in parse(settings.format.fields)}
 
     def files(
         self,
@@ -202,10 +212,11 @@ class Check:
 
     def _file(self, file: str, content: Content, received_at: int, found: Found, output: Output | None) -> CheckedFile:
         source = Source(os.fsencode(file).decode(errors="replace"), self.format, received_at, found.most)
-        good = rejected = framed = refused = 0
+        good = count = rejected = framed = refused = 0
         for piece in source.pieces(content):
             found.add(file, piece, self.format.text)
-            good += piece.staged.fields.num_rows
+            good += _record_count(piece.staged.fields)
+            count += piece.staged.fields.num_rows
             rejected += piece.rejects.num_rows
             framed += piece.staged.volume.framed
             refused += piece.staged.volume.rejected
@@ -215,7 +226,7 @@ class Check:
             source.byte_count == framed + refused,
             f"{file}: each byte is in a good record or in a bad one",
         )
-        return CheckedFile(file, source.byte_count, good, rejected, refused)
+        return CheckedFile(file, source.byte_count, good, count, rejected, refused)
 
     def _checked(self, found: Found) -> Checked:
         names = self.format.parser.schema.names
@@ -228,7 +239,8 @@ class Check:
             rejected=sum(one.rejected for one in found.files),
             reasons=dict(found.reasons.most_common()),
             rejects=found.rejects,
-            fields={one.name: type_text(one) for one in parse(self._settings.fields)},
+            fields={name: type_ for name, type_ in self._fields.items() if name in names},
+            unused=[name for name in self._fields if name not in names],
             sample=shown.rows(sample.select(names)),
             messages=messages,
             note=note,
@@ -242,6 +254,7 @@ class Check:
             if settings.depot_columns:
                 raise
             return None, error.message
+        self.format, self._columns = used_by(mapping, self.format)
         return Conversion(self.format, mapping, self._columns, payload_type_of(settings, mapping, self._columns)), None
 
     def _messages(self, sample: pa.Table) -> tuple[list[dict[str, Any]], str | None]:
@@ -258,8 +271,7 @@ class Check:
         return shown.rows(messages.drop_columns([INVALID_VALUE])), note
 
 
-def _failing(error: CodecError) -> Any:
-    def decode(_bytes: bytes) -> NoReturn:
-        raise error
-
-    return decode
+def _record_count(fields: pa.Table) -> int:
+    """Return how many records rows come from; a field that is named as a place hides that."""
+    numbers = fields["ordinal"]
+    return int(pc.sum(pc.equal(numbers, 0)).as_py() or 0) if numbers.type == pa.int64() else fields.num_rows

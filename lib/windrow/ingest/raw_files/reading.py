@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from uuid import uuid4
 
 from windrow.delta.table import writing
-from windrow.formats.codecs import encode
+from windrow.formats.codec_frames import encode
 from windrow.formats.part import FormatPart
 from windrow.ingest.content import PIECE_BYTES, Passed, UnchangedContent
 from windrow.ingest.raw_files.chunk_files import ChunkFiles

@@ -6,7 +6,6 @@ on neither, so this checks the ledger, although the same code frames and convert
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from itertools import chain, groupby
@@ -16,10 +15,11 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import TIME
 from windrow.errors import SettingsError, first_line
+from windrow.expressions import Mapping
 from windrow.formats.format import Format, format_of
 from windrow.formats.part import FormatPart
 from windrow.formats.raw.source import SCHEMA
-from windrow.formats.raw.spans import columns_of
+from windrow.formats.raw.spans import columns_of, used_by
 from windrow.formats.raw.stage import stage
 from windrow.model import tables
 from windrow.model.chunks import RAW
@@ -80,14 +80,16 @@ def _formatted(rows: pa.Table, ledger: Ledger) -> tuple[list[pa.Table], RawRows,
     messages, rejected, byte_count = list[pa.Table](), [REJECTED.empty_table()], [BYTES.empty_table()]
     partial, framings = SCHEMA.empty_table(), Framings()
     for (mapping, recorded), versions in _legs(rows, ledger):
-        format_ = _format(recorded)
+        whole = _format(recorded)
+        way = way_of(columns_of(whole.parser.schema).names, mapping)
+        format_, columns = used_by(way, whole)
         own = rows.filter(pc.is_in(rows["version"], pa.array(versions, pa.int64())))
         staged = stage(own, partial, format_)
         framings.add(own, partial, staged, format_)
         partial = _after(partial, staged.partial)
-        messages.append(_messages(staged.fields, format_, mapping, ledger.payload))
+        messages.append(_messages(staged.fields, columns, way, ledger.payload))
         rejected.append(_rejected(staged.rejects))
-        byte_count.append(_bytes(own, decoded=format_.decode is not None))
+        byte_count.append(_bytes(own, decoded=format_.codec != "none"))
     beside = RawRows(pa.concat_tables(rejected), partial.select(list(PARTIAL)), pa.concat_tables(byte_count))
     return messages, beside, framings.several(partial)
 
@@ -116,7 +118,7 @@ def _legs(rows: pa.Table, ledger: Ledger) -> Iterator[tuple[Way, list[int]]]:
 
 def _format(recorded: str | None) -> Format:
     try:
-        return format_of(FormatPart.model_validate(json.loads(recorded or "{}")))
+        return format_of(FormatPart.of_record(recorded))
     except ValueError as error:
         raise SettingsError(f"the history records a [format] that is not valid: {first_line(error)}") from error
 
@@ -127,11 +129,9 @@ def _after(before: pa.Table, changed: pa.Table) -> pa.Table:
     return pa.concat_tables([kept, changed.filter(pc.invert(pc.fill_null(changed[tables.DELETED], False)))])
 
 
-def _messages(fields: pa.Table, format_: Format, recorded: str | None, payload: pa.DataType) -> pa.Table:
-    """Return records as messages with `version`; `recorded` is their mapping (JSON)."""
-    columns = columns_of(format_.parser.schema)
+def _messages(fields: pa.Table, columns: pa.Schema, mapping: Mapping | None, payload: pa.DataType) -> pa.Table:
+    """Return records as messages with `version`."""
     rows = fields.select(columns.names).cast(columns, safe=False)
-    mapping = way_of(rows.column_names, recorded)
     if mapping is None:
         messages = conform(rows, payload).select(list(COLUMNS))
     else:

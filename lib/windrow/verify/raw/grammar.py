@@ -20,9 +20,10 @@ import pyarrow.compute as pc
 from windrow.formats.format import Format
 from windrow.formats.part import FormatPart
 from windrow.formats.raw.arrived import arrived_of
-from windrow.formats.raw.queue import Taken
-from windrow.formats.raw.source import Source, sources_of
-from windrow.formats.raw.stage import Staged
+from windrow.formats.raw.decompression import Decompression
+from windrow.formats.raw.segment import Run
+from windrow.formats.raw.source import BEGIN, CHUNK, Source, sources_of
+from windrow.formats.raw.stage import Staged, released
 
 PLACE = pa.schema([("raw_source", pa.string()), ("chunk", pa.int64()), ("offset", pa.int64())])
 FOUND = PLACE.append(pa.field("form", pa.int64()))
@@ -61,7 +62,7 @@ class Framings:
     `form` is the number of the grammar of a record, -1 if there is none.
     """
 
-    contents: dict[str, dict[int, memoryview]] = field(default_factory=lambda: defaultdict(dict))
+    contents: dict[str, dict[int, bytes]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(bytes)))
     places: list[pa.Table] = field(default_factory=lambda: [FOUND.empty_table()])
     grammars: list[Grammar] = field(default_factory=list)
 
@@ -69,11 +70,14 @@ class Framings:
         """Add what is staged of rows, given the partial rows before them. Fields named as in `PLACE` hide records."""
         limits, form = format_.limits, -1
         sources = sources_of(partial)
-        for name, chunks in arrived_of(rows, format_.decode).items():
-            queue = (sources.get(name) or Source(name)).queue
-            for step in queue.take(chunks, limits.max_held_bytes):
-                if isinstance(step, Taken):
-                    self.contents[name][step.chunk.number] = memoryview(step.chunk.content)
+        for name, chunks in arrived_of(rows).items():
+            source = sources.get(name) or Source(name)
+            steps, _ = released(source, chunks, format_)
+            if format_.codec != "none" or source.encoded:
+                steps = Decompression.of(source, steps, format_).steps
+            for run in steps:
+                if isinstance(run, Run):
+                    self._add_run(name, run)
         if limits.type == "csv" and limits.quote and not any(name in limits.fields for name in PLACE.names):
             form = len(self.grammars)
             self.grammars.append(Grammar(csv_record(limits), limits.record_delimiter.encode()))
@@ -81,6 +85,12 @@ class Framings:
         for table, own in ((staged.fields, form), (rejects, -1)):
             places = table.select(PLACE.names).append_column("form", pa.repeat(own, table.num_rows))
             self.places.append(places.cast(FOUND))
+
+    def _add_run(self, name: str, run: Run) -> None:
+        """Add the bytes of chunks; those of one chunk may come in several runs."""
+        bounds = [*run.pieces[:, BEGIN].tolist(), run.buffer.size]
+        for chunk, begin, end in zip(run.pieces[:, CHUNK].tolist(), bounds, bounds[1:], strict=False):
+            self.contents[name][chunk] += run.buffer[begin:end].tobytes()
 
     def several(self, partial: pa.Table) -> pa.Table:
         """Return the places (`PLACE`) of good records that are none by the grammar; `partial` is what is unfinished."""

@@ -1,0 +1,72 @@
+"""The bound on the bytes of messages that are held or in flight, of one producer id or of several that share it.
+
+Senders that find no room wait in order, whichever queue they send to. All of it happens under the committer's lock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from windrow.errors import ProducerInUse
+
+
+class Buffer:
+    """Room for so many bytes, which the producers of several ids of one depot may share: pass it to each of them."""
+
+    def __init__(self, size_bytes: int) -> None:
+        """Begin empty. Raises ValueError for a size that is not positive."""
+        if size_bytes <= 0:
+            raise ValueError(f"a buffer of {size_bytes} bytes has no room")
+        self.size_bytes = size_bytes
+        self._reserved = 0
+        self._tickets: deque[object] = deque()
+        self._lock: object = None  # of the committer whose queues use it
+        self._queues = 0
+
+    @property
+    def available_bytes(self) -> int:
+        """Return how many bytes are free."""
+        return self.size_bytes - self._reserved
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether senders wait for room."""
+        return bool(self._tickets)
+
+    def join(self, lock: object) -> None:
+        """Let one more queue use it. Raises ProducerInUse if queues with another lock do."""
+        # guard: buffer-of-one-depot
+        if (self._queues or self._reserved) and self._lock is not lock:
+            raise ProducerInUse("the buffer is used by producers of another depot", "Use a buffer for each depot.")
+        self._lock = lock
+        self._queues += 1
+
+    def leave(self) -> None:
+        """Let one queue less use it."""
+        self._queues -= 1
+
+    def fits(self, byte_count: int) -> bool:
+        """Whether there is room for so many bytes."""
+        return self._reserved + byte_count <= self.size_bytes
+
+    def reserve(self, byte_count: int) -> None:
+        """Take room."""
+        self._reserved += byte_count
+
+    def release(self, byte_count: int) -> None:
+        """Give room back."""
+        self._reserved -= byte_count
+
+    def line_up(self) -> object:
+        """Return a ticket behind those of all other senders that wait."""
+        ticket = object()
+        self._tickets.append(ticket)
+        return ticket
+
+    def is_first(self, ticket: object) -> bool:
+        """Whether no sender has waited longer."""
+        return self._tickets[0] is ticket
+
+    def step_out(self, ticket: object) -> None:
+        """Give a ticket back."""
+        self._tickets.remove(ticket)
