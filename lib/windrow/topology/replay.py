@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.errors import DepotChanged
+from windrow.errors import DepotChanged, EngineUnavailable
 from windrow.model.clock import Clock
 from windrow.model.timestamps import microseconds_of
 from windrow.reading.digests import Digests
@@ -39,6 +39,8 @@ from windrow.topology.running import runner_of, tables_of
 from windrow.topology.state import State
 from windrow.topology.status import require_run
 from windrow.topology.topology import Topology
+
+AGAIN = "`windrow verify` checks it; or run a topology of these functions over the same depots into new tables."
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,10 @@ def replay_topology(
     longer has what was read.
     """
     _, ledger = tables_of(topology, settings, spark)
+    if ledger.path is None and ledger.table() is not None:
+        raise EngineUnavailable(
+            f"only Spark reaches the files of {ledger.place}: it cannot be replayed at a path", AGAIN
+        )
     require_run(topology, ledger)
     rows = history_of(ledger)
     planned = _planned(topology, rows, ticks)
