@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from windrow.errors import TableMissing
-from windrow.settings.path_cache import PathBook
+from windrow.settings.path_cache import REPLAY, PathBook
 
 
 def test_what_was_noted_is_found(tmp_path: Path) -> None:
@@ -38,3 +38,13 @@ def test_nothing_noted(tmp_path: Path) -> None:
         book.path("plant.ledger")
     book.note("plant.ledger", None)
     assert book.file.read_text() == "{broken"
+
+
+def test_of_a_platform(tmp_path: Path) -> None:
+    """Where a platform provides Spark, the error says what to do without a path; a path that is noted is used."""
+    book = PathBook(tmp_path / "paths.json")
+    with pytest.raises(TableMissing, match=r"only Spark reaches the files of .* plant\.ledger") as refused:
+        book.path("plant.ledger", REPLAY, by_platform=True)
+    assert (refused.value.hint or "").startswith("`windrow verify --all` derives")
+    book.note("plant.ledger", "/warehouse/ledger")
+    assert book.path("plant.ledger", REPLAY, by_platform=True) == "/warehouse/ledger"

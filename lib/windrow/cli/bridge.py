@@ -13,6 +13,7 @@ from windrow.cli.shared_options import Call, command, count
 from windrow.cli.terminal import aside
 from windrow.errors import SettingsError
 from windrow.model.durations import SECOND, microseconds
+from windrow.settings.path_cache import PRODUCE
 
 if TYPE_CHECKING:
     from windrow.producer.bridge.kafka import KafkaBridge
@@ -62,7 +63,7 @@ def bridge(
     if client_id if kind == "kafka" else until_end:
         name = "--client-id is for mqtt" if kind == "kafka" else "--until-end is for kafka"
         raise SettingsError(f"{name}, not for {kind}", "Leave it out.")
-    chosen = call.path_settings(**{kind: part})
+    chosen = call.path_settings("depot", instead=PRODUCE, **{kind: part})
     from windrow.cli.watching import stopping
     from windrow.operate.log import logging_to
 

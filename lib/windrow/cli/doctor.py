@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +14,7 @@ from rich.markup import escape
 
 from windrow.cli.shared_options import Call, Named, command, count, platform_reads, say
 from windrow.cli.terminal import aside, people
-from windrow.errors import TableMissing
+from windrow.errors import TableMissing, WindrowError
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
@@ -33,7 +35,8 @@ def doctor(
     """Find what is wrong with the machine, settings and tables.
 
     Each finding says what to do. Exit status 1 on any error. Doctor changes nothing. Without --network it starts no
-    Spark and uses the network only to read the tables. For a topology it examines each depot and the table of states.
+    Spark and uses the network only to read the tables. Where a platform provides Spark, that reads tables by name. For
+    a topology it examines each depot and the table of states.
     """
     with aside.status("examining"):
         findings = _findings(call, topology, network)
@@ -49,10 +52,22 @@ def _findings(call: Call, topology: str | None, network: bool) -> list[Finding]:
     if topology is None:
         from windrow.operate.doctor import examine
 
-        return examine(lambda: _settings(call), now, network)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # findings say it in more words
+            with _reading(call):
+                return examine(lambda: _settings(call), now, network)
     from windrow.topology.doctor import examine_topology
 
     return examine_topology(*call.topology(topology), now, network)
+
+
+def _reading(call: Call) -> AbstractContextManager[object]:
+    """Let Spark read the tables in the block where a platform's catalog has them."""
+    try:
+        found = call.settings()
+    except WindrowError:  # which is a finding
+        return nullcontext()
+    return call.readable_settings("headers") if platform_reads(found) else nullcontext()
 
 
 def _settings(call: Call) -> Settings:

@@ -12,7 +12,7 @@ from windrow.cli.shared_options import Call, command, count, say
 from windrow.errors import SettingsError
 from windrow.formats.installed import names
 from windrow.runtime.wall_clock import WallClock
-from windrow.settings.path_cache import PathBook
+from windrow.settings.path_cache import INGEST_RAW
 
 if TYPE_CHECKING:
     from windrow.ingest.ingest import Format, Ingested
@@ -56,13 +56,13 @@ def ingest(
     if rejects is not None:
         raise SettingsError("--rejects goes with --check", "Give both, or none.")
     if format_ not in TABLES and format_ in names():
-        place = call.settings()
-        if place.format.type not in {None, format_}:
+        chosen = call.path_settings("depot", instead=INGEST_RAW)
+        if chosen.format.type not in {None, format_}:
             raise SettingsError(
-                f"--format {format_}, but [format] type = {place.format.type!r}",
+                f"--format {format_}, but [format] type = {chosen.format.type!r}",
                 "Make them the same, or leave out --format.",
             )
-        read = ingest_raw(place, PathBook.beside(call.config).path(place.depot), files, raw_source, quiet=call.json)
+        read = ingest_raw(chosen, chosen.depot, files, raw_source, quiet=call.json)
         size, chunks = (sum(getattr(one, name) for one in read) for name in ("bytes", "chunks"))
         call.answer({"bytes": size, "chunks": chunks, "files": read})
         return 0

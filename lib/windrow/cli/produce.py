@@ -13,7 +13,7 @@ import typer
 from windrow.cli.progress import counter
 from windrow.cli.shared_options import Call, command, count
 from windrow.errors import FileRefused, SettingsError
-from windrow.settings.path_cache import PathBook
+from windrow.settings.path_cache import PRODUCE
 
 if TYPE_CHECKING:
     from windrow.producer.produce import Produced
@@ -75,13 +75,12 @@ def produce(
     from windrow.producer.produce import Production
 
     fields = Fields.of(column or ())
-    chosen = call.settings()
+    chosen = call.path_settings("depot", instead=PRODUCE)
     part, stop = chosen.producer, Stop()
-    place = PathBook.beside(call.config).path(chosen.depot)
     with (
         watched(chosen.log, stop.stop, "stopping after the lines that were read"),
         _opened(file) as descriptor,
-        _closing(Producer(place, id_, keep=chosen.keep, **part.model_dump())) as producer,
+        _closing(Producer(chosen.depot, id_, keep=chosen.keep, **part.model_dump())) as producer,
         counter("produce", quiet=call.json) as progress,
     ):
         textual = text_or_bytes(producer.payload) == producer.payload
@@ -98,13 +97,12 @@ def _produce_raw(call: Call, file: str, source: str, last: bool) -> None:
     from windrow.producer import RawProducer
     from windrow.producer.input import BytesInput, Stop, send_bytes
 
-    chosen = call.settings()
+    chosen = call.path_settings("depot", instead=PRODUCE)
     part, stop = chosen.producer, Stop()
-    place = PathBook.beside(call.config).path(chosen.depot)
     with (
         watched(chosen.log, stop.stop, "stopping after the bytes that were read"),
         _opened(file) as descriptor,
-        _closing(RawProducer(place, source, keep=chosen.keep, **part.model_dump())) as producer,
+        _closing(RawProducer(chosen.depot, source, keep=chosen.keep, **part.model_dump())) as producer,
         counter("produce", quiet=call.json) as progress,
     ):
         input_ = BytesInput(

@@ -14,6 +14,7 @@ from windrow.cli.shared_options import Call, Named, command, count, say
 from windrow.errors import SettingsError
 from windrow.model.durations import in_words, microseconds
 from windrow.runtime.wall_clock import WallClock
+from windrow.settings.path_cache import REPLAY
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def replay(
     from windrow.replaying import Portion
     from windrow.replaying import replay as play
 
-    chosen = call.path_settings(engine=call.flags.get("engine", "embedded"))
+    chosen = call.path_settings(instead=REPLAY, engine=call.flags.get("engine", "embedded"))
     others = _rules(rules, chosen, {"window": window, "max_delay": max_delay})
     portion = Portion(from_, to, key or (), source or ())
     with steps("messages", quiet=call.json) as progress:

@@ -83,14 +83,18 @@ class Call:
         """Return the settings: flags that were given over environment, file and defaults."""
         return Settings.load(self.config, **self.flags | {k: v for k, v in more.items() if v is not None})
 
-    def path_settings(self, **more: Any) -> Settings:
+    def path_settings(self, *roles: str, instead: str = paths.READ, **more: Any) -> Settings:
         """Return the settings of a command without a JVM: tables by name become the paths noted for them.
 
-        Raises TableMissing for a name without a noted path.
+        `roles` are the tables that the command needs, by default both. Raises TableMissing for a name without a noted
+        path; its hint says what to do `instead` if only Spark reaches the table.
         """
-        found = self.settings(**more)
-        known = paths.PathBook.beside(self.config)
-        return found.model_copy(update={name: known.path(getattr(found, name)) for name in ("depot", "ledger")})
+        from windrow.engine import from_platform
+
+        found, known = self.settings(**more), paths.PathBook.beside(self.config)
+        named = {name: getattr(found, name) for name in roles or ("depot", "ledger")}
+        places = {name: known.path(place, instead, from_platform()) for name, place in named.items()}
+        return found.model_copy(update=places)
 
     @contextmanager
     def readable_settings(self, copies: Copies = "all") -> Iterator[Settings]:

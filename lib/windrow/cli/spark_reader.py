@@ -166,6 +166,11 @@ class SparkDepot(SparkTable):
         return replace(self, recorded=recorded)
 
     @property
+    def needs_feed(self) -> bool:
+        """Tell whether only a change data feed says which version added a row."""
+        return not self.engine.names_files(self.engine.place(self.location))
+
+    @property
     def names(self) -> list[str]:
         """Return the names of the columns of the table, before they are mapped."""
         return list(self.table.schema.names)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from windrow.delta.log import identity
+from windrow.delta.log import Table, identity
 from windrow.delta.query import Relation, TableRows, answer, identifier
 from windrow.delta.row_changes import changes
 from windrow.delta.table import open_table
@@ -68,6 +68,14 @@ class SparkTable(Protocol):
 
 class SparkDepot(SparkTable, Protocol):
     """A depot whose changes Spark reads and maps to messages, or to raw chunks."""
+
+    @property
+    def table(self) -> Table:
+        """Return its identity, version and columns."""
+
+    @property
+    def needs_feed(self) -> bool:
+        """Tell whether only a change data feed says which version added a row."""
 
     def mapped_as(self, recorded: Mapping[int, str | None]) -> Self:
         """Return the depot with the mappings that the history of a ledger recorded."""

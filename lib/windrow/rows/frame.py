@@ -139,6 +139,11 @@ class PersistedFrame:
             self._frame = frame
         return frame
 
+    @property
+    def is_kept(self) -> bool:
+        """Tell whether a frame is persisted."""
+        return self._frame is not None
+
     def release(self) -> None:
         """Release the frame."""
         frame, self._frame = self._frame, None

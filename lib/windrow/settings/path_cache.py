@@ -12,8 +12,18 @@ from pathlib import Path
 from windrow.delta.locations import is_catalog_name
 from windrow.errors import TableMissing
 
-SPARK_READS = "`status`, `show`, `verify`, `export`, `plot` and `tune`"
 FILE = Path(".windrow") / "paths.json"
+# What to do with a table whose files only Spark reaches.
+READ = "`status`, `show`, `verify`, `export`, `plot` and `tune` read it with --engine spark"
+PRODUCE = (
+    "Spark appends to it, from a stream of yours in `windrow.foreach_batch` or with INSERT, and `windrow ingest` "
+    "appends Parquet files and Delta tables that Spark can read; producers and bridges need a depot with a path"
+)
+INGEST_RAW = "raw files need a depot with a path, such as one in an external location; or read them with Spark"
+REPLAY = (
+    "`windrow verify --all` derives all decisions again under the recorded rules, `windrow tune` tries other rules, "
+    "and `windrow run --ledger` with the name of a new ledger applies them to the whole depot"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +37,21 @@ class PathBook:
         """Return the file next to a settings file, or in the working directory."""
         return cls((Path(config).parent if config else Path()) / FILE)
 
-    def path(self, location: str) -> str:
-        """Return the path of a table; a path is returned unchanged. Raises TableMissing for an unknown name."""
+    def path(self, location: str, instead: str = READ, by_platform: bool = False) -> str:
+        """Return the path of a table; a path is returned unchanged. Raises TableMissing for an unknown name.
+
+        Its hint says what to do `instead` if only Spark reaches the files, as where a platform provides the session.
+        """
         if not is_catalog_name(location):
             return location
         known = self._read().get(location)
+        if known is None and by_platform:
+            raise TableMissing(f"only Spark reaches the files of the catalog table {location}", f"{_capital(instead)}.")
         if known is None:
             raise TableMissing(
                 f"{self.file} has no path for the catalog table {location}",
                 "`windrow init` or `windrow run` with Spark adds it; or give the path of the table "
-                f"(./{location} for a path of this name). A table that a catalog manages has none: {SPARK_READS} read "
-                "it with --engine spark; `replay`, `produce`, `bridge` and raw files need a table with a path.",
+                f"(./{location} for a path of this name). A table that a catalog manages has none: {instead}.",
             )
         return known
 
@@ -58,3 +72,7 @@ class PathBook:
         except (OSError, ValueError):
             return {}
         return {str(name): str(path) for name, path in content.items()} if isinstance(content, dict) else {}
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]

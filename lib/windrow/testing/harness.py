@@ -41,6 +41,7 @@ from windrow.topology import Depot, Topology
 from windrow.topology.functions import Functions
 from windrow.topology.reading import history_rows
 from windrow.topology.running import rollback, runner_of, set_option, tables_of
+from windrow.topology.states_table import states_table
 
 SECOND = 1_000_000
 Row = Mapping[str, Any]
@@ -167,7 +168,7 @@ class Harness:
         """Return the history rows in order."""
         columns = [name for name, _ in (*tables.HISTORY, *tables.TOPOLOGY_FIELDS)]
         self._require_run()
-        return [dict(row) for row in history_rows(self.topology.location, columns).to_pylist()]
+        return [dict(row) for row in history_rows(states_table(self.topology.location), columns).to_pylist()]
 
     def _require_run(self) -> None:
         if not DeltaTable.is_deltatable(self.topology.location):

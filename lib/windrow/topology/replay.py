@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import in_columns
-from windrow.errors import DepotChanged, TopologyRefused
+from windrow.errors import DepotChanged, EngineUnavailable, TopologyRefused
 from windrow.ledger import Ledger
 from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.ledger.versions import latest
@@ -52,13 +52,15 @@ from windrow.topology.reading import (
     history_of,
     rows_of,
     states_at,
-    version_after,
     versions_of,
 )
 from windrow.topology.running import runner_of, tables_of
 from windrow.topology.state import State
+from windrow.topology.states_table import states_of
 from windrow.topology.status import require_run
 from windrow.topology.topology import Topology
+
+AGAIN = "`windrow verify` checks it; or run a topology of these functions over the same depots into new tables."
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,10 @@ def replay_topology(
     longer has what was read.
     """
     _, ledger = tables_of(topology, settings, spark)
+    if ledger.path is None and ledger.table() is not None:
+        raise EngineUnavailable(
+            f"only Spark reaches the files of {ledger.place}: it cannot be replayed at a path", AGAIN
+        )
     require_run(topology, ledger)
     rows, recorded = history_of(ledger), prime(ledger, list(topology.depots))
     _require_migrated(topology, recorded)
@@ -269,7 +275,7 @@ def _taken_over(topology: Topology, ledger: Ledger, planned: SavedPlan, primed: 
 
     One that a later migration changed again is left out.
     """
-    then, schema = version_after(str(ledger.path), planned.microbatch), primed.progress.schema
+    then, schema = states_of(ledger, planned.microbatch), primed.progress.schema
     recorded, states = states_at(then, topology.states), {}
     for name in planned.migrated or ():
         state = topology.states.get(name)

@@ -14,10 +14,8 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
-from windrow.columnar.arrow import in_columns, plain, text
-from windrow.delta.table import filtered
+from windrow.columnar.arrow import in_columns, text
 from windrow.errors import DepotUnreadable
 from windrow.ledger import Ledger
 from windrow.ledger.result import Counts, MicrobatchResult
@@ -26,8 +24,9 @@ from windrow.model import tables
 from windrow.runtime.ledger_state import LedgerState, Reached
 from windrow.source import Source
 from windrow.topology.migration import recorded_states, replaced
-from windrow.topology.reading import first_read, rules_at, version_after
+from windrow.topology.reading import first_read, rules_at
 from windrow.topology.state import State
+from windrow.topology.states_table import StatesTable, states_of
 from windrow.topology.topology import Topology
 
 
@@ -38,8 +37,7 @@ def taken_back(
 
     Raises NotFound if Delta's log does not reach back that far, DepotUnreadable if a depot's log does not.
     """
-    schema, location = primed.progress.schema, str(ledger.path)
-    then = version_after(location, to)
+    schema, then = primed.progress.schema, states_of(ledger, to)
     control_then = _then(then, tables.CONTROL, schema)
     read_then = _positions(control_then) if to else {}  # before the first one a depot may begin elsewhere
     # also of depots that are read no more
@@ -84,10 +82,9 @@ def _now(primed: LedgerState, state: str, columns: pa.Schema) -> pa.Table:
     return rows.append_column("state", pa.repeat(pa.scalar(state, pa.string()), rows.num_rows))
 
 
-def _then(table: DeltaTable, states: Sequence[str], columns: pa.Schema) -> pa.Table:
+def _then(table: StatesTable, states: Sequence[str], columns: pa.Schema) -> pa.Table:
     """Return the rows of states at a version; a state or a column that was declared later has none."""
-    versions = plain(filtered(table, [("state", "in", list(states))], None))
-    return in_columns(latest(versions), columns)
+    return in_columns(latest(table.rows(states)), columns)
 
 
 def _positions(rows: pa.Table) -> dict[str, Reached]:

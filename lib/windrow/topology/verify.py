@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import in_columns
 from windrow.delta.table import open_table
 from windrow.errors import DepotChanged, OtherDepot, WindrowError
+from windrow.ledger import Ledger
 from windrow.ledger.versions import latest
 from windrow.model import tables
 from windrow.runtime.ledger_state import Reached, prime
@@ -31,6 +32,7 @@ from windrow.topology.reading import Row, counting, history_of, versions_of
 from windrow.topology.replay import digests_of, replay_topology
 from windrow.topology.running import tables_of
 from windrow.topology.state import State
+from windrow.topology.states_table import states_of
 from windrow.topology.status import require_run
 from windrow.topology.topology import Topology
 from windrow.verify.files import check_table
@@ -98,16 +100,14 @@ def verify_topology(
         notes = ledger.engine.log(ledger.engine.place(place)).notes()
         found += _check_output(name, notes, application(ledger, name, ()), history)
     progress("the table of states")
-    table = open_table(str(ledger.path), "ledger")
-    log = read_log(table, str(ledger.path), "ledger")
-    found += check_table(log, table, str(ledger.path), "ledger", (), "state=microbatch", primed.microbatch)
-    files = Counter(pa.table(table.get_add_actions(flatten=True))["partition.state"].to_pylist())
+    files, more = _check_files(ledger, primed.microbatch)
+    found += more
     recorded = topology.states | recorded_states(topology.states, primed.rules, primed.progress.schema)
     recorded = {name: recorded[name] for name in topology.states}  # a change that is declared comes with the next run
     again = _replayed(topology, settings, spark, found) if replay else {}
     for state in recorded.values():
         progress(f"the state {state.name}")
-        rows = latest(versions_of(table, state), keep_doubles=True)
+        rows = latest(versions_of(states_of(ledger), state), keep_doubles=True)
         rows = state.named(in_columns(rows, pa.schema([rows.schema.field("id"), *state.stored]))).combine_chunks()
         found += _check_keys(state, rows)
         digest = digests_of(state, rows).total
@@ -115,6 +115,16 @@ def verify_topology(
     known = {*topology.states, *tables.FINAL, *tables.CONTROL}
     found += [f"the state {name}, which is not declared" for name in sorted(files.keys() - known)]
     return TopologyReport(topology.name, primed.microbatch, tuple(depots), tuple(states), *parted(found))
+
+
+def _check_files(ledger: Ledger, microbatch: int) -> tuple[Counter[str], list[Found]]:
+    """Check the files of the states; return also how many each state has."""
+    path = ledger.path
+    if path is None:
+        return Counter(), ["the files of the states, which only Spark reaches"]
+    table = open_table(path, "ledger")
+    found = check_table(read_log(table, path, "ledger"), table, path, "ledger", (), "state=microbatch", microbatch)
+    return Counter(pa.table(table.get_add_actions(flatten=True))["partition.state"].to_pylist()), [*found]
 
 
 def _check_numbers(history: list[Row], last: int) -> Iterator[Difference]:

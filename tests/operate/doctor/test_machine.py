@@ -79,6 +79,15 @@ class TestJava:
         says(java, said)
         assert check_java(runs_on).level == level
 
+    def test_of_a_platform(self, java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Where a platform provides Spark's session, no Java here is no error."""
+        errors = []
+        for remote in (None, "sc://nowhere"):
+            if remote:
+                monkeypatch.setenv("SPARK_REMOTE", remote)
+            errors.append([one.code for one in check_machine("spark", network=False) if one.level == "error"])
+        assert errors == [["java"], []]
+
     def test_none(self, java: Path) -> None:
         """Without Java the Spark engine is an error that says what to install, the embedded one needs none."""
         found = check_java("spark")

@@ -8,6 +8,7 @@ from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
+from windrow.rows.frame import PersistedFrame
 
 RULES = {"max_delay": "6s", "max_batch_bytes": 40}
 
@@ -36,7 +37,17 @@ def world(written: Path, tmp_path: Path, clock: ManualClock) -> World:
     return World(tmp_path, clock)
 
 
-@pytest.fixture(params=["embedded", "spark"])
+@pytest.fixture(params=["embedded", "spark", "spark-uncached"])
 def session(request: pytest.FixtureRequest) -> Any:
-    """What `quality.check` looks with: a session of Spark, or none."""
-    return None if request.param == "embedded" else request.getfixturevalue("spark")
+    """What `quality.check` looks with: none, a session of Spark, or one that keeps no rows on its executors."""
+    if request.param == "embedded":
+        return None
+    if request.param == "spark-uncached":
+        request.getfixturevalue("uncached")
+    return request.getfixturevalue("spark")
+
+
+@pytest.fixture
+def uncached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames are not persisted, as where a platform refuses it."""
+    monkeypatch.setattr(PersistedFrame, "keep", lambda _, frame: frame)

@@ -161,15 +161,25 @@ class TestDamaged:
         assert all(one.failed and one.rows for one in checked.failures() if one.name in TOGETHER)
         assert_alike(checked, quality.check(None, world.ledger))
 
+    @pytest.mark.slow
+    def test_all_at_once_uncached(self, world: World, spark: Any, uncached: None) -> None:
+        """A Spark that keeps no rows on its executors says the same as none."""
+        for name in TOGETHER:
+            damage(world, dropping("closed") if name == "closed_batches_there" else DAMAGES[name])
+        assert_alike(quality.check(spark, world.ledger), quality.check(None, world.ledger))
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DAMAGES)
-def test_found_by_the_suites(world: World, spark: Any, name: str) -> None:
-    """Every damage is found by the suites as they are, with Spark and without alike."""
+def test_found_by_the_suites(world: World, spark: Any, request: pytest.FixtureRequest, name: str) -> None:
+    """Every damage is found by the suites as they are, with Spark, with one that keeps no rows, and without alike."""
     damage(world, DAMAGES[name])
     checked = quality.check(spark, world.ledger)
     assert name in {one.name for one in checked.failures()}
-    assert_alike(checked, quality.check(None, world.ledger))
+    embedded = quality.check(None, world.ledger)
+    assert_alike(checked, embedded)
+    request.getfixturevalue("uncached")
+    assert_alike(quality.check(spark, world.ledger), embedded)
 
 
 class TestEmpty:

@@ -110,17 +110,24 @@ class SparkEngine(Engine):
     def path(self, place: str) -> str | None:
         """Return the path of a table for commands without Spark.
 
-        None if the table does not exist, or if its catalog has commits that are not in its log.
+        None if the table does not exist, if its catalog has commits that are not in its log, or if a platform's catalog
+        may refuse others than its own session to read its files.
         """
         location = place
         if is_catalog_name(place):
             found = detail(self._session, reference(place))
             location = found["location"] if found and not is_managed(found["tableFeatures"]) else ""
+            if self._on_platform and local_path(location) is None:
+                return None
         return str(local_path(location) or location) if location else None
+
+    @property
+    def _on_platform(self) -> bool:
+        return self.remote or ON_DATABRICKS in os.environ
 
     def local_path(self, place: str) -> Path | None:
         """Return the local path of a table if delta-rs can read its files from here, else None."""
-        if self.remote or ON_DATABRICKS in os.environ:
+        if self._on_platform:
             return None
         if not is_catalog_name(place):
             # guard: spark-file-system

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from deltalake import DeltaTable
+
 from windrow.engine import choose
 from windrow.errors import WindrowError, first_line
 from windrow.operate.doctor import clocks, depot, ledger
@@ -81,11 +83,12 @@ def _of_table(one: Examined, engine: str, now: int) -> list[Finding]:
     except WindrowError as refused:
         return [*findings, not_opened(role, one.location, refused)]
     of_ledger = ", microbatch {0.microbatch}, schema version {0.schema_version}" if role == "ledger" else ""
-    findings.append(ok(role, f"{one.location}, version {opened.table.version()}{of_ledger.format(opened.progress)}"))
+    findings.append(ok(role, f"{one.location}, version {opened.version}{of_ledger.format(opened.progress)}"))
     for check in checks:
         findings += safely(check, opened)
-    findings += [*safely(check_features, role, opened.table, engine), *safely(check_data_files, role, opened.table)]
-    return [*findings, *safely(clocks.check_commits, role, opened.table, now)]
+    if isinstance(opened.table, DeltaTable):
+        findings += [*safely(check_features, role, opened.table, engine), *safely(check_data_files, role, opened.table)]
+    return [*findings, *safely(clocks.check_commits, role, opened.table, opened.version, now)]
 
 
 def safely(check: Callable[..., Iterable[Finding]], *given: object) -> list[Finding]:

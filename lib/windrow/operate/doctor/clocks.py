@@ -13,6 +13,7 @@ from windrow.model.durations import UNITS, text
 from windrow.model.timestamps import time_text
 from windrow.operate.doctor.finding import Finding, ok, warning
 from windrow.operate.doctor.opened import OpenDepot, OpenLedger
+from windrow.reading.tables import TableLog
 
 TOLERANCE_US = 5 * UNITS["s"]  # a guess: clocks that NTP sets are nearer
 SILENT_US = UNITS["h"]  # a guess: longer than most pauses of a device
@@ -20,9 +21,10 @@ MAX_NAMES = 5
 STAMPS = "max.received_at"
 
 
-def check_commits(role: str, table: DeltaTable, now: int) -> Iterator[Finding]:
-    """Check that no commit is in the future, which means that this clock or the writer's is wrong."""
-    stamp = next(history(table, table.version())).get("timestamp")
+def check_commits(role: str, table: TableLog, version: int, now: int) -> Iterator[Finding]:
+    """Check that the last commit is not in the future, which means that this clock or the writer's is wrong."""
+    commits = history(table, version) if isinstance(table, DeltaTable) else table.history(version)
+    stamp = next(iter(commits)).get("timestamp")
     ahead = 0 if stamp is None else int(stamp) * 1_000 - now
     if ahead <= TOLERANCE_US:
         yield ok("clock-commits", f"the wall clock, {time_text(now)}, is not behind the latest commit of the {role}")
@@ -34,6 +36,8 @@ def check_commits(role: str, table: DeltaTable, now: int) -> Iterator[Finding]:
 
 def check_stamps(depot: OpenDepot) -> Iterator[Finding]:
     """Check for stamps that are ahead of the wall clock by more than `max_clock_skew`, which are rejected."""
+    if not isinstance(depot.table, DeltaTable):
+        return
     files = pa.table(depot.table.get_add_actions(flatten=True))
     mapped = "received_at" in depot.settings.depot_columns
     if mapped or STAMPS not in files.column_names or not pa.types.is_timestamp(files[STAMPS].type):

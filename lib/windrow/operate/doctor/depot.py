@@ -10,23 +10,24 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from windrow.columnar.arrow import plain_type
-from windrow.delta.log import identity
-from windrow.delta.row_changes import changes, has_feed
+from windrow.delta.log import Table, identity
 from windrow.errors import DepotUnreadable, WindrowError, first_line
-from windrow.model.commits import CHANGE, VERSION
+from windrow.model.commits import CHANGE, FEED, VERSION
 from windrow.model.messages import COLUMNS, COMPARED, DEFAULTS, TIMES
 from windrow.operate.doctor.finding import Finding, Level, error, ok, warning
 from windrow.operate.doctor.opened import OpenDepot
-from windrow.reading.log import earliest_readable, kept
+from windrow.reading.log import earliest_readable, kept, waiting_versions
+from windrow.reading.tables import DepotTable, changes_of
 from windrow.source.conversion import Conversion
 
 REMOVED = "delta.deletedFileRetentionDuration"
+CHANGED = 'The next run stops there. If a retention job does this: on_depot_delete = "ignore".'
 READ_ERRORS = (DepotUnreadable, DeltaError, pa.ArrowException, OSError)
 
 
 def check_columns(depot: OpenDepot) -> Iterator[Finding]:
     """Check that the depot has the columns of messages (some are optional), or that format and mapping make them."""
-    settings, table = depot.settings, identity(depot.table)
+    settings, table = depot.settings, _identity(depot.table)
     if not (table.raw or settings.depot_columns) and (unfit := _unfit(table.schema)):
         yield unfit
         return
@@ -54,6 +55,10 @@ def check_columns(depot: OpenDepot) -> Iterator[Finding]:
     yield ok("depot-columns", columns)
 
 
+def _identity(table: DepotTable) -> Table:
+    return identity(table) if isinstance(table, DeltaTable) else table.table
+
+
 def _unfit(columns: pa.Schema) -> Finding | None:
     """Return which columns of a message are missing or have another type; those in another case are cast."""
     own = {field.name: field.type for field in columns if field.name.lower() in COLUMNS}
@@ -71,6 +76,8 @@ def _unfit(columns: pa.Schema) -> Finding | None:
 
 def check_nulls(depot: OpenDepot) -> Iterator[Finding]:
     """Count NULLs in required columns, which make messages invalid, by the files' statistics."""
+    if not isinstance(depot.table, DeltaTable):
+        return
     files = pa.table(depot.table.get_add_actions(flatten=True))
     required = [name for name in COLUMNS if name not in DEFAULTS or name == "source"]
     counts = {name: f"null_count.{name}" for name in required if name not in depot.settings.depot_columns}
@@ -84,8 +91,13 @@ def check_nulls(depot: OpenDepot) -> Iterator[Finding]:
 
 def check_feed(depot: OpenDepot) -> Iterator[Finding]:
     """Check whether the change feed is on, and that the depot can be read back to the next version to read."""
-    feed = "on" if has_feed(depot.table) else "off, so only versions that append rows can be read"
-    yield ok("depot-feed", f"the change data feed is {feed}")
+    if depot.table.metadata().configuration.get(FEED) == "true":
+        yield ok("depot-feed", "the change data feed is on")
+    elif isinstance(depot.table, DeltaTable) or not depot.table.needs_feed:
+        yield ok("depot-feed", "the change data feed is off, so only versions that append rows can be read")
+    else:
+        todo = f"Run ALTER TABLE {depot.settings.depot} SET TBLPROPERTIES ({FEED} = true): later versions can be read."
+        yield error("depot-feed", "the change data feed is off, and without it Spark cannot tell versions apart", todo)
     first, latest, then = earliest_readable(depot.table, depot=True), depot.table.version(), _next_version(depot)
     again = f'start_from = "version:{first}".'
     if depot.progress is None:
@@ -121,12 +133,15 @@ def check_retention(depot: OpenDepot) -> Iterator[Finding]:
 
 def check_changes(depot: OpenDepot) -> Iterator[Finding]:
     """Check unread versions for deleted or updated rows, which stop the next run or are ignored."""
+    if not isinstance(depot.table, DeltaTable):
+        yield _changed_by_log(depot)
+        return
     earliest, latest = earliest_readable(depot.table, depot=True), depot.table.version()
     first = earliest if depot.progress is None else _next_version(depot)
     if first > latest or (first < earliest and not _in_feed(depot.table, first, first)):  # as `check_feed` says
         return
     try:
-        rows = changes(depot.table, first, columns=[CHANGE, VERSION]).read_all()
+        rows = changes_of(depot.table, first, columns=[CHANGE, VERSION]).read_all()
     except READ_ERRORS as failed:
         what = f"the changes of versions {first} to {latest} cannot all be read: {first_line(failed)}"
         todo = "The next run stops there. Bring back what is missing; or was the change data feed off for some of them?"
@@ -140,14 +155,24 @@ def check_changes(depot: OpenDepot) -> Iterator[Finding]:
     elif depot.settings.on_depot_delete == "ignore":
         yield ok("depot-changes", f'{what}; on_depot_delete = "ignore" skips them')
     else:
-        todo = 'The next run stops there. If a retention job does this: on_depot_delete = "ignore".'
-        yield error("depot-changes", what, todo)
+        yield error("depot-changes", what, CHANGED)
 
 
-def _in_feed(table: DeltaTable, first: int, last: int) -> bool:
+def _changed_by_log(depot: OpenDepot) -> Finding:
+    """Check what the log, which Spark reads, says of them."""
+    changed = waiting_versions(depot.table, _next_version(depot) - 1).changed
+    if changed is None:
+        return ok("depot-changes", "no row was deleted or updated in unread versions")
+    what = f"rows were deleted or updated in unread versions, first in depot version {changed}"
+    if depot.settings.on_depot_delete == "ignore":
+        return ok("depot-changes", f'{what}; on_depot_delete = "ignore" skips them')
+    return error("depot-changes", what, CHANGED)
+
+
+def _in_feed(table: DepotTable, first: int, last: int) -> bool:
     """Whether the changes of versions can be read, even if the versions themselves can no longer be opened."""
     try:
-        changes(table, first, last, [CHANGE, VERSION]).read_all()
+        changes_of(table, first, last, [CHANGE, VERSION]).read_all()
     except READ_ERRORS:
         return False
     return True

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from deltalake import DeltaTable
+
 from windrow.delta.locations import local_path
 from windrow.model import durations
 from windrow.model.durations import in_words
@@ -38,7 +40,9 @@ def check_books(ledger: OpenLedger) -> Iterator[Finding]:
 
 def check_files(ledger: OpenLedger) -> Iterator[Finding]:
     """Count the files: final rows do not slow a microbatch down, but files do."""
-    files = len(ledger.book.table.file_uris())
+    if not isinstance(ledger.table, DeltaTable):
+        return
+    files = len(ledger.table.file_uris())
     todo = "Every microbatch lists them. Run `windrow maintain`, which compacts them without disturbing runs."
     yield _at_most(MANY_FILES, files, "ledger-files", f"{files:,} files", todo)
 
@@ -66,7 +70,7 @@ def _at_most(limit: int, count: int, code: str, what: str, todo: str) -> Finding
 
 def check_retention(ledger: OpenLedger) -> Iterator[Finding]:
     """Compare `keep` with the properties of the ledger, which count once it is created."""
-    has, wants = kept(ledger.book.table), durations.text(durations.microseconds(ledger.settings.keep))
+    has, wants = kept(ledger.table), durations.text(durations.microseconds(ledger.settings.keep))
     if has == wants:
         yield ok("ledger-retention", f"log and removed files are kept for {has}")
         return

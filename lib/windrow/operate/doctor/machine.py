@@ -14,6 +14,7 @@ from platform import python_version
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from windrow.engine import from_platform
 from windrow.errors import WindrowError
 from windrow.operate.doctor.finding import Finding, error, ok, warning
 
@@ -24,8 +25,14 @@ JAVA_TIMEOUT_SECONDS = 30  # a guess: java -version takes a tenth of a second
 
 
 def check_machine(engine: str, network: bool) -> Iterator[Finding]:
-    """Check the machine for the engine that will run; with `network`, start Spark, which may download its jars."""
+    """Check the machine for the engine that will run; with `network`, start Spark, which may download its jars.
+
+    A platform that provides Spark's session also has its packages, its Java and its jars.
+    """
     yield check_python(python_version(), metadata.metadata(DISTRIBUTION)["Requires-Python"])
+    if from_platform():
+        yield from check_packages("embedded")
+        return
     yield from check_packages(engine)
     java = check_java(engine)
     yield java

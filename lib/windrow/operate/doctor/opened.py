@@ -5,13 +5,19 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from deltalake import DeltaTable
-
 from windrow.delta.locations import is_catalog_name
-from windrow.delta.table import open_table
 from windrow.errors import OtherDepot, TableMissing, WindrowError
 from windrow.operate.doctor.finding import Finding, error, warning
-from windrow.reading.tables import Ledger, Progress, open_depot, open_ledger
+from windrow.reading.tables import (
+    DepotTable,
+    Ledger,
+    Progress,
+    TableLog,
+    depot_table,
+    ledger_log,
+    open_depot,
+    open_ledger,
+)
 from windrow.settings.settings import Settings
 
 
@@ -22,8 +28,13 @@ class OpenDepot:
     settings: Settings
     engine: str
     now: int
-    table: DeltaTable
+    table: DepotTable
     progress: Progress | None
+
+    @property
+    def version(self) -> int:
+        """Return the version of the table."""
+        return self.table.version()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +46,19 @@ class OpenLedger:
     progress: Progress
 
     @property
-    def table(self) -> DeltaTable:
-        """Return the table."""
-        return self.book.table
+    def table(self) -> TableLog:
+        """Return the table; where Spark reads it, what Spark knows of its log."""
+        return ledger_log(self.book)
+
+    @property
+    def version(self) -> int:
+        """Return the version of the table."""
+        return self.book.version
 
 
 def batcher_depot(settings: Settings, engine: str, now: int) -> OpenDepot:
     """Open the depot of a batcher. Raises TableMissing."""
-    table, progress = open_table(settings.depot, "depot"), None
+    table, progress = depot_table(settings.depot), None
     with suppress(WindrowError):
         progress = batcher_ledger(settings).progress
     return OpenDepot(settings, engine, now, table, progress)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,7 @@ def check(
         wanted = [_without_spark(suite) for suite in wanted]
     steps = len(wanted) + 1
     with quiet(), _opened(spark, ledger) as (version, rows):
-        counts = _counted(rows)
+        counts = _counted(rows.of_windrow)
         progress("rows", 1, steps)
         context = fresh_context()
         outcomes = []
@@ -61,14 +62,26 @@ def check(
     return Checked(ledger, version, counts, tuple(outcomes), place)
 
 
-def _opened(spark: SparkSession | None, ledger: str) -> AbstractContextManager[tuple[int, Rows]]:
+@dataclass(frozen=True, slots=True)
+class CheckedRows:
+    """The rows of a ledger for Windrow's expectations, and for those of the user, which may need a frame of Spark."""
+
+    of_windrow: Rows
+    of_user: Rows
+
+
+@contextmanager
+def _opened(spark: SparkSession | None, ledger: str) -> Iterator[tuple[int, CheckedRows]]:
     if spark is None:
         from windrow.verify.quality.embedded import embedded_rows
 
-        return embedded_rows(ledger)
+        with embedded_rows(ledger) as (version, rows):
+            yield version, CheckedRows(rows, rows)
+        return
     from windrow.verify.quality.spark import spark_rows
 
-    return spark_rows(spark, ledger)
+    with spark_rows(spark, ledger) as (version, on_spark, collected):
+        yield version, CheckedRows(collected or on_spark, on_spark)
 
 
 def _counted(rows: Rows) -> dict[str, int]:
@@ -91,8 +104,21 @@ def _without_spark(suite: ExpectationSuite) -> ExpectationSuite:
     return library().ExpectationSuite(name=suite.name, expectations=runnable)
 
 
-def _validated(context: Any, suite: ExpectationSuite, rows: Rows) -> list[Any]:
+def _validated(context: Any, suite: ExpectationSuite, rows: CheckedRows) -> list[Any]:
     """Return the results of a suite in the order of its expectations."""
+    if rows.of_windrow is rows.of_user:
+        return _results(context, suite, rows.of_user)
+    from windrow.verify.quality.expectation import is_of_windrow
+
+    gx, results = library(), dict[int, Any]()
+    for own, name in ((rows.of_windrow, suite.name), (rows.of_user, f"{suite.name}_on_spark")):
+        chosen = [one for one in suite.expectations if is_of_windrow(one) == (own is rows.of_windrow)]
+        part = gx.ExpectationSuite(name=name, expectations=chosen)
+        results |= dict(zip((id(one) for one in chosen), _results(context, part, own) if chosen else (), strict=True))
+    return [results[id(one)] for one in suite.expectations]
+
+
+def _results(context: Any, suite: ExpectationSuite, rows: Rows) -> list[Any]:
     gx = library()
     batch, frame = rows.batch(context, suite.name)
     known = context.suites.add(suite)

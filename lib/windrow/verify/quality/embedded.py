@@ -7,7 +7,7 @@ those that may occur again. Great Expectations, on its engine for pandas, gets a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from windrow.delta.query import answer
 from windrow.model import tables
-from windrow.reading.tables import Ledger, open_ledger
+from windrow.reading.tables import open_ledger
 from windrow.verify.invariants import for_duckdb, payload_bytes, views
 from windrow.verify.invariants.relations import TYPES
 from windrow.verify.quality.great_expectations import SITE
@@ -105,7 +105,7 @@ def embedded_rows(location: str) -> Iterator[tuple[int, EmbeddedRows]]:
     """Yield the latest version of a ledger at a path and its rows. Raises TableMissing, TableUnreadable."""
     ledger = open_ledger(location)
     for table, states in STATES.items():
-        with ledger.opened(states, _columns(ledger, table)) as connection:
+        with ledger.opened(states, table_columns(ledger.names, table, ledger.raw)) as connection:
             connection.execute(f"CREATE TABLE {table} AS FROM ledger")
     with ledger.opened(("open", "closed"), OF_MESSAGES) as connection:
         payload = payload_bytes(ledger.payload, "one.payload", "strlen")
@@ -114,18 +114,22 @@ def embedded_rows(location: str) -> Iterator[tuple[int, EmbeddedRows]]:
         connection.execute(f"CREATE TABLE types AS {TYPES.format(messages=AGAIN)}")
     every = [state for states in STATES.values() for state in states]
     with ledger.opened(tuple(every), ledger.names) as connection:
-        connection.execute(f"CREATE VIEW all_rows AS {ALL}")
-        connection.execute("CREATE VIEW rows AS SELECT id, state FROM all_rows")
-        over = views("books")
-        for name in ("microbatches", "versions", "clocks", "progress", "sources"):
-            connection.execute(f"CREATE VIEW {name} AS {for_duckdb('SELECT * FROM ' + over[name])}")
+        create_views(connection)
         yield ledger.version, EmbeddedRows(connection)
 
 
-def _columns(ledger: Ledger, table: str) -> list[str]:
-    """Return the columns of a ledger that are held in a table."""
-    raw = tables.RAW_REJECTED if ledger.raw else []
-    own = {"batches": tables.BATCH, "rejected": ["state", *tables.REJECTED, *raw]}
+def create_views(connection: DuckDBPyConnection) -> None:
+    """Create the views of the invariants over the tables of `STATES`."""
+    connection.execute(f"CREATE VIEW all_rows AS {ALL}")
+    connection.execute("CREATE VIEW rows AS SELECT id, state FROM all_rows")
+    over = views("books")
+    for name in ("microbatches", "versions", "clocks", "progress", "sources"):
+        connection.execute(f"CREATE VIEW {name} AS {for_duckdb('SELECT * FROM ' + over[name])}")
+
+
+def table_columns(columns: Sequence[str], table: str, raw: bool) -> list[str]:
+    """Return those columns of a ledger, `raw` for one over a raw depot, that are held in a table."""
+    own = {"batches": tables.BATCH, "rejected": ["state", *tables.REJECTED, *(tables.RAW_REJECTED if raw else [])]}
     only_batches = {*tables.BATCH}.difference(("id", "state", "source"))
-    names = own.get(table, [name for name in ledger.names if name not in only_batches])
+    names = own.get(table, [name for name in columns if name not in only_batches])
     return [name for name in names if name not in LONG]

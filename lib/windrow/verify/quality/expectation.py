@@ -96,9 +96,14 @@ class ExpectInvariant(UnexpectedRowsExpectation):
         return _result(metrics["windrow.failing_rows"][self.invariant])
 
 
+def is_of_windrow(one: Expectation) -> bool:
+    """Tell whether an expectation is one of Windrow's, which run on any engine."""
+    return isinstance(one, ExpectInvariant | ExpectNoRow)
+
+
 def on_any_engine(one: Expectation) -> Expectation | None:
     """Return an expectation that also runs without Spark; None if there is none."""
-    if isinstance(one, ExpectInvariant | ExpectNoRow):
+    if is_of_windrow(one):
         return one
     own = UnexpectedRowsExpectation._validate  # noqa: SLF001 - an expectation that overrides it is another one
     if not isinstance(one, UnexpectedRowsExpectation) or type(one)._validate is not own:  # noqa: SLF001 - the same

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ from windrow.verify.quality.great_expectations import SITE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from windrow.verify.quality.embedded import EmbeddedRows
 
 OVER = views("{batch}")  # where Great Expectations puts the ledger
 
@@ -43,24 +45,28 @@ class SparkRows:
 
     def batch(self, context: Any, name: str) -> tuple[Any, DataFrame]:
         """Return a batch definition for Spark, and the frame."""
-        source = context.data_sources.add_or_update_spark(SITE, persist=False)
+        source = context.data_sources.add_or_update_spark(f"{SITE}_spark", persist=False)
         return source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("ledger"), self.frame
 
 
 @contextmanager
-def spark_rows(spark: SparkSession, ledger: str) -> Iterator[tuple[int, SparkRows]]:
+def spark_rows(spark: SparkSession, ledger: str) -> Iterator[tuple[int, SparkRows, EmbeddedRows | None]]:
     """Yield the latest version of a ledger and the rows of that version.
 
-    They are on the executors' disks for all queries if Spark can; serverless compute cannot, and reads them again.
+    They are on the executors' disks for all queries. If Spark cannot keep them there, as on serverless compute, each
+    query reads them again; so they are also yielded without their messages, in DuckDB.
     """
     from windrow.rows.frame import PersistedFrame
+    from windrow.verify.quality.collected import collected_rows
 
     version, frame = _pinned(spark, ledger)
-    kept = PersistedFrame()
+    persisted = PersistedFrame()
     try:
-        yield version, SparkRows(kept.keep(frame))
+        rows = SparkRows(persisted.keep(frame))
+        with nullcontext() if persisted.is_kept else collected_rows(frame) as collected:
+            yield version, rows, collected
     finally:
-        kept.release()
+        persisted.release()
 
 
 def _pinned(spark: SparkSession, ledger: str) -> tuple[int, DataFrame]:

@@ -1,0 +1,177 @@
+"""The table of states of a topology, at one version: read with delta-rs at a path, and else with Spark."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from windrow.columnar.arrow import plain
+from windrow.delta.locations import is_catalog_name, reference
+from windrow.delta.log import ledger_schema_of
+from windrow.delta.table import filtered, history, open_table, reading
+from windrow.errors import NotFound
+from windrow.model.commits import note_of
+from windrow.model.id_filter import IdFilter
+from windrow.model.tables import PROGRESS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from windrow.engine.spark.engine import SparkEngine
+    from windrow.ledger import Ledger
+
+HINT = "`windrow status --history 20` lists the microbatches; the setting keep says how far back the log reaches."
+
+
+class StatesTable(Protocol):
+    """The rows of a table of states."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return its columns."""
+
+    def rows(
+        self, states: Collection[str], columns: Collection[str] | None = None, under: IdFilter | None = None
+    ) -> pa.Table:
+        """Return rows of some states, in those of the `columns` that there are.
+
+        Of the rows `under` some ids it may also return others.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaRsStates(StatesTable):
+    """Rows that delta-rs reads."""
+
+    table: DeltaTable
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return its columns."""
+        return ledger_schema_of(pa.schema(self.table.schema().to_arrow()))
+
+    def rows(
+        self, states: Collection[str], columns: Collection[str] | None = None, under: IdFilter | None = None
+    ) -> pa.Table:
+        """Return them."""
+        own: tuple[str, str, Any] = ("state", "in", list(states))
+        spans = [[]] if under is None else _conditions(under)
+        there = pa.schema(self.table.schema().to_arrow()).names
+        names = None if columns is None else [name for name in columns if name in there]
+        with reading(self.table.table_uri, "ledger"):
+            return plain(filtered(self.table, [[own, *span] for span in spans], names))
+
+
+def _conditions(under: IdFilter) -> list[list[tuple[str, str, Any]]]:
+    """Return filters, one of which a row under the ids passes."""
+    if under.components is None:
+        return [[("id", "in", under.ids.to_pylist() or [""])]]  # Arrow knows no type of an empty list
+    return [[("id", ">=", first), ("id", "<", stop)] for first, stop in under.spans()]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkStates(StatesTable):
+    """Rows that Spark reads, at a version or as they are."""
+
+    session: SparkSession
+    location: str
+    version: int | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return its columns."""
+        from windrow.rows.frame import schema_of
+
+        return ledger_schema_of(schema_of(self._frame()))
+
+    def _frame(self) -> DataFrame:
+        at = "" if self.version is None else f" VERSION AS OF {self.version:d}"
+        return self.session.sql(f"SELECT * FROM {reference(self.location)}{at}")  # noqa: S608 - a quoted name
+
+    def rows(
+        self, states: Collection[str], columns: Collection[str] | None = None, under: IdFilter | None = None
+    ) -> pa.Table:
+        """Return them."""
+        from pyspark.sql import functions as F
+
+        from windrow.ledger.open_batches import matching
+
+        frame = self._frame()
+        names = frame.columns if columns is None else [name for name in columns if name in frame.columns]
+        frame = frame.where(F.col("state").isin(list(states)))
+        if under is not None:
+            frame = matching(frame, under)
+        return plain(frame.select(names).toArrow())
+
+    def version_after(self, microbatch: int) -> int:
+        """Return the version that a microbatch committed, the last one if the table was restored since.
+
+        A commit has no note where a session takes no settings. There the progress rows tell. Raises NotFound.
+        """
+        asked = f"DESCRIBE HISTORY {reference(self.location)}"
+        commits = [row.asDict() for row in self.session.sql(asked).collect()]
+        noted = _noted(commits, microbatch)
+        stop = commits[0]["version"] + 1
+        for commit in commits:
+            if noted is None and (commit["operation"] == "RESTORE" or commit is commits[-1]):
+                noted = self._recorded(microbatch, range(commit["version"], stop))
+                stop = commit["version"]
+        return _required(noted, microbatch)
+
+    def _recorded(self, microbatch: int, versions: range) -> int | None:
+        """Return the first of versions, none of which restored an earlier one, that has a microbatch and no later one.
+
+        The first version may have been restored, and so be that of a microbatch before.
+        """
+
+        def reached(version: int) -> int:
+            progress = SparkStates(self.session, self.location, version).rows(["progress"], ["id", "microbatch"])
+            return int(pc.max(progress.filter(pc.equal(progress["id"], PROGRESS))["microbatch"]).as_py())
+
+        at = bisect_left(versions, microbatch, key=reached)
+        is_new = at > 0 or versions[0] == 0
+        return versions[at] if at < len(versions) and is_new and reached(versions[at]) == microbatch else None
+
+
+def states_table(location: str, at: int | None = None, session: SparkSession | None = None) -> StatesTable:
+    """Return the table of states as it is, or as it was after a microbatch; 0 is the new table.
+
+    Spark reads a table in a catalog. Raises NotFound, TableMissing.
+    """
+    if is_catalog_name(location):
+        from windrow.engine.spark.session import find_session
+
+        found = SparkStates(session or find_session(location, location), location)
+        return found if at is None else SparkStates(found.session, location, found.version_after(at))
+    table = open_table(location, "ledger")
+    if at is None:
+        return DeltaRsStates(table)
+    with reading(location, "ledger"):
+        version = _required(_noted(history(table), at), at)
+        return DeltaRsStates(DeltaTable(location, version=version))
+
+
+def states_of(ledger: Ledger, at: int | None = None) -> StatesTable:
+    """Return the table of states that a ledger is: with delta-rs if that can read it."""
+    path = ledger.path
+    if path is not None:
+        return states_table(path, at)
+    return states_table(ledger.place, at, cast("SparkEngine", ledger.engine).session)
+
+
+def _noted(commits: Iterable[Mapping[str, Any]], microbatch: int) -> int | None:
+    """Return the version of the commit that notes a microbatch."""
+    versions = (int(one["version"]) for one in commits if note_of(one).get("microbatch") == microbatch)
+    return 0 if microbatch == 0 else max(versions, default=None)
+
+
+def _required(version: int | None, microbatch: int) -> int:
+    if version is None:
+        raise NotFound(f"the log of the states has no commit of microbatch {microbatch}", HINT)
+    return version
