@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from windrow.columnar.arrow import in_columns, plain
 from windrow.delta.locations import is_catalog_name, reference
-from windrow.delta.table import filtered, history, open_table, reading
+from windrow.delta.table import filtered, history, open_table, reading, table_files
 from windrow.errors import NotFound
 from windrow.ledger import Ledger
 from windrow.ledger.versions import latest
@@ -31,6 +32,7 @@ HISTORY = [
     "events_fired", "rules", "appended",
 ]  # fmt: skip
 OF_VERSION = ["id", "revision", DELETED]
+ROWS_AT_ONCE = 32_768
 Row = dict[str, Any]
 
 
@@ -56,6 +58,21 @@ def versions_of(table: DeltaTable, state: State, under: IdFilter | None = None) 
     names = [name for name in state.columns.names if name in pa.schema(table.schema().to_arrow()).names]
     with reading(table.table_uri, "ledger"):
         return plain(filtered(table, _conditions(state, under), [*OF_VERSION, *names]))
+
+
+def pieces_of(location: str, state: State, spark: SparkSession | None) -> Iterator[pa.Table]:
+    """Yield the versions of all rows of a state in pieces; a table in a catalog is read with Spark, in one piece."""
+    if is_catalog_name(location):
+        yield _with_spark(location, state, None, None, spark)
+        return
+    table = open_table(location, "ledger")
+    dataset = table.to_pyarrow_dataset(filesystem=table_files(table.table_uri, table))
+    names = [name for name in [*OF_VERSION, *state.columns.names] if name in dataset.schema.names]
+    yield plain(dataset.schema.empty_table().select(names))
+    with reading(location, "ledger"):
+        for file in dataset.get_fragments(ds.field("state") == state.name):
+            rows = file.scanner(dataset.schema, columns=names, batch_size=ROWS_AT_ONCE, batch_readahead=1)
+            yield from (plain(pa.Table.from_batches([batch])) for batch in rows.to_batches())
 
 
 def filter_of(state: State, keys: Keys) -> IdFilter:
