@@ -49,7 +49,7 @@ def check(
     if spark is None:
         wanted = [_without_spark(suite) for suite in wanted]
     steps = len(wanted) + 1
-    with quiet(), _opened(spark, ledger) as (version, rows):
+    with quiet(), _opened(spark, ledger, wanted) as (version, rows):
         counts = _counted(rows)
         progress("rows", 1, steps)
         context = fresh_context()
@@ -61,11 +61,14 @@ def check(
     return Checked(ledger, version, counts, tuple(outcomes), place)
 
 
-def _opened(spark: SparkSession | None, ledger: str) -> AbstractContextManager[tuple[int, Rows]]:
+def _opened(
+    spark: SparkSession | None, ledger: str, suites: Sequence[ExpectationSuite]
+) -> AbstractContextManager[tuple[int, Rows]]:
     if spark is None:
         from windrow.verify.quality.embedded import embedded_rows
+        from windrow.verify.quality.expectation import needs_messages
 
-        return embedded_rows(ledger)
+        return embedded_rows(ledger, any(needs_messages(one) for suite in suites for one in suite.expectations))
     from windrow.verify.quality.spark import spark_rows
 
     return spark_rows(spark, ledger)
