@@ -17,6 +17,7 @@ from tests.topology.test_chains import Chain
 from windrow.settings.settings import Settings
 from windrow.testing import Crashed, Harness, Point
 from windrow.topology.verify import TopologyReport, verify_topology
+from windrow.verify import parts
 
 pytestmark = pytest.mark.ci
 
@@ -59,6 +60,17 @@ def rewrite(harness: Harness, state: str, change: Any) -> None:
     write_deltalake(table, change(rows), mode="overwrite", predicate=f"state = '{state}'")
 
 
+def doubled(rows: pa.Table) -> pa.Table:
+    """Return rows of which one is there twice."""
+    return pa.concat_tables([rows, rows.slice(0, 1)])
+
+
+def raised(rows: pa.Table) -> pa.Table:
+    """Return rows with another value in each."""
+    amount = pc.add(rows["amount"], pa.scalar(1, pa.int64()))
+    return rows.set_column(rows.column_names.index("amount"), "amount", amount)
+
+
 class TestSound:
     def test_bank(self, harness: Harness) -> None:
         """After crashes, a pause and a rollback each row is taken once, and a replay gives the same digests."""
@@ -92,7 +104,7 @@ class TestWrong:
     @pytest.mark.parametrize(
         ("change", "said"),
         [
-            (lambda rows: pa.concat_tables([rows, rows.slice(0, 1)]), "each key of the state funds has one row"),
+            (doubled, "each key of the state funds has one row"),
             (
                 lambda rows: rows.set_column(
                     rows.column_names.index("account"), "account", pc.utf8_reverse(rows["account"].cast(pa.string()))
@@ -107,15 +119,21 @@ class TestWrong:
         rewrite(harness, "funds", change)
         assert said in checks(verified(harness))
 
+    @pytest.mark.parametrize("change", ["none", "values", "twice"])
+    def test_parts(self, harness: Harness, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+        """The report is the same if each part has the rows of few keys, however many parts there are."""
+        if change != "none":
+            rewrite(harness, "funds", {"values": raised, "twice": doubled}[change])
+        together = verified(harness, replay=change != "twice")
+        monkeypatch.setattr(parts, "PART_SHARE", 1 << 60)
+        told = list[str]()
+        assert verified(harness, replay=change != "twice", progress=told.append) == together
+        assert together.ok == (change == "none")
+        assert {"the state funds, part 1 of 10", "the state funds, part 10 of 10"} <= {*told}
+
     def test_values(self, harness: Harness) -> None:
         """A value that somebody changed is found by a replay only."""
-        rewrite(
-            harness,
-            "funds",
-            lambda rows: rows.set_column(
-                rows.column_names.index("amount"), "amount", pc.add(rows["amount"], pa.scalar(1, pa.int64()))
-            ),
-        )
+        rewrite(harness, "funds", raised)
         assert verified(harness).ok
         report = verified(harness, replay=True)
         assert checks(report) == ["a replay gives the rows of the state funds"]

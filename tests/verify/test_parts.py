@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,17 +23,6 @@ try:
     verify(*sys.argv[1:], max_memory_bytes=10_000)
 except TableUnwritable as error:
     print(error.message, error.hint)
-"""
-KILLED = """
-import os, signal
-from windrow.delta.database import database
-with database() as connection:
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-USED = """
-from windrow.delta.database import database
-with database() as connection:
-    print(connection.sql("SELECT 1").fetchall())
 """
 
 
@@ -109,13 +95,3 @@ def test_full_disk(world: World) -> None:
     said = subprocess.check_output([sys.executable, "-c", FULL_DISK, world.depot, world.ledger], text=True)
     assert "no room for temporary rows" in said
     assert "Set TMPDIR" in said
-
-
-def test_killed(tmp_path: Path) -> None:
-    """The directory of a process that was killed is removed by the next one, that of a process at work is not."""
-    environment = os.environ | {"TMPDIR": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", KILLED], env=environment, check=False)
-    (left,) = tmp_path.iterdir()
-    os.utime(left, (time.time() - 100,) * 2)
-    subprocess.run([sys.executable, "-c", USED], env=environment, check=True)
-    assert list(tmp_path.iterdir()) == []

@@ -76,9 +76,19 @@ def verify(
 def _of_topology(call: Call, topology: str, replay: bool, strict: bool) -> int:
     from windrow.topology.verify import verify_topology
 
-    given = call.topology(topology)
-    with aside.status("verifying") as spinner:
-        report = verify_topology(*given, replay, progress=lambda what: spinner.update(f"verifying {what}"))
+    given, verifying = call.topology(topology), "the topology"
+
+    def progress(what: str) -> None:
+        nonlocal verifying
+        verifying = what
+        spinner.update(f"verifying {what}")
+
+    try:
+        with aside.status("verifying") as spinner:
+            report = verify_topology(*given, replay, progress=progress)
+    except KeyboardInterrupt:
+        call.answer({"verifying": verifying}, f"stopped while verifying {verifying}")
+        return 3
     return _answer(call, report, _books_of_topology(report), strict)
 
 

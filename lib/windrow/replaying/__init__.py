@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
 from windrow.batching.rules import Rules
 from windrow.delta.locations import is_catalog_name
+from windrow.delta.scratch import scratch_directory
 from windrow.errors import DepotUnreadable, EngineUnavailable, NotFound, SettingsError
 from windrow.reading.digests import Part, Streams
 from windrow.reading.tables import open_depot, open_ledger, recorded_rules
@@ -81,7 +80,7 @@ def replay(
     settings, portion = settings or Settings.load(), portion or Portion()
     _require(settings, into, ticks, portion.streams)
     with ExitStack() as left:
-        place = into or str(Path(left.enter_context(TemporaryDirectory(prefix="windrow-"))) / "ledger")
+        place = into or str(left.enter_context(scratch_directory()) / "ledger")
         engine = "spark" if spark is not None or settings.engine == "spark" else "embedded"
         chosen = settings.model_copy(update={"ledger": place, "engine": engine})
         span = _span(settings, tables_of(chosen, spark)[0], portion)

@@ -1,4 +1,4 @@
-"""The digests of the rows of two ledgers in DuckDB, which goes to disk beyond its share of the memory."""
+"""The digests of the rows of two tables in DuckDB, which goes to disk beyond its share of the memory."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from windrow.reading.tables import Ledger
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-SIDES = ("recorded", "replayed")
+SIDES = RECORDED, REPLAYED = "recorded", "replayed"
 CREATE = "CREATE TABLE {} (id TEXT, state TEXT, reason TEXT, microbatch BIGINT, digest BLOB)"
-INSERT = "INSERT INTO {} SELECT id, state, reason, microbatch, unhex(digest) FROM piece"
+INSERT = "INSERT INTO {} BY NAME SELECT * REPLACE (unhex(digest) AS digest) FROM piece"
 ORDERED = "SELECT id, lower(hex(digest)) AS digest FROM {} ORDER BY id, digest"
 BATCHES = "SELECT count(*) FILTER (state <> 'rejected') FROM {}"
 REJECTED = "SELECT reason, count(*) FROM {} WHERE state = 'rejected' GROUP BY reason ORDER BY reason"
@@ -57,8 +57,12 @@ class DigestTables:
         with ThreadPoolExecutor(pa.cpu_count(), "windrow-digests") as pool:
             calls = chain(batches, rejections)
             while block := list(islice(calls, BLOCK)):
-                self._connection.register("piece", pa.concat_tables(pool.map(lambda call: call(), block)))
-                self._connection.execute(INSERT.format(side))
+                self.add(side, pa.concat_tables(pool.map(lambda call: call(), block)))
+
+    def add(self, side: str, rows: pa.Table) -> None:
+        """Add digests (hexadecimal); a column of `CREATE` that they lack is NULL."""
+        self._connection.register("piece", rows)
+        self._connection.execute(INSERT.format(side))
 
     def total(self, side: str) -> str:
         """Return the digest of all rows of a side."""

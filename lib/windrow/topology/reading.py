@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -63,6 +63,11 @@ def rules_at(table: StatesTable) -> str | None:
     found = table.rows(["progress"], [*OF_VERSION, "rules"])
     found = latest(found.filter(pc.equal(found["id"], PROGRESS)))
     return next(iter(found["rules"].to_pylist()), None)
+
+
+def pieces_of(table: StatesTable, state: State) -> Iterator[pa.Table]:
+    """Yield the versions of all rows of a state in pieces, at least one; Spark's table is one piece."""
+    return map(state.named, table.pieces(state.name, [*OF_VERSION, *state.stored.names]))
 
 
 def filter_of(state: State, keys: Keys) -> IdFilter:

@@ -13,19 +13,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import in_columns
+from windrow.delta.database import database
+from windrow.delta.scratch import scratch_directory
 from windrow.errors import DepotChanged, EngineUnavailable, TopologyRefused
 from windrow.ledger import Ledger
 from windrow.ledger.result import Counts, MicrobatchResult
@@ -34,6 +36,7 @@ from windrow.model.clock import Clock
 from windrow.model.timestamps import microseconds_of
 from windrow.reading.digests import Digests
 from windrow.reading.values import records
+from windrow.replaying.digest_tables import REPLAYED, DigestTables
 from windrow.replaying.player import require_new
 from windrow.replaying.report import Outcome, Ticks
 from windrow.runtime.control import Change
@@ -50,17 +53,20 @@ from windrow.topology.reading import (
     counting,
     first_read,
     history_of,
-    rows_of,
+    pieces_of,
     states_at,
     versions_of,
 )
 from windrow.topology.running import runner_of, tables_of
 from windrow.topology.state import State
+from windrow.topology.state_parts import parts_of
 from windrow.topology.states_table import states_of
 from windrow.topology.status import require_run
 from windrow.topology.topology import Topology
 
 AGAIN = "`windrow verify` checks it; or run a topology of these functions over the same depots into new tables."
+SHOWN = 3
+Example = tuple[str, Row | None, Row | None]  # an id, its recorded row, its replayed one
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +131,7 @@ def replay_topology(
     anew = _anew(topology, rows, ticks)
     planned = _planned(topology, rows, ticks, anew)
     with ExitStack() as left:
-        directory = into or left.enter_context(TemporaryDirectory(prefix="windrow-replay-"))
+        directory = into or str(left.enter_context(scratch_directory()))
         again = _placed(topology, directory, _starts(recorded, first_read(ledger)))
         clock = RecordedClock()
         clock.at = planned[0].now if planned else 0
@@ -143,11 +149,9 @@ def replay_topology(
         fired = Counter(name for row in history_of(new) for name in row["events_fired"] or ())
         held, digests, differences = dict[str, int](), dict[str, str](), list[Difference]()
         for name, state in topology.states.items():
-            places = (topology.location, spark), (again.location, None)
-            both = [rows_of(location, state, None, None, session) for location, session in places]
-            found = digests_of(state, both[0]), digests_of(state, both[1])
-            held[name], digests[name] = both[0].num_rows, found[1].total
-            differences += _differences(state, (both[0], both[1]), found)
+            both = [pieces_of(states_of(one), state) for one in (ledger, new)]
+            held[name], digests[name], difference = _compared(state, both, settings.max_memory_bytes)
+            differences += [] if difference is None else [difference]
         went_on = 0 if live is None else len(runner_of(again, sources, new, live).once().microbatches)
     counted = len(planned), dict(fired), held, digests, differences, went_on
     return Replayed(into, ticks, not differences, topology.name, *counted)
@@ -300,22 +304,41 @@ def digests_of(state: State, rows: pa.Table) -> Digests:
     return Digests.under(state.ids(rows), rows.select(state.columns.names))
 
 
-def _differences(
-    state: State, tables: tuple[pa.Table, pa.Table], found: tuple[Digests, Digests]
-) -> Iterator[Difference]:
-    """Yield how two tables of a state with these digests differ, if they do."""
-    if found[0].total == found[1].total:
-        return
-    differing = [found[0].differing(found[1])["id"], found[1].differing(found[0])["id"]]
-    keys = pa.chunked_array([chunk for ids in differing for chunk in ids.chunks], pa.string()).unique()
-    recorded, replayed = (_under(state, rows, keys[:3]) for rows in tables)
-    examples = [{"recorded": one, "replayed": other} for one, other in zip(recorded, replayed, strict=True)]
-    yield Difference(state.name, len(keys), examples)
+def _compared(
+    state: State, both: Sequence[Iterable[pa.Table]], max_memory_bytes: int
+) -> tuple[int, str, Difference | None]:
+    """Return the number of recorded rows of a state, the digest of the replayed ones, and how they differ.
+
+    `both` are the versions of the rows in the recorded and in the replayed table.
+    """
+    rows, keys, examples = 0, 0, list[Example]()
+    with database(max_memory_bytes) as connection:
+        digests = DigestTables(connection)
+        for part in parts_of(state, both, max_memory_bytes):
+            own = [digests_of(state, one) for one in part.rows]
+            digests.add(REPLAYED, own[1].rows)
+            rows += part.rows[0].num_rows
+            ids = _differing(*own)
+            keys += len(ids)
+            shown = ids[:SHOWN]
+            sides = (_under(state, one, shown) for one in part.rows)
+            examples = sorted([*examples, *zip(shown.to_pylist(), *sides, strict=True)], key=itemgetter(0))[:SHOWN]
+        total = digests.total(REPLAYED)
+    if not keys:
+        return rows, total, None
+    named = [{"recorded": recorded, "replayed": replayed} for _, recorded, replayed in examples]
+    return rows, total, Difference(state.name, keys, named)
 
 
-def _under(state: State, rows: pa.Table, ids: pa.Array) -> list[dict[str, Any] | None]:
+def _differing(recorded: Digests, replayed: Digests) -> pa.Array:
+    """Return the ids, in order, whose rows have other digests, or that only one side has."""
+    ids = [recorded.differing(replayed)["id"], replayed.differing(recorded)["id"]]
+    found = pa.chunked_array([chunk for one in ids for chunk in one.chunks], pa.string()).unique()
+    return found.take(pc.array_sort_indices(found))
+
+
+def _under(state: State, rows: pa.Table, ids: pa.Array) -> list[Row | None]:
     """Return the row under each id, None if there is none."""
     at = pc.index_in(ids, state.ids(rows))
-    return [
-        row if there else None for row, there in zip(records(rows.take(at)), at.is_valid().to_pylist(), strict=True)
-    ]
+    columns = records(rows.select(state.columns.names).take(at))
+    return [row if there else None for row, there in zip(columns, at.is_valid().to_pylist(), strict=True)]

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from windrow.columnar.arrow import plain
 from windrow.delta.locations import is_catalog_name, reference
 from windrow.delta.log import ledger_schema_of
-from windrow.delta.table import filtered, history, open_table, reading
+from windrow.delta.table import filtered, history, open_table, reading, table_files
 from windrow.errors import NotFound
 from windrow.model.commits import note_of
 from windrow.model.id_filter import IdFilter
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from windrow.engine.spark.engine import SparkEngine
     from windrow.ledger import Ledger
 
+ROWS_AT_ONCE = 32_768
 HINT = "`windrow status --history 20` lists the microbatches; the setting keep says how far back the log reaches."
 
 
@@ -43,6 +45,10 @@ class StatesTable(Protocol):
 
         Of the rows `under` some ids it may also return others.
         """
+
+    def pieces(self, state: str, columns: Collection[str]) -> Iterator[pa.Table]:
+        """Yield all rows of a state in pieces, at least one, in those of the `columns` that there are."""
+        yield self.rows([state], columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +72,16 @@ class DeltaRsStates(StatesTable):
         names = None if columns is None else [name for name in columns if name in there]
         with reading(self.table.table_uri, "ledger"):
             return plain(filtered(self.table, [[own, *span] for span in spans], names))
+
+    def pieces(self, state: str, columns: Collection[str]) -> Iterator[pa.Table]:
+        """Yield them file by file, so many rows at a time as memory has room for."""
+        dataset = self.table.to_pyarrow_dataset(filesystem=table_files(self.table.table_uri, self.table))
+        names = [name for name in columns if name in dataset.schema.names]
+        yield plain(dataset.schema.empty_table().select(names))
+        with reading(self.table.table_uri, "ledger"):
+            for file in dataset.get_fragments(ds.field("state") == state):
+                rows = file.scanner(dataset.schema, columns=names, batch_size=ROWS_AT_ONCE, batch_readahead=1)
+                yield from (plain(pa.Table.from_batches([batch])) for batch in rows.to_batches())
 
 
 def _conditions(under: IdFilter) -> list[list[tuple[str, str, Any]]]:

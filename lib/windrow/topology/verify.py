@@ -16,28 +16,29 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.columnar.arrow import in_columns
+from windrow.delta.database import database
 from windrow.delta.table import open_table
 from windrow.errors import DepotChanged, OtherDepot, WindrowError
 from windrow.ledger import Ledger
-from windrow.ledger.versions import latest
 from windrow.model import tables
+from windrow.replaying.digest_tables import RECORDED, DigestTables
 from windrow.runtime.ledger_state import Reached, prime
 from windrow.runtime.opening import require_depot
 from windrow.settings.settings import Settings
 from windrow.source import Source
 from windrow.topology.functions import application
 from windrow.topology.migration import recorded_states
-from windrow.topology.reading import Row, counting, history_of, versions_of
+from windrow.topology.reading import Row, counting, history_of, pieces_of
 from windrow.topology.replay import digests_of, replay_topology
 from windrow.topology.running import tables_of
 from windrow.topology.state import State
+from windrow.topology.state_parts import parts_of
 from windrow.topology.states_table import states_of
 from windrow.topology.status import require_run
 from windrow.topology.topology import Topology
 from windrow.verify.files import check_table
 from windrow.verify.log import read_log
-from windrow.verify.report import Conclusion, Difference, Found, differing, parted, unequal
+from windrow.verify.report import Conclusion, Difference, Found, differing, merged, parted, unequal
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +105,11 @@ def verify_topology(
     found += more
     recorded = topology.states | recorded_states(topology.states, primed.rules, primed.progress.schema)
     recorded = {name: recorded[name] for name in topology.states}  # a change that is declared comes with the next run
-    again = _replayed(topology, settings, spark, found) if replay else {}
+    again = _replayed(topology, settings, spark, found, progress) if replay else {}
     for state in recorded.values():
-        progress(f"the state {state.name}")
-        rows = latest(versions_of(states_of(ledger), state), keep_doubles=True)
-        rows = state.named(in_columns(rows, pa.schema([rows.schema.field("id"), *state.stored]))).combine_chunks()
-        found += _check_keys(state, rows)
-        digest = digests_of(state, rows).total
-        states.append(StateBooks(state.name, rows.num_rows, files[state.name], digest, again.get(state.name)))
+        rows, digest, more = _check_state(state, ledger, settings.max_memory_bytes, progress)
+        states.append(StateBooks(state.name, rows, files[state.name], digest, again.get(state.name)))
+        found += more
     known = {*topology.states, *tables.FINAL, *tables.CONTROL}
     found += [f"the state {name}, which is not declared" for name in sorted(files.keys() - known)]
     return TopologyReport(topology.name, primed.microbatch, tuple(depots), tuple(states), *parted(found))
@@ -257,6 +255,22 @@ def _counted(source: Source, first: int, last: int, accepted: list[int]) -> dict
     return {version: rows for version, rows in counted.items() if rows}
 
 
+def _check_state(
+    state: State, ledger: Ledger, max_memory_bytes: int, progress: Callable[[str], None]
+) -> tuple[int, str, list[Found]]:
+    """Check the keys of a state; return also how many rows it has, and their digest."""
+    count, found = 0, list[Found]()
+    with database(max_memory_bytes) as connection:
+        digests = DigestTables(connection)
+        for part in parts_of(state, [pieces_of(states_of(ledger), state)], max_memory_bytes, keep_doubles=True):
+            progress(f"the state {state.name}, part {part.number} of {part.count}")
+            [rows] = part.rows
+            found += _check_keys(state, rows)
+            digests.add(RECORDED, digests_of(state, rows).rows)
+            count += rows.num_rows
+        return count, digests.total(RECORDED), merged(found)
+
+
 def _check_keys(state: State, rows: pa.Table) -> Iterator[Difference]:
     """Check that each key has one row, under its own id."""
     counted = rows.group_by("id").aggregate([([], "count_all")])
@@ -268,10 +282,17 @@ def _check_keys(state: State, rows: pa.Table) -> Iterator[Difference]:
     )
 
 
-def _replayed(topology: Topology, settings: Settings, spark: Any, found: list[Found]) -> Mapping[str, str]:
+def _replayed(
+    topology: Topology, settings: Settings, spark: Any, found: list[Found], progress: Callable[[str], None]
+) -> Mapping[str, str]:
     """Return the digests of the states that a replay gives, and add what differs to what was found."""
     try:
-        replayed = replay_topology(topology, settings, spark=spark)
+        replayed = replay_topology(
+            topology,
+            settings,
+            spark=spark,
+            progress=lambda done, of: progress(f"the replay, microbatch {done} of {of}"),
+        )
     except WindrowError as error:
         found.append(f"the replay: {error.message}")
         return {}

@@ -148,7 +148,8 @@ def find_base(relying_on: Reliance, ledger: Ledger, depot: DepotTable, location:
     if recorded and recorded.verified.ledger_id != str(ledger.table.metadata().id):
         raise Unfounded(CHANGED["ledger_id"])
     if version > ledger.version:
-        raise Unfounded(f"the ledger ends at version {ledger.version}: it was set back")
+        is_set_back = f"the ledger ends at version {ledger.version}: it was set back since then"
+        raise Unfounded(is_set_back if recorded else f"the latest version of the ledger is {ledger.version}")
     try:
         before = open_ledger(ledger.location, version)
         reached = before.progress()

@@ -20,20 +20,30 @@ if TYPE_CHECKING:
 
 COLUMNS = ", ".join(MESSAGE)
 SAME = " AND ".join(f"u.{name} IS NOT DISTINCT FROM r.{name}" for name in MESSAGE)
-# Each distinct message that depot and ledger do not hold equally often, and how much more often the depot does.
+# Of messages, what depot and ledger do not hold equally often. Equal messages have equal hashes: first these are
+# counted, then only messages whose hashes do not come out even.
+BOTH = """
+    SELECT {0}, 1 AS sign FROM depot WHERE version <= $last AND {1}
+    UNION ALL SELECT {0}, -1 FROM held WHERE {1}
+    UNION ALL SELECT {0}, -1 FROM rejected WHERE {1}
+"""
+HASH = f"hash({COLUMNS})"
+UNEVEN = f"""
+CREATE OR REPLACE TABLE uneven AS
+SELECT content FROM ({BOTH.format(f"{HASH} AS content", "true")}) GROUP BY content HAVING sum(sign) <> 0
+"""
+# Each distinct message, and how much more often the depot holds it.
 UNMATCHED = f"""
 CREATE OR REPLACE TABLE unmatched AS
-SELECT {COLUMNS}, sum(sign)::BIGINT AS more FROM (
-    SELECT {COLUMNS}, 1 AS sign FROM depot WHERE version <= $last
-    UNION ALL SELECT {COLUMNS}, -1 FROM held
-    UNION ALL SELECT {COLUMNS}, -1 FROM rejected
-) GROUP BY ALL HAVING sum(sign) <> 0
+SELECT {COLUMNS}, sum(sign)::BIGINT AS more FROM ({BOTH.format(COLUMNS, f"{HASH} IN (FROM uneven)")})
+GROUP BY ALL HAVING sum(sign) <> 0
 """
 # With the first depot version that has it, NULL if none does.
 LOCATED = f"""
 CREATE OR REPLACE TABLE located AS
 SELECT u.*, r.depot_version FROM unmatched AS u LEFT JOIN (
-    SELECT {COLUMNS}, min(version) AS depot_version FROM depot WHERE version <= $last GROUP BY ALL
+    SELECT {COLUMNS}, min(version) AS depot_version FROM depot WHERE version <= $last AND {HASH} IN (FROM uneven)
+    GROUP BY ALL
 ) AS r ON {SAME}
 """
 COUNTS = """
@@ -92,7 +102,7 @@ class Matched:
 def match(connection: DuckDBPyConnection, snapshot: Snapshot, depot: Depot) -> tuple[Matched, list[Difference]]:
     """Count each distinct message of the loaded part on both sides; say which are lost, duplicated or unexpected."""
     last = {"last": snapshot.progress.depot_version}
-    for statement in (UNMATCHED, LOCATED):
+    for statement in (UNEVEN, UNMATCHED, LOCATED):
         connection.execute(statement, last)
     matched = Matched(*connection.execute(COUNTS, last).fetchall()[0])
     found = [*_located(connection, "lost", "in a batch or rejected", "more > 0", matched.lost)]

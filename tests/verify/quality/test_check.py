@@ -30,6 +30,7 @@ from windrow.reading.warnings import SHARES, warnings_of
 from windrow.verify import quality, verify
 from windrow.verify.invariants import INVARIANTS, SUITES
 from windrow.verify.quality import Checked
+from windrow.verify.quality import embedded as embedded_rows
 from windrow.verify.quality.great_expectations import library
 
 PAGE = (Path(__file__).parents[3] / "docs" / "quality.md").read_text(encoding="utf-8")
@@ -226,6 +227,18 @@ class TestWithoutSpark:
         suite = quality.books(library().expectations.ExpectTableRowCountToBeBetween(min_value=1, meta={"name": "mine"}))
         with pytest.raises(EngineUnavailable, match="mine of books needs Spark"):
             quality.check(None, world.ledger, suites=[suite])
+
+    def test_reads_no_messages_in_vain(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Messages are read only for expectations that are about them."""
+        monkeypatch.setattr(embedded_rows, "CONTENTS", "no statement")
+        own = library().expectations.UnexpectedRowsExpectation(
+            unexpected_rows_query="SELECT id FROM {batch} WHERE state = 'rejected'", meta={"name": "mine"}
+        )
+        suite = library().ExpectationSuite(name="own", expectations=[own])
+        (outcome,) = quality.check(None, world.ledger, suites=[suite]).outcomes
+        assert outcome.failed == len(world.rows("rejected"))
+        with pytest.raises(TableUnreadable, match="cannot be read: Parser Error"):
+            quality.check(None, world.ledger)
 
     def test_bytes(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
         """Payloads count by their bytes, whether they are text or bytes."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from operator import attrgetter
 
 import pyarrow as pa
@@ -121,35 +121,35 @@ class Stream:
 
         Returns the batch of each message, as its place in the list of batches.
         """
-        current = 0
-        for row in range(self._begin, len(self._messages.microbatch)):
-            microbatch = self._messages.microbatch[row]
+        current, messages = 0, self._messages
+        columns = zip(messages.event_time, messages.processing_time, messages.kind, messages.microbatch, strict=True)
+        for row, (time, now, kind, microbatch) in islice(enumerate(columns), self._begin, None):
             if microbatch != current:
                 current = microbatch
                 self._apply_changes(current)
-            self._take(row, current)
+            if self._active and self._active[0].end + self._rules.max_delay <= now:
+                self._sweep(now)
+            self._take(row, time, now, kind, microbatch)
         self._apply_changes(len(self._source_history.rules) - 1)
         self._sweep(self._source_history.floor)
         for window in self._active:
             self._leave(window)
         return self._batch_of
 
-    def _take(self, row: int, microbatch: int) -> None:
+    def _take(self, row: int, time: int, now: int, kind: int, microbatch: int) -> None:
         """Put a message into the window that holds its time; open or split a window where needed."""
-        messages, rules = self._messages, self._rules
-        time, now, kind = messages.event_time[row], messages.processing_time[row], messages.kind[row]
-        self._sweep(now)
-        at = self._place(time)
-        if at < 0 or time >= self._active[at].end:
-            window = self._open(at, time, now, microbatch)
-        else:
-            window = self._active[at]
-            if kind in window.held and not rules.keeps:
-                split_at = self._conflict(time, now, [messages.event_time[twin] for twin in window.held[kind]])
-                right = self._split(window, split_at, "conflict", microbatch)
-                window = right if time >= split_at else window
+        active, rules = self._active, self._rules
+        window = active[-1] if active else None
+        if window is None or not window.start <= time < window.end:  # nearly all are in the last one
+            at = self._place(time)
+            window = active[at] if at >= 0 and time < active[at].end else self._open(at, time, now, microbatch)
+        if kind in window.held and not rules.keeps:
+            times = self._messages.event_time
+            split_at = self._conflict(time, now, [times[twin] for twin in window.held[kind]])
+            right = self._split(window, split_at, "conflict", microbatch)
+            window = right if time >= split_at else window
         window.held.setdefault(kind, []).append(row)
-        window.byte_count += messages.byte_count[row]
+        window.byte_count += self._messages.byte_count[row]
         window.changed_in = microbatch
         if rules.max_batch_bytes and window.byte_count > rules.max_batch_bytes:
             self._split_by_size(window, time, microbatch)
@@ -224,10 +224,7 @@ class Stream:
 
     def _place(self, time: int) -> int:
         """Return the index of the last active window that does not begin after a time, or -1."""
-        active = self._active
-        if active and active[-1].start <= time:
-            return len(active) - 1
-        return bisect_right(active, time, key=START) - 1
+        return bisect_right(self._active, time, key=START) - 1
 
     def _sweep(self, now: int) -> None:
         """Close the windows that are due, in order."""

@@ -132,8 +132,8 @@ QUALIFY cut IS DISTINCT FROM lag(cut) OVER (PARTITION BY source ORDER BY microba
 """
 
 # The verdict on each message needs no window, only its processing time (`now`) and the messages before: `reason` is
-# NULL for an accepted one. `place` is that among equal ones, in the order of processing, NULL if there is no other: few
-# are sorted then. Messages that were open after what is verified come before all others, and have a `batch`.
+# NULL for an accepted one. `place` is that among equal ones, in the order of processing, NULL if no other has its hash:
+# few are sorted then. Messages that were open after what is verified come before all others, and have a `batch`.
 JUDGED = f"""
 CREATE OR REPLACE TABLE judged AS
 WITH processed AS (
@@ -142,23 +142,25 @@ WITH processed AS (
     LEFT JOIN moves AS m ON m.sent AND m.source = a.source AND m.version = a.version
 ), measured AS MATERIALIZED (
     SELECT *, now - max_delay - event_time AS late, event_time - now - max_leap AS early,
-        coalesce(late <= 0 AND early <= 0, false) AS timely, NULL::BIGINT AS batch
+        coalesce(late <= 0 AND early <= 0, false) AS timely, NULL::BIGINT AS batch,
+        hash(source, key, type, event_time) AS identity
     FROM processed
     UNION ALL BY NAME
     SELECT h.* EXCLUDE (row, previous_event_time), -1 AS version, 0 AS microbatch, 0 AS now,
-        -row_number() OVER () AS row, true AS timely, h.row AS batch
+        -row_number() OVER () AS row, true AS timely, h.row AS batch,
+        hash(source, key, type, event_time) AS identity
     FROM held_open AS h
 ), repeated AS (
-    SELECT source, key, type, event_time FROM measured WHERE timely GROUP BY ALL HAVING count(*) > 1
+    SELECT identity FROM measured WHERE timely GROUP BY identity HAVING count(*) > 1
 ), places AS (
     SELECT row, row_number() OVER (
         PARTITION BY source, key, type, event_time
         ORDER BY version, now, sequence NULLS FIRST, received_at, payload NULLS FIRST) AS place
-    FROM measured SEMI JOIN repeated USING (source, key, type, event_time) WHERE timely
+    FROM measured SEMI JOIN repeated USING (identity) WHERE timely
 ), placed AS (
     SELECT m.*, p.place FROM measured AS m LEFT JOIN places AS p ON p.row = m.row
 )
-SELECT * EXCLUDE (detail), detail,
+SELECT * EXCLUDE (detail, identity), detail,
     CASE WHEN detail IS NOT NULL THEN 'invalid' WHEN beyond > 0 THEN 'clock_ahead' WHEN late > 0 THEN 'too_old'
         WHEN early > 0 THEN 'too_futuristic' WHEN place > 1 THEN 'duplicate' END AS reason,
     CASE reason WHEN 'clock_ahead' THEN beyond WHEN 'too_old' THEN late WHEN 'too_futuristic' THEN early
@@ -213,6 +215,12 @@ SELECT s.*, row_number() OVER (ORDER BY s.source NULLS FIRST, s.key NULLS FIRST)
     whole AND s.messages <= $room AND coalesce({BEFORE.format("s.")} < {BEFORE.format("f.")}, true) AS chosen
 FROM ({COUNTED.format(gone="$gone", batches="batches", rejected="rejected", others=ARRIVED_STREAMS)}) AS s
 LEFT JOIN left_streams AS f ON true
+"""
+# Equal rows have equal hashes: first these are counted, then only rows whose hashes do not come out even.
+HASH = "hash(*COLUMNS(* EXCLUDE (sign)))"
+UNEVEN = f"""
+CREATE OR REPLACE TABLE uneven_rows AS
+SELECT content FROM (SELECT {HASH} AS content, sign FROM {{0}}) GROUP BY content HAVING sum(sign) <> 0
 """
 LEFT = pa.schema([("messages", pa.int64()), ("source", pa.string()), ("key", pa.string())])
 
@@ -282,10 +290,11 @@ def apart(connection: DuckDBPyConnection, one: str, other: str, keys: Sequence[s
     """
     names, same = ", ".join(keys), " AND ".join(f"ours.{key} IS NOT DISTINCT FROM theirs.{key}" for key in keys)
     order = ", ".join(f"coalesce(ours.{key}, theirs.{key})" for key in keys)
+    both = f"(SELECT *, 1 AS sign FROM ({one}) UNION ALL SELECT *, -1 FROM ({other}))"
+    connection.execute(UNEVEN.format(both))
     found = connection.sql(f"""
         WITH surplus AS MATERIALIZED (
-            SELECT * EXCLUDE (sign), sum(sign) AS more
-            FROM (SELECT *, 1 AS sign FROM ({one}) UNION ALL SELECT *, -1 FROM ({other}))
+            SELECT * EXCLUDE (sign), sum(sign) AS more FROM {both} WHERE {HASH} IN (FROM uneven_rows)
             GROUP BY ALL HAVING more <> 0
         )
         SELECT ours, theirs

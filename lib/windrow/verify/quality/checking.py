@@ -50,7 +50,7 @@ def check(
     if spark is None:
         wanted = [_without_spark(suite) for suite in wanted]
     steps = len(wanted) + 1
-    with quiet(), _opened(spark, ledger) as (version, rows):
+    with quiet(), _opened(spark, ledger, wanted) as (version, rows):
         counts = _counted(rows.of_windrow)
         progress("rows", 1, steps)
         context = fresh_context()
@@ -71,11 +71,17 @@ class CheckedRows:
 
 
 @contextmanager
-def _opened(spark: SparkSession | None, ledger: str) -> Iterator[tuple[int, CheckedRows]]:
+def _opened(
+    spark: SparkSession | None, ledger: str, suites: Sequence[ExpectationSuite]
+) -> Iterator[tuple[int, CheckedRows]]:
     if spark is None:
         from windrow.verify.quality.embedded import embedded_rows
+        from windrow.verify.quality.expectation import needs_messages
 
-        with embedded_rows(ledger) as (version, rows):
+        with embedded_rows(ledger, any(needs_messages(one) for suite in suites for one in suite.expectations)) as (
+            version,
+            rows,
+        ):
             yield version, CheckedRows(rows, rows)
         return
     from windrow.verify.quality.spark import spark_rows

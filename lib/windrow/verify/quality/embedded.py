@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from windrow.delta.query import answer
 from windrow.model import tables
-from windrow.reading.tables import open_ledger
+from windrow.reading.tables import Ledger, open_ledger
 from windrow.verify.invariants import for_duckdb, payload_bytes, views
 from windrow.verify.invariants.relations import TYPES
 from windrow.verify.quality.great_expectations import SITE
@@ -30,36 +30,55 @@ STATES = {"batches": ("open", "closed"), "rejected": ("rejected",), "books": ("m
 LONG = ("messages", "payload", "content", "digests")  # columns that only an expectation of the user may need
 ASKS_FOR_LONG = re.compile(rf"\b({'|'.join(LONG)})\b|(?i:SELECT\s+|\.)\*")
 ALL = "FROM batches UNION ALL BY NAME FROM rejected UNION ALL BY NAME FROM books"
-OF_MESSAGES = ("id", "state", "source", "key", "window_start", "window_end", "messages")
-# By lists, because it takes a fraction of what it takes to group all messages by their batch.
-INSIDE = """
-CREATE TABLE inside AS SELECT id AS batch, min(state) AS state, sum(len(times)) AS found,
-    coalesce(sum(list_sum(bytes)), 0) AS content_bytes, min(list_min(times)) AS first_inside,
-    max(list_max(times)) AS last_inside,
-    sum(len(list_filter(times, lambda one: (one >= window_start AND one < window_end) IS NOT TRUE))) AS outside,
-    sum(len(list_filter(messages, lambda one: one.type IS NULL OR one.received_at IS NULL))) AS incomplete,
-    sum(len(list_filter(times, lambda one, place: one < times[place - 1]))) AS unsorted
+BATCHES = ("id", "state", "source", "key", "window_start", "window_end", "messages")
+# All that is needed of messages in one pass over them, by lists, because it takes a fraction of what it takes to group
+# messages by their batch. Only what occurs again can fail, and hashes tell what may: they take little memory.
+CONTENTS = """
+CREATE TEMP TABLE contents AS SELECT id, state, len(times) AS found, coalesce(list_sum(bytes), 0) AS content_bytes,
+    list_min(times) AS first_inside, list_max(times) AS last_inside,
+    len(list_filter(times, lambda one: (one >= window_start AND one < window_end) IS NOT TRUE)) AS outside,
+    len(list_filter(messages, lambda one: one.type IS NULL OR one.received_at IS NULL)) AS incomplete,
+    len(list_filter(times, lambda one, place: one < times[place - 1])) AS unsorted,
+    list_transform(messages, lambda one: hash(stream, one.type, one.event_time)) AS message_hashes,
+    list_transform(messages, lambda one: hash(stream, window_start, one.type)) AS type_hashes
 FROM (
-    SELECT id, state, window_start, window_end, messages, list_transform(messages, lambda one: one.event_time) AS times,
+    SELECT id, state, hash(source, key) AS stream, window_start, window_end, messages,
+        list_transform(messages, lambda one: one.event_time) AS times,
         list_transform(messages, lambda one: coalesce(strlen(one.type), 0) + {payload}) AS bytes
     FROM ledger
-) GROUP BY id
+)
 """
-# Only what occurs again can fail, and hashes tell what may: they take little memory.
-EACH = """
-CREATE TEMP VIEW each_message AS SELECT *, hash(source, key, type, event_time) AS message_hash,
-    hash(source, key, window_start, type) AS type_hash
-FROM (
-    SELECT batch, source, key, window_start, one.type AS type, one.event_time AS event_time
-    FROM (SELECT id AS batch, source, key, window_start, unnest(messages) AS one FROM ledger))
+INSIDE = """
+CREATE TABLE inside AS SELECT id AS batch, min(state) AS state, sum(found) AS found,
+    sum(content_bytes) AS content_bytes, min(first_inside) AS first_inside, max(last_inside) AS last_inside,
+    sum(outside) AS outside, sum(incomplete) AS incomplete, sum(unsorted) AS unsorted
+FROM contents GROUP BY id
 """
 HASHES = """
-CREATE TEMP TABLE hashes AS SELECT message_hash, type_hash FROM each_message;
 CREATE TEMP TABLE messages_again AS SELECT message_hash FROM (
-    SELECT message_hash FROM hashes
-    UNION ALL SELECT hash(source, key, type, event_time) FROM rejected WHERE reason = 'duplicate'
+    SELECT unnest(message_hashes) AS message_hash FROM contents
+    UNION ALL SELECT hash(hash(source, key), type, event_time) FROM rejected WHERE reason = 'duplicate'
 ) GROUP BY ALL HAVING count(*) > 1;
-CREATE TEMP TABLE types_again AS SELECT type_hash FROM hashes GROUP BY ALL HAVING count(*) > 1;
+CREATE TEMP TABLE types_again AS SELECT type_hash FROM (SELECT unnest(type_hashes) AS type_hash FROM contents)
+    GROUP BY ALL HAVING count(*) > 1;
+CREATE TEMP TABLE batches_again AS SELECT DISTINCT id FROM (
+    SELECT id FROM (SELECT id, unnest(message_hashes) AS message_hash FROM contents) SEMI JOIN messages_again
+        USING (message_hash)
+    UNION ALL SELECT id FROM (SELECT id, unnest(type_hashes) AS type_hash FROM contents) SEMI JOIN types_again
+        USING (type_hash)
+)
+"""
+# The messages of the batches that have some that occur again; where there are none, no file is read for them.
+EACH = """
+CREATE TEMP TABLE each_message AS SELECT *, hash(hash(source, key), type, event_time) AS message_hash,
+    hash(hash(source, key), window_start, type) AS type_hash
+FROM (
+    SELECT batch, source, key, window_start, one.type AS type, one.event_time AS event_time
+    FROM (
+        SELECT id AS batch, source, key, window_start, unnest(messages) AS one FROM ledger SEMI JOIN batches_again
+            USING (id)
+    )
+)
 """
 MESSAGES = """
 CREATE TABLE messages AS SELECT batch, source, key, type, event_time FROM each_message SEMI JOIN messages_again
@@ -101,21 +120,30 @@ def rows_of(frame: pd.DataFrame) -> EmbeddedRows:
 
 
 @contextmanager
-def embedded_rows(location: str) -> Iterator[tuple[int, EmbeddedRows]]:
-    """Yield the latest version of a ledger at a path and its rows. Raises TableMissing, TableUnreadable."""
+def embedded_rows(location: str, with_messages: bool) -> Iterator[tuple[int, EmbeddedRows]]:
+    """Yield the latest version of a ledger at a path and its rows, with what is asked of messages or without.
+
+    Raises TableMissing, TableUnreadable.
+    """
     ledger = open_ledger(location)
     for table, states in STATES.items():
         with ledger.opened(states, table_columns(ledger.names, table, ledger.raw)) as connection:
             connection.execute(f"CREATE TABLE {table} AS FROM ledger")
-    with ledger.opened(("open", "closed"), OF_MESSAGES) as connection:
-        payload = payload_bytes(ledger.payload, "one.payload", "strlen")
-        for statement in (INSIDE.format(payload=payload), EACH, HASHES, MESSAGES):
-            connection.execute(statement)
-        connection.execute(f"CREATE TABLE types AS {TYPES.format(messages=AGAIN)}")
+    if with_messages:
+        _load_messages(ledger)
     every = [state for states in STATES.values() for state in states]
     with ledger.opened(tuple(every), ledger.names) as connection:
         create_views(connection)
         yield ledger.version, EmbeddedRows(connection)
+
+
+def _load_messages(ledger: Ledger) -> None:
+    """Create `inside`, `messages` and `types`, in one pass over the messages."""
+    payload = payload_bytes(ledger.payload, "one.payload", "strlen")
+    with ledger.opened(("open", "closed"), BATCHES) as connection:
+        for statement in (CONTENTS.format(payload=payload), INSIDE, HASHES, EACH, MESSAGES):
+            connection.execute(statement)
+        connection.execute(f"CREATE TABLE types AS {TYPES.format(messages=AGAIN)}")
 
 
 def create_views(connection: DuckDBPyConnection) -> None:

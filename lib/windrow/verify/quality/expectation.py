@@ -7,6 +7,7 @@ refers to the rows in DuckDB.
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 from great_expectations.core.metric_domain_types import MetricDomainTypes
@@ -24,6 +25,7 @@ from windrow.verify.quality.embedded import EmbeddedRows, rows_of
 from windrow.verify.quality.spark import OVER, SparkRows
 
 EXAMPLES = 20
+OF_MESSAGES = re.compile(r"\{(inside|messages|types)\}")  # the views of messages
 Rows = EmbeddedRows | SparkRows
 Named = dict[str, Any]
 Found = tuple[int, list[Named]]
@@ -99,6 +101,11 @@ class ExpectInvariant(UnexpectedRowsExpectation):
 def is_of_windrow(one: Expectation) -> bool:
     """Tell whether an expectation is one of Windrow's, which run on any engine."""
     return isinstance(one, ExpectInvariant | ExpectNoRow)
+
+
+def needs_messages(one: Expectation) -> bool:
+    """Tell whether an expectation is about the messages of batches, and not about a query of the user's."""
+    return isinstance(one, ExpectInvariant) and bool(OF_MESSAGES.search(INVARIANTS[one.invariant].relation.sql))
 
 
 def on_any_engine(one: Expectation) -> Expectation | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from windrow.reading.values import records
 from windrow.verify.invariants import INVARIANTS, Invariant, counting
-from windrow.verify.invariants.relations import INSIDE, TYPES
+from windrow.verify.invariants.relations import TYPES
 from windrow.verify.quality.embedded import EmbeddedRows
 from windrow.verify.quality.spark import SparkRows
 from windrow.verify.report import EXAMPLES, Difference
@@ -24,21 +24,64 @@ BY_STREAM = [one for one in CRITICAL if one.relation.name in ("batch", "window_t
 OVERALL = [one for one in CRITICAL if one not in BY_STREAM]
 
 # A time that DuckDB cannot represent is NULL, as it is in a table that DuckDB reads.
-MACRO = """
-CREATE OR REPLACE MACRO as_time(us) AS CASE WHEN us > -9223372022400000000 AND us < 9223372036854775807
-    THEN make_timestamptz(us) END
+MACROS = """
+CREATE OR REPLACE MACRO in_range(us) AS CASE WHEN us > -9223372022400000000 AND us < 9223372036854775807 THEN us END;
+CREATE OR REPLACE MACRO as_time(us) AS make_timestamptz(in_range(us));
 """
 BATCHES = """SELECT * REPLACE (as_time(window_start) AS window_start, as_time(window_end) AS window_end,
     as_time(timeout) AS timeout, as_time(closed_at) AS closed_at, as_time(first_event_time) AS first_event_time,
     as_time(last_event_time) AS last_event_time) FROM {}"""
 REJECTED = """SELECT * REPLACE (as_time(event_time) AS event_time, as_time(received_at) AS received_at,
     as_time(processing_time) AS processing_time) FROM {}"""
-MESSAGES = """
-SELECT b.id AS batch, b.state, b.source, b.key, as_time(b.window_start) AS window_start,
-    as_time(b.window_end) AS window_end, h.type, as_time(h.event_time) AS event_time,
-    as_time(h.received_at) AS received_at, h.content_bytes, as_time(h.previous_event_time) AS previous_event_time
-FROM held AS h JOIN main.batches AS b ON b.row = h.row
+# What the messages of each batch are together: by the numbers of rows, because ids are long texts.
+INSIDE = """
+CREATE OR REPLACE TABLE part.inside AS
+SELECT b.id AS batch, min(b.state) AS state, sum(found) AS found, sum(content_bytes) AS content_bytes,
+    as_time(min(first_inside)) AS first_inside, as_time(max(last_inside)) AS last_inside,
+    sum(outside) AS outside, sum(incomplete) AS incomplete, sum(unsorted) AS unsorted
+FROM (
+    SELECT row, count(*) AS found, sum(content_bytes) AS content_bytes, min(event_time) AS first_inside,
+        max(event_time) AS last_inside,
+        count(*) FILTER ((event_time >= begins AND event_time < ends) IS NOT TRUE) AS outside,
+        count(*) FILTER (type IS NULL OR received_at IS NULL) AS incomplete,
+        count(*) FILTER (event_time < previous) AS unsorted
+    FROM (
+        SELECT h.row, h.content_bytes, h.type, in_range(h.received_at) AS received_at,
+            in_range(h.event_time) AS event_time, in_range(h.previous_event_time) AS previous,
+            in_range(b.window_start) AS begins, in_range(b.window_end) AS ends
+        FROM held AS h JOIN main.batches AS b ON b.row = h.row
+    ) GROUP BY row
+) JOIN main.batches AS b USING (row) GROUP BY b.id
 """
+# Only what occurs again can fail, and hashes tell what may.
+HASHES = """
+CREATE OR REPLACE TABLE hashes AS
+SELECT h.rowid AS place, hash(b.stream, h.type, in_range(h.event_time)) AS message_hash,
+    hash(b.stream, b.begins, h.type) AS type_hash
+FROM held AS h
+JOIN (SELECT row, hash(source, key) AS stream, in_range(window_start) AS begins FROM main.batches) AS b ON b.row = h.row
+"""
+MESSAGES_AGAIN = """
+SELECT message_hash FROM (
+    SELECT message_hash FROM hashes
+    UNION ALL SELECT hash(hash(source, key), type, in_range(event_time)) FROM main.rejected WHERE reason = 'duplicate'
+) GROUP BY ALL HAVING count(*) > 1
+"""
+TYPES_AGAIN = "SELECT type_hash FROM hashes GROUP BY ALL HAVING count(*) > 1"
+AGAIN = """
+SELECT b.id AS batch, b.source, b.key, as_time(b.window_start) AS window_start, h.type,
+    as_time(h.event_time) AS event_time
+FROM held AS h JOIN main.batches AS b ON b.row = h.row
+WHERE h.rowid IN (SELECT place FROM hashes SEMI JOIN ({again}) USING ({hash}))
+"""
+OF_MESSAGES = (
+    INSIDE,
+    HASHES,
+    f"CREATE OR REPLACE TABLE part.messages AS {AGAIN.format(again=MESSAGES_AGAIN, hash='message_hash')}",
+    "CREATE OR REPLACE TABLE part.types AS "
+    + TYPES.format(messages=f"({AGAIN.format(again=TYPES_AGAIN, hash='type_hash')})"),
+    "DROP TABLE hashes",
+)
 LISTED = (
     "SELECT microbatch, unnest({0}, recursive := true) FROM (SELECT microbatch, unnest({0}) AS {0} FROM history_rows)"
 )
@@ -52,9 +95,6 @@ COMMON = {
 OF_PART = COMMON | {
     "batches": BATCHES.format("main.batches"),
     "rejected": REJECTED.format("main.rejected"),
-    "messages": MESSAGES,
-    "inside": INSIDE.format(messages="part.messages"),
-    "types": TYPES.format(messages="part.messages"),
 }
 OF_ALL = COMMON | {
     "batches": BATCHES.format("all_batches"),
@@ -75,7 +115,7 @@ VIEWS = {"part": OF_PART, "overall": OF_ALL}
 
 def create_views(connection: DuckDBPyConnection, schema: str) -> None:
     """Create the views of the invariants over the tables of a `part` that is loaded, or over the `overall` ones."""
-    connection.execute(MACRO)
+    connection.execute(MACROS)
     connection.execute(f"CREATE SCHEMA {schema}")
     for name, query in VIEWS[schema].items():
         connection.execute(f"CREATE VIEW {schema}.{name} AS {query}")
@@ -83,7 +123,10 @@ def create_views(connection: DuckDBPyConnection, schema: str) -> None:
 
 def check_part(connection: DuckDBPyConnection) -> Iterator[Difference]:
     """Check the invariants of streams, of those of the loaded part."""
-    return _check(EmbeddedRows(connection), BY_STREAM, {name: f"part.{name}" for name in OF_PART})
+    for statement in OF_MESSAGES:
+        connection.execute(statement)
+    names = (*OF_PART, "inside", "messages", "types")
+    return _check(EmbeddedRows(connection), BY_STREAM, {name: f"part.{name}" for name in names})
 
 
 def check_overall(connection: DuckDBPyConnection) -> Iterator[Difference]:

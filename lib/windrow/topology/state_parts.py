@@ -1,0 +1,48 @@
+"""The rows of a state in some tables, as many ids at a time as fit into memory: memory does not grow with the state.
+
+The versions of all rows go to a temporary file by their ids; each part then has all rows of some ids in each table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from windrow.columnar.arrow import in_columns
+from windrow.ledger.versions import latest
+from windrow.topology.state import State
+from windrow.verify.parts import PartedRows, divide
+
+COPIES = 4  # as much memory as for a part of `verify`, because here rows are encoded and compared in memory
+ID = pa.field("id", pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class StatePart:
+    """The rows under some ids in each of the tables, with their `id`; the part is the `number`-th of so many."""
+
+    number: int
+    count: int
+    rows: Sequence[pa.Table]
+
+
+def parts_of(
+    state: State, tables: Sequence[Iterable[pa.Table]], max_memory_bytes: int, keep_doubles: bool = False
+) -> Iterator[StatePart]:
+    """Yield all rows of a state in tables, of which `tables` are the versions in pieces (`reading.pieces_of`).
+
+    Raises TableUnwritable for a full disk, and TableRefused for an id that a table has twice unless both are kept.
+    """
+    columns = pa.schema([ID, *state.columns])
+    with PartedRows(max_memory_bytes, ["id"]) as versions:
+        for number, pieces in enumerate(tables):
+            for piece in pieces:
+                versions.add(str(number), piece)
+        versions.close_blocks()
+        parts = divide([versions.byte_count], max_memory_bytes // COPIES)
+        for at, part in enumerate(parts, 1):
+            read = (versions.read(str(number), part).read_all() for number in range(len(tables)))
+            rows = [in_columns(latest(one, keep_doubles=keep_doubles), columns).combine_chunks() for one in read]
+            yield StatePart(at, len(parts), rows)
