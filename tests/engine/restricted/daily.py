@@ -13,19 +13,30 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 import windrow
-from tests.clocks import NOW
+from tests.clocks import NOW, ManualClock
+from tests.engine.factory import EMBEDDED
+from tests.engine.world import World
 from tests.messages import SECOND, log, message, table
+from tests.verify.quality.damages import DAMAGES, damage
+from tests.verify.quality.test_check import assert_alike
 from windrow.cli import main
-from windrow.errors import EngineUnavailable
+from windrow.errors import EngineUnavailable, NotFound
 from windrow.rows.frame import frame_of
 from windrow.settings.settings import Settings
 from windrow.topology import Microbatch, SparkMicrobatch, Topology, run_topology
+from windrow.topology.doctor import examine_topology
+from windrow.topology.replay import replay_topology
+from windrow.topology.running import opened, rollback
+from windrow.topology.verify import verify_topology
+from windrow.verify import quality
+from windrow.verify.invariants import INVARIANTS
 
 pytestmark = pytest.mark.spark
 
@@ -70,6 +81,10 @@ def command(settings: Settings, tmp_path: Path, capfd: pytest.CaptureFixture[str
 def publish(spark: Any, name: str, rows: list[dict[str, Any]]) -> None:
     """Append messages to a depot."""
     frame_of(spark, table(rows)).write.format("delta").mode("append").saveAsTable(name)
+
+
+OUTCOMES = len(INVARIANTS) + 6  # and the warnings
+DAMAGED = ("batch_message_count", "batch_messages_sorted", "message_once", "rejected_duplicate", "source_clock")
 
 
 REFUSED: dict[str, tuple[Callable[[Any, str], object], str, str]] = {
@@ -138,8 +153,8 @@ def location(spark: Any, name: str) -> str:
 
 
 def much_memory(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Take more than the gigabyte that a function may have."""
-    taken = bytearray(1 << 30)
+    """Take more than a function may have, whatever of it Python and its libraries take."""
+    taken = bytearray(3 << 30)
     yield from batches
     del taken
 
@@ -191,7 +206,7 @@ def test_batches(spark: Any, settings: Settings, command: Callable[..., Any], tm
 
 def test_upkeep(spark: Any, settings: Settings, command: Callable[..., Any]) -> None:
     """
-    A ledger is verified and maintained, and the doctor finds no error.
+    A ledger is verified and maintained.
     """
     assert command("maintain", "--if-exists")["waiting"].startswith("there is no")
     command("init")
@@ -199,7 +214,83 @@ def test_upkeep(spark: Any, settings: Settings, command: Callable[..., Any]) -> 
     assert command("run")["messages"] == 30
     assert command("verify")["ok"]
     command("maintain")
-    assert command("doctor")["errors"] == 0
+
+
+def test_examined(spark: Any, settings: Settings, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A ledger is checked, and the doctor, who needs no Java here, finds no error in it or in its depot.
+    """
+    assert command("check", "--if-exists")["waiting"].startswith("there is no")
+    command("init")
+    publish(spark, settings.depot, log(versions=1)[0])
+    assert command("run")["messages"] == 30
+    checked = command("check")
+    assert (checked["ok"], checked["rows"]["microbatch"], len(checked["outcomes"])) == (True, 1, OUTCOMES)
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    found = {finding["code"]: finding for finding in command("doctor")["findings"]}
+    assert not [finding for finding in found.values() if finding["level"] == "error"]
+    assert found["ledger-books"]["what"].startswith("the books balance: 30 messages read")
+    assert found["depot-reach"]["what"].startswith("every version can be read")
+
+
+def test_damaged(spark: Any, schema: str, tmp_path: Path) -> None:
+    """
+    A check on a Spark that keeps no rows finds what a check without Spark finds.
+    """
+    world = World(tmp_path, ManualClock())
+    for rows in log(versions=3, seed=3):
+        world.publish(rows)
+        world.runner(EMBEDDED).once()
+    for name in DAMAGED:
+        damage(world, DAMAGES[name])
+    by_spark, by_duckdb = quality.check(spark, world.ledger), quality.check(None, world.ledger)
+    assert {*DAMAGED} <= {one.name for one in by_spark.failures()}
+    assert_alike(by_spark, by_duckdb)
+
+
+def test_reading(spark: Any, settings: Settings, command: Callable[..., Any], tmp_path: Path) -> None:
+    """
+    What reads depot and ledger reads them through Spark: other rules are tried, pictures drawn, batches exported and
+    shown.
+    """
+    command("init")
+    publish(spark, settings.depot, log(versions=1)[0])
+    assert command("run")["messages"] == 30
+    assert command("tune", "--windows", "5s,10s", "--delays", "1s,5s")["messages"] > 0
+    command("tick", "--all")
+    for what in ("timeline", "batches", "microbatches"):
+        command("plot", "--what", what, "--out", str(tmp_path / f"{what}.json"))
+        assert json.loads((tmp_path / f"{what}.json").read_text())
+    exported = command("export", "--out", str(tmp_path / "closed.parquet"))
+    assert pq.read_table(tmp_path / "closed.parquet").num_rows > 0
+    assert exported
+
+
+NEED_A_PATH = {
+    "replay": (["replay"], "windrow verify --all"),
+    "produce": (["produce", "{lines}", "--id", "gateway"], "windrow.foreach_batch"),
+    "produce raw": (["produce", "{lines}", "--raw-source", "gateway"], "windrow.foreach_batch"),
+    "ingest raw": (["ingest", "{lines}", "--format", "csv"], "a depot with a path"),
+    "bridge": (["bridge", "mqtt", "--broker", "127.0.0.1", "--topic", "t"], "windrow.foreach_batch"),
+}
+
+
+def test_ingesting(spark: Any, settings: Settings, command: Callable[..., Any], tmp_path: Path) -> None:
+    """
+    Parquet files come into the depot through Spark, each once. What only writes or replays at a path is refused at once
+    with what to do instead, and writes nothing.
+    """
+    pq.write_table(table([message(), message("b")]), tmp_path / "messages.parquet")
+    for added in (2, 0):
+        assert command("ingest", str(tmp_path / "messages.parquet"))["messages"] == added
+    assert command("run")["messages"] == 2
+    lines = tmp_path / "lines"
+    lines.write_text('{"key": "k"}\n')
+    for arguments, hint in NEED_A_PATH.values():
+        said = command(*(argument.format(lines=lines) for argument in arguments), status=3)
+        assert "only Spark reaches the files of" in said, said
+        assert hint in said, said
+    assert command("run")["messages"] == 0
 
 
 def test_depot_without_feed(spark: Any, settings: Settings) -> None:
@@ -250,6 +341,39 @@ def test_topology(spark: Any, schema: str, settings: Settings) -> None:
     assert pc.sum(spark.table(f"{schema}.large").toArrow()["amount"]).as_py() == 500
     plans = spark.sql(f"DESCRIBE HISTORY {schema}.states_plans").collect()
     assert any("microbatch" in (commit["userMetadata"] or "") for commit in plans)
+
+
+def test_topology_taken_back(spark: Any, schema: str, settings: Settings, clock: ManualClock) -> None:
+    """
+    A topology is verified, read as it was and rolled back, by rows where commits have no notes; the doctor finds no
+    error, and a replay says what to do instead.
+    """
+    topology = Topology("sales", [f"{schema}.sales"], f"{schema}.states")
+    topology.state("shops", key="shop STRING", value="total BIGINT")
+    topology.function(add_amounts)
+    sales = "(shop STRING, amount BIGINT) USING DELTA TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    spark.sql(f"CREATE TABLE {schema}.sales {sales}").collect()
+    for amount in (1, 2, 4):
+        spark.sql(f"INSERT INTO {schema}.sales VALUES ('north', {amount})").collect()
+        run_topology(topology, settings, spark=spark)
+    totals = {at: topology.read("shops", at=at, spark=spark)["total"].to_pylist() for at in range(4)}
+    assert totals == {0: [], 1: [1], 2: [3], 3: [7]}
+    with pytest.raises(NotFound, match="no commit of microbatch 4"):
+        topology.read("shops", at=4, spark=spark)
+    report = verify_topology(topology, settings, spark=spark)
+    assert (report.differences, report.depots[0].counted) == ((), 3)
+    with opened(topology, settings, clock, spark=spark) as runner:
+        rollback(runner, 1)
+    assert topology.read("shops", spark=spark)["total"].to_pylist() == [1]
+    assert run_topology(topology, settings, spark=spark).total("messages") == 2
+    assert topology.read("shops", spark=spark)["total"].to_pylist() == [7]
+    restored = spark.sql(f"DESCRIBE HISTORY {schema}.states").collect()[-3]["version"]
+    spark.sql(f"RESTORE TABLE {schema}.states TO VERSION AS OF {restored}").collect()
+    assert topology.read("shops", at=3, spark=spark)["total"].to_pylist() == [7]
+    with pytest.raises(EngineUnavailable, match="cannot be replayed"):
+        replay_topology(topology, settings, spark=spark)
+    found = examine_topology(topology, settings, NOW)
+    assert not [finding for finding in found if finding.level == "error"]
 
 
 def test_stream_of_the_user(spark: Any, schema: str, settings: Settings, tmp_path: Path) -> None:
