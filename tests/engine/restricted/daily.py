@@ -27,14 +27,10 @@ from tests.messages import SECOND, log, message, table
 from tests.verify.quality.damages import DAMAGES, damage
 from tests.verify.quality.test_check import assert_alike
 from windrow.cli import main
-from windrow.errors import EngineUnavailable, NotFound
+from windrow.errors import EngineUnavailable
 from windrow.rows.frame import frame_of
 from windrow.settings.settings import Settings
 from windrow.topology import Microbatch, SparkMicrobatch, Topology, run_topology
-from windrow.topology.doctor import examine_topology
-from windrow.topology.replay import replay_topology
-from windrow.topology.running import opened, rollback
-from windrow.topology.verify import verify_topology
 from windrow.verify import quality
 from windrow.verify.invariants import INVARIANTS
 
@@ -341,39 +337,6 @@ def test_topology(spark: Any, schema: str, settings: Settings) -> None:
     assert pc.sum(spark.table(f"{schema}.large").toArrow()["amount"]).as_py() == 500
     plans = spark.sql(f"DESCRIBE HISTORY {schema}.states_plans").collect()
     assert any("microbatch" in (commit["userMetadata"] or "") for commit in plans)
-
-
-def test_topology_taken_back(spark: Any, schema: str, settings: Settings, clock: ManualClock) -> None:
-    """
-    A topology is verified, read as it was and rolled back, by rows where commits have no notes; the doctor finds no
-    error, and a replay says what to do instead.
-    """
-    topology = Topology("sales", [f"{schema}.sales"], f"{schema}.states")
-    topology.state("shops", key="shop STRING", value="total BIGINT")
-    topology.function(add_amounts)
-    sales = "(shop STRING, amount BIGINT) USING DELTA TBLPROPERTIES (delta.enableChangeDataFeed = true)"
-    spark.sql(f"CREATE TABLE {schema}.sales {sales}").collect()
-    for amount in (1, 2, 4):
-        spark.sql(f"INSERT INTO {schema}.sales VALUES ('north', {amount})").collect()
-        run_topology(topology, settings, spark=spark)
-    totals = {at: topology.read("shops", at=at, spark=spark)["total"].to_pylist() for at in range(4)}
-    assert totals == {0: [], 1: [1], 2: [3], 3: [7]}
-    with pytest.raises(NotFound, match="no commit of microbatch 4"):
-        topology.read("shops", at=4, spark=spark)
-    report = verify_topology(topology, settings, spark=spark)
-    assert (report.differences, report.depots[0].counted) == ((), 3)
-    with opened(topology, settings, clock, spark=spark) as runner:
-        rollback(runner, 1)
-    assert topology.read("shops", spark=spark)["total"].to_pylist() == [1]
-    assert run_topology(topology, settings, spark=spark).total("messages") == 2
-    assert topology.read("shops", spark=spark)["total"].to_pylist() == [7]
-    restored = spark.sql(f"DESCRIBE HISTORY {schema}.states").collect()[-3]["version"]
-    spark.sql(f"RESTORE TABLE {schema}.states TO VERSION AS OF {restored}").collect()
-    assert topology.read("shops", at=3, spark=spark)["total"].to_pylist() == [7]
-    with pytest.raises(EngineUnavailable, match="cannot be replayed"):
-        replay_topology(topology, settings, spark=spark)
-    found = examine_topology(topology, settings, NOW)
-    assert not [finding for finding in found if finding.level == "error"]
 
 
 def test_stream_of_the_user(spark: Any, schema: str, settings: Settings, tmp_path: Path) -> None:
