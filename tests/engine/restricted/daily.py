@@ -13,19 +13,26 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 import windrow
-from tests.clocks import NOW
+from tests.clocks import NOW, ManualClock
+from tests.engine.factory import EMBEDDED
+from tests.engine.world import World
 from tests.messages import SECOND, log, message, table
+from tests.verify.quality.damages import DAMAGES, damage
+from tests.verify.quality.test_check import assert_alike
 from windrow.cli import main
 from windrow.errors import EngineUnavailable
 from windrow.rows.frame import frame_of
 from windrow.settings.settings import Settings
 from windrow.topology import Microbatch, SparkMicrobatch, Topology, run_topology
+from windrow.verify import quality
+from windrow.verify.invariants import INVARIANTS
 
 pytestmark = pytest.mark.spark
 
@@ -70,6 +77,10 @@ def command(settings: Settings, tmp_path: Path, capfd: pytest.CaptureFixture[str
 def publish(spark: Any, name: str, rows: list[dict[str, Any]]) -> None:
     """Append messages to a depot."""
     frame_of(spark, table(rows)).write.format("delta").mode("append").saveAsTable(name)
+
+
+OUTCOMES = len(INVARIANTS) + 6  # and the warnings
+DAMAGED = ("batch_message_count", "batch_messages_sorted", "message_once", "rejected_duplicate", "source_clock")
 
 
 REFUSED: dict[str, tuple[Callable[[Any, str], object], str, str]] = {
@@ -138,8 +149,8 @@ def location(spark: Any, name: str) -> str:
 
 
 def much_memory(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Take more than the gigabyte that a function may have."""
-    taken = bytearray(1 << 30)
+    """Take more than a function may have, whatever of it Python and its libraries take."""
+    taken = bytearray(3 << 30)
     yield from batches
     del taken
 
@@ -191,7 +202,7 @@ def test_batches(spark: Any, settings: Settings, command: Callable[..., Any], tm
 
 def test_upkeep(spark: Any, settings: Settings, command: Callable[..., Any]) -> None:
     """
-    A ledger is verified and maintained, and the doctor finds no error.
+    A ledger is verified and maintained.
     """
     assert command("maintain", "--if-exists")["waiting"].startswith("there is no")
     command("init")
@@ -199,7 +210,83 @@ def test_upkeep(spark: Any, settings: Settings, command: Callable[..., Any]) -> 
     assert command("run")["messages"] == 30
     assert command("verify")["ok"]
     command("maintain")
-    assert command("doctor")["errors"] == 0
+
+
+def test_examined(spark: Any, settings: Settings, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A ledger is checked, and the doctor, who needs no Java here, finds no error in it or in its depot.
+    """
+    assert command("check", "--if-exists")["waiting"].startswith("there is no")
+    command("init")
+    publish(spark, settings.depot, log(versions=1)[0])
+    assert command("run")["messages"] == 30
+    checked = command("check")
+    assert (checked["ok"], checked["rows"]["microbatch"], len(checked["outcomes"])) == (True, 1, OUTCOMES)
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    found = {finding["code"]: finding for finding in command("doctor")["findings"]}
+    assert not [finding for finding in found.values() if finding["level"] == "error"]
+    assert found["ledger-books"]["what"].startswith("the books balance: 30 messages read")
+    assert found["depot-reach"]["what"].startswith("every version can be read")
+
+
+def test_damaged(spark: Any, schema: str, tmp_path: Path) -> None:
+    """
+    A check on a Spark that keeps no rows finds what a check without Spark finds.
+    """
+    world = World(tmp_path, ManualClock())
+    for rows in log(versions=3, seed=3):
+        world.publish(rows)
+        world.runner(EMBEDDED).once()
+    for name in DAMAGED:
+        damage(world, DAMAGES[name])
+    by_spark, by_duckdb = quality.check(spark, world.ledger), quality.check(None, world.ledger)
+    assert {*DAMAGED} <= {one.name for one in by_spark.failures()}
+    assert_alike(by_spark, by_duckdb)
+
+
+def test_reading(spark: Any, settings: Settings, command: Callable[..., Any], tmp_path: Path) -> None:
+    """
+    What reads depot and ledger reads them through Spark: other rules are tried, pictures drawn, batches exported and
+    shown.
+    """
+    command("init")
+    publish(spark, settings.depot, log(versions=1)[0])
+    assert command("run")["messages"] == 30
+    assert command("tune", "--windows", "5s,10s", "--delays", "1s,5s")["messages"] > 0
+    command("tick", "--all")
+    for what in ("timeline", "batches", "microbatches"):
+        command("plot", "--what", what, "--out", str(tmp_path / f"{what}.json"))
+        assert json.loads((tmp_path / f"{what}.json").read_text())
+    exported = command("export", "--out", str(tmp_path / "closed.parquet"))
+    assert pq.read_table(tmp_path / "closed.parquet").num_rows > 0
+    assert exported
+
+
+NEED_A_PATH = {
+    "replay": (["replay"], "windrow verify --all"),
+    "produce": (["produce", "{lines}", "--id", "gateway"], "windrow.foreach_batch"),
+    "produce raw": (["produce", "{lines}", "--raw-source", "gateway"], "windrow.foreach_batch"),
+    "ingest raw": (["ingest", "{lines}", "--format", "csv"], "a depot with a path"),
+    "bridge": (["bridge", "mqtt", "--broker", "127.0.0.1", "--topic", "t"], "windrow.foreach_batch"),
+}
+
+
+def test_ingesting(spark: Any, settings: Settings, command: Callable[..., Any], tmp_path: Path) -> None:
+    """
+    Parquet files come into the depot through Spark, each once. What only writes or replays at a path is refused at once
+    with what to do instead, and writes nothing.
+    """
+    pq.write_table(table([message(), message("b")]), tmp_path / "messages.parquet")
+    for added in (2, 0):
+        assert command("ingest", str(tmp_path / "messages.parquet"))["messages"] == added
+    assert command("run")["messages"] == 2
+    lines = tmp_path / "lines"
+    lines.write_text('{"key": "k"}\n')
+    for arguments, hint in NEED_A_PATH.values():
+        said = command(*(argument.format(lines=lines) for argument in arguments), status=3)
+        assert "only Spark reaches the files of" in said, said
+        assert hint in said, said
+    assert command("run")["messages"] == 0
 
 
 def test_depot_without_feed(spark: Any, settings: Settings) -> None:

@@ -53,8 +53,9 @@ def restricted_server(directory: Path) -> Iterator[Server]:
         "spark.sql.warehouse.dir": f"managed:{directory}/managed",
     }
     flags = [flag for name, value in settings.items() for flag in ("--conf", f"{name}={value}")]
-    command = [str(SPARK / "bin" / "spark-submit"), "--master", "local[2]", *flags]
-    environment = os.environ | dict([FAST_JAVA]) | {"SPARK_HOME": str(SPARK), "PYSPARK_PYTHON": sys.executable}
+    home = home_without_python(directory / "spark")
+    command = [str(home / "bin" / "spark-submit"), "--master", "local[2]", *flags]
+    environment = os.environ | dict([FAST_JAVA]) | {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
     environment["PYTHONPATH"] = f"{ROOT}{os.pathsep}{ROOT / 'lib'}"  # of the processes that run functions
     with (directory / "server.txt").open("wb") as output:
         process = subprocess.Popen(
@@ -71,6 +72,18 @@ def restricted_server(directory: Path) -> Iterator[Server]:
         finally:
             process.terminate()
             process.wait()
+
+
+def home_without_python(directory: Path) -> Path:
+    """Make a home of Spark without its zipped Python, so that workers load the one of their environment.
+
+    Of a zip each worker compiles what it imports, and the server waits ten seconds for the worker of a stream.
+    """
+    directory.mkdir()
+    for entry in SPARK.iterdir():
+        if entry.name != "python":
+            (directory / entry.name).symlink_to(entry)
+    return directory
 
 
 def compiled(directory: Path) -> Path:
