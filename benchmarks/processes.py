@@ -30,12 +30,14 @@ PROC = Path("/proc")
 class Finished:
     """What a command took: wall time, most bytes of resident memory, the names of the programs it ran.
 
-    `own_peak_bytes` is the memory of the process itself, without what it started.
+    `own_peak_bytes` is the memory of the process itself, without what it started, and `driver_peak_bytes` that of the
+    process and those that it started itself: of a driver of Spark its Python and its JVM, without executors.
     """
 
     seconds: float
     peak_bytes: int
     own_peak_bytes: int
+    driver_peak_bytes: int
     programs: frozenset[str]
 
 
@@ -61,7 +63,8 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
             raise RuntimeError(f"{command} ended with {process.returncode}: {said.read().decode()}")
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # what a process was before it became the command counts
     peak = used.ru_maxrss * 1024 if used.ru_maxrss > own else 0
-    return Finished(seconds, max(watch.peak.byte_count, peak), watch.own_peak.byte_count, frozenset(watch.programs))
+    peaks = max(watch.peak.byte_count, peak), watch.own_peak.byte_count, watch.driver_peak.byte_count
+    return Finished(seconds, *peaks, frozenset(watch.programs))
 
 
 class Watch:
@@ -69,7 +72,7 @@ class Watch:
 
     def __init__(self, process: int) -> None:
         """Begin to look."""
-        self.peak, self.own_peak = Peak(), Peak()
+        self.peak, self.own_peak, self.driver_peak = Peak(), Peak(), Peak()
         self.programs: set[str] = set()
         self._process, self._over = process, threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
@@ -82,9 +85,10 @@ class Watch:
 
     def _look(self) -> None:
         while not self._over.wait(PAUSE):
-            found = {process: status(process) for process in family(self._process)}
-            self.peak.look({process: byte_count for process, (_, byte_count) in found.items()})
-            self.own_peak.look({self._process: found[self._process][1]})
+            generations = family(self._process)
+            found = {process: status(process) for process in generations}
+            for peak, last in ((self.peak, len(found)), (self.own_peak, 0), (self.driver_peak, 1)):
+                peak.look({process: found[process][1] for process, at in generations.items() if at <= last})
             self.programs |= {name for name, byte_count in found.values() if byte_count}
 
 
@@ -104,8 +108,8 @@ class Peak:
         self._before = frozenset(held)
 
 
-def family(process: int) -> list[int]:
-    """Return a process and all that it started, however indirectly, as far as they live."""
+def family(process: int) -> dict[int, int]:
+    """Return a process and all that it started, however indirectly, as far as they live; with their generation."""
     children: dict[int, list[int]] = {}
     for entry in PROC.iterdir():
         if entry.name.isdigit():
@@ -113,9 +117,10 @@ def family(process: int) -> list[int]:
                 # The name, which comes second, may hold anything, parentheses too; the parent is the second after it.
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
                 children.setdefault(parent, []).append(int(entry.name))
-    found = [process]
-    for one in found:
-        found += children.get(one, [])
+    found, youngest, generation = {process: 0}, [process], 0
+    while youngest:
+        youngest, generation = [child for one in youngest for child in children.get(one, [])], generation + 1
+        found |= dict.fromkeys(youngest, generation)
     return found
 
 

@@ -20,6 +20,7 @@ from benchmarks.suite import (
     kernel,
     memory,
     producer,
+    proofs,
     small,
     soak,
     sources,
@@ -42,8 +43,8 @@ class Benchmark:
 
 
 SUITES = (
-    kernel, batch, backlog, small, delay, window, sources, versions, growth, commands, extremes, state, topology,
-    folds, counts, store, memory, start, producer, formats, soak,
+    kernel, batch, backlog, small, delay, window, sources, versions, growth, commands, proofs, extremes, state,
+    topology, folds, counts, store, memory, start, producer, formats, soak,
 )  # fmt: skip
 BENCHMARKS = {
     one.name: one

@@ -26,6 +26,14 @@ class TestRun:
         done = processes.run([sys.executable, "-c", starting])
         assert 0 < done.own_peak_bytes < HELD < done.peak_bytes
 
+    def test_driver_peak(self) -> None:
+        """What a command started counts as its driver's, and what that started in turn does not."""
+        holding = f"for _ in range(5): held = b'x' * {HELD}; del held"
+        starting = "import subprocess, sys; subprocess.run([sys.executable, '-c', {!r}])"
+        assert processes.run([sys.executable, "-c", starting.format(holding)]).driver_peak_bytes > HELD
+        twice = processes.run([sys.executable, "-c", starting.format(starting.format(holding))])
+        assert 0 < twice.driver_peak_bytes < HELD < twice.peak_bytes
+
     def test_failure(self) -> None:
         """A command that fails raises an error with what it said."""
         with pytest.raises(RuntimeError, match="because of this"):
@@ -57,7 +65,7 @@ def test_family() -> None:
         assert parent.stdout is not None
         parent.stdout.readline()
         found = processes.family(parent.pid)
-        assert len(found) == 2
+        assert list(found.values()) == [0, 1]
         assert all("python" in name and byte_count > 0 for name, byte_count in map(processes.status, found))
         parent.communicate("\n")
     assert [processes.status(one) for one in found] == [("", 0), ("", 0)]

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, Literal, Self, TypeAlias
 
@@ -27,6 +26,7 @@ from pyspark.sql import functions as F
 from windrow.columnar.arrow import plain
 from windrow.delta.locations import reference
 from windrow.delta.log import Table
+from windrow.delta.scratch import scratch_directory
 from windrow.delta.table import missing
 from windrow.engine.spark.engine import SparkEngine
 from windrow.engine.spark.log import SparkLog, detail
@@ -52,9 +52,9 @@ def reading_by_spark(chosen: Settings, copies: Copies) -> Iterator[None]:
     """Let Spark read the tables of some settings in the block, and copy so much of the ledger."""
     engine = SparkEngine(chosen)
     with (
-        TemporaryDirectory() as directory,
+        scratch_directory() as directory,
         configured(engine.session, ALIKE),
-        reading_through(SparkReader(chosen, engine, Path(directory), copies)),
+        reading_through(SparkReader(chosen, engine, directory, copies)),
     ):
         yield
 
