@@ -157,12 +157,18 @@ class TestInStep:
         assert [row["depot"] for row in harness.history() if row["kind"] == "data"] == ["a", "b"] * 3
 
     def test_priority(self, tmp_path: Path) -> None:
-        """Of depots that have reached the same time, the one with the smaller priority is read first."""
-        harness = Harness(counter(a=Depot("a", priority=2), b=Depot("b", priority=1), in_step=True), tmp_path)
+        """Depots that have reached the same time are read together, that with the smaller priority first."""
+        topology, seen = counter(a=Depot("a", priority=2), b=Depot("b", priority=1), in_step=True), []
+
+        @topology.function
+        def see(microbatch: Microbatch) -> None:
+            seen.append((microbatch.depots, microbatch.in_order()["depot"].to_pylist()))
+
+        harness = Harness(topology, tmp_path)
         for depot in ("a", "b"):
             harness.append([message()], depot)
         harness.run()
-        assert [row["depot"] for row in harness.history() if row["kind"] == "data"] == ["b", "a"]
+        assert seen == [(("b", "a"), ["b", "a"])]
 
     def test_waits_for_the_other(self, tmp_path: Path) -> None:
         """What lies beyond the idle clock of the other depot waits until that has passed it."""

@@ -223,7 +223,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 3), st.none() | st.integers(-9, 9)), ma
 def test_combine(batches: list[list[tuple[int, int | None]]]) -> None:
     """However rows are spread over calls, `combine` has for each key what one pass over all of them has."""
     stored = no_rows(pa.schema([("id", pa.string()), *STATE.columns]))
-    state = ArrowState(STATE, lambda _: stored)
+    state = ArrowState(STATE, lambda _: stored, lambda: 0)
     for batch in batches:
         rows = pa.table(
             {

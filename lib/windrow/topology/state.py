@@ -114,7 +114,8 @@ class State:
             ) from error
         for name in columns.names:
             if name in (*self.keys.names, DUE.name) and found[name].null_count:
-                raise self.refused(what, f"has a row whose {name!r} is NULL", "Give it a value, or leave it out.")
+                column = f"key {name!r}" if name in self.keys.names else repr(name)
+                raise self.refused(what, f"has a row whose {column} is NULL", "Give it a value, or leave it out.")
         return found
 
     def require_columns(self, given: list[str], columns: pa.Schema, what: str) -> None:
