@@ -15,6 +15,7 @@ received_at = "received_at"
 
 [format]
 type = "csv"
+strict = true
 
 [format.fields]
 name = "string"
@@ -87,7 +88,7 @@ class TestCheck:
     @pytest.mark.parametrize(
         ("settings", "says"),
         [
-            (SETTINGS.replace("int64", "integer"), "windrow.toml, line 12: [format] field 'value': unknown type"),
+            (SETTINGS.replace("int64", "integer"), "windrow.toml, line 13: [format] field 'value': unknown type"),
             (SETTINGS.replace("int64", 'integer" # "'), "Did you mean 'int32'?"),
             (SETTINGS.replace("csv", "tsv"), "windrow.toml, line 8: format.type = 'tsv'"),
             (SETTINGS.replace('type = "csv"', "delimeter = ';'"), "windrow.toml, line 8: unknown setting"),
@@ -110,7 +111,7 @@ class TestCheck:
         (tmp_path / "windrow.toml").write_text(SETTINGS.replace("int64", "integer"))
         said = ready("run", "--once")
         assert said.status == 2
-        assert "windrow.toml, line 12: [format] field 'value'" in said.err
+        assert "windrow.toml, line 13: [format] field 'value'" in said.err
 
     @pytest.mark.parametrize(("file", "says"), [("absent.csv", "No such file"), (".", "is a directory")])
     def test_unreadable(self, ready: Command, file: str, says: str) -> None:

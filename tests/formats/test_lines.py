@@ -10,7 +10,8 @@ from tests.formats.test_csv import framed, told
 from windrow.errors import SettingsError
 from windrow.formats.fields import parse
 from windrow.formats.grammar import delimited
-from windrow.formats.lines import Lines
+from windrow.formats.lines import Lines, build
+from windrow.formats.part import FormatPart
 
 ACCESS = Lines(
     parse({"host": "string", "time": "timestamp[us] %d/%b/%Y:%H:%M:%S %z", "status": "int16", "bytes": "int64"}),
@@ -86,4 +87,4 @@ def test_nothing():
 def test_refused(regex, what):
     """An expression that is none, or whose groups are not the fields, is refused."""
     with pytest.raises(SettingsError, match=what):
-        Lines(PAIR.fields, regex)
+        build(FormatPart(type="lines", pattern=regex), PAIR.fields)

@@ -270,11 +270,11 @@ def copying(name: str, depots: dict[str, Depot], outputs: dict[str, str]) -> Top
 
     @topology.function
     def copy(microbatch: Microbatch) -> None:
-        for depot in microbatch.depots:
+        for number, depot in enumerate(microbatch.depots):
             rows = microbatch.rows(depot)
             for output in outputs:
                 microbatch.append(output, rows.drop_columns(["version"]))
-            noted = {"turn": [microbatch.id], "depot": [depot], "rows": [rows.num_rows]}
+            noted = {"turn": [10 * microbatch.id + number], "depot": [depot], "rows": [rows.num_rows]}
             microbatch.state("turns").put(pa.table(noted))
 
     return topology
