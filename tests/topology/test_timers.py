@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conftest import one_in
 from tests.engine.factory import EngineFactory
 from windrow.errors import TopologyRefused
 from windrow.settings.settings import Settings
@@ -122,7 +123,7 @@ STEPS = st.lists(
 
 @pytest.mark.ci
 @given(steps=STEPS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@one_in(4)
 def test_each_fires_once_at_its_time(tmp_path_factory: pytest.TempPathFactory, steps: list[Any]) -> None:
     """Timers that are set, moved to earlier and later times, and cancelled, fire as in the model, live and replayed."""
     harness, model = new(tmp_path_factory.mktemp("timers")), Model()
@@ -345,7 +346,7 @@ def expected_sessions(clicks: list[tuple[str, int]]) -> list[tuple[str, int, int
     runs=st.lists(st.booleans(), min_size=5, max_size=5),
     min_delay=st.sampled_from(["0s", "10s"]),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@one_in(4)
 def test_any_cutting_in_step(
     tmp_path_factory: pytest.TempPathFactory, clicks: Any, cuts: Any, runs: Any, min_delay: str
 ) -> None:

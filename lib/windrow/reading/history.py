@@ -30,6 +30,7 @@ WHERE {bounded}
 ORDER BY h.microbatch{in_order}
 """
 OF_TOPOLOGY = " rules, depot, planned_id, planned_at, events_fired, options_used, appended,"
+LATER = ("migrated", "overtook")
 MOST_COMMITS = 2_000  # each is a file of the log to open
 
 
@@ -46,6 +47,8 @@ def history(ledger: str | Ledger, begin: int | None = None, end: int | None = No
     book = ledger if isinstance(ledger, Ledger) else open_ledger(ledger)
     bounded = within("started_at", "started_at", begin, end)
     columns, then = (OF_TOPOLOGY, ", depot") if book.of_topology else ("", "")
+    for name in LATER if book.of_topology else ():  # a table that was not extended since lacks these columns
+        columns += f" {name}," if name in book.names else f" NULL::VARCHAR[] AS {name},"
     rows = book.ask(HISTORY.format(bounded=bounded, of_topology=columns, in_order=then), "microbatch")
     if not rows.num_rows:
         raise NotFound(

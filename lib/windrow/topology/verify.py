@@ -153,7 +153,8 @@ def _check_depot(
     begin = _begin(reached.start_from, versions)
     sums = Counter[int]()
     for version, rows_taken in taken:
-        sums[version] += rows_taken if version <= reached.depot_version else 0
+        before = sums[version] if in_parts else 0
+        sums[version] = before + rows_taken if version <= reached.depot_version or not in_parts else 0
     try:
         found += _check_identity(name, source, reached)
         accepted = [row["depot_version"] for row in own if row["kind"] == "accept"]
