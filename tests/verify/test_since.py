@@ -425,7 +425,7 @@ class TestNoticed:
     def test_version_that_never_was(self, later: World) -> None:
         """A version that no record names is said to be after the latest one: the ledger was not set back."""
         latest = later.version()
-        with pytest.raises(NotFound, match=f"version {latest + 1}: the latest version of the ledger is {latest}$"):
+        with pytest.raises(NotFound, match=f"version {latest + 1}: the latest version of the ledger is {latest}\n"):
             verify(later.depot, later.ledger, relying_on=Reliance(latest + 1, str(record_of(later))))
 
     def test_open_rows_gone(self, later: World) -> None:
