@@ -6,7 +6,8 @@ changes them together with the positions in the depots, so each row counts exact
 
 `topology.py` is what a user declares, `microbatch.py` what a function gets; `arrow_state.py` and `frame_state.py` are
 the states as functions see them, on Arrow tables and on Spark DataFrames. `functions.py` is the algorithm that the
-runtime calls between plan and commit; prime, plan, commit, fence and history are those of the batcher.
+runtime calls between plan and commit, `work.py` one attempt of it; `due.py` says what falls due then, `steps.py` cuts a
+microbatch in step at these times. Prime, plan, commit, fence and history are those of the batcher.
 """
 
 from windrow.topology.arrow_state import ArrowState

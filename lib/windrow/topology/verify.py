@@ -26,7 +26,6 @@ from windrow.runtime.ledger_state import Reached, prime
 from windrow.runtime.opening import require_depot
 from windrow.settings.settings import Settings
 from windrow.source import Source
-from windrow.topology.functions import application
 from windrow.topology.migration import recorded_states
 from windrow.topology.reading import Row, counting, history_of, pieces_of
 from windrow.topology.replay import digests_of, replay_topology
@@ -36,6 +35,7 @@ from windrow.topology.state_parts import parts_of
 from windrow.topology.states_table import states_of
 from windrow.topology.status import require_run
 from windrow.topology.topology import Topology
+from windrow.topology.work import application
 from windrow.verify.files import check_table
 from windrow.verify.log import read_log
 from windrow.verify.report import Conclusion, Difference, Found, differing, merged, parted, unequal

@@ -12,10 +12,9 @@ from multiprocessing.connection import Connection
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import write_deltalake
 
 from tests.clocks import NOW, ManualClock
-from tests.faults.trials.outputs import CHANGE_FEED, FOLDS
+from tests.faults.trials.outputs import FOLDS, published
 from tests.faults.trials.processes import Child, children
 from tests.faults.trials.trial import Counted, Trial
 from windrow.errors import TableRefused
@@ -68,11 +67,7 @@ class Counting:
 
     def publish(self) -> None:
         """Append a few versions of numbers that go on."""
-        for _ in range(self.random.randint(1, 4)):
-            size = self.random.randint(1, 5)
-            rows = pa.table({"number": pa.array(range(self.count, self.count + size), pa.int64())})
-            write_deltalake(f"{self.folder}/numbers", rows, mode="append", configuration=CHANGE_FEED)
-            self.count += size
+        self.count = published(self.folder, self.count, self.random)
 
     def drive(self, versions: list[int], kill: bool) -> None:
         """Let drivers of these versions run beside each other, and perhaps kill them at random moments."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -57,6 +58,15 @@ def drive_copying(pipe: Connection, folder: str, engine: str, limit: int) -> Non
         runner.once()
 
 
+def published(folder: str, count: int, chosen: Random) -> int:
+    """Append a few versions of numbers that go on from `count`; return where they end."""
+    for _ in range(chosen.randint(1, 4)):
+        rows = pa.table({"number": pa.array(range(count, count + chosen.randint(1, 5)), pa.int64())})
+        write_deltalake(f"{folder}/numbers", rows, mode="append", configuration=CHANGE_FEED)
+        count += rows.num_rows
+    return count
+
+
 class Copying:
     """The tables of a topology, and what is done to it."""
 
@@ -66,11 +76,7 @@ class Copying:
 
     def publish(self) -> None:
         """Append a few versions of numbers that go on."""
-        for _ in range(self.random.randint(1, 4)):
-            size = self.random.randint(1, 5)
-            rows = pa.table({"number": pa.array(range(self.count, self.count + size), pa.int64())})
-            write_deltalake(f"{self.folder}/numbers", rows, mode="append", configuration=CHANGE_FEED)
-            self.count += size
+        self.count = published(self.folder, self.count, self.random)
 
     def run(self) -> None:
         """Run to the end, in this process."""

@@ -1,0 +1,319 @@
+"""What a topology's functions do in one attempt at a microbatch: call them, and gather what they change."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from windrow.columnar.arrow import to_numpy
+from windrow.errors import TopologyRefused
+from windrow.ledger import Ledger
+from windrow.ledger.result import Counts, MicrobatchResult
+from windrow.model import messages, tables
+from windrow.model.clock import UNKNOWN
+from windrow.model.floors import Floors, FloorsByVersion, Ints
+from windrow.model.messages import LATEST
+from windrow.rows.arrow import ArrowRows
+from windrow.rows.rows import Rows
+from windrow.runtime.algorithm import DepotPlan, Plan
+from windrow.source import Source
+from windrow.topology.arrow_state import ArrowState
+from windrow.topology.due import Due
+from windrow.topology.microbatch import Microbatch, SparkMicrobatch
+from windrow.topology.order import in_order, timed
+from windrow.topology.state import State, Timer
+from windrow.topology.steps import run_steps
+from windrow.topology.topology import Function, Topology
+from windrow.version import VERSION
+
+if TYPE_CHECKING:
+    from windrow.topology.frame_state import FrameState
+
+# Errors of a program that would come again in each attempt. Those of the system, Spark and other libraries may pass.
+BUGS = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, TypeError)
+
+
+@dataclass(slots=True)
+class Work:
+    """One attempt at a microbatch: the rows and states that its functions ask for, and what they change.
+
+    In step it calls them several times. `span` is what they see then, the times of messages (microseconds), and `now`
+    the time that passes for keys with a time to live.
+    """
+
+    topology: Topology
+    sources: Mapping[str, Source]
+    plan: Plan
+    due: Due = field(init=False)
+    states: dict[str, ArrowState | FrameState] = field(default_factory=dict)
+    appended: list[tuple[str, Any]] = field(default_factory=list)
+    span: tuple[int, int] = (UNKNOWN, LATEST)
+    step: int = 0
+    now: int = 0
+    _times_by_depot: dict[str, Ints] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Read what is due."""
+        self.due = Due(self.topology, self.plan, self.arrow_state)
+
+    def run(self) -> None:
+        """Call the functions: in step once for each time at which something is due, else once."""
+        topology, due = self.topology, self.due
+        stepped = topology.in_step and any(one.falls_due for one in topology.states.values())
+        forms = {function.form for function in topology.functions}
+        # guard: steps-of-tables
+        if stepped and forms == {"arrow"} and not any(map(_is_on_executors, self.plan.depots.values())):
+            arrived = [self._arrival_times(name) for name in topology.depots]
+            run_steps(self.take, due, np.sort(np.concatenate(arrived)), topology.step_length)
+        else:
+            due.fire(UNKNOWN, due.until)
+            self.take(UNKNOWN, LATEST)
+
+    def take(self, after: int, upto: int) -> None:
+        """Call the functions with what is due and the messages after `after` and up to `upto` (microseconds)."""
+        self.span, self.now = (after, upto), min(upto, self.due.until)
+        if self.plan.depots or self.due.fired:
+            for function in self.topology.functions:
+                self.call(function)
+            self.step += 1
+
+    def _arrival_times(self, depot: str) -> Ints:
+        """Return the processing times of a depot's messages (microseconds); one without a time comes at the end."""
+        if depot not in self._times_by_depot:
+            rows, found = self._all_rows(depot), np.empty(0, np.int64)
+            if self._holds_messages(depot):
+                found = to_numpy(timed(rows, *self._times_of(depot))["processing_time"], null=self.due.until)
+            self._times_by_depot[depot] = found if found.size else np.full(rows.num_rows, self.due.until)
+        return self._times_by_depot[depot]
+
+    def call(self, function: Function) -> None:
+        """Call a function with Arrow tables, or with DataFrames. Raises TopologyRefused."""
+        plan, frames = self.plan, function.form == "spark"
+        if frames and plan.ledger.engine.session_at_work is None:
+            raise TopologyRefused(
+                f"the function {function.name} needs Spark DataFrames, which the embedded engine does not have",
+                "Use --engine spark, or let the function work with Arrow tables (microbatch: Microbatch).",
+            )
+        made: type[Any] = SparkMicrobatch if frames else Microbatch
+        microbatch = made(
+            plan.id,
+            self.step,
+            plan.attempt,
+            datetime.fromtimestamp(plan.now / 1_000_000, UTC),
+            self.due.fired,
+            tuple(str(name) for name in plan.depots),
+            self._frame if frames else self._table,
+            self._frame_state if frames else self.arrow_state,
+            self._append,
+            self._frames_in_order if frames else self._in_order,
+            self._due_frame if frames else self._due,
+        )
+        try:
+            function.call(microbatch)
+        # guard: bugs-not-retried
+        except BUGS as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            raise TopologyRefused(
+                f"the function {function.name} failed: {type(error).__name__}: {error}, in line {place.lineno} of "
+                f"{place.filename}",
+                "Nothing was committed. Mend the function and run again.",
+            ) from error
+
+    def append(self) -> None:
+        """Append to the outputs, to each in one commit that a later attempt at the same microbatch finds."""
+        engine, topology = self.plan.ledger.engine, self.topology
+        for output, rows in self._by_output().items():
+            transaction = application(self.plan.ledger, output, self.sources), self.plan.id
+            note = {"windrow": VERSION, "output": transaction[0], "number": self.plan.id}
+            engine.append(engine.place(topology.outputs[output]), rows, transaction, json.dumps(note))
+
+    def _by_output(self) -> dict[str, list[Any]]:
+        """Return the rows to append to each output; tables without rows are left out."""
+        found: dict[str, list[Any]] = {}
+        for output, rows in self.appended:
+            if not isinstance(rows, pa.Table) or rows.num_rows:
+                found.setdefault(output, []).append(rows)
+        return found
+
+    def recorded_appends(self) -> pa.Array:
+        """Return how many rows are appended to each output, NULL where Spark has them, for the history."""
+        counted = []
+        for output, rows in self._by_output().items():
+            here = [one.num_rows for one in rows if isinstance(one, pa.Table)]
+            counted.append({"output": output, "rows": sum(here) if len(here) == len(rows) else None})
+        return pa.array([counted or None], tables.APPENDED)
+
+    def result(
+        self, here: pa.Table, history: Mapping[str, object], migrated: Mapping[str, pa.Table]
+    ) -> MicrobatchResult:
+        """Return the rows to commit: those of the states, those that are `here`, and what formats gave besides."""
+        few = {name: one if isinstance(one, ArrowState) else one.few for name, one in self.states.items()}
+        changed = {**migrated}
+        for name, state in few.items():
+            if (rows := state.changes()) is not None:
+                changed[name] = self._declared(name).as_stored(rows)
+        extra, spread = self._extra(), any(_is_on_executors(one) for one in self.plan.depots.values())
+        schema, states = self.plan.primed.progress.schema, self.states.values()
+        found = [one.changes(schema) for one in states if not isinstance(one, ArrowState)]
+        frames = [rows for rows in found if rows is not None]
+        if frames or any(one.path == "executors" for one in extra):
+            from windrow.topology.frame_state import joined
+
+            return joined(self.plan, frames, [*extra, *map(ArrowRows, [here, *changed.values()])], history)
+        rows, path = pa.concat_tables([here, *(one.table() for one in extra)]), "executors" if spread else "driver"
+        counts = Counts.with_states(rows, changed.values())
+        return MicrobatchResult(rows, counts, path=path, history=history, states=changed)
+
+    def _extra(self) -> list[Rows]:
+        """Return what formats rejected or left unfinished, named after its depot."""
+        schema = self.plan.primed.progress.schema
+        return [
+            rows.map(partial(of_depot, depot=name), schema.append(pa.field("known", pa.bool_())))
+            for name, depot in self.plan.depots.items()
+            if depot.arrived is not None
+            for rows in depot.arrived.extra_rows(self.plan.microbatch, schema)
+        ]
+
+    def _table(self, depot: str) -> pa.Table:
+        """Return the new rows of a depot, in a step those of its times."""
+        rows, (after, upto) = self._all_rows(depot), self.span
+        if self.span == (UNKNOWN, LATEST) or not rows.num_rows:
+            return rows
+        at = self._arrival_times(depot)
+        return rows.filter(pa.array((at > after) & (at <= upto)))
+
+    def _all_rows(self, depot: str) -> pa.Table:
+        """Return the new rows of a depot."""
+        arrived = self._arrived(depot)
+        return self.sources[depot].no_rows() if arrived is None else arrived.rows.table()
+
+    def _frame(self, depot: str) -> Any:
+        """Return the new rows of a depot as a DataFrame."""
+        from windrow.topology.frame_state import frame_of_depot
+
+        return frame_of_depot(self.plan, self._arrived(depot), self.sources[depot])
+
+    def _in_order(self) -> pa.Table:
+        """Return the messages of all depots in order."""
+        arrived = (timed(self._table(name), *times) for name, times in self._times().items())
+        return in_order([*arrived, *self.due.in_order()])
+
+    def _frames_in_order(self) -> Any:
+        """Return the messages of all depots in order, as a DataFrame."""
+        from windrow.topology.frame_state import frames_in_order
+
+        frames = ((self._frame(name), given) for name, given in self._times().items())
+        return frames_in_order(frames, list(self.due.in_order()))
+
+    def _times(self) -> dict[str, tuple[FloorsByVersion, int, str, int]]:
+        """Return by depot what gives its messages their processing times and their order."""
+        found = {}
+        for name in self.topology.depots:
+            if not self._holds_messages(name):
+                raise TopologyRefused(
+                    f"in_order needs messages, which the depot {name} does not hold",
+                    "Map its columns: Depot(columns=...).",
+                )
+            found[name] = self._times_of(name)
+        return found
+
+    def _holds_messages(self, depot: str) -> bool:
+        return set(messages.COLUMNS) <= set(self.sources[depot].no_rows().column_names)
+
+    def _times_of(self, depot: str) -> tuple[FloorsByVersion, int, str, int]:
+        plan = self.plan.depots.get(depot)
+        floors = FloorsByVersion.none(Floors.empty()) if plan is None else plan.floors
+        return floors, self.plan.latest, depot, self.topology.depots[depot].priority
+
+    def _arrived(self, depot: str) -> Any:
+        if depot not in self.topology.depots:
+            known = ", ".join(self.topology.depots)
+            raise TopologyRefused(f"there is no depot {depot!r}", f"The depots are {known}.")
+        found = self.plan.depots.get(depot)
+        return None if found is None else found.arrived
+
+    def _due(self, name: str) -> pa.Table:
+        """Return the rows of a timer that fire."""
+        timer = self._declared(name)
+        if not isinstance(timer, Timer):
+            raise TopologyRefused(f"{name!r} is a state, no timer", "Declare it with topology.timer(...).")
+        return self.due.rows_of(timer)
+
+    def _due_frame(self, name: str) -> Any:
+        """Return the rows of a timer that fire, as a DataFrame."""
+        from windrow.topology.frame_state import of_session
+
+        return of_session(self.plan, self._due(name))
+
+    def _append(self, output: str, rows: Any) -> None:
+        if output not in self.topology.outputs:
+            known = ", ".join(self.topology.outputs) or "none"
+            raise TopologyRefused(f"there is no output {output!r}", f"The outputs are {known}: declare it, outputs=...")
+        if not hasattr(rows, "schema"):
+            raise TopologyRefused(f"append to {output} got {type(rows).__name__}", "Give it a pa.Table or a DataFrame.")
+        self.appended.append((output, rows))
+
+    def arrow_state(self, name: str) -> ArrowState:
+        """Return a state for functions on Arrow tables. Raises TopologyRefused."""
+        declared, held = self._declared(name), self.states.get(name)
+        if not isinstance(held, ArrowState):
+            opened = self.plan.primed.fence.open
+            new = ArrowState(
+                declared,
+                lambda wanted: declared.named(opened.of_state(name, declared.stored, wanted)),
+                lambda: self.now,
+            )
+            if held is not None:
+                new.take_over(held.collected())
+            self.states[name] = held = new
+        return held
+
+    def _frame_state(self, name: str) -> FrameState:
+        from windrow.topology.frame_state import FrameState
+
+        declared, held = self._declared(name), self.states.get(name)
+        if not isinstance(held, FrameState):
+            new = FrameState(declared, self.plan, self.now)
+            if held is not None:
+                new.take_over(held.changed)
+            self.states[name] = held = new
+        return held
+
+    def _declared(self, name: str) -> State:
+        states = self.topology.states
+        if name not in states:
+            raise TopologyRefused(f"there is no state {name!r}", f"The states are {', '.join(states)}.")
+        return states[name]
+
+
+def application(ledger: Ledger, output: str, depots: Iterable[str]) -> str:
+    """Return the transaction id of the appends of a table of states to an output.
+
+    Drivers that read other depots have other plans, under numbers of their own.
+    """
+    table = ledger.table()
+    return f"windrow:{table and table.id}:{output}:{sha256(json.dumps(sorted(depots)).encode()).hexdigest()[:8]}"
+
+
+def _is_on_executors(depot: DepotPlan) -> bool:
+    return depot.arrived is not None and depot.arrived.path == "executors"
+
+
+def of_depot(rows: pa.Table, depot: str | None) -> pa.Table:
+    """Return ledger rows that a depot gave, named after it: several depots may have the same sources."""
+    for name, column in (
+        ("id", pc.binary_join_element_wise(tables.identifier("of", pa.array([depot]))[0], rows["id"], "/")),
+        ("depot", pa.repeat(pa.scalar(depot, pa.string()), rows.num_rows)),
+    ):
+        rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), column)
+    return rows
