@@ -42,9 +42,7 @@ def without_logs(report: Report) -> tuple[Any, ...]:
 def test_what_the_embedded_engine_finds(
     spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """
-    Each planted fault is found, and said of as many rows, by several tasks with several parts each.
-    """
+    """Each planted fault is found, and said of as many rows, by several tasks with several parts each."""
     damage(world, BESIDE[name] if name in BESIDE else DAMAGES[name][0])
     expected = verify(world.depot, world.ledger, max_memory_bytes=SMALL)
     monkeypatch.setattr(executors, "MESSAGES_OF_A_PARTITION", 100)
@@ -61,10 +59,9 @@ def together(rows: Rows) -> Rows:
     return rows
 
 
+@pytest.mark.ci
 def test_many_faults(spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    Faults of many kinds are found at once, by several tasks with several parts each, and of the version before none.
-    """
+    """Faults of many kinds are found at once by tasks with several parts each, and of the version before none."""
     before = world.version()
     damage(world, together)
     versions = [before, world.version()]
@@ -78,19 +75,8 @@ def test_many_faults(spark: SparkSession, world: World, monkeypatch: pytest.Monk
     assert report.books[0].decided == 303
 
 
-def test_some_streams(spark: SparkSession, world: World) -> None:
-    """
-    The same streams are derived as on the embedded engine, if not all are.
-    """
-    expected, report = verify(world.depot, world.ledger, most=100), by_spark(world, most=100)
-    assert without_logs(report) == without_logs(expected)
-    assert 0 < report.books[0].derived_streams < report.books[0].streams
-
-
-def test_nothing_passes_through_the_driver(spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    What comes to the driver is what was found: the rows of messages, batches and rejections do not.
-    """
+def test_some_streams(spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same streams are derived as on the embedded engine, and no rows of messages or batches come to the driver."""
     rows, frames = 0, type(spark.range(1))
     to_arrow = frames.toArrow
 
@@ -100,7 +86,10 @@ def test_nothing_passes_through_the_driver(spark: SparkSession, world: World, mo
         rows += answer.num_rows
         return answer
 
+    expected = verify(world.depot, world.ledger, most=100)
     monkeypatch.setattr(frames, "toArrow", counting)
-    report = by_spark(world)
+    report = by_spark(world, most=100)
     assert report.ok
+    assert without_logs(report) == without_logs(expected)
+    assert 0 < report.books[0].derived_streams < report.books[0].streams
     assert 0 < rows < report.books[0].messages_read

@@ -38,6 +38,7 @@ from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
 from windrow.errors import LedgerMoved, first_line
 from windrow.ledger.file_cache import FileCache
 from windrow.ledger.file_writer import FileWriter, WrittenFile, partition, pieces
+from windrow.ledger.headers import Headers
 from windrow.ledger.live import OpenRows, ended_in
 from windrow.ledger.pruning import STATISTICS, Extent, FilePruner
 from windrow.ledger.versions import Fold, Growth, concatenated, followed, latest, latest_whole, recorded
@@ -99,14 +100,15 @@ class LedgerFiles(OpenRows):
             known, rows, growth = before.control, before.rows, before.growth
         new = [self._header(file) for file in self.files if file.path in self.control - known]
         versions = pa.concat_tables([none, *(in_columns(one, none.schema) for one in new)]).combine_chunks()
-        return followed(rows, versions), growth + Growth.of(versions)
+        return followed(rows, versions).combine_chunks(), growth + Growth.of(versions)
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Return the open batches that are needed, with messages those that can change; all with messages for None."""
         files = self._of(tables.OPEN)
         if wanted is None:
             return latest_whole(self._rows(files))
-        batches, can_change = wanted.needed(self._headers(files, wanted))
+        headers = self._headers(files, wanted)
+        batches, can_change = wanted.needed(headers.rows, headers.open())
         changing = np.flatnonzero(can_change)
         at = np.full(batches.num_rows, -1)
         at[changing] = np.arange(changing.size)
@@ -118,11 +120,12 @@ class LedgerFiles(OpenRows):
 
     def needed_messages(self, wanted: BatchFilter) -> int:
         """Count the messages of the open batches that can change."""
-        batches, changing = wanted.needed(self._headers(self._of(tables.OPEN), wanted))
+        headers = self._headers(self._of(tables.OPEN), wanted)
+        batches, changing = wanted.needed(headers.rows, headers.open())
         return int(pc.sum(where(batches, mask(changing))["message_count"]).as_py() or 0)
 
-    def _headers(self, files: Sequence[File], wanted: BatchFilter) -> pa.Table:
-        """Return the headers of the open batches that match, and perhaps others.
+    def _headers(self, files: Sequence[File], wanted: BatchFilter) -> Headers:
+        """Return the headers of the open batches that match, and perhaps of others.
 
         Where the latest version of a batch matches, so do the versions before, because windows only shrink.
         """
@@ -137,7 +140,7 @@ class LedgerFiles(OpenRows):
             }
         )
         self._cache.headers.forget(file.path for file in files if file.size >= SMALL_BYTES)
-        return wanted.among(headers.live())
+        return headers
 
     def _messages_of_batches(self, ids: pa.Array) -> pa.ChunkedArray:
         """Return the messages of open batches, those of all versions that each consists of."""
@@ -167,14 +170,30 @@ class LedgerFiles(OpenRows):
         known = self._cache.messages.rows.get(path)
         if known is not None:
             return known.take(pa.array(rows))
+        ends = self._cache.group_ends.get(path)
+        if ends is None or not all((path, group) in self._cache.groups.rows for group in _groups(ends, rows)):
+            ends = self._read_groups(path, rows)
+        chunks, at, begin = list[pa.Array](), np.empty(rows.size, np.int64), 0
+        of = np.searchsorted(ends, rows, side="right")
+        for group in _groups(ends, rows):
+            messages = self._cache.groups.use((path, group))
+            chunks += messages.chunks
+            at[of == group] = begin + rows[of == group] - (ends[group] - len(messages))
+            begin += len(messages)
+        return pa.chunked_array(chunks).take(pa.array(at))
+
+    def _read_groups(self, path: str, rows: Ints) -> Ints:
+        """Read the row groups of a file that have some rows, unless they are there; return where each group ends."""
         with self._opened(path) as parquet:
             sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
-            ends = np.cumsum(sizes)
-            groups = np.searchsorted(ends, rows, side="right")
-            chosen, of = np.unique(groups, return_inverse=True)
-            kept = np.append(0, np.cumsum(np.asarray(sizes)[chosen]))[of]  # rows of the chosen groups before each
-            read = plain(parquet.read_row_groups(chosen.tolist(), columns=[MESSAGES]))
-        return read[MESSAGES].take(pa.array(kept + rows - (ends - sizes)[groups]))
+            self._cache.group_ends[path] = ends = np.cumsum(sizes)
+            missing = [group for group in _groups(ends, rows) if (path, group) not in self._cache.groups.rows]
+            read = plain(parquet.read_row_groups(missing, columns=[MESSAGES]))[MESSAGES]
+        begin = 0
+        for group in missing:
+            self._cache.groups.rows[path, group] = read.slice(begin, sizes[group])
+            begin += sizes[group]
+        return ends
 
     def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
         """Return the `id` and the columns of the rows of a state, all or those that match."""
@@ -191,7 +210,8 @@ class LedgerFiles(OpenRows):
 
     def ended(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
-        return ended_in(self._headers(self._of(tables.OPEN), BatchFilter(no_messages, passed)), passed)
+        headers = self._headers(self._of(tables.OPEN), BatchFilter(no_messages, passed))
+        return ended_in(where(headers.rows.select(["source", "window_end"]), headers.open()), passed)
 
     def commit(self, new: Sequence[pa.Table], written: Sequence[WrittenFile], note: Mapping[str, str]) -> int:
         """Add the rows of one revision, new ones and those that tasks have written; return how many these are.
@@ -360,6 +380,12 @@ class LedgerFiles(OpenRows):
         rows = self._headers_of(file.path, rows) if file.state == tables.OPEN else rows
         self._cache.headers.rows[file.path] = rows = in_columns(rows, self._columns_of(file.state, held))
         return File(file.path, file.state, file.folded, file.size, Extent.held(rows))
+
+
+def _groups(ends: Ints, rows: Ints) -> list[int]:
+    """Return the row groups that have some rows of a file, given where each ends."""
+    found: list[int] = np.unique(np.searchsorted(ends, rows, side="right")).tolist()
+    return found
 
 
 def _action(file: WrittenFile, changes: bool = True) -> AddAction:

@@ -71,6 +71,8 @@ class Headers:
         if self.versions["id"].num_chunks > MANY_CHUNKS:
             self.versions = self.versions.combine_chunks()
         self.rows = followed(self.rows, pa.concat_tables(new), keep_tombstones=True)
+        if self.rows["id"].num_chunks > MANY_CHUNKS:
+            self.rows = self.rows.combine_chunks()
 
     def remove(self, paths: Collection[str]) -> None:
         """Remove the rows of files."""
@@ -80,10 +82,10 @@ class Headers:
                 where(rows, pc.invert(pc.is_in(rows["file"], gone))) for rows in (self.rows, self.versions)
             )
 
-    def live(self) -> pa.Table:
-        """Return the headers of the batches that are open."""
+    def open(self) -> pa.ChunkedArray:
+        """Tell which rows are headers of batches that are open: the others are tombstones."""
         # guard: tombstone-hides-header
-        return where(self.rows, pc.invert(pc.fill_null(self.rows[DELETED], flag(False))))
+        return pc.invert(pc.fill_null(self.rows[DELETED], flag(False)))
 
     def parts_of(self, ids: pa.Array) -> tuple[Ints, Ints, Ints]:
         """Return the file and row of the versions that the batches of some ids consist of, and where each batch begins.

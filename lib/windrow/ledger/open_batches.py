@@ -70,7 +70,7 @@ class SparkOpen(OpenRows):
             return batches
         if wanted is None:
             return self.rows
-        batches, changing = wanted.needed(wanted.among(self.rows))
+        batches, changing = wanted.needed(self.rows)
         unread = pc.and_(mask(changing), pc.is_null(batches[MESSAGES]))
         ids = whole(where(batches, unread)["id"])
         return self._with_messages(batches, ids) if len(ids) else batches

@@ -202,11 +202,13 @@ def _after(live: Live, rows: Rows, control: pa.Table, max_cached_bytes: int) -> 
     known = None
     if here and opened.rows is not None:
         now_open = live_now.filter(pc.equal(live_now["state"], text(tables.OPEN)))
-        known = _kept(followed(opened.rows, now_open), revision, max_cached_bytes)
+        known = _kept(followed(opened.rows, now_open).combine_chunks(), revision, max_cached_bytes)
     version = live.table_version + 1
     next_open = SparkOpen(opened.engine, opened.reference, version, opened.schema, known)
     moved = live_now.filter(is_control).select(live.rows.column_names)
-    return Live(live.schema, followed(live.rows, moved), next_open, version, live.growth + Growth.of(moved))
+    return Live(
+        live.schema, followed(live.rows, moved).combine_chunks(), next_open, version, live.growth + Growth.of(moved)
+    )
 
 
 def _kept(batches: pa.Table, revision: int, most: int) -> pa.Table | None:

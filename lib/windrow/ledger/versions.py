@@ -185,7 +185,7 @@ def followed(rows: pa.Table, versions: pa.Table, keep_tombstones: bool = False) 
     known = np.zeros(rows.num_rows + 1, np.bool_)
     known[places(whole(versions["id"]), whole(rows["id"]))] = True  # the last one is for ids that are new
     both = pa.concat_tables([where(rows, mask(known[:-1])), versions])
-    return pa.concat_tables([where(rows, mask(~known[:-1])), latest(both, keep_tombstones)]).combine_chunks()
+    return pa.concat_tables([where(rows, mask(~known[:-1])), latest(both, keep_tombstones)])
 
 
 def latest_frame(versions: DataFrame) -> DataFrame:

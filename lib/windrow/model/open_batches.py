@@ -65,27 +65,30 @@ class BatchFilter:
     @cached_property
     def _names(self) -> dict[str, pa.Array] | None:
         streams = self.streams
-        return None if streams is None else {name: whole(streams[name]).unique() for name in ("source", "key")}
+        return None if streams is None else {name: encoded(streams[name]).dictionary for name in ("source", "key")}
 
-    def among(self, batches: pa.Table) -> pa.Table:
-        """Return the batches that have ended, or that have the source of a message and the key of a message.
-
-        These may be some more than those of streams with messages, but there may be very many batches.
-        """
-        if self._names is None:
-            return batches
-        source, key = (pc.is_in(batches[name], known) for name, known in self._names.items())
-        return where(batches, pc.or_(pc.and_(source, key), mask(self._ended(batches))))
-
-    def needed(self, batches: pa.Table) -> tuple[pa.Table, Flags]:
+    def needed(self, batches: pa.Table, counting: pa.Array | None = None) -> tuple[pa.Table, Flags]:
         """Return the batches that the decision needs, and which of them can change: their messages are needed too.
 
-        Beside those that can change these are the windows next to a message.
+        Beside those that can change these are the windows next to a message. Of `batches` only the `counting` ones are
+        open (None: all). There may be very many, so rows are copied only when few are left.
         """
-        held, beside = self._around(batches)
-        changing = self._ended(batches) | held
+        near = self._near(batches) if counting is None else pc.and_(self._near(batches), counting)
+        windows = where(batches.select(["source", "key", "window_start", "window_end"]), near)
+        held, beside = self._around(windows)
+        changing = self._ended(windows) | held
         needed = changing | beside
-        return where(batches, mask(needed)), changing[needed]
+        chosen = to_numpy(near) == 1
+        chosen[chosen] = needed
+        return where(batches, mask(chosen)), changing[needed]
+
+    def _near(self, batches: pa.Table) -> pa.Array:
+        """Tell which batches have ended, or have the source of a message and the key of a message."""
+        ended = mask(self._ended(batches))
+        if self._names is None:
+            return pc.or_(ended, mask(np.ones(batches.num_rows)))
+        source, key = (pc.is_in(batches[name], known) for name, known in self._names.items())
+        return pc.or_(pc.and_(source, key), ended)
 
     def _ended(self, batches: pa.Table) -> Flags:
         ended: Flags = microseconds(batches["window_end"]) <= self.passed.of(whole(batches["source"]))
