@@ -173,6 +173,7 @@ def test_watch_batcher(run: Callable[..., Done], sample: Path) -> None:
 
 
 @pytest.mark.ci
+@pytest.mark.slow_unless({"name": "explore_batches"})
 @pytest.mark.parametrize("name", ["explore_batches", "watch_batcher"])
 def test_empty_ledger(run: Callable[..., Done], tmp_path: Path, name: str) -> None:
     """Over a ledger that has read nothing a notebook ends with the error that there is nothing yet."""

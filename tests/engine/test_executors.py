@@ -36,6 +36,7 @@ class TestExecutors:
         world.assert_balanced()
 
     @pytest.mark.ci
+    @pytest.mark.slow_unless({"commit": "merge"})
     @pytest.mark.parametrize("commit", ["merge", "files"])
     def test_messages_from_the_driver(self, world, spark_engine, commit):
         """Messages that the driver has, processed on the executors because too many are open, give the result of one

@@ -132,6 +132,7 @@ def test_beside_a_commit_of_files(started: World, embedded: EngineFactory, what:
 
 @pytest.mark.ci
 @pytest.mark.spark
+@pytest.mark.slow_unless({"what": "commit"}, {"what": "restore"})
 @pytest.mark.parametrize("what", WHATS)
 def test_beside_a_merge(started: World, spark: Any, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """Whatever changes the ledger while Spark's MERGE runs, the MERGE is refused and leaves nothing."""
@@ -148,6 +149,7 @@ def test_beside_a_merge(started: World, spark: Any, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.ci
 @pytest.mark.spark
+@pytest.mark.slow_unless({"what": "fold"})
 @pytest.mark.parametrize("what", ["commit", "fold", "restore", "compact"])
 def test_before_a_merge(started: World, spark: Any, what: str) -> None:
     """A MERGE that was primed before the ledger changed inserts nothing where the token is another, and where it is the
@@ -183,6 +185,7 @@ def test_repeated(started: World, spark: Any) -> None:
 
 @pytest.mark.ci
 @pytest.mark.spark
+@pytest.mark.slow_unless({"what": "restore", "size": "small"}, {"what": "fold", "size": "large"})
 @pytest.mark.parametrize("size", ["small", "large"])
 @pytest.mark.parametrize("what", ["restore", "compact", "fold"])
 def test_beside_a_fold(started: World, spark: Any, monkeypatch: pytest.MonkeyPatch, what: str, size: str) -> None:
@@ -200,6 +203,7 @@ def test_beside_a_fold(started: World, spark: Any, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.ci
 @pytest.mark.spark
+@pytest.mark.slow_unless({"size": "large"})
 @pytest.mark.parametrize("size", ["small", "large"])
 def test_commit_beside_a_fold(started: World, spark: Any, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
     """A fold of Spark replaces the files that it has read, so what is committed meanwhile counts, and both succeed."""
@@ -234,6 +238,7 @@ def test_before_a_fold(started: World, embedded: EngineFactory, what: str, size:
 
 @pytest.mark.ci
 @pytest.mark.spark
+@pytest.mark.slow_unless({"what": "restore"})
 @pytest.mark.parametrize("what", ["commit", "restore"])
 def test_fold_of_what_was_primed_before(started: World, spark: Any, what: str) -> None:
     """A fold of Spark takes what counts when it runs, whatever was primed before."""
@@ -540,6 +545,7 @@ def test_split_is_written_whole(world: World, embedded: EngineFactory) -> None:
 
 @pytest.mark.ci
 @pytest.mark.spark
+@pytest.mark.slow_unless({"most": 0})
 @pytest.mark.parametrize("most", [0, 1_000_000])
 def test_grows_by_what_comes_on_spark(world: World, spark: Any, most: int) -> None:
     """The same on Spark, where the driver or executors process and Spark folds."""

@@ -88,6 +88,7 @@ def test_a_task_that_runs_twice(world: World, files: EngineFactory, monkeypatch:
     assert world.canonical() == world.expected()
 
 
+@pytest.mark.slow_unless({"where": EXECUTORS})
 @pytest.mark.parametrize("where", [{}, EXECUTORS], ids=["driver", "executors"])
 def test_in_turn(world: World, spark: Any, embedded: EngineFactory, where: dict[str, Any]) -> None:
     """MERGE, files of Spark and the embedded engine, one after the other, make the ledger that one call makes."""
@@ -168,6 +169,7 @@ def test_secrets_stay_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "kept-secret" not in repr(RowWriter(writer, pa.schema([]), 1))
 
 
+@pytest.mark.slow_unless({"overtaken": "merge"})
 @pytest.mark.parametrize("overtaken", ["files", "merge"])
 def test_racing_drivers(world: World, spark: Any, overtaken: str) -> None:
     """Of a driver that commits by files and one by MERGE, which have processed the same messages, one commits."""

@@ -377,6 +377,7 @@ SUMS = {
 
 
 @pytest.mark.ci
+@pytest.mark.slow_unless({"few": True}, {"few": False, "total": 2**63 - 1})
 @pytest.mark.parametrize("few", [True, False], ids=["on the driver", "on executors"])
 @pytest.mark.parametrize(("value", "kind", "amounts", "total"), SUMS.values(), ids=SUMS)
 def test_sums_never_wrap(

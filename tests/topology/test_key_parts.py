@@ -185,6 +185,7 @@ def test_refused_in_read(tmp_path: Path) -> None:
 
 class TestFrames:
     @pytest.mark.ci
+    @pytest.mark.slow_unless({"few_rows": 1})
     @pytest.mark.parametrize("few_rows", [20_000, 1], ids=["few", "many"])
     def test_rows_under_a_part(
         self, spark: Any, tmp_path: Path, few_rows: int, monkeypatch: pytest.MonkeyPatch

@@ -60,6 +60,7 @@ def said(report: Report) -> tuple[Any, ...]:
 
 
 @pytest.mark.ci
+@pytest.mark.slow_unless(*({"name": name} for name in ("none", "payloads", "twice", "rejections gone", "accepted")))
 @pytest.mark.parametrize("name", [*DAMAGES, *BESIDE])
 def test_every_stream_alone(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Each planted fault is found, and said of as many rows, also if every stream is a part of its own."""
