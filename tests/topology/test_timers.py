@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.conftest import one_in
@@ -346,6 +346,7 @@ def expected_sessions(clicks: list[tuple[str, int]]) -> list[tuple[str, int, int
     runs=st.lists(st.booleans(), min_size=5, max_size=5),
     min_delay=st.sampled_from(["0s", "10s"]),
 )
+@example(clicks=[("a", 0), ("a", 12)], cuts=[], runs=[True] * 5, min_delay="0s")  # two sessions of one version
 @one_in(4)
 def test_any_cutting_in_step(
     tmp_path_factory: pytest.TempPathFactory, clicks: Any, cuts: Any, runs: Any, min_delay: str
