@@ -179,6 +179,21 @@ def test_crash_where_it_fires(tmp_path: Path, point: Point) -> None:
     assert [key for key, _ in fired(harness)] == ["a", "b", "d", "c"]
 
 
+@pytest.mark.parametrize("point", [Point.BEFORE_COMMIT, Point.AFTER_COMMIT])
+def test_read_after_a_tick_that_crashed(tmp_path: Path, point: Point) -> None:
+    """The run that repeats a tick of an earlier attempt also reads what came since."""
+    harness = new(tmp_path)
+    run(harness, {"a": 10})
+    harness.advance_clock(20)
+    harness.crash_at(point)
+    with pytest.raises(Crashed):
+        harness.run()
+    harness.restart()
+    run(harness, {"b": 0})
+    assert [key for key, _ in fired(harness)] == ["a", "b"]
+    assert harness.state("alarm") == []
+
+
 def test_rollback(tmp_path: Path) -> None:
     """A timer that fired in a microbatch that is taken back is set again, and fires again."""
     harness = new(tmp_path)

@@ -95,12 +95,18 @@ class Runner(Control):
         self.driver.do(self.driver.begin_round)
         if self.summary.paused:
             return self.summary
-        while not self._stopped() and (cursors := self._next()):
-            self.driver.do(partial(self._read, cursors))
-            between()
-        if not self._stopped() and self.driver.settings.idle_timeout is not None:
-            with suppress(Paused):
-                self.driver.do(self._tick_idle)
+        while True:
+            while not self._stopped() and (cursors := self._next()):
+                self.driver.do(partial(self._read, cursors))
+                between()
+            # What an earlier attempt planned without messages comes first: the depots were not read.
+            planned, before = self.driver.saved_plan(), self.driver.number
+            if not self._stopped() and self.driver.settings.idle_timeout is not None:
+                with suppress(Paused):
+                    self.driver.do(self._tick_idle)
+            # guard: read-after-a-saved-tick
+            if planned is None or self.driver.number == before:
+                break
         between()
         return self.summary
 
