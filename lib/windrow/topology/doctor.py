@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -13,8 +12,8 @@ from windrow.engine.embedded import EmbeddedEngine
 from windrow.errors import WindrowError
 from windrow.ledger import ledger_of
 from windrow.model.messages import COLUMNS
-from windrow.operate.doctor import Checks, Examined, clocks, depot, examine_tables, ledger, safely
-from windrow.operate.doctor.finding import Finding, error, ok
+from windrow.operate.doctor import OF_DEPOT, Checks, Examined, depot, examine_tables, ledger
+from windrow.operate.doctor.finding import Finding, ok
 from windrow.operate.doctor.opened import OpenDepot, OpenLedger
 from windrow.reading.tables import open_depot, open_ledger
 from windrow.runtime.ledger_state import prime
@@ -24,10 +23,9 @@ from windrow.topology.depots import settings_of
 from windrow.topology.functions import Functions
 from windrow.topology.topology import Topology
 
-OF_STATES: Checks = (ledger.check_files, ledger.check_log, ledger.check_retention, ledger.check_paused)
-OF_LEDGERS: Checks = (depot.check_feed, depot.check_retention)
+OF_STATES: Checks = (ledger.check_files, ledger.check_retention, ledger.check_paused)
+OF_LEDGERS: Checks = (depot.check_feed, depot.check_reach, depot.check_retention)
 OF_ROWS: Checks = (*OF_LEDGERS, depot.check_changes)
-OF_MESSAGES: Checks = (depot.check_columns, depot.check_nulls, *OF_ROWS, clocks.check_stamps)
 
 
 def examine_topology(topology: Topology, settings: Settings, now: int, network: bool = False) -> list[Finding]:
@@ -41,21 +39,7 @@ def examine_topology(topology: Topology, settings: Settings, now: int, network: 
         Examined("depot", one.location, partial(_depot, topology, settings, engine, now, name), name)
         for name, one in topology.depots.items()
     ]
-    return examine_tables(engine, now, network, safely(_check_functions, topology, engine), found)
-
-
-def _check_functions(topology: Topology, engine: str) -> Iterable[Finding]:
-    """Check that there are functions, and that the engine can run them."""
-    names = [function.name for function in topology.functions]
-    frames = [function.name for function in topology.functions if function.form == "spark"]
-    yield ok("settings", f"topology {topology.name}, functions {', '.join(names)}, states {', '.join(topology.states)}")
-    if not names:
-        yield error("settings", f"the topology {topology.name} has no function", "Declare one: @topology.function.")
-    if frames and engine == "embedded":
-        what = f"the functions {', '.join(frames)} need Spark DataFrames, which the embedded engine does not have"
-        yield error("engine", what, "Use --engine spark, or let them work with Arrow tables.")
-    else:
-        yield ok("engine", f"the {engine} engine")
+    return examine_tables(engine, now, network, [ok("engine", f"the {engine} engine")], found)
 
 
 def _states(topology: Topology, settings: Settings) -> OpenLedger:
@@ -69,16 +53,16 @@ def _states(topology: Topology, settings: Settings) -> OpenLedger:
 def _depot(topology: Topology, settings: Settings, engine: str, now: int, name: str) -> tuple[OpenDepot, Checks]:
     """Open a depot, to be checked as what it has: messages, rows, a ledger. Raises TableMissing, OtherDepot."""
     one, progress = topology.depots[name], None
+    table = open_table(one.location, "depot")
     with suppress(WindrowError):
         states = _states(topology, settings)
         found = states.book.progress(name)
         progress = found if found.depot_id else None
-    table = open_table(one.location, "depot")
     if progress is not None:
         open_depot(one.location, states.book, progress)
     columns, checks = identity(table), OF_ROWS
     if one.state is not None or is_ledger(columns.schema):
         checks = OF_LEDGERS
     elif one.columns or columns.raw or set(COLUMNS) <= set(columns.schema.names):
-        checks = OF_MESSAGES
+        checks = OF_DEPOT
     return OpenDepot(settings_of(topology, one, settings), engine, now, table, progress), checks

@@ -22,7 +22,6 @@ from windrow.operate.doctor import ledger as of_ledger
 
 pytestmark = pytest.mark.ci
 
-DAY = 24 * HOUR
 FEED = {"delta.enableChangeDataFeed": "true"}
 
 
@@ -80,10 +79,12 @@ class TestSound:
 
 class TestDepot:
     def test_feed_off(self, world: World) -> None:
-        """A depot without a change feed is told apart, and is no fault."""
+        """A depot without a change feed is told apart, and is no fault, even if its last version only compacts."""
         DeltaTable(world.depot).alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
+        DeltaTable(world.depot).optimize.compact()
         found = of(seen(world), "depot-feed")
         assert (found.level, "only versions that append" in found.what) == ("ok", True)
+        assert "depot-reach" not in wrong(seen(world))
 
     def test_feed_switched_on_later(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
         """Where the feed begins later, a new ledger can begin before it all the same."""
@@ -92,16 +93,16 @@ class TestDepot:
         write_deltalake(world.depot, table([message()]))
         DeltaTable(world.depot).alter.set_table_properties(FEED)
         found = of(seen(world), "depot-reach")
-        assert (found.level, found.what) == ("ok", "depot versions 0 to 1 can be read")
+        assert (found.level, "versions 0 to 1 can be read" in found.what) == ("ok", True)
         assert wrong(seen(world))["depot-retention"] == "warning"
 
     def test_versions_that_are_gone(self, world: World) -> None:
-        """When a version that must be read next is gone it is an error; when it was read already, a warning."""
+        """A version that must be read next and is gone is an error; one that was read already is none."""
         world.publish([message("c", NOW + 2 * SECOND, NOW + 2 * SECOND)])
         DeltaTable(world.depot).optimize.compact()
         DeltaTable(world.depot).create_checkpoint()
         forget(world.depot, upto=2)
-        assert of(seen(world), "depot-reach").level == "warning"
+        assert of(seen(world), "depot-reach").level == "ok"
         forget(world.depot, upto=3)
         found = of(seen(world), "depot-reach")
         assert (found.level, "version 3 comes next" in found.what) == ("error", True)
@@ -112,7 +113,7 @@ class TestDepot:
         entry = Path(world.depot, "_delta_log", f"{DeltaTable(world.depot).version():020}.json").read_text("utf-8")
         [name] = [action["add"]["path"] for action in map(json.loads, entry.splitlines()) if "add" in action]
         Path(world.depot, name).unlink()
-        found = of(seen(world), "depot-changes")
+        found = of(seen(world), "depot-reach")
         assert (found.level, name in found.what) == ("error", True)
         with pytest.raises(WindrowError, match=name) as failed:
             world.runner(EngineFactory("embedded"), retries=0).once()
@@ -120,30 +121,23 @@ class TestDepot:
 
     @pytest.mark.parametrize(("setting", "level"), [("error", "error"), ("ignore", "ok")])
     def test_changed_rows(self, world: World, setting: str, level: str) -> None:
-        """Deleted rows are reported if the version is still unread, because the next run stops there; read versions are
-        not checked.
-        """
+        """Deleted rows are reported if the version is still unread, because the next run stops there."""
         DeltaTable(world.depot).delete("type = 'a'")
         found = of(seen(world, on_depot_delete=setting), "depot-changes")
-        assert (found.level, "1 rows were deleted or updated" in found.what) == (level, True)
-        assert "version 3" in found.what
-
-    def test_nulls(self, world: World) -> None:
-        """NULLs in required columns are counted from the files' statistics."""
-        world.publish([message(key=None), message(key=None), message(None), message(sequence=None)])
-        found = of(seen(world), "depot-nulls")
-        assert found.what == "messages 2 without key, 1 without type"
+        assert (found.level, "version 3" in found.what) == (level, True)
 
     def test_columns(self, tmp_path: Path, clock: ManualClock) -> None:
-        """A depot without the columns of messages, or with times that are not timestamps, is an error."""
+        """A depot without the columns of messages, or with types that cannot be cast, is an error."""
         world = World(tmp_path, clock)
         world.depot = str(tmp_path / "other")
         write_deltalake(world.depot, pa.table({"key": ["k"], "type": ["a"]}), configuration=FEED)
-        assert of(seen(world), "depot-columns").what == "the depot has no column event_time, received_at"
-        world.depot = str(tmp_path / "texts")
-        texts = pa.table({name: ["x"] for name in ("key", "type", "event_time", "received_at")})
-        write_deltalake(world.depot, texts, configuration=FEED)
-        assert "event_time is" in of(seen(world), "depot-columns").what
+        found = of(seen(world), "depot-columns")
+        assert (found.level, "event_time, received_at" in found.what) == ("error", True), found.what
+        world.depot = str(tmp_path / "lists")
+        lists = pa.table({name: [["x"]] for name in ("key", "type", "event_time", "received_at")})
+        write_deltalake(world.depot, lists, configuration=FEED)
+        found = of(seen(world), "depot-columns")
+        assert (found.level, "WINDROW-MESSAGES" in found.what) == ("error", True), found.what
 
     def test_columns_in_another_case(self, tmp_path: Path, clock: ManualClock) -> None:
         """Column names that differ only in case are accepted, as in a run."""
@@ -151,7 +145,7 @@ class TestDepot:
         world.depot = str(tmp_path / "own")
         write_deltalake(world.depot, table([message()]).rename_columns({"key": "KEY"}), configuration=FEED)
         found = of(seen(world), "depot-columns")
-        assert (found.level, found.what) == ("ok", "the columns of messages, in another case")
+        assert found.level == "ok"
 
     @pytest.mark.parametrize(
         ("mapping", "level", "says"),
@@ -162,9 +156,7 @@ class TestDepot:
         ],
     )
     def test_mapped(self, tmp_path: Path, clock: ManualClock, mapping: dict[str, str], level: str, says: str) -> None:
-        """A mapping turns other columns into those of messages; one that does not fit, or does not run on the engine,
-        is an error.
-        """
+        """A mapping makes messages of other columns; one that does not fit, or not run on the engine, is an error."""
         world = World(tmp_path, clock)
         world.depot = str(tmp_path / "own")
         rows = table([message()])
@@ -220,28 +212,8 @@ def forget(location: str, upto: int) -> None:
 
 
 class TestFeatures:
-    @pytest.mark.parametrize(
-        ("feature", "reads", "level", "says"),
-        [
-            ("appendOnly", False, "ok", "appendOnly"),
-            ("deletionVectors", True, "ok", "deletionVectors"),
-            ("columnMapping", True, "ok", "columnMapping"),
-            ("v2Checkpoint", True, "ok", "v2Checkpoint"),
-            ("rowTracking", False, "warning", "cannot write the depot: RowTracking"),
-            ("inCommitTimestamp", False, "warning", "cannot write the depot: InCommitTimestamp"),
-            ("clustering", False, "warning", "cannot write the depot: ClusteredTable"),
-            ("identityColumns", False, "warning", "cannot write the depot: IdentityColumns"),
-            ("typeWidening", True, "error", "cannot read the depot: TypeWidening"),
-        ],
-    )
-    def test_named(self, world: World, feature: str, reads: bool, level: str, says: str) -> None:
-        """A feature that delta-rs cannot write is a warning, one that it cannot read an error, and each is named."""
-        upgrade(world.depot, feature, reads)
-        found = of(seen(world), "depot-features")
-        assert (found.level, says in found.what) == (level, True), found.what
-
     def test_column_mapping(self, world: World) -> None:
-        """Column mapping bars delta-rs from the change feed only: the trial finds it, and says so."""
+        """Column mapping bars delta-rs from the change feed only: that is found where versions are unread."""
         log = Path(world.depot) / "_delta_log"
         actions = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
         [described] = [action["metaData"] for action in actions if "metaData" in action]
@@ -250,46 +222,34 @@ class TestFeatures:
             field["metadata"] = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": field["name"]}
         described["schemaString"] = json.dumps(fields)
         described["configuration"]["delta.columnMapping.mode"] = "name"
-        upgrade(world.depot, "columnMapping", reads=True, more={"metaData": described})
-        found = of(seen(world), "depot-features")
-        assert found.level == "error"
-        assert "cannot follow the change feed of the depot: " in found.what
-        assert "Column mapping" in found.what
-        assert of(seen(world, engine="spark"), "depot-features").level == "warning"
+        upgrade(world.depot, "columnMapping", {"metaData": described})
+        found = of(seen(world), "depot-reach")
+        assert (found.level, "Column mapping" in found.what) == ("error", True), found.what
 
     def test_unknown_feature(self, world: World) -> None:
         """A table that delta-rs does not even open is an error that names the feature."""
-        upgrade(world.depot, "telepathy", reads=True)
+        upgrade(world.depot, "telepathy")
         found = of(seen(world), "depot")
-        assert (found.level, "WINDROW-TABLE-UNREADABLE" in found.what, "telepathy" in found.what) == (
-            "error",
-            True,
-            True,
-        )
-
-    @pytest.mark.parametrize(("runs_on", "level"), [("embedded", "error"), ("spark", "warning")])
-    def test_ledger(self, world: World, runs_on: str, level: str) -> None:
-        """A ledger that delta-rs cannot write stops the embedded engine, not Spark."""
-        upgrade(world.ledger, "rowTracking", reads=False)
-        assert of(seen(world, engine=runs_on), "ledger-features").level == level
-
-    def test_the_table_is_not_touched(self, world: World) -> None:
-        """The doctor writes only to its own trial table: every file of the tables stays as it was."""
-        before = {path: path.stat().st_mtime_ns for path in Path(world.depot).parent.rglob("*") if path.is_file()}
-        seen(world)
-        assert {
-            path: path.stat().st_mtime_ns for path in Path(world.depot).parent.rglob("*") if path.is_file()
-        } == before
+        assert found.level == "error"
+        assert "WINDROW-TABLE-UNREADABLE" in found.what
+        assert "telepathy" in found.what
 
 
-def upgrade(location: str, feature: str, reads: bool, more: Row | None = None) -> None:
-    """Add a commit that gives a table a feature, with further actions."""
+def upgrade(location: str, feature: str, more: Row | None = None) -> None:
+    """Add a commit that gives a table a feature that its readers must know, with further actions."""
     writer = sorted({"appendOnly", "changeDataFeed", "invariants", feature})
-    versions = {"minReaderVersion": 3 if reads else 1, "minWriterVersion": 7, "writerFeatures": writer}
-    protocol = versions | ({"readerFeatures": [feature]} if reads else {})
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "writerFeatures": writer, "readerFeatures": [feature]}
     log = Path(location) / "_delta_log" / f"{DeltaTable(location).version() + 1:020}.json"
-    actions = [{"protocol": protocol}, *([more] if more else [])]
-    log.write_text("\n".join(json.dumps(action) for action in actions))
+    log.write_text("\n".join(json.dumps(action) for action in ({"protocol": protocol}, *([more] if more else []))))
+
+
+def test_the_tables_are_not_touched(world: World) -> None:
+    """Every file of the tables stays as it was."""
+    files = [path for path in Path(world.depot).parent.rglob("*") if path.is_file()]
+    before = [path.stat().st_mtime_ns for path in files]
+    seen(world)
+    assert [path.stat().st_mtime_ns for path in files] == before
+    assert len([path for path in Path(world.depot).parent.rglob("*") if path.is_file()]) == len(files)
 
 
 class TestLedger:
@@ -328,13 +288,10 @@ class TestLedger:
         assert "max_delay" not in found.what
 
     def test_too_much(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Many files, or many live rows, are warnings."""
+        """Many files, or many commits, are warnings."""
         monkeypatch.setattr(of_ledger, "MANY_FILES", 1)
-        monkeypatch.setattr(of_ledger, "MANY_LIVE", 1)
         monkeypatch.setattr(of_ledger, "MANY_COMMITS", 1)
-        found = {"ledger-files": "warning", "ledger-live": "warning", "ledger-log": "warning"}
-        assert wrong(seen(world)) == found
-        assert "1 open batches and 1 clocks" in of(seen(world), "ledger-live").what
+        assert wrong(seen(world)) == {"ledger-files": "warning", "ledger-log": "warning"}
 
 
 class TestClocks:
@@ -350,17 +307,7 @@ class TestClocks:
         world.publish([message("c", NOW, written() + 3 * HOUR)])
         found = of(seen(world), "clock-stamps")
         assert (found.level, "up to 3h ahead" in found.what) == ("warning", True)
-        assert of(seen(world, max_clock_skew="3h"), "clock-stamps").level == "ok"
-
-    def test_silent_source(self, world: World) -> None:
-        """A source that is silent for more than an hour while others send is named; a single source never is."""
-        assert "clock-still" not in {one.code for one in seen(world)}
-        world.clock.advance(2 * DAY)
-        world.publish([message(source="pump", event_time=NOW + 2 * DAY, received_at=NOW + 2 * DAY)])
-        world.runner(EngineFactory("embedded")).once()
-        found = of(seen(world), "clock-still")
-        assert "the longest for 2d: ''; their last batches stay open (idle_timeout is never)" in found.what
-        assert "stay open" not in of(seen(world, idle_timeout="10s"), "clock-still").what
+        assert "clock-stamps" not in wrong(seen(world, max_clock_skew="3h"))
 
     def test_one_clock_for_all(self, world: World) -> None:
         """One clock for all is fine until most of the messages that are too old are so only because of others."""

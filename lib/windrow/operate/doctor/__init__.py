@@ -16,7 +16,6 @@ from windrow.engine import choose
 from windrow.errors import WindrowError, first_line
 from windrow.operate.doctor import clocks, depot, ledger
 from windrow.operate.doctor.configured import check_settings, load
-from windrow.operate.doctor.features import check_features
 from windrow.operate.doctor.finding import ABOUT, CODES, Finding, error, ok
 from windrow.operate.doctor.machine import check_machine
 from windrow.operate.doctor.opened import OpenDepot, OpenLedger, batcher_depot, batcher_ledger, not_opened
@@ -28,12 +27,12 @@ __all__ = ["CODES", "Examined", "Finding", "examine", "examine_tables", "safely"
 Checks: TypeAlias = tuple[Callable[..., Iterable[Finding]], ...]
 
 OF_DEPOT: Checks = (
-    depot.check_columns, depot.check_nulls, depot.check_feed, depot.check_retention, depot.check_changes,
+    depot.check_columns, depot.check_feed, depot.check_reach, depot.check_retention, depot.check_changes,
     clocks.check_stamps,
 )  # fmt: skip
 OF_LEDGER: Checks = (
-    ledger.check_books, ledger.check_files, ledger.check_log, ledger.check_live, ledger.check_retention,
-    ledger.check_rules, ledger.check_paused, ledger.check_warnings, clocks.check_still,
+    ledger.check_books, ledger.check_files, ledger.check_retention, ledger.check_rules, ledger.check_paused,
+    ledger.check_warnings,
 )  # fmt: skip
 
 
@@ -54,14 +53,13 @@ def examine(read: Callable[[], Settings], now: int, network: bool = False) -> li
     """
     settings, findings = load(read)
     if settings is None:
-        return in_order([*safely(check_machine, choose("auto"), network), *findings])
+        return examine_tables(choose("auto"), now, network, findings, [])
     engine = choose(settings.engine)
-    findings += safely(check_settings, settings, engine)
     tables = [
         Examined("depot", settings.depot, lambda: (batcher_depot(settings, engine, now), OF_DEPOT)),
         Examined("ledger", settings.ledger, lambda: (batcher_ledger(settings), OF_LEDGER)),
     ]
-    return examine_tables(engine, now, network, findings, tables)
+    return examine_tables(engine, now, network, [*findings, *safely(check_settings, settings, engine)], tables)
 
 
 def examine_tables(
@@ -70,24 +68,23 @@ def examine_tables(
     """Check the machine and tables; `findings` are about the settings, or about what a topology declares."""
     findings = [*safely(check_machine, engine, network), *findings]
     for one in tables:
-        found = _of_table(one, engine, now)
+        found = _of_table(one, now)
         findings += [replace(finding, what=f"{one.name}: {finding.what}") for finding in found] if one.name else found
-    return in_order(findings)
+    return sorted(findings, key=lambda finding: list(ABOUT).index(finding.code))
 
 
-def _of_table(one: Examined, engine: str, now: int) -> list[Finding]:
+def _of_table(one: Examined, now: int) -> list[Finding]:
     """Check where a table is, and the table itself if it can be opened."""
     role, findings = one.role, safely(check_storage, one.role, one.location)
     try:
         opened, checks = one.open()
     except WindrowError as refused:
         return [*findings, not_opened(role, one.location, refused)]
-    of_ledger = ", microbatch {0.microbatch}, schema version {0.schema_version}" if role == "ledger" else ""
-    findings.append(ok(role, f"{one.location}, version {opened.version}{of_ledger.format(opened.progress)}"))
+    findings.append(ok(role, f"{one.location}, version {opened.version}"))
     for check in checks:
         findings += safely(check, opened)
     if isinstance(opened.table, DeltaTable):
-        findings += [*safely(check_features, role, opened.table, engine), *safely(check_data_files, role, opened.table)]
+        findings += safely(check_data_files, role, opened.table)
     return [*findings, *safely(clocks.check_commits, role, opened.table, opened.version, now)]
 
 
@@ -99,8 +96,3 @@ def safely(check: Callable[..., Iterable[Finding]], *given: object) -> list[Find
         what = f"the check of {check.__name__.removeprefix('check_')} failed: {first_line(failed)}"
         known = failed.hint if isinstance(failed, WindrowError) else "This is unexpected: please report it."
         return [error("check", what, f"{known} The other checks ran.")]
-
-
-def in_order(findings: list[Finding]) -> list[Finding]:
-    """Sort findings in the order of `CODES`."""
-    return sorted(findings, key=lambda finding: list(ABOUT).index(finding.code))

@@ -1,4 +1,4 @@
-"""Check clocks: this machine's clock against commits and stamps, and the clocks of the sources."""
+"""Check this machine's clock against the commits of the tables and the stamps of the messages."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from windrow.delta.table import history
 from windrow.model.durations import UNITS, text
 from windrow.model.timestamps import time_text
 from windrow.operate.doctor.finding import Finding, ok, warning
-from windrow.operate.doctor.opened import OpenDepot, OpenLedger
+from windrow.operate.doctor.opened import OpenDepot
 from windrow.reading.tables import TableLog
 
 TOLERANCE_US = 5 * UNITS["s"]  # a guess: clocks that NTP sets are nearer
-SILENT_US = UNITS["h"]  # a guess: longer than most pauses of a device
-MAX_NAMES = 5
 STAMPS = "max.received_at"
 
 
@@ -36,40 +34,17 @@ def check_commits(role: str, table: TableLog, version: int, now: int) -> Iterato
 
 def check_stamps(depot: OpenDepot) -> Iterator[Finding]:
     """Check for stamps that are ahead of the wall clock by more than `max_clock_skew`, which are rejected."""
-    if not isinstance(depot.table, DeltaTable):
+    if not isinstance(depot.table, DeltaTable) or "received_at" in depot.settings.depot_columns:
         return
     files = pa.table(depot.table.get_add_actions(flatten=True))
-    mapped = "received_at" in depot.settings.depot_columns
-    if mapped or STAMPS not in files.column_names or not pa.types.is_timestamp(files[STAMPS].type):
+    if STAMPS not in files.column_names or not pa.types.is_timestamp(files[STAMPS].type):
         return
     latest = pc.max(files[STAMPS].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())).as_py()
     if latest is not None and latest - depot.now > depot.settings.max_clock_skew:
         what = f"the depot has messages stamped up to {_seconds(latest - depot.now)} ahead of the wall clock"
         todo = "They are rejected as clock_ahead if they are read before then. Set the clock of the writer."
         yield warning("clock-stamps", what, todo)
-    elif latest is not None:
-        yield ok("clock-stamps", f"the latest received_at is {time_text(latest)}")
-
-
-def check_still(ledger: OpenLedger) -> Iterator[Finding]:
-    """Check for silent sources: their clocks stand still, and without idle ticks their last batches stay open."""
-    rows = ledger.book.rows(
-        "progress",
-        "source, max(epoch_us(seen_at)) OVER () - epoch_us(seen_at) AS silent",
-        "source IS NOT NULL",
-        "ORDER BY silent DESC, source",
-        then=f"silent > {SILENT_US}",
-    )
-    if not rows.num_rows:
-        return
-    names = ", ".join(map(repr, rows["source"].slice(0, MAX_NAMES).to_pylist()))
-    more = f" and {rows.num_rows - MAX_NAMES:,} more" if rows.num_rows > MAX_NAMES else ""
-    stay = "; their last batches stay open (idle_timeout is never)" if ledger.settings.idle_timeout is None else ""
-    longest = _seconds(rows["silent"][0].as_py())
-    silent = "sources that have been silent for more than an hour while others send, the longest for"
-    todo = "Check whether they should send; a source that is gone for good does no harm."
-    yield warning("clock-still", f"{silent} {longest}: {names}{more}{stay}", todo)
 
 
 def _seconds(microseconds: int) -> str:
-    return text(max(microseconds // UNITS["s"], 1) * UNITS["s"])
+    return text(microseconds // UNITS["s"] * UNITS["s"])

@@ -10,18 +10,15 @@ Level = Literal["ok", "warning", "error"]
 
 # The codes under the headings of the report; docs/doctor.md lists them.
 CODES = {
-    "machine": ("python", "packages", "java", "jars", "spark"),
+    "machine": ("packages", "java", "spark"),
     "settings": ("settings", "engine", "window", "max-clock-skew"),
-    "depot": (
-        "depot", "depot-columns", "depot-nulls", "depot-feed", "depot-reach", "depot-retention", "depot-changes",
-        "depot-features",
-    ),
+    "depot": ("depot", "depot-columns", "depot-feed", "depot-reach", "depot-retention", "depot-changes"),
     "ledger": (
-        "ledger", "ledger-books", "ledger-files", "ledger-log", "ledger-live", "ledger-retention", "ledger-rules",
-        "ledger-paused", "ledger-splits", "ledger-slivers", "ledger-sources", "ledger-delay", "ledger-features",
+        "ledger", "ledger-books", "ledger-files", "ledger-log", "ledger-retention", "ledger-rules", "ledger-paused",
+        "ledger-splits", "ledger-slivers", "ledger-sources", "ledger-delay",
     ),
     "storage": ("storage", "storage-access", "storage-files", "storage-space"),
-    "clock": ("clock-commits", "clock-stamps", "clock-still", "clock-shared"),
+    "clock": ("clock-commits", "clock-stamps", "clock-shared"),
     "doctor": ("check",),
 }  # fmt: skip
 ABOUT = {code: about for about, codes in CODES.items() for code in codes}

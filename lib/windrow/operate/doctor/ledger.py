@@ -16,7 +16,6 @@ from windrow.reading.log import kept
 from windrow.reading.warnings import warnings_of
 
 MANY_FILES = 1_000  # a microbatch takes 1.4 times as long
-MANY_LIVE = 100_000
 MANY_COMMITS = 10_000  # on a local disk, with the files they removed, a third of a second per microbatch
 COUNTS = """
 coalesce(sum(messages_read), 0) AS read, coalesce(sum(message_count), 0) AS in_batches,
@@ -39,33 +38,15 @@ def check_books(ledger: OpenLedger) -> Iterator[Finding]:
 
 
 def check_files(ledger: OpenLedger) -> Iterator[Finding]:
-    """Count the files: final rows do not slow a microbatch down, but files do."""
-    if not isinstance(ledger.table, DeltaTable):
-        return
-    files = len(ledger.table.file_uris())
-    todo = "Every microbatch lists them. Run `windrow maintain`, which compacts them without disturbing runs."
-    yield _at_most(MANY_FILES, files, "ledger-files", f"{files:,} files", todo)
-
-
-def check_log(ledger: OpenLedger) -> Iterator[Finding]:
-    """Count the commits in a local log: opening the table lists them all, and the removed files that are kept."""
+    """Count the files and the commits in a local log: every microbatch lists them."""
+    if isinstance(ledger.table, DeltaTable):
+        files = len(ledger.table.file_uris())
+        todo = "Every microbatch lists them. Run `windrow maintain`, which compacts them without disturbing runs."
+        yield (warning if files > MANY_FILES else ok)("ledger-files", f"{files:,} files", todo)
     if path := local_path(ledger.settings.ledger):
         commits = sum(entry.suffix == ".json" for entry in (path / "_delta_log").iterdir())
         todo = "Every microbatch lists them. Shorten keep and run `windrow maintain`, or run less often."
-        yield _at_most(MANY_COMMITS, commits, "ledger-log", f"{commits:,} commits in the log", todo)
-
-
-def check_live(ledger: OpenLedger) -> Iterator[Finding]:
-    """Count the open batches and clocks, which every microbatch reads."""
-    counted = "count(*) FILTER (WHERE state = 'open') AS open, count(*) FILTER (WHERE state = 'progress') - 1 AS clocks"
-    [row] = ledger.book.rows(("open", "progress"), counted).to_pylist()
-    what = f"{row['open']:,} open batches and {row['clocks']:,} clocks, which every microbatch reads"
-    todo = "Shorten window or max_delay to close batches earlier; do not map a separate source for every message."
-    yield _at_most(MANY_LIVE, row["open"] + row["clocks"], "ledger-live", what, todo)
-
-
-def _at_most(limit: int, count: int, code: str, what: str, todo: str) -> Finding:
-    return ok(code, what) if count <= limit else warning(code, what, todo)
+        yield (warning if commits > MANY_COMMITS else ok)("ledger-log", f"{commits:,} commits in the log", todo)
 
 
 def check_retention(ledger: OpenLedger) -> Iterator[Finding]:

@@ -36,6 +36,11 @@ class OpenDepot:
         """Return the version of the table."""
         return self.table.version()
 
+    @property
+    def next_version(self) -> int:
+        """Return the version that the ledger reads next."""
+        return 0 if self.progress is None else self.progress.depot_version + 1
+
 
 @dataclass(frozen=True, slots=True)
 class OpenLedger:
@@ -80,10 +85,7 @@ def not_opened(role: str, location: str, refused: WindrowError) -> Finding:
     """Return why a table was not opened; a missing ledger is not an error, since the first run creates it."""
     missing = isinstance(refused, TableMissing)
     if missing and is_catalog_name(location):
-        todo = (
-            f"`windrow init` or `windrow run` with Spark records it; or pass it: --{role} (see DESCRIBE DETAIL). Of a "
-            "table that only Spark reaches `windrow verify` and `windrow check` with --engine spark say how it is."
-        )
+        todo = f"`windrow init` or `windrow run` with Spark records it; or pass it: --{role} (see DESCRIBE DETAIL)."
         return warning(role, f"{location} is a catalog table, whose path is not known here", todo)
     if missing and role == "ledger":
         return warning(role, refused.message, "The first `windrow run` creates it, or `windrow init`.")

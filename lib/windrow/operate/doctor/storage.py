@@ -17,9 +17,10 @@ from windrow.operate.doctor.finding import Finding, error, ok, warning
 MOUNTS = Path("/proc/mounts")
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "ceph", "glusterfs", "lustre", "beegfs", "afs"}
 VOLATILE = {"tmpfs", "ramfs"}
-S3 = {"s3", "s3a", "s3n"}
-PUT_IF_ABSENT = {"hdfs", "abfs", "abfss", "wasb", "wasbs", "az", "adl", "azure", "gs", "gcs"}
-LITTLE = 1 << 30
+PUT_IF_ABSENT = {
+    "s3", "s3a", "s3n", "hdfs", "abfs", "abfss", "wasb", "wasbs", "az", "adl", "azure", "gs", "gcs",
+}  # fmt: skip
+MIN_FREE_BYTES = 1 << 30
 LOST = {
     "depot": "Bring them back from a copy. The ledger has the messages that it has read.",
     "ledger": "Bring them back from a copy; or make a new ledger from the depot (`windrow replay --into`).",
@@ -54,7 +55,7 @@ def check_data_files(role: str, table: DeltaTable) -> Iterator[Finding]:
 def mounted(path: Path, mounts: str) -> str | None:
     """Return the type of a path's file system, from the lines of /proc/mounts; None if they do not say."""
     lines = [line.split(" ") for line in mounts.splitlines()]
-    points = [(Path(columns[1].replace("\\040", " ")), columns[2]) for columns in lines if len(columns) > 2]  # noqa: PLR2004
+    points = [(Path(point.replace("\\040", " ")), kind) for _, point, kind, *_ in lines]
     above = [
         (len(point.parts), order, kind) for order, (point, kind) in enumerate(points) if path.is_relative_to(point)
     ]
@@ -64,30 +65,21 @@ def mounted(path: Path, mounts: str) -> str | None:
 def _local(role: str, path: Path, kind: str | None) -> Finding:
     where = f"{role}: {path}" + (f" ({kind})" if kind else "")
     if kind in NETWORK or (kind or "").startswith("fuse."):
-        return warning(
-            "storage",
-            f"{where} is a network file system: its locks may not work between machines, and renames may not be atomic",
-            "Use one process per table there, or a local disk, or an object store.",
-        )
+        what = f"{where} is a network file system, whose locks and renames may not exclude other machines"
+        return warning("storage", what, "Use one process per table there, or a local disk, or an object store.")
     if kind in VOLATILE:
         return warning("storage", f"{where} is lost when the machine stops", "Move it to a disk, unless it is a trial.")
-    return ok(
-        "storage",
-        f"{where}, a local disk: Windrow's own writers exclude each other by .{path.name}.lock; others do not take it",
-    )
+    return ok("storage", f"{where}, a local disk; Windrow's own writers exclude each other by .{path.name}.lock")
 
 
 def _elsewhere(role: str, location: str) -> Finding:
     scheme = location.partition(":")[0].lower()
-    where = f"{role}: {location}"
     if is_catalog_name(location):
-        return ok("storage", f"{where}, a catalog table: where it lies, and who excludes whom, the catalog says")
-    if scheme in S3:
-        return ok("storage", f"{where}: S3 lets one of two commits win, with Spark by Windrow's log store")
+        return ok("storage", f"{role}: {location}, a catalog table: the catalog says where it is and who excludes whom")
     if scheme in PUT_IF_ABSENT:
-        return ok("storage", f"{where}: the store's own put-if-absent lets one of two commits win (not tested by us)")
+        return ok("storage", f"{role}: {location}, whose put-if-absent lets one of two commits win")
     todo = "Use one engine and one driver per table, unless its put-if-absent is atomic."
-    return warning("storage", f"{where}: the guarantees of {scheme!r} are unknown", todo)
+    return warning("storage", f"{role}: {location}: the guarantees of {scheme!r} are unknown", todo)
 
 
 def _room(role: str, path: Path) -> Iterator[Finding]:
@@ -98,6 +90,6 @@ def _room(role: str, path: Path) -> Iterator[Finding]:
         todo = "Change the permissions: commits write the table, and a lock file in the folder above."
         yield error("storage-access", f"{role}: {there} or the folder above cannot be written", todo)
     free = shutil.disk_usage(there).free
-    if free < LITTLE:
+    if free < MIN_FREE_BYTES:
         what = f"{role}: {free / (1 << 20):,.0f} MiB are free on its disk"
         yield warning("storage-space", what, "Free some space: a commit without space fails and writes nothing.")
