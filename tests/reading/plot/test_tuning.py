@@ -28,62 +28,44 @@ def picture(tuned: pa.Table) -> dict[str, Any]:
     return found
 
 
-class TestTuning:
-    def test_every_pair_is_there(self, tuned: pa.Table, picture: dict[str, Any]) -> None:
-        """The picture holds each pair once with its figures, and each delay once for the rejections."""
-        pairs = picture["datasets"]["pairs"]
-        for name in ("window_us", "max_delay_us", "batches", "rejected_percent", "wait_seconds_median"):
-            assert [pair[name] for pair in pairs] == tuned[name].to_pylist()
-        assert [pair["max_delay"] for pair in picture["datasets"]["delays"]] == ["1s", "5s", "9s"]
+def test_every_pair_is_there(tuned: pa.Table, picture: dict[str, Any]) -> None:
+    """The picture holds each pair once with its figures."""
+    pairs = picture["datasets"]["pairs"]
+    for name in ("window_us", "max_delay_us", "batches", "rejected_percent", "wait_seconds_median"):
+        assert [pair[name] for pair in pairs] == tuned[name].to_pylist()
 
-    def test_delays_without_the_shortest_window(self, tuned: pa.Table) -> None:
-        """Each delay is in the top panel once, also one that was not tried with the shortest window."""
-        drawn = plot.tuning(tuned.slice(1), RULES).to_dict()["datasets"]["delays"]
-        assert sorted(pair["max_delay"] for pair in drawn) == ["1s", "5s", "9s"]
 
-    def test_cells_hold_what_they_show(self, tuned: pa.Table, tmp_path: Any) -> None:
-        """Vega draws the numbers into the cells: the share rejected, the messages in a batch, the wait."""
-        plot.save(plot.tuning(tuned, RULES), tmp_path / "tuning.svg")
-        drawing = (tmp_path / "tuning.svg").read_text(encoding="utf-8")
-        row = next(row for row in tuned.to_pylist() if (row["window_us"], row["max_delay_us"]) == (10**7, 5 * SECOND))
-        assert f">{row['rejected_percent']:.2f} % ({row['rejected']:,})<" in drawing
-        assert f">{row['batch_messages_mean']:,.1f}<" in drawing
-        assert f">{row['wait_seconds_median']:.3g} s" in drawing
+def test_cells_hold_what_they_show(tuned: pa.Table, tmp_path: Any) -> None:
+    """Vega draws the numbers into the cells: the share rejected, the messages in a batch, the wait."""
+    plot.save(plot.tuning(tuned, RULES), tmp_path / "tuning.svg")
+    drawing = (tmp_path / "tuning.svg").read_text(encoding="utf-8")
+    row = next(row for row in tuned.to_pylist() if (row["window_us"], row["max_delay_us"]) == (10**7, 5 * SECOND))
+    assert f">{row['rejected_percent']:.2f} % ({row['rejected']:,})<" in drawing
+    assert f">{row['batch_messages_mean']:,.1f}<" in drawing
+    assert f">{row['wait_seconds_median']:.3g} s" in drawing
 
-    def test_the_rules_in_force_are_framed(self, tuned: pa.Table, picture: dict[str, Any]) -> None:
-        """Exactly the pair in force is framed, and its delay above; without rules, or with others, nothing is."""
-        framed = [pair for pair in picture["datasets"]["pairs"] if pair["chosen"]]
-        assert [(pair["window"], pair["max_delay"]) for pair in framed] == [("10s", "5s")]
-        assert [pair["max_delay"] for pair in picture["datasets"]["delays"] if pair["chosen"]] == ["5s"]
-        assert "frame" in picture["title"]["subtitle"][0]
-        without = plot.tuning(tuned).to_dict()
-        assert not any(pair["chosen"] for name in ("pairs", "delays") for pair in without["datasets"][name])
-        assert "frame" not in without["title"]["subtitle"][0]
 
-    def test_more_is_darker(self, picture: dict[str, Any]) -> None:
-        """The shade of a cell grows with its figure, from 0 to 1."""
-        pairs = sorted(picture["datasets"]["pairs"], key=lambda pair: pair["wait_seconds_median"])
-        shades = [pair["wait_seconds_median_shade"] for pair in pairs]
-        assert shades == sorted(shades)
-        assert (shades[0], shades[-1]) == (0, 1)
+def test_the_rules_in_force_are_framed(tuned: pa.Table, picture: dict[str, Any]) -> None:
+    """Exactly the pair in force is framed; without rules nothing is."""
+    framed = [pair for pair in picture["datasets"]["pairs"] if pair["chosen"]]
+    assert [(pair["window"], pair["max_delay"]) for pair in framed] == [("10s", "5s")]
+    assert not any(pair["chosen"] for pair in plot.tuning(tuned).to_dict()["datasets"]["pairs"])
 
-    def test_short_windows_are_marked(self, picture: dict[str, Any]) -> None:
-        """A pair with a warning has a star in its cells, and the title says what it means."""
-        for pair in picture["datasets"]["pairs"]:
-            assert pair["batch_messages_mean_text"].endswith("*") == (pair["warning"] is not None)
-        assert any(line.startswith("*") for line in picture["title"]["subtitle"])
 
-    def test_nothing_closed(self) -> None:
-        """Where no batch closed, the cell says so."""
-        open_ = plot.tuning(tune(late(0, 0), ["1h"], ["5s"])).to_dict()
-        assert open_["datasets"]["pairs"][0]["wait_seconds_median_text"] == "none closed"
+def test_short_windows_are_marked(picture: dict[str, Any]) -> None:
+    """A pair with a warning has a star in its cells, and the title says what it means."""
+    for pair in picture["datasets"]["pairs"]:
+        assert pair["batch_messages_mean_text"].endswith("*") == (pair["warning"] is not None)
+    assert any(line.startswith("*") for line in picture["title"]["subtitle"])
 
-    def test_title(self, tuned: pa.Table, picture: dict[str, Any]) -> None:
-        """The title names whose messages were tried, when they are not all."""
-        assert picture["title"]["text"] == "Which window, which max_delay?"
-        assert plot.tuning(tuned, of="pump-1").to_dict()["title"]["text"].startswith("pump-1: ")
 
-    def test_no_pair(self, tuned: pa.Table) -> None:
-        """A table without a row is nothing to draw."""
-        with pytest.raises(NotFound):
-            plot.tuning(tuned.slice(0, 0))
+def test_nothing_closed() -> None:
+    """Where no batch closed, the cell says so."""
+    open_ = plot.tuning(tune(late(0, 0), ["1h"], ["5s"])).to_dict()
+    assert open_["datasets"]["pairs"][0]["wait_seconds_median_text"] == "none closed"
+
+
+def test_no_pair(tuned: pa.Table) -> None:
+    """A table without a row is nothing to draw."""
+    with pytest.raises(NotFound):
+        plot.tuning(tuned.slice(0, 0))
