@@ -47,11 +47,10 @@ STATUS = BatcherStatus(
     open=OpenBatches(3, 17, None, 90.5),
     closed=ClosedBatches(12, 40),
     rejected=(Rejections("too_old", 6, SECOND), Rejections("duplicate", 2, 0)),
-    too_old=(),
     totals=Totals(2, 20, 12, 8, 5, 2),
     microbatches=(microbatch(2, 3), microbatch(1, 1)),
     hints=(),
-    needed_delay=NeededDelay(5 * SECOND, None, {}, {}),
+    needed_delay=NeededDelay(5 * SECOND, None, {}),
 )
 
 

@@ -69,7 +69,7 @@ class TestWaiting:
         assert (found.depots[0].versions_waiting, found.depots[0].messages_waiting) == (2, 60)
         assert found.depots[0].oldest_waiting_version == 1
         assert (found.open.batches, found.open.oldest, found.closed.batches, found.clocks) == (0, None, 0, ())
-        assert (found.rejected, found.too_old, found.microbatches, found.totals.messages) == ((), (), (), 0)
+        assert (found.rejected, found.microbatches, found.totals.messages) == ((), (), 0)
         assert waiting(world.depot, world.ledger) == 60
 
     def test_lag(self, world, embedded):
@@ -267,9 +267,7 @@ class TestTooOld:
         return world
 
     def test_needed_delay(self, late, embedded):
-        """With the delay that is said to be needed no message would have been too old, with a microsecond less one
-        would.
-        """
+        """With the delay that is needed no message would have been too old, with a microsecond less one would."""
         needed = look(late).needed_delay
         assert (needed.max_delay_us, needed.needed_us, needed.by_source) == (5 * SECOND, 19 * SECOND, {"": 19 * SECOND})
         rows = [row for row in late.rows("rejected") if row["reason"] == "too_old"]
@@ -289,9 +287,6 @@ class TestTooOld:
         needed = look(world).needed_delay
         assert (needed.by_source, needed.left_out) == ({"late": needed.needed_us}, 301)
         assert round(needed.needed_us / SECOND) == 205
-        assert {share: round(us / SECOND) for share, us in needed.quantiles_us.items()} == pytest.approx(
-            {"0.5": 105, "0.9": 185, "0.99": 203}, abs=2
-        )
 
     def test_all_wrong(self, world, embedded):
         """If nearly all messages of most sources are too old, the rules are to blame, and their messages count."""
@@ -315,20 +310,13 @@ class TestTooOld:
         world.publish([message()])
         world.runner(embedded).once()
         needed = look(world).needed_delay
-        assert (needed.needed_us, needed.by_source, needed.quantiles_us) == (None, {}, {})
-
-    def test_raised_by_others(self, late):
-        """The messages that were too old only because others moved the clock of their source are counted."""
-        found = look(late)
-        assert [(one.source, one.messages, one.raised, one.missed_by_us) for one in found.too_old] == [
-            ("", 8, 8, 14 * SECOND)
-        ]
+        assert (needed.needed_us, needed.by_source) == (None, {})
 
     def test_source_mapped(self, world, embedded):
         """Messages that came too late by themselves, or of mapped sources, are no reason for that advice."""
         world.publish([message("a", NOW - MILLISECOND * 6_000 * at, source="") for at in range(4)])
         world.runner(embedded).once()
-        assert (look(world).too_old[0].messages, look(world).hints) == (3, ())
+        assert (look(world).rejected[0].messages, look(world).hints) == (3, ())
         world.publish(
             [message("a", NOW, NOW, source="device"), message("b", NOW + MINUTE, NOW + MINUTE)], [message("c")]
         )

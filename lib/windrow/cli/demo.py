@@ -15,6 +15,7 @@ from windrow.cli.ingest import ingest_files
 from windrow.cli.shared_options import Call, command, say
 from windrow.cli.terminal import aside
 from windrow.errors import MissingExtra
+from windrow.model.durations import SECOND
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def demo(
     ran_on = _run(settings, call.json)
     step(f"[bold]3 of 3, results[/bold], on the {ran_on} engine")
     found = _found(settings)
-    picture = _picture(settings, into, found["stalls"]["source"])
+    picture = _picture(settings, into, _stalling(found))
     found |= {"picture": picture and str(picture)}
     query = QUERY.format(ledger=Path(settings.ledger).resolve())
     document = {"into": into, "engine": ran_on, **found, "query": query}
@@ -102,18 +103,19 @@ def _found(settings: Settings) -> dict[str, Any]:
         "messages_per_closed_batch": round(closed.messages / closed.batches, 1) if closed.batches else None,
         "open_batches": status.open.batches,
         "rejected": {row.reason: row.messages for row in status.rejected},
-        "stalls": asdict(max(status.too_old, key=lambda row: row.messages)),
         "needed_delay": asdict(status.needed_delay),
     }
 
 
 def _picture(settings: Settings, into: Path, host: str) -> Path | None:
-    """Draw the stretch in which most messages of the host were rejected; None without the packages that draw."""
+    """Draw the stretch in which messages of the host were rejected; None without the packages that draw."""
     from windrow import reading
+    from windrow.model.messages import microseconds
     from windrow.reading import plot
 
     found = reading.time_range(settings.ledger, key=host)
-    *_, begin, end = plot.busiest_rejections(found.rejected)
+    begin = microseconds(found.rejected["event_time"]).min() - 10 * SECOND
+    end = microseconds(found.rejected["processing_time"]).max() + 10 * SECOND
     title = f"{host}: from event time to arrival"
     picture = into / "timeline.html"
     try:
@@ -132,7 +134,7 @@ def _tell(found: dict[str, Any], into: Path, query: str) -> None:
     )
     for reason, number in found["rejected"].items():
         say(f"  rejected {number:>6,}  {reason}")
-    say(_stall(found["stalls"], found["needed_delay"]))
+    say(_stall(found))
     if found["picture"]:
         say(f"Picture: {found['picture']} (open it in a browser)")
     config = into / "windrow.toml"
@@ -150,13 +152,20 @@ def _windrow() -> str:
     return "windrow" if found and Path(found).resolve() == started.resolve() else str(started)
 
 
-def _stall(worst: dict[str, Any], needed: dict[str, Any]) -> str:
-    """Say what happens to the host with the most late messages, and what would keep them."""
-    allowed = needed["max_delay_us"] // 1_000_000
-    enough = -(-needed["needed_us"] // 1_000_000)
+def _stalling(found: dict[str, Any]) -> str:
+    """Return the host whose messages came latest."""
+    each = found["needed_delay"]["by_source"]
+    return max(each, key=each.__getitem__)
+
+
+def _stall(found: dict[str, Any]) -> str:
+    """Say what happens to the host whose messages came latest, and what would keep them."""
+    allowed = found["needed_delay"]["max_delay_us"] // SECOND
+    enough = -(-found["needed_delay"]["needed_us"] // SECOND)
+    late = found["rejected"]["too_old"]
     return (
-        f"{worst['source']} stalls: it falls silent, then sends everything it measured meanwhile at once, up to "
-        f"{worst['needed_delay_us'] / 1_000_000:.0f} s late. With max_delay = {allowed}s its batches are closed by "
-        f"then, so {worst['messages']:,} of its messages are rejected, each on record. "
-        f'max_delay = "{enough}s" would keep every message, and batches would close that much later.'
+        f"{_stalling(found)} stalls: it falls silent, then sends everything it measured meanwhile at once, up to "
+        f"{enough} s late. With max_delay = {allowed}s its batches are closed by then, so {late:,} of its "
+        f'messages are rejected, each on record. max_delay = "{enough}s" would keep every message, and batches would '
+        "close that much later."
     )

@@ -359,9 +359,6 @@ def _needed(needed: NeededDelay, most: int | None) -> Iterator[str]:
         allowed, enough = _off(needed.max_delay_us), _off(needed.needed_us)
         sources = _needed_by_source(needed, most)
         yield f"max_delay is {allowed}; {enough} would have kept every message that was too old ({sources})"
-    shares = [f"{100 * float(share):g} % needed at most {_off(us)}" for share, us in needed.quantiles_us.items()]
-    if shares:
-        yield f"too old messages, without wrong clocks: {', '.join(shares)}"
     if needed.left_out:
         yield f"{count(needed.left_out, 'message')} of wrong clocks were too old as well, and are not counted there"
 

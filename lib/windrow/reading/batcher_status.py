@@ -18,7 +18,7 @@ from windrow.reading.log import waiting_versions
 from windrow.reading.status import DepotPlace, Status, common_status, one_row
 from windrow.reading.tables import Ledger, equal, open_ledger, recorded_rules
 from windrow.reading.values import records
-from windrow.reading.warnings import AGE, RecentRows, recent_rows
+from windrow.reading.warnings import RecentRows, recent_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,32 +79,17 @@ class Rejections:
 
 
 @dataclass(frozen=True, slots=True)
-class TooOld:
-    """The messages of a source that were too old; for `raised` of them the floor had raised the processing time.
-
-    `needed_delay_us` is the `max_delay` that would have kept all of them.
-    """
-
-    source: str
-    messages: int
-    missed_by_us: int
-    raised: int
-    needed_delay_us: int
-
-
-@dataclass(frozen=True, slots=True)
 class NeededDelay:
     """The `max_delay` in force, and those that would have kept every message rejected as too old.
 
-    In microseconds; `needed_us` is None and `by_source` empty when no message was too old. `quantiles_us` says how much
-    half, 0.9 and 0.99 of these messages needed. All of it counts what was read since rules and mapping last changed,
-    without `left_out` messages of wrong clocks: of sources of which nearly all were rejected, or a month old.
+    In microseconds; `needed_us` is None and `by_source` empty when no message was too old. All of it counts what was
+    read since rules and mapping last changed, without `left_out` messages of wrong clocks: of sources of which nearly
+    all were rejected, or a month old.
     """
 
     max_delay_us: int
     needed_us: int | None
     by_source: dict[str, int]
-    quantiles_us: dict[str, int]
     left_out: int = 0
 
 
@@ -139,7 +124,6 @@ class BatcherStatus(Status):
     open: OpenBatches
     closed: ClosedBatches
     rejected: tuple[Rejections, ...]
-    too_old: tuple[TooOld, ...]
     hints: tuple[str, ...]
     needed_delay: NeededDelay
     kafka: KafkaLag | None = None
@@ -151,7 +135,7 @@ def status(depot: str, ledger: str, now: int, limits: WarnPart | None = None) ->
     Raises TableMissing, TableRefused for a table that is not a ledger, OtherDepot for a depot that is not its own.
     """
     book = open_ledger(ledger)
-    progress, limits, refused = book.progress(), limits or WarnPart(), _refused(book)
+    progress, limits = book.progress(), limits or WarnPart()
     with recent_rows(book, limits) as recent:
         hints, needed = tuple(map(str, recent.warnings())), _needed(recent, progress.max_delay_us)
     return BatcherStatus(
@@ -160,8 +144,7 @@ def status(depot: str, ledger: str, now: int, limits: WarnPart | None = None) ->
         clocks=_clocks(book),
         open=_open(book, progress.max_delay_us, now),
         closed=ClosedBatches(**one_row(book, "closed", BATCHES)),
-        rejected=_by_reason(refused),
-        too_old=_too_old(refused),
+        rejected=tuple(Rejections(**row) for row in records(book.rows("rejected", REJECTED, rest=BY_REASON))),
         hints=hints,
         needed_delay=needed,
     )
@@ -183,11 +166,8 @@ def waiting(depot: str, ledger: str) -> int | None:
 
 
 BATCHES = "count(*) AS batches, coalesce(sum(message_count), 0) AS messages"
-QUANTILES = """
-SELECT quantile_cont(age, 0.5) AS "0.5", quantile_cont(age, 0.9) AS "0.9", quantile_cont(age, 0.99) AS "0.99"
-FROM (SELECT {age} AS age FROM {batch} WHERE state = 'rejected' AND reason = 'too_old' AND {counted}) AS late
-WHERE age <= {oldest}
-"""
+REJECTED = "reason, count(*) AS messages, coalesce(max(missed_by_us), 0) AS missed_by_us"
+BY_REASON = "GROUP BY reason ORDER BY messages DESC, reason"
 LATE = """
 SELECT source, count(*) AS messages, max(age) FILTER (WHERE age <= {oldest}) AS needed,
     count(*) FILTER (WHERE age <= {oldest}) AS counted
@@ -228,37 +208,13 @@ def _open_for(book: Ledger, now: int) -> int:
     return max(0, pc.max(by_source["age"]).as_py() or 0)
 
 
-def _refused(book: Ledger) -> list[dict[str, Any]]:
-    columns = (
-        "reason, source, count(*) AS messages, max(missed_by_us) AS missed_by_us, "
-        f"count(*) FILTER (WHERE clock_lead_us > 0) AS raised, max({AGE}) AS needed_delay_us"
-    )
-    return records(book.rows("rejected", columns, rest="GROUP BY reason, source ORDER BY reason, source"))
-
-
-def _by_reason(refused: list[dict[str, Any]]) -> tuple[Rejections, ...]:
-    reasons: dict[str, Rejections] = {}
-    for row in refused:
-        known = reasons.get(row["reason"], Rejections(row["reason"], 0, 0))
-        furthest = max(known.missed_by_us, row["missed_by_us"])
-        reasons[row["reason"]] = Rejections(row["reason"], known.messages + row["messages"], furthest)
-    return tuple(sorted(reasons.values(), key=lambda one: (-one.messages, one.reason)))
-
-
-def _too_old(refused: list[dict[str, Any]]) -> tuple[TooOld, ...]:
-    names = TooOld.__dataclass_fields__
-    return tuple(TooOld(**{name: row[name] for name in names}) for row in refused if row["reason"] == "too_old")
-
-
 def _needed(recent: RecentRows, max_delay: int) -> NeededDelay:
     """Return which `max_delay` would have kept the messages that were too old under the one in force."""
     late = recent.beyond(LATE)
     if not late:
-        return NeededDelay(max_delay, None, {}, {}, 0)
+        return NeededDelay(max_delay, None, {})
     wrong = set(recent.wrong_clocks())
     right = [row for row in late if row["source"] not in wrong]
     by_source = {row["source"]: row["needed"] for row in right if row["needed"] is not None}
-    [quantiles] = recent.beyond(QUANTILES)
-    shares = {share: round(needed) for share, needed in quantiles.items() if needed is not None}
     left_out = sum(row["messages"] for row in late) - sum(row["counted"] for row in right)
-    return NeededDelay(max_delay, max(by_source.values(), default=None), by_source, shares, left_out)
+    return NeededDelay(max_delay, max(by_source.values(), default=None), by_source, left_out)

@@ -76,21 +76,9 @@ class TestSizes:
             (flushed,) = (row for row in data[name] if row["name"] == "flush")
             assert flushed["low"] <= 7 * factor < flushed["high"]
 
-    def test_stacks_have_no_gap(self):
-        """What closed the batches of one bin stands on each other."""
-        some = pa.concat_tables([sizes([5, 5]), sizes([5], "flush"), sizes([5], None)])
-        rows = drawn(some, TYPICAL, waits())["datasets"]["messages"]
-        assert [(row["name"], row["base"], row["top"]) for row in rows] == [
-            ("timeout", 0, 2),
-            ("flush", 2, 3),
-            ("still open", 3, 4),
-        ]
-
     @pytest.mark.parametrize("seed", [1, 4])
     def test_a_million_batches_are_few_rows(self, seed):
-        """However many batches there are and however wide they are spread, the picture holds few rows that count them
-        all.
-        """
+        """However many batches there are and however far apart, the picture holds few rows that count them all."""
         random = np.random.default_rng(seed)
         counts = np.maximum(random.lognormal(seed, seed, 10_000), 1).astype(np.int64).tolist()
         data = drawn(sizes(counts), TYPICAL, waits())["datasets"]
@@ -116,7 +104,7 @@ class TestDelays:
     def test_max_delay_is_marked_and_divides_bins(self):
         """The rule is a line, and no bin has messages from both of its sides."""
         data = drawn(sizes([1]), TYPICAL, waits(), max_delay=MAX_DELAY)["datasets"]
-        assert [(row["at"], row["label"]) for row in data["limits"]] == [(5_000, "max_delay 5 s")]
+        assert data["limits"] == [{"at": 5_000, "label": "max_delay 5 s"}]
         late = [row for row in data["rejected"] if row["name"] == "too_old"]
         assert all(row["low"] >= 5_000 for row in late)
 
@@ -125,18 +113,15 @@ class TestDelays:
         ahead = delays(("a", "accepted", 5, 1), ("a", "too_futuristic", -1_500, 1))
         for table, expected in ((TYPICAL, ["max_delay"]), (ahead, ["max_delay", "max_leap"])):
             data = drawn(sizes([]), table, waits(), max_delay=MAX_DELAY, max_leap=1_000_000)["datasets"]
-            assert [row["name"] for row in data["limits"]] == expected
+            assert [row["label"].split()[0] for row in data["limits"]] == expected
 
     def test_names(self):
-        """Each name has its median, the delay of 99% of its messages and its longest, those with most rejections
-        first.
-        """
+        """Each name has its median, the delay of 99% of its messages and its longest, most rejections first."""
         first, second = drawn(sizes([1]), TYPICAL, waits(), max_delay=MAX_DELAY)["datasets"]["names"]
         assert (first["name"], first["messages"], first["rejected"]) == ("b", 100, 20)
-        assert (first["p50"], first["p99"], first["longest"], first["over"]) == (2, 2, 2, None)
+        assert (first["p50"], first["p99"], first["longest"]) == (2, 2, 2)
         assert (second["name"], second["messages"], second["rejected"]) == ("a", 920, 10)
         assert (second["p50"], second["p99"], second["longest"]) == (40, 5_001, 60_000)
-        assert second["over"] == 5_000
 
     def test_many_names(self):
         """Of many names the latest are drawn, and the picture says how many there are."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import altair as alt
@@ -12,7 +11,7 @@ import pyarrow.compute as pc
 
 from windrow.errors import NotFound
 from windrow.reading.plot import bins
-from windrow.reading.plot.bins import SHORT_COUNTS, SHORT_TIMES, Edges, time_text
+from windrow.reading.plot.bins import SHORT_COUNTS, Edges, time_text
 from windrow.reading.plot.theme import (
     ACCEPTED,
     CLOSINGS,
@@ -70,16 +69,15 @@ def _sizes(sizes: pa.Table, data: dict[str, Rows]) -> list[alt.LayerChart]:
     if not sizes.num_rows:
         return []
     how = pc.fill_null(sizes["close_reason"], STILL_OPEN).to_numpy(zero_copy_only=False)
-    order = sorted(set(how), key=list(CLOSINGS).index)
-    labels = {name: name if name == STILL_OPEN else f"closed by {name}" for name in order}
-    colour = coloured("name", {name: CLOSINGS[name] for name in order}, labels, orient="bottom")
+    colours = {name: colour for name, colour in CLOSINGS.items() if name in how}
+    labels = {name: name if name == STILL_OPEN else f"closed by {name}" for name in colours}
     panels = []
     for column, what in (("message_count", "messages"), ("bytes", "bytes")):
         values = sizes[column].to_numpy()
         edges = bins.counts(values)
-        data[what] = bins.stacked(values, how, order, np.ones(len(values)), edges).to_pylist()
+        data[what] = bins.counted(values, how, np.ones(len(values)), edges)
         text = f"{what.title()} in a batch: median {np.median(values):,.0f}, largest {values.max():,}"
-        bars = _histogram(what, edges, ("batches", what), colour, labelExpr=SHORT_COUNTS)
+        bars = _histogram(what, edges, "batches", coloured("name", colours, labels, orient="bottom"))
         panels.append(panel(text, 150, bars, width=THIRD))
     return panels
 
@@ -89,12 +87,11 @@ def _waits(waits: pa.Table, data: dict[str, Rows]) -> list[alt.LayerChart]:
     if not waits.num_rows:
         return []
     values, weights = (waits[name].to_numpy() for name in ("wait_ms", "messages"))
-    edges = bins.even(int(values.min()), int(values.max()))
-    accepted = np.full(len(values), "accepted")
-    data["waits"] = bins.stacked(values, accepted, ["accepted"], weights, edges).to_pylist()
+    edges = bins.times(values.min(), values.max())
+    data["waits"] = bins.counted(values, np.full(len(values), "accepted"), weights, edges)
     shares = np.quantile(values, [0.5, 1.0], weights=weights, method="inverted_cdf")
     median, longest = map(time_text, shares.tolist())
-    bars = _histogram("waits", edges, ("messages", "wait in ms"), alt.value(ACCEPTED), labelExpr=SHORT_TIMES)
+    bars = _histogram("waits", edges, "messages", alt.value(ACCEPTED))
     return [panel(f"Wait until closed: median {median}, longest {longest}", 150, bars, width=THIRD)]
 
 
@@ -110,14 +107,13 @@ def _delays(delays: pa.Table, data: dict[str, Rows], by: str, rules: dict[str, i
     outcome = delays["outcome"].to_numpy(zero_copy_only=False)
     low, high = min(values.min(), 0, *limits.values()), max(values.max(), 0, *limits.values()) * 1.2 + 1
     edges = bins.times(low, high, list(limits.values()))
-    data["limits"] = [{"at": at, "name": name, "label": f"{name} {time_text(abs(at))}"} for name, at in limits.items()]
+    data["limits"] = [{"at": at, "label": f"{name} {time_text(abs(at))}"} for name, at in limits.items()]
     panels: list[alt.LayerChart] = []
     for name, mine, height in (("accepted", outcome == "accepted", 130), ("rejected", outcome != "accepted", 90)):
         if mine.any():
-            colours = outcomes(outcome[mine])
-            data[name] = bins.stacked(values[mine], outcome[mine], list(colours), weights[mine], edges).to_pylist()
-            colour = alt.value(ACCEPTED) if name == "accepted" else coloured("name", colours)
-            bars = _histogram(name, edges, ("messages", "delay in ms"), colour)
+            data[name] = bins.counted(values[mine], outcome[mine], weights[mine], edges)
+            colour = alt.value(ACCEPTED) if name == "accepted" else coloured("name", outcomes(outcome[mine]))
+            bars = _histogram(name, edges, "messages", colour)
             text = f"Delay on arrival of the {weights[mine].sum():,} {name} messages"
             panels.append(panel(text, height, bars, *_limits(edges), width=WIDTH - MARGIN))
     return [*panels, _names(delays, data, by, edges)]
@@ -125,27 +121,21 @@ def _delays(delays: pa.Table, data: dict[str, Rows], by: str, rules: dict[str, i
 
 def _names(delays: pa.Table, data: dict[str, Rows], by: str, edges: Edges) -> alt.LayerChart:
     """Draw median, 99% and longest delay of those with the most rejections, or else the longest delays."""
-    counted = _by_name(delays)
+    rows = _by_name(delays)
     order = [("rejected", "descending"), ("p99", "descending"), ("name", "ascending")]
-    late = next((limit["at"] for limit in data["limits"] if limit["name"] == "max_delay"), math.inf)
-    data["names"] = [row | _words(row, late) for row in counted.sort_by(order).slice(0, MAX_NAMES).to_pylist()]
-    which = f"The {MAX_NAMES} latest of {counted.num_rows:,} {by}s" if counted.num_rows > MAX_NAMES else f"By {by}"
-    axis = alt.Axis(title="delay on arrival", **edges.axis)
-    scale, late_ones = alt.Scale(**edges.scale), "datum.rejected > 0"
-    p50, longest, over = (
-        alt.X(name, type="quantitative", scale=scale, axis=axis) for name in ("p50", "longest", "over")
-    )
-    red = alt.condition(late_ones, alt.value(REJECTED), alt.value(MUTED))
-    y = alt.Y("name:N", sort=None, axis=alt.Axis(title=None, labelLimit=280, grid=True))
+    data["names"] = [row | _words(row) for row in rows.sort_by(order).slice(0, MAX_NAMES).to_pylist()]
+    which = f"The {MAX_NAMES} latest of {rows.num_rows:,} {by}s" if rows.num_rows > MAX_NAMES else f"By {by}"
+    p50, longest = (alt.X(f"{name}:Q", scale=edges.scale, axis=edges.axis) for name in ("p50", "longest"))
+    red = alt.when("datum.rejected > 0").then(alt.value(REJECTED)).otherwise(alt.value(MUTED))
     base = chart("names").encode(
-        y=y, tooltip=tips("name", "messages", "rejected", *(f"{name}_text" for name in SHARES))
+        y=alt.Y("name:N", sort=None, axis=alt.Axis(title=None, labelLimit=280, grid=True)),
+        tooltip=tips("name", "messages", "rejected", *(f"{name}_text" for name in SHARES)),
     )
     return panel(
         f"{which}: median (dot), up to 99% of the messages (bar), longest (mark)",
         24 * len(data["names"]),
         base.mark_rule(color=FAINT, strokeWidth=2).encode(x=p50, x2="longest"),
         base.mark_rule(color=ACCEPTED, strokeWidth=7).encode(x=p50, x2="p99"),
-        base.mark_rule(color=REJECTED, strokeWidth=7).encode(x=over, x2="p99"),
         base.mark_circle(size=70, color=INK, opacity=1).encode(x=p50),
         base.mark_tick(thickness=3, size=14).encode(x=longest, color=red),
         base.mark_text(align="left", dx=10).encode(x=alt.value(WIDTH - MARGIN), text="words:N", color=red),
@@ -155,6 +145,7 @@ def _names(delays: pa.Table, data: dict[str, Rows], by: str, edges: Edges) -> al
 
 
 def _by_name(delays: pa.Table) -> pa.Table:
+    """Return how many messages each name has, how many were rejected, and the delays that shares of them keep."""
     ordered = delays.sort_by([("name", "ascending"), ("delay_ms", "ascending")])
     name, outcome, delay, weight = (
         ordered[column].to_numpy(zero_copy_only=False) for column in ("name", "outcome", "delay_ms", "messages")
@@ -169,31 +160,21 @@ def _by_name(delays: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
-def _words(row: dict[str, Any], late: float) -> dict[str, Any]:
-    """Return the texts for a name: its times and rejections; `over` is where the late part of its bar begins."""
+def _words(row: dict[str, Any]) -> dict[str, str]:
     share = f"{row['rejected']:,} of {row['messages']:,} rejected"
-    over = max(late, row["p50"]) if row["p99"] > late else None
-    return {"words": share, "over": over} | {f"{name}_text": time_text(row[name]) for name in SHARES}
+    return {"words": share} | {f"{name}_text": time_text(row[name]) for name in SHARES}
 
 
-def _histogram(name: str, edges: Edges, what: tuple[str, str], colour: Any, **axis: Any) -> alt.Chart:
-    """Draw the bars of a histogram; `what` names the counts and the axis."""
-    counted, by = what
-    tooltip = [
-        alt.Tooltip("name:N"),
-        alt.Tooltip("low:Q", title=f"{by} from"),
-        alt.Tooltip("high:Q", title="to below"),
-        alt.Tooltip("count:Q", title=counted, format=","),
-    ]
-    y_axis = alt.Axis(title=counted, tickCount=4, labelExpr=SHORT_COUNTS)
-    x = alt.X("low:Q", scale=alt.Scale(**edges.scale), axis=alt.Axis(title=None, **edges.axis | axis))
-    y = alt.Y("base:Q", axis=y_axis, scale=alt.Scale(nice=True))
-    bars = chart(name).mark_rect(stroke="#ffffff", strokeWidth=0.4)
-    return bars.encode(x=x, x2="high", y=y, y2="top", color=colour, tooltip=tooltip)
+def _histogram(name: str, edges: Edges, counted: str, colour: Any) -> alt.Chart:
+    """Draw the bars of a histogram, stacked by name; `counted` says what is counted."""
+    x = alt.X("low:Q", bin="binned", scale=edges.scale, axis=edges.axis)
+    y = alt.Y("count:Q", stack="zero", axis=alt.Axis(title=counted, tickCount=4, labelExpr=SHORT_COUNTS))
+    bars = chart(name).mark_bar(stroke="#ffffff", strokeWidth=0.4, binSpacing=0)
+    return bars.encode(x=x, x2="high", y=y, color=colour, tooltip=tips("name", "low", "high", "count"))
 
 
 def _limits(edges: Edges) -> list[alt.Chart]:
-    limits = chart("limits").encode(x=alt.X("at:Q", scale=alt.Scale(**edges.scale)))
+    limits = chart("limits").encode(x=alt.X("at:Q", scale=edges.scale))
     names = limits.mark_text(align="center", baseline="bottom", dy=-4, color=LIMIT)
     lines = limits.mark_rule(color=LIMIT, strokeDash=[4, 3], strokeWidth=1.3)
     return [lines, names.encode(y=alt.value(0), text="label:N")]

@@ -1,24 +1,25 @@
-"""Compute histograms with numpy: edges at round numbers, and stacked counts."""
+"""Compute histograms with numpy: edges that are even near 0 and logarithmic beyond, and counts between them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+import altair as alt
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
+
+from windrow.reading.plot.theme import Rows
 
 Numbers = npt.NDArray[Any]
 
-BINS, MIN_BINS = 50, 9  # of a histogram; fewer bins are drawn with room on both sides
-WIDE = 40  # times the median: above it a logarithmic scale shows more
+BINS = 50  # of a histogram
 STEPS = [factor * 10**power for power in range(18) for factor in (1, 2, 5)]
-EVEN_UP_TO = 20.0  # milliseconds: nearer to 0 the scale of times is even, beyond it logarithmic
 UNITS = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-ROUND_TIMES = [1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 36_000_000, 86_400_000]
-ROUND_TIMES += [864_000_000 * 10**power for power in range(6)]
+ROUND_TIMES = [count * 10**power for power in range(3) for count in (1, 2, 5)]
+ROUND_TIMES += [count * UNITS[unit] for unit in ("s", "min") for count in (1, 2, 5, 10, 20, 30)]
+ROUND_TIMES += [count * UNITS["h"] for count in (1, 2, 6, 12)] + [10**power * UNITS["d"] for power in range(8)]
 
 # How axes of counts and of milliseconds are labelled, in Vega's expressions.
 SHORT_COUNTS = "format(datum.value, '~s')"
@@ -27,53 +28,48 @@ SHORT_TIMES = "datum.value < 1000 ? datum.value + (datum.value ? ' ms' : '') : f
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """Where each bin begins and the last one ends; `scale` and `axis` are Vega's."""
+    """Where each bin begins and the last one ends; `scale` and `axis` suit them."""
 
     at: Numbers
-    scale: dict[str, Any]
-    axis: dict[str, Any] = field(default_factory=lambda: {"tickCount": 6})
+    scale: alt.Scale
+    axis: alt.Axis
 
 
 def counts(values: Numbers) -> Edges:
-    """Return edges for counts from 0: even, or logarithmic if the largest is far above the median."""
-    low, high, middle = int(values.min()), int(values.max()), float(np.median(values))
-    if high <= WIDE * max(middle, 1):
-        return even(low, high)
-    at = np.unique(np.rint(np.geomspace(max(low, 1), high + 1, BINS // 2)).astype(np.int64))
-    powers = [10**power for power in range(19) if low <= 10**power <= high]
-    scale = {"type": "symlog", "constant": 1, "domain": [low, high + 1], "nice": False}
-    return Edges(np.unique(np.append(at, low)), scale, {"values": powers})
-
-
-def even(low: int, high: int) -> Edges:
-    """Return even edges from one whole number to another."""
-    step = next(step for step in STEPS if step * BINS > high - low)
-    at = np.arange(low // step * step, high + step, step)
-    at = np.append(at, at[-1] + step) if at[-1] <= high else at
-    room = max(0, MIN_BINS - len(at) + 1) * step // 2
-    return Edges(at, {"domain": [max(0, int(at[0]) - room) if low >= 0 else int(at[0]), int(at[-1]) + room]})
+    """Return edges for counts."""
+    at = _edges(0.9 * values.min(), 1.1 * values.max(), 1.0)
+    labelled = [step for step in STEPS if at[0] <= step <= at[-1]]
+    return Edges(at, _scale(at, 1.0), alt.Axis(values=labelled, labelExpr=SHORT_COUNTS, title=None))
 
 
 def times(low: float, high: float, borders: Sequence[float] = ()) -> Edges:
-    """Return edges in whole milliseconds, logarithmic on both sides of 0, with an edge at each border."""
+    """Return edges in whole milliseconds on both sides of 0, with an edge at each border."""
+    at = _edges(low, high, 20.0, borders)
+    return Edges(at, _scale(at, 20.0), ticks(float(at[0]), float(at[-1]), least=10))
+
+
+def _edges(low: float, high: float, even: float, borders: Sequence[float] = ()) -> Numbers:
+    """Return whole numbers that are spaced as Vega's symlog scale does; it is nearly even up to `even`."""
     ends = np.array([low, high, *borders])
-    first, last, *at_borders = np.sign(ends) * np.log1p(np.abs(ends) / EVEN_UP_TO)  # as Vega's symlog scale
+    first, last, *at_borders = np.sign(ends) * np.log1p(np.abs(ends) / even)
     places = np.linspace(first, last, BINS + 10)
     gap = (places[1] - places[0]) / 2
     apart = np.abs(places[:, None] - np.array(at_borders)[None, :]).min(axis=1, initial=np.inf) > gap
-    spaced = np.rint(np.sign(places) * np.expm1(np.abs(places)) * EVEN_UP_TO)[apart]
-    at = np.unique(np.concatenate([spaced, np.floor([low]), np.floor([high]) + 1, np.asarray(borders, np.float64)]))
-    domain = [float(at[0]), float(at[-1])]
-    scale = {"type": "symlog", "constant": EVEN_UP_TO, "domain": domain, "nice": False, "zero": False}
-    return Edges(at, scale, ticks(domain[0], domain[1], least=10) | {"labelSeparation": 8})
+    spaced = np.rint(np.sign(places) * np.expm1(np.abs(places)) * even)[apart]
+    return np.unique(np.concatenate([spaced, np.floor([low]), np.floor([high]) + 1, np.asarray(borders, np.float64)]))
 
 
-def ticks(low: float, high: float, least: int = 1) -> dict[str, Any]:
+def _scale(at: Numbers, even: float) -> alt.Scale:
+    return alt.Scale(type="symlog", constant=even, domain=[float(at[0]), float(at[-1])], nice=False, zero=False)
+
+
+def ticks(low: float, high: float, least: int = 1) -> alt.Axis:
     """Return an axis of milliseconds labelled at the round times between low and high; `least` is the shortest."""
     above = [at for at in ROUND_TIMES if at >= least]
-    values = sorted(at for at in (0, *above, *(-at for at in above)) if low <= at <= high)
+    values = [at for at in (*(-at for at in reversed(above)), 0, *above) if low <= at <= high]
     words = ", ".join(f"'{at}': '{time_text(at)}'" for at in values)
-    return {"values": values, "labelExpr": f"({{{words}}})[datum.value]", "labelOverlap": "greedy"}
+    expression = f"({{{words}}})[datum.value]"
+    return alt.Axis(values=values, labelExpr=expression, labelOverlap="greedy", labelSeparation=8, title=None)
 
 
 def time_text(milliseconds: float) -> str:
@@ -85,21 +81,13 @@ def time_text(milliseconds: float) -> str:
     return f"{milliseconds / UNITS[unit]:.3g} {unit}".replace("-", "\N{MINUS SIGN}")
 
 
-def stacked(values: Numbers, names: Numbers, order: Sequence[str], weights: Numbers, edges: Edges) -> pa.Table:
-    """Return a row for each bin and name that is not empty: low, high, name, count, and base and top in the stack.
-
-    Each value has a name and a weight; `order` lists the names from the bottom of the stack.
-    """
-    kinds = np.arange(max(len(order), 1) + 1) - 0.5
-    sorter = np.argsort(np.array(order, np.str_))
-    code = sorter[np.searchsorted(np.array(order, np.str_), names.astype(np.str_), sorter=sorter)]
-    counted, _, _ = np.histogram2d(code, values, (kinds, edges.at), weights=weights)
-    tops = counted.cumsum(axis=0)
-    kind, place = np.nonzero(counted)
-    columns: dict[str, Numbers] = {
-        "low": edges.at[place].astype(np.float64),
-        "high": edges.at[place + 1].astype(np.float64),
-    }
-    columns["name"] = np.array(order, np.str_)[kind]
-    numbers = {"count": counted, "base": tops - counted, "top": tops}
-    return pa.table(columns | {name: number[kind, place].astype(np.int64) for name, number in numbers.items()})
+def counted(values: Numbers, names: Numbers, weights: Numbers, edges: Edges) -> Rows:
+    """Return a row for each bin and name that is not empty; each value has a name and a weight."""
+    rows: Rows = []
+    for name in np.unique(names).tolist():
+        mine = names == name
+        count, _ = np.histogram(values[mine], edges.at, weights=weights[mine])
+        for place in np.flatnonzero(count).tolist():
+            low, high = edges.at[place : place + 2].tolist()
+            rows.append({"name": name, "low": low, "high": high, "count": int(count[place])})
+    return rows

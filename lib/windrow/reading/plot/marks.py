@@ -19,13 +19,18 @@ from windrow.reading.plot.theme import GRID, INK, MUTED, WIDTH, WINDOWS, Rows, c
 LANES, WINDOW = ("event_time", "processing_time"), ("window_start", "window_end", "timeout", "closed_at")
 MOMENTS = {*LANES, *WINDOW}
 BATCH = ("id", "state", *WINDOW, "close_reason", "opened_by", "message_count", "bytes")
-MESSAGE, COUNT = ("type", "outcome", *LANES, "delay_seconds", "id"), ("outcome", "messages")
+MESSAGE = ("type", "outcome", *LANES, "delay_seconds", "id")
 FACE = "time(datum.value) % 864e5 ? time(datum.value) % 1e3 ? '%H:%M:%S.%L' : '%H:%M:%S' : '%d %b'"
 # The heights of things in a row: 0 is its foot, 1 the foot of the row above.
 HEIGHTS = {
-    "box_top": 0.95, "above": 0.83, "box_bottom": 0.71, "name": 0.53, "below": 0.34, "bars": 0.23, "batches": 0.15,
-    "bottom": 0.04,
+    "box_top": 0.95, "above": 0.83, "box_bottom": 0.71, "name": 0.53, "below": 0.34, "batches": 0.15, "bottom": 0.04,
 }  # fmt: skip
+LEVEL = "(datum.below - datum.bottom - 0.03) / datum.levels"
+BOX_PLACES = {
+    "low": "datum.box_bottom + 0.03 * min(datum.part, 5)",
+    "bar_top": f"datum.below - 0.03 - datum.level * {LEVEL}",
+    "bar_low": f"datum.bar_top - 0.8 * {LEVEL}",
+}
 LABELS = {"above": "event time", "below": "processing time"}
 FEW, ROW_HEIGHT, ONLY_ROW_HEIGHT = 200, 210, 330
 
@@ -54,7 +59,7 @@ def frame(rows: int, begin: int, end: int, *, boxed: bool) -> alt.LayerChart:
     return alt.LayerChart(layer=layers).resolve_axis(x="independent")
 
 
-def windows(count: int, span: int, *, dense: bool) -> list[alt.Chart]:
+def windows(count: int, span: int) -> list[alt.Chart]:
     """Draw the window of each batch above; below, also the time until its timeout, with a mark where the batch closed.
 
     Above, parts of a window overlap; below, batches that overlap are on separate levels.
@@ -62,52 +67,37 @@ def windows(count: int, span: int, *, dense: bool) -> list[alt.Chart]:
     pixel, thin = span / WIDTH / 1e3, int(count <= FEW)  # milliseconds; edges would hide many boxes
     (fill, edge), (odd_fill, odd_edge) = WINDOWS
     stroke = alt.condition("datum.odd", alt.value(odd_edge), alt.value(edge))
-    batches = _rows("batches", _box_places(dense, pixel)).encode(tooltip=_tips(*BATCH))
-    boxes = batches.encode(fill=alt.condition("datum.odd", alt.value(odd_fill), alt.value(fill)), stroke=stroke)
+    is_open, dashes = "datum.state == 'open'", alt.Scale(domain=["open", "closed"], range=[[5, 3], [1, 0]])
+    batches = _rows("batches", BOX_PLACES).encode(tooltip=_tips(*BATCH))
+    boxes = batches.mark_bar(clip=True, strokeWidth=thin).encode(
+        fill=alt.condition("datum.odd", alt.value(odd_fill), alt.value(fill)),
+        stroke=stroke,
+        strokeDash=alt.StrokeDash("state:N", scale=dashes, legend=None),
+    )
     layers = []
-    for state, looks in (("!=", (0.85, 0.85, 0.3)), ("==", (0.15, 0.3, 0.1))):
-        places = (
-            ("window_start", "low", "window_end", "box_top"),
-            ("window_start", "bar_low", "window_end", "bar_top"),
-            ("window_end", "bar_low", "timeout", "bar_top"),
-        )
-        for place, opacity in zip(places, looks, strict=True):
-            is_open: dict[str, Any] = (
-                {"strokeDash": [5, 3], "strokeWidth": 1.2} if state == "==" else {"strokeWidth": thin}
-            )
-            box = boxes.transform_filter(f"datum.state {state} 'open'")
-            layers.append(_at(box.mark_rect(clip=True, fillOpacity=opacity, **is_open), *place))
+    for place, of_open, of_closed in (
+        (("window_start", "low", "window_end", "box_top"), 0.15, 0.85),
+        (("window_start", "bar_low", "window_end", "bar_top"), 0.3, 0.85),
+        (("window_end", "bar_low", "timeout", "bar_top"), 0.1, 0.3),
+    ):
+        opacity = alt.condition(is_open, alt.value(of_open), alt.value(of_closed))
+        layers.append(_at(boxes.encode(fillOpacity=opacity), *place))
     closings = batches.transform_filter("isValid(datum.closed_at)").encode(color=stroke)
     closings = closings.mark_rule(clip=True, strokeWidth=1.5 + 1.5 * thin)
-    inside: dict[str, Any] = {"clip": True, "align": "left", "dx": 5, "fontSize": 11, "color": MUTED}
-    numbers = batches.transform_filter(f"datum.width > (14 + 7 * length(datum.label)) * {pixel}")
-    numbers = numbers.mark_text(baseline="top", dy=5, **inside).encode(text="label:N")
-    words = batches.transform_filter(f"datum.rest > {60 * pixel} && datum.levels < 4")
-    words = words.mark_text(**inside).encode(text=alt.value("timeout"))
+    label = "format(datum.message_count, ',')"
+    numbers = batches.transform_calculate(label=label).transform_filter(
+        f"datum.window_end - datum.window_start > (14 + 7 * length(datum.label)) * {pixel}"
+    )
+    numbers = numbers.mark_text(baseline="top", dy=5, clip=True, align="left", dx=5, fontSize=11, color=MUTED)
     layers.append(_at(closings, "closed_at", "bar_low", None, "bar_top"))
-    return [*layers, _at(numbers, "window_start", "box_top"), _at(words, "window_end", "bar_middle")]
-
-
-def _box_places(dense: bool, pixel: float) -> dict[str, str]:
-    top = "bars" if dense else "below"
-    level = f"(datum.{top} - datum.bottom - 0.03) / datum.levels"
-    return {
-        "low": "datum.box_bottom + 0.03 * min(datum.part, 5)",
-        "bar_top": f"datum.{top} - 0.03 - datum.level * {level}",
-        "bar_low": f"datum.bar_top - 0.8 * {level}",
-        "bar_middle": "(datum.bar_top + datum.bar_low) / 2",
-        "width": "datum.window_end - datum.window_start",
-        "rest": "datum.timeout - datum.window_end",
-        "word": f"datum.width < {90 * pixel} ? '' : datum.message_count == 1 ? ' message' : ' messages'",
-        "label": "format(datum.message_count, ',') + datum.word",
-    }
+    return [*layers, _at(numbers.encode(text="label:N"), "window_start", "box_top")]
 
 
 def lines(messages: pa.Table) -> list[alt.Chart]:
     """Draw each message as a point on both time lines, joined by a line."""
     faint = float(np.clip(8 / np.sqrt(messages.num_rows), 0.15, 0.7))
     look: dict[str, Any] = {"clip": True, "size": 45 if messages.num_rows <= FEW else 18, "fillOpacity": 0.9}
-    points = _rows("messages").encode(color=_colour(messages), tooltip=_tips(*MESSAGE))
+    points = _rows("messages").encode(color=_colour(messages, symbolType="circle"), tooltip=_tips(*MESSAGE))
     opacity = alt.condition("datum.rejected", alt.value(0.9), alt.value(faint))
     ways = points.mark_rule(clip=True).encode(strokeOpacity=opacity).add_params(_zoom())
     return [
@@ -118,25 +108,13 @@ def lines(messages: pa.Table) -> list[alt.Chart]:
 
 
 def bands(messages: pa.Table) -> list[alt.Chart]:
-    """Draw messages with similar times as one band, and bars that count them on both time lines."""
+    """Draw messages with similar times as one band, the thicker the more they are."""
     middles = {f"{name}_middle": f"datum.{name} + datum.step / 2" for name in LANES}
-    rows = _rows("bands", middles).encode(color=_colour(messages))
+    colour = _colour(messages, symbolType="stroke", symbolStrokeWidth=4)
+    rows = _rows("bands", middles).encode(color=colour, tooltip=_tips("outcome", "messages", *LANES))
     size = alt.Size("messages:Q", scale=alt.Scale(type="sqrt", range=[0.4, 4]), legend=None)
-    ways = rows.mark_rule(clip=True, strokeOpacity=0.45).encode(size=size, tooltip=_tips(*COUNT, *LANES))
-    layers = [_at(ways.add_params(_zoom()), "event_time_middle", "box_bottom", "processing_time_middle", "below")]
-    for lane, bottom, top in ((LANES[0], "box_bottom", "above"), (LANES[1], "below", "bars")):
-        place = ["stream", bottom, top, lane, f"{lane}_text", "step"]
-        level = f"datum.{bottom} + 0.8 * (datum.{top} - datum.{bottom}) / datum.tallest * datum"
-        bars = (
-            rows.transform_aggregate(messages="sum(messages)", groupby=[*place, "outcome", "rejected"])
-            .transform_stack(["less", "more"], "messages", list(place), sort=[alt.SortField("rejected")])
-            .transform_joinaggregate(tallest="max(more)", groupby=["stream"])
-            .transform_calculate(low=f"{level}.less", high=f"{level}.more", until=f"datum.{lane} + datum.step")
-            .mark_rect(clip=True)
-            .encode(tooltip=_tips(*COUNT, lane))
-        )
-        layers.append(_at(bars, lane, "low", "until", "high"))
-    return layers
+    ways = rows.mark_rule(clip=True, strokeOpacity=0.45).encode(size=size).add_params(_zoom())
+    return [_at(ways, "event_time_middle", "above", "processing_time_middle", "below")]
 
 
 def _rows(data: str, more: Mapping[str, str] | None = None) -> alt.Chart:
@@ -154,12 +132,12 @@ def _zoom() -> alt.Parameter:
     return alt.selection_interval(name="zoom", bind="scales", encodings=["x"])
 
 
-def _colour(messages: pa.Table) -> alt.Color:
+def _colour(messages: pa.Table, **legend: Any) -> alt.Color:
     """Colour messages by what became of them; the legend counts them."""
     counted = {count["values"]: count["counts"] for count in messages["outcome"].value_counts().to_pylist()}
     kinds = {name: name if name == "accepted" else f"rejected: {name}" for name in counted}
     labels = {name: f"{kinds[name]} ({number:,})" for name, number in counted.items()}
-    return coloured("outcome", outcomes(counted), labels, symbolType="circle")
+    return coloured("outcome", outcomes(counted), labels, **legend)
 
 
 def _tips(*names: str) -> list[alt.Tooltip]:

@@ -20,7 +20,7 @@ from windrow.reading.plot.marks import BATCH, LANES
 from windrow.reading.plot.theme import WIDTH, finished
 
 LINES = "Each line joins a message's event time (above) to its processing time (below): a slanted line came late."
-BANDS = "Each band joins event time (above) to processing time (below), and bars count: a slanted band came late."
+BANDS = "Each band joins event time (above) to processing time (below); the thicker, the more messages."
 BOXES = (
     "Boxes are windows, with the number of their messages; dashed: still open. "
     "Below, each extends, lighter, to its timeout; a mark shows where the batch closed."
@@ -28,7 +28,6 @@ BOXES = (
 TOO_MANY = "There are too many windows to draw them; a shorter time range shows each."
 STREAM, BY_STREAM = ["source", "key"], [("source", "ascending"), ("key", "ascending")]
 BINS, MAX_LINES, MAX_LEVELS = 300, 3_000, 6
-STALL_BUCKET, STALL_LONGEST, STALL_MARGIN = 10_000_000, 60_000_000, 5_000_000  # microseconds
 
 
 def timeline(
@@ -67,29 +66,12 @@ def timeline(
     data = {"streams": rows} | ({"batches": _levelled(boxes)} if boxed else {})
     data |= {"bands": _bands(messages, end - begin, max_lines)} if dense else {"messages": messages}
     layers: list[alt.Chart | alt.LayerChart] = [marks.frame(rows.num_rows, begin, end, boxed=boxed)]
-    layers += marks.windows(boxes.num_rows, end - begin, dense=dense) if boxed else []
+    layers += marks.windows(boxes.num_rows, end - begin) if boxed else []
     layers += marks.bands(messages) if dense else marks.lines(messages)
     height = marks.ONLY_ROW_HEIGHT if rows.num_rows == 1 else marks.ROW_HEIGHT * rows.num_rows
     picture = alt.LayerChart(layer=layers, width=WIDTH, height=height).resolve_axis(x="independent")
     how = [BANDS if dense else LINES, BOXES if boxed else TOO_MANY, _facts(boxes, messages, left_out)]
     return finished(picture, title, how, {name: marks.values(table) for name, table in data.items()})
-
-
-def busiest_rejections(rejected: pa.Table) -> tuple[str, str, int, int]:
-    """Return source, key, begin and end of the time around the most rejections of one stream. Raises NotFound."""
-    processed = rejected.filter(pc.is_valid(rejected["processing_time"]))
-    if not processed.num_rows:
-        raise NotFound("no rejected message has a processing time", "Draw another time range, or all messages.")
-    columns = {name: processed[name] for name in STREAM} | {name: processed[name].cast(pa.int64()) for name in LANES}
-    columns["bucket"] = pc.divide(columns["processing_time"], STALL_BUCKET)
-    groups = pa.table(columns).group_by([*STREAM, "bucket"])
-    counted = groups.aggregate([([], "count_all"), ("event_time", "min"), ("processing_time", "max")])
-    order = [("count_all", "descending"), ("bucket", "ascending"), *BY_STREAM]
-    busiest = counted.sort_by(order).slice(0, 1).to_pylist()[0]
-    last = busiest["processing_time_max"]
-    first = max(min(busiest["event_time_min"], last), last - STALL_LONGEST)
-    margin = max(STALL_MARGIN, (last - first) // 2)
-    return busiest["source"], busiest["key"], first - margin, last + margin
 
 
 def _boxes(batches: pa.Table) -> pa.Table:
