@@ -58,7 +58,7 @@ class TestFailIf:
         assert filled("status", "--fail-if", "oldest_open>4s").status == 1
 
     def test_many_sources(self, windrow: Command, tmp_path: Path) -> None:
-        """Of many sources the status shows the ten that are worst and what most of them need, with --sources all."""
+        """Of many sources the status shows the ten that are worst, with --sources all."""
         late = [(100 + at, f"device-{at:02}") for at in range(21)]
         given = [message("a", at * SECOND, 200 * SECOND + at, source=source) for at, source in late]
         publish(tmp_path, *given)
@@ -66,8 +66,9 @@ class TestFailIf:
         windrow("run")
         said, whole = windrow("status").out, windrow("status", "--sources").out
         assert "the 10 sources of 21 that are furthest behind; --sources shows all" in said
-        assert "half of 21 sources need at most 90.1 s, nine tenths 98.1 s; device-00 100.1 s, device-01 99.1 s" in said
+        assert "device-00 100.1 s, device-01 99.1 s" in said
         assert "device-09 " in said
+        assert "and 11 more; --sources shows all" in said
         assert "device-10" not in said
         assert all(source in whole for _, source in late)
         assert "--sources" not in whole

@@ -98,13 +98,10 @@ def _timeline(
 
 
 def _title(found: TimeRange) -> str:
-    names = sorted({key for _, key in found.chosen})
-    what = ", ".join(names)
-    if found.streams > len(found.chosen):
-        what = f"The {count(len(found.chosen), 'busiest stream')} of {found.streams:,}"
-    elif len(names) > FEW_NAMES:
-        what = count(len(found.chosen), "stream")
-    return f"{what}: from event time to processing time"
+    names = ", ".join(sorted({key for _, key in found.chosen}))
+    if found.streams > len(found.chosen) or len(found.chosen) > FEW_NAMES:
+        names = f"The {count(len(found.chosen), 'busiest stream')} of {found.streams:,}"
+    return f"{names}: from event time to processing time"
 
 
 def _batches(ledger: str, key: str | None, source: str | None, begin: int | None, end: int | None) -> Drawn:
@@ -113,15 +110,7 @@ def _batches(ledger: str, key: str | None, source: str | None, begin: int | None
 
     found = reading.distribution(ledger, key, source, begin, end)
     of = " of ".join(name for name in (key, source) if name is not None)
-    chart = picture.batches(
-        found.sizes,
-        found.delays,
-        found.waits,
-        title=f"{of or 'All streams'}: batches and delays",
-        by=found.by,
-        max_delay=found.max_delay_us,
-        max_leap=found.max_leap_us,
-    )
+    chart = picture.batches(found, title=f"{of or 'All streams'}: batches and delays")
     outcomes = found.messages()
     rejected = sum(outcomes.values()) - outcomes.get("accepted", 0)
     document = {"batches": found.sizes.num_rows, "messages": outcomes.get("accepted", 0), "rejected": rejected}

@@ -364,14 +364,8 @@ def _needed(needed: NeededDelay, most: int | None) -> Iterator[str]:
 
 
 def _needed_by_source(needed: NeededDelay, most: int | None) -> str:
-    """Say what each source needed, and, if there are many, what most of them needed."""
-    each = needed.by_source
-    shown = each if most is None or len(each) <= most else dict(sorted(each.items(), key=lambda one: -one[1])[:most])
-    by_source = ", ".join(f"{source or repr(source)} {_off(us)}" for source, us in shown.items())
-    if len(shown) < len(each):
-        half, nine_tenths = (sorted(each.values())[round(share * (len(each) - 1))] for share in (0.5, 0.9))
-        by_source = (
-            f"half of {len(each):,} sources need at most {_off(half)}, nine tenths {_off(nine_tenths)}; {by_source}; "
-            "--sources shows all"
-        )
-    return by_source
+    """Say what each source needed, those that needed most first."""
+    shown = sorted(needed.by_source.items(), key=lambda one: -one[1])[:most]
+    more = len(needed.by_source) - len(shown)
+    by_source = ", ".join(f"{source or repr(source)} {_off(us)}" for source, us in shown)
+    return f"{by_source}, and {more:,} more; --sources shows all" if more else by_source

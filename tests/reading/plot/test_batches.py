@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from windrow.errors import NotFound
-from windrow.reading import plot
+from windrow.reading import Distribution, plot
 
 pytestmark = pytest.mark.ci
 
@@ -55,9 +55,14 @@ TYPICAL = delays(
 )  # fmt: skip
 
 
+def found(*tables: pa.Table, **given: Any) -> Distribution:
+    """Return sizes, delays and waits with what comes with them."""
+    return Distribution(*tables, **{"by": "source", "max_delay_us": MAX_DELAY, "max_leap_us": 1_000_000} | given)
+
+
 def drawn(*tables: pa.Table, **given: Any) -> dict[str, Any]:
     """Return the picture as Vega-Lite."""
-    picture: dict[str, Any] = plot.batches(*tables, **given).to_dict()
+    picture: dict[str, Any] = plot.batches(found(*tables, **given)).to_dict()
     return picture
 
 
@@ -97,13 +102,13 @@ class TestSizes:
 class TestDelays:
     def test_every_message_is_counted(self):
         """Accepted and rejected messages are counted apart, the latter by reason."""
-        data = drawn(sizes([1]), TYPICAL, waits(), max_delay=MAX_DELAY)["datasets"]
+        data = drawn(sizes([1]), TYPICAL, waits())["datasets"]
         assert total(data["accepted"]) == {"accepted": 990}
         assert total(data["rejected"]) == {"too_old": 10, "duplicate": 20}
 
     def test_max_delay_is_marked_and_divides_bins(self):
         """The rule is a line, and no bin has messages from both of its sides."""
-        data = drawn(sizes([1]), TYPICAL, waits(), max_delay=MAX_DELAY)["datasets"]
+        data = drawn(sizes([1]), TYPICAL, waits())["datasets"]
         assert data["limits"] == [{"at": 5_000, "label": "max_delay 5 s"}]
         late = [row for row in data["rejected"] if row["name"] == "too_old"]
         assert all(row["low"] >= 5_000 for row in late)
@@ -112,12 +117,12 @@ class TestDelays:
         """How far messages may be ahead is marked only where some come near it."""
         ahead = delays(("a", "accepted", 5, 1), ("a", "too_futuristic", -1_500, 1))
         for table, expected in ((TYPICAL, ["max_delay"]), (ahead, ["max_delay", "max_leap"])):
-            data = drawn(sizes([]), table, waits(), max_delay=MAX_DELAY, max_leap=1_000_000)["datasets"]
+            data = drawn(sizes([]), table, waits())["datasets"]
             assert [row["label"].split()[0] for row in data["limits"]] == expected
 
     def test_names(self):
         """Each name has its median, the delay of 99% of its messages and its longest, most rejections first."""
-        first, second = drawn(sizes([1]), TYPICAL, waits(), max_delay=MAX_DELAY)["datasets"]["names"]
+        first, second = drawn(sizes([1]), TYPICAL, waits())["datasets"]["names"]
         assert (first["name"], first["messages"], first["rejected"]) == ("b", 100, 20)
         assert (first["p50"], first["p99"], first["longest"]) == (2, 2, 2)
         assert (second["name"], second["messages"], second["rejected"]) == ("a", 920, 10)
@@ -159,7 +164,7 @@ class TestPicture:
         for number, without in enumerate([(), (0, 2), (1,)]):
             tables = [part.slice(0, 0) if at in without else part for at, part in enumerate(parts)]
             file = tmp_path / f"{number}.svg"
-            plot.save(plot.batches(*tables, max_delay=MAX_DELAY), file)
+            plot.save(plot.batches(found(*tables)), file)
             drawing = file.read_text()
             assert ("Messages in a batch" in drawing) == (0 not in without)
             assert ("Delay on arrival" in drawing) == (1 not in without)
@@ -167,7 +172,8 @@ class TestPicture:
 
     def test_odd_names(self, tmp_path):
         """A name that reads like markup stays a name, and the page names no other."""
-        chart = plot.batches(sizes([1]), delays((ODD, "accepted", 1, 1), (ODD, ODD, 1, 1)), waits(), title=ODD, by=ODD)
+        odd = found(sizes([1]), delays((ODD, "accepted", 1, 1), (ODD, ODD, 1, 1)), waits(), by=ODD)
+        chart = plot.batches(odd, title=ODD)
         plot.save(chart, tmp_path / "picture.html")
         page = (tmp_path / "picture.html").read_text()
         assert "</script><b>" not in page
@@ -183,6 +189,6 @@ def test_only_times_far_apart():
     """Delays of centuries, ahead and late, are drawn as well."""
     years = 500 * 365 * 86_400_000
     some = delays(("a", "too_old", years, 1), ("a", "too_futuristic", -years, 2), ("a", "accepted", 0, 3))
-    data = drawn(sizes([1]), some, waits(), max_delay=MAX_DELAY, max_leap=1)["datasets"]
+    data = drawn(sizes([1]), some, waits())["datasets"]
     assert total(data["rejected"]) == {"too_old": 1, "too_futuristic": 2}
     assert pc.sum(pa.table({"count": [row["count"] for row in data["accepted"]]})["count"]).as_py() == 3

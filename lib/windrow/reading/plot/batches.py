@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import altair as alt
 import numpy as np
@@ -30,6 +30,9 @@ from windrow.reading.plot.theme import (
     tips,
 )
 
+if TYPE_CHECKING:
+    from windrow.reading import Distribution
+
 MAX_NAMES, SHARES = 12, {"p50": 0.5, "p99": 0.99, "longest": 1.0}
 STILL_OPEN = "still open"
 OPENINGS = {
@@ -40,28 +43,19 @@ OPENINGS = {
 THIRD, MARGIN = 288, 190  # pixels: a panel of three, room for words on the right
 
 
-def batches(
-    sizes: pa.Table,
-    delays: pa.Table,
-    waits: pa.Table,
-    *,
-    title: str = "Batches and delays",
-    by: str = "source",
-    max_delay: int | None = None,
-    max_leap: int | None = None,
-) -> alt.VConcatChart:
-    """Return the picture of what `reading.distribution` counted; `max_delay` and `max_leap` (microseconds) are marked.
+def batches(found: Distribution, *, title: str = "Batches and delays") -> alt.VConcatChart:
+    """Return the picture of what `reading.distribution` counted, with the rules in force marked.
 
     Raises NotFound when there is neither a batch nor a delay.
     """
-    if not sizes.num_rows + delays.num_rows:
+    if not found.sizes.num_rows + found.delays.num_rows:
         raise NotFound("there is no batch and no message to draw", "Choose another stream or a longer range.")
     data: dict[str, Rows] = {}
-    upper = [*_sizes(sizes, data), *_waits(waits, data)]
+    upper = [*_sizes(found.sizes, data), *_waits(found.waits, data)]
     panels: list[alt.HConcatChart | alt.LayerChart] = [alt.hconcat(*upper, spacing=36)] if upper else []
-    panels += _delays(delays, data, by, {"max_delay": max_delay, "max_leap": max_leap})
+    panels += _delays(found, data)
     picture = alt.vconcat(*panels, spacing=26).resolve_scale(color="independent", x="independent")
-    return finished(picture, title, _facts(sizes, delays), data)
+    return finished(picture, title, _facts(found.sizes, found.delays), data)
 
 
 def _sizes(sizes: pa.Table, data: dict[str, Rows]) -> list[alt.LayerChart]:
@@ -95,15 +89,15 @@ def _waits(waits: pa.Table, data: dict[str, Rows]) -> list[alt.LayerChart]:
     return [panel(f"Wait until closed: median {median}, longest {longest}", 150, bars, width=THIRD)]
 
 
-def _delays(delays: pa.Table, data: dict[str, Rows], by: str, rules: dict[str, int | None]) -> list[alt.LayerChart]:
+def _delays(found: Distribution, data: dict[str, Rows]) -> list[alt.LayerChart]:
     """Draw how old messages were when they arrived: accepted ones above, rejected ones below, then by name."""
+    delays = found.delays
     if not delays.num_rows:
         return []
     values, weights = (delays[name].to_numpy() for name in ("delay_ms", "messages"))
-    sign = {"max_delay": 1, "max_leap": -1}
-    limits = {name: sign[name] * value / 1e3 for name, value in rules.items() if value is not None}
-    if values.min() > limits.get("max_leap", 0) / 2:
-        limits.pop("max_leap", None)  # no message comes near it
+    limits = {"max_delay": found.max_delay_us / 1e3, "max_leap": -found.max_leap_us / 1e3}
+    if values.min() > limits["max_leap"] / 2:
+        del limits["max_leap"]  # no message comes near it
     outcome = delays["outcome"].to_numpy(zero_copy_only=False)
     low, high = min(values.min(), 0, *limits.values()), max(values.max(), 0, *limits.values()) * 1.2 + 1
     edges = bins.times(low, high, list(limits.values()))
@@ -116,7 +110,7 @@ def _delays(delays: pa.Table, data: dict[str, Rows], by: str, rules: dict[str, i
             bars = _histogram(name, edges, "messages", colour)
             text = f"Delay on arrival of the {weights[mine].sum():,} {name} messages"
             panels.append(panel(text, height, bars, *_limits(edges), width=WIDTH - MARGIN))
-    return [*panels, _names(delays, data, by, edges)]
+    return [*panels, _names(delays, data, found.by, edges)]
 
 
 def _names(delays: pa.Table, data: dict[str, Rows], by: str, edges: Edges) -> alt.LayerChart:
