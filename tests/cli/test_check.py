@@ -32,9 +32,7 @@ class TestCheck:
         assert "expectations, 0 critical, 1 warning, 0 info failed" in said.out
 
     def test_fail_on(self, filled: Command, engine: str, tmp_path: Path) -> None:
-        """With --fail-on warning the same ledger ends with 1; --json prints one document, which says where the Data
-        Docs are.
-        """
+        """With --fail-on warning the same ledger ends with 1; --json says where the Data Docs are."""
         options = ("--fail-on", "warning", "--max-rejected", "0.1", "--docs", "site", "--json")
         said = filled("check", "--engine", engine, *options)
         document = said.json()

@@ -34,9 +34,7 @@ def ready(windrow: Command, tmp_path: Path) -> Command:
 
 class TestCheck:
     def test_good(self, ready: Command, tmp_path: Path) -> None:
-        """Good files end with status 0, their first records as a table with types, and the messages they become;
-        nothing is written.
-        """
+        """Good files end with 0, their first records as a table with types, and their messages; nothing is written."""
         before = sorted(tmp_path.iterdir())
         said = ready("ingest", "--check", "good.csv", "--rejects", "rejects.csv")
         assert (said.status, said.err) == (0, "")

@@ -40,9 +40,7 @@ def test_help_shows_brackets_and_stars(windrow: Command, name: str, shown: str) 
 
 
 def test_shared_options() -> None:
-    """A command gets its shared options as one object: settings without those that were not given, the mode of
-    output.
-    """
+    """A command gets its shared options as one object: settings that were given, and the mode of output."""
     calls = []
 
     @shared_options.command("config depot ledger log_format log_level", example="windrow try")

@@ -25,9 +25,7 @@ class TestIngest:
         assert document["files"][0]["known"]
 
     def test_typed_payloads(self, windrow: Command, tmp_path: Path) -> None:
-        """With a type set, the depot that ingest creates has payloads of it, and so has the ledger; doctor and verify
-        agree. A struct takes its fields from the file's columns.
-        """
+        """With a type set, the depot that ingest creates has payloads of it, and so has the ledger."""
         kind = "STRUCT<celsius: DOUBLE, unit: STRING>"
         columns = '[ingest.columns]\nkey = "key"\npayload = "struct(unit, celsius)"\n'
         (tmp_path / "windrow.toml").write_text(f'payload_type = "{kind}"\nengine = "embedded"\n{columns}')
@@ -89,9 +87,7 @@ class TestRawFiles:
         assert windrow("ingest", "a", "a", "--format", "csv", "--raw-source", "pump").status == 2
 
     def test_refused(self, windrow: Command, tmp_path: Path) -> None:
-        """A raw depot takes no messages, a depot of messages no raw files, a message file no raw source; an unknown
-        format is told which are known.
-        """
+        """Raw depots take raw files, others messages; an unknown format is told which are known."""
         (tmp_path / "a").write_bytes(b"1,2\n")
         publish(tmp_path, message("a"))
         assert windrow("ingest", "messages.parquet", "--depot", "messages").status == 0

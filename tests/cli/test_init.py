@@ -47,10 +47,7 @@ class TestInit:
         assert windrow("init", "--payload", "xml").status == 2
 
     def test_raw(self, windrow: Command, tmp_path: Path) -> None:
-        """
-        With --raw the depot takes chunks, and no ledger is made; again nothing changes, and a depot of messages is
-        refused.
-        """
+        """With --raw the depot takes chunks, and no ledger is made; a depot of messages is refused."""
         said = windrow("init", "--raw")
         assert "Raw depot data/depot is there." in said.out
         assert "--format csv" in said.out

@@ -68,10 +68,7 @@ def batched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_loads(batched: Path, command: list[str], never: set[str]) -> None:
-    """A command that asks loads neither Spark nor compiler nor what only others need, pandas least of all; no more does
-    a run with nothing to do, whether it looks for overdue batches or not. A topology of rows that are not messages
-    needs no compiler either.
-    """
+    """A command that asks loads neither Spark nor compiler nor what only others need, pandas least of all."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *command], cwd=batched, capture_output=True, text=True, check=False
     )

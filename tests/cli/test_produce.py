@@ -19,9 +19,7 @@ def lines(path: Path, *given: object) -> str:
 
 class TestProduce:
     def test_batched(self, windrow: Command, tmp_path: Path) -> None:
-        """Lines become messages and messages batches; a line that is no message is rejected with what is wrong with it
-        and its content, and every one is accounted for.
-        """
+        """Lines become messages and messages batches; a line that is no message is rejected with its content."""
         later = FIRST | {"event_time": 160_000_000, "received_at": 160_000_000, "payload": {"value": 21.5}}
         file = lines(tmp_path / "lines", FIRST, "no JSON", FIRST | {"type": "u"}, "", FIRST | {"colour": "red"}, later)
         said = windrow("produce", file, "--id", "p")
@@ -45,9 +43,7 @@ class TestProduce:
         assert windrow("verify").status == 0
 
     def test_json_and_resumed(self, windrow: Command, tmp_path: Path) -> None:
-        """With --json standard output holds one document; the same input again is passed over, and what is new is
-        sent.
-        """
+        """With --json standard output is one document; the same input again is passed over, what is new is sent."""
         document = windrow("produce", lines(tmp_path / "lines", FIRST, "x"), "--id", "p", "--json").json()
         assert {name: document[name] for name in ("messages", "rejected", "skipped", "sequence")} == {
             "messages": 2, "rejected": 1, "skipped": 0, "sequence": 2,
@@ -64,9 +60,7 @@ class TestProduce:
         assert "3 lines before them were in the depot." in said.out
 
     def test_strict(self, windrow: Command, tmp_path: Path) -> None:
-        """With --strict the first line that is no message ends it with status 2 and its number; all before it is in the
-        depot, and when it is mended the same command goes on with it.
-        """
+        """With --strict the first invalid line ends it with 2; when it is mended the same command goes on."""
         file = lines(tmp_path / "lines", FIRST, FIRST, {"key": "a"}, FIRST, "")
         said = windrow("produce", file, "--id", "p", "--strict")
         assert said.status == 2
@@ -154,9 +148,7 @@ class TestProduce:
         assert DeltaTable("data/depot").to_pyarrow_table().num_rows == 3
 
     def test_typed_payloads(self, windrow: Command, tmp_path: Path) -> None:
-        """`produce` sends the values of JSON as the depot's type; a line with another value is rejected later, and its
-        type keeps the reason and the line.
-        """
+        """`produce` sends values of JSON as the depot's type; a line with another value is rejected later."""
         good = {"key": "k", "type": "t", "event_time": "2026-01-31T12:00:00Z"}
         sent = [good | {"payload": value} for value in (1.5, 2, None, "NaN", "warm", True)]
         (tmp_path / "in.ndjson").write_text("".join(f"{json.dumps(line)}\n" for line in sent))

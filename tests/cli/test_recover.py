@@ -5,9 +5,7 @@ from tests.cli.conftest import Command
 
 class TestRecover:
     def test_goes_back(self, filled: Command, tmp_path: Path) -> None:
-        """It says what would be set aside, sets it aside, and the next run makes it again; then there is nothing to
-        do.
-        """
+        """It says what would be set aside, sets it aside, and the next run makes it again."""
         log = tmp_path / "data" / "ledger" / "_delta_log"
         wrong = filled("recover", "--depot", "nowhere")
         assert (wrong.status, "there is no depot" in wrong.err) == (3, True)

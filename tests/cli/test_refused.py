@@ -78,9 +78,7 @@ class TestExport:
         assert refusing("verify").status == 0
 
     def test_rejections(self, refusing: Command) -> None:
-        """In the other formats a refused record has its place and its bytes beside the columns of a rejected
-        message.
-        """
+        """In the other formats a refused record has its place and bytes beside the columns of a rejected message."""
         said = refusing("export", "--rejected", "--format", "csv", "--out", "-").out
         head, *rows = said.splitlines()
         assert head.endswith('"raw_source","chunk","offset","content"')

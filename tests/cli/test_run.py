@@ -28,9 +28,7 @@ class TestRun:
         assert "Nothing new" in windrow("run").out
 
     def test_accept(self, windrow: Command, tmp_path: Path) -> None:
-        """A run stops at a deletion and says how to go on after it; with --accept it does, and status lists the
-        version.
-        """
+        """A run stops at a deletion and says how to go on after it; with --accept it does."""
         publish(tmp_path, message("a", 100 * SECOND, 100 * SECOND), message("b", 101 * SECOND, 101 * SECOND))
         windrow("ingest", "messages.parquet")
         windrow("run")
@@ -46,9 +44,7 @@ class TestRun:
         assert windrow("run", "--accept", str(version + 1)).status == 2
 
     def test_warns(self, windrow: Command, tmp_path: Path) -> None:
-        """When repeated types split most windows, the log of a run warns, status gives a hint and the doctor a
-        warning.
-        """
+        """When repeated types split most windows, the log warns, status has a hint and the doctor a warning."""
         publish(tmp_path, *(message("a", at * SECOND, at * SECOND) for at in range(150)))
         windrow("ingest", "messages.parquet")
         warnings = [line for line in map(json.loads, windrow("run").err.splitlines()) if line["level"] == "warning"]

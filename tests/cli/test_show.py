@@ -36,9 +36,7 @@ class TestShow:
         assert "too_old" not in filled("show", "--key", "k", "--closed").out
 
     def test_time_range(self, filled: Command) -> None:
-        """With --from and --to, show lists the batches whose windows have event times in the range, and the rejected
-        messages of these times.
-        """
+        """With --from and --to, show lists the batches and the rejected messages with event times in the range."""
 
         def shown(*arguments: str) -> list[str]:
             return [row.get("window_start") or row["event_time"] for row in filled("show", *arguments, "--json").json()]
@@ -87,9 +85,7 @@ class TestMessage:
         assert "`windrow resume`, then `windrow run` reads it" in filled(*asked).out
 
     def test_nearest_batch(self, filled: Command) -> None:
-        """Where no message has the time, show names the nearest times and the batch that is nearest, before it or
-        after.
-        """
+        """Where no message has the time, show names the nearest times and the nearest batch."""
         said = filled("show", "--key", "k", "--at", "1970-01-01T00:01:44Z")
         assert said.status == 2
         near = "Its nearest batch is batch//k/95000000/0, 1970-01-01T00:01:35Z to 1970-01-01T00:01:45Z."

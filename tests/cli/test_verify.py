@@ -42,9 +42,7 @@ class TestVerify:
 
 @pytest.mark.parametrize(("rows", "status"), [(0, 0), (1, 1)])
 def test_file_that_was_not_committed(filled: Command, tmp_path: Path, rows: int, status: int) -> None:
-    """A new file of the depot that no commit names is a finding of --strict if it holds rows, and none if it is
-    empty.
-    """
+    """A new file of the depot that no commit names is a finding of --strict if it holds rows."""
     pq.write_table(pq.read_table(tmp_path / "messages.parquet").slice(0, rows), tmp_path / "data/depot/part-0.parquet")
     assert filled("verify", "--strict").status == status
 

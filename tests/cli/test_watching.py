@@ -8,9 +8,7 @@ from windrow.runtime.wall_clock import WallClock
 
 class TestStopping:
     def test_in_the_middle_of_a_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A signal that comes while a line of the log is being written, where another cannot begin, still asks for a
-        stop.
-        """
+        """A signal that comes while a line of the log is being written still asks for a stop."""
 
         def reentrant(*_: object, **__: object) -> None:
             raise RuntimeError("reentrant call")

@@ -81,9 +81,7 @@ class TestLines:
         assert [(line.kind, line.lag_ms) for line in said("microbatch")][1:] == [("tick", None)]
 
     def test_maintenance(self, world, embedded, said):
-        """Maintenance of a table is one line with its results and its duration; a failure is a warning with its
-        code.
-        """
+        """Maintenance of a table is one line with results and duration; a failure is a warning with its code."""
         with observed(Run("embedded", world.settings(embedded), world.clock), [Lines()]) as told:
             told.maintained(Maintained("ledger", world.ledger, compacted_files=9, compacted_into=3), 12.5)
             told.maintenance_failed("depot", TableUnwritable("the disk is full\nso it is", "Make room."))

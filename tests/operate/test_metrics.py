@@ -28,9 +28,7 @@ def samples(text):
 
 class TestMetrics:
     def test_counted(self, world, embedded):
-        """Counters are sums of the history, gauges have the values after the last microbatch, and each phase is
-        timed.
-        """
+        """Counters are sums of the history, gauges are of the last microbatch, and each phase is timed."""
         world.publish(*log(versions=4))
         metrics = Metrics()
         watch(world, embedded, [metrics], failing(Point.BEFORE_COMMIT, times=1), max_messages=60)

@@ -15,9 +15,7 @@ PHASES = ["windrow.prime", "windrow.plan", "windrow.process", "windrow.commit"]
 
 class TestSpans:
     def test_microbatch_with_its_phases(self, world, embedded):
-        """Each microbatch is a span with its counts, from prime to commit. Its phases are children without gaps, and a
-        failed attempt is a span with the reason.
-        """
+        """Each microbatch is a span with its counts and phases as children; a failed attempt is one with the reason."""
         exporter, provider = InMemorySpanExporter(), TracerProvider()
         provider.add_span_processor(SimpleSpanProcessor(exporter))
         world.publish(*log(versions=2))

@@ -49,9 +49,7 @@ def heard():
 class TestQueries:
     @pytest.mark.ci
     def test_tells_of_a_query(self, spark, world, heard):
-        """From `debug` on the log has the start, the batch with its durations and the end of Spark's query; when the
-        run is over the session has no listener left. Above `debug` it gets none.
-        """
+        """From `debug` on the log has the start, the batches and the end of Spark's query; no listener stays behind."""
         world.publish(*log(versions=1))
         settings, before = world.settings(EngineFactory("spark", spark), idle_timeout="never"), listeners(spark)
         with listening(spark):

@@ -64,9 +64,7 @@ def forget_log(location: str) -> None:
 
 class TestReadClosed:
     def test_each_once(self, world, embedded):
-        """Calls that go on where the last one ended give every closed batch exactly once, in the order of closing,
-        whatever compaction, VACUUM and a clean-up of the log did in between.
-        """
+        """Calls that go on where the last one ended give each closed batch once, in order, whatever upkeep does."""
         world.runner(embedded, max_messages=1).once()
         first = windrow.read_closed(world.ledger)
         assert first.batches.to_pylist() == closed(world)
@@ -115,9 +113,7 @@ class TestReadClosed:
     @pytest.mark.parametrize("most", [1, 10_000], ids=["small", "one microbatch"])
     @pytest.mark.parametrize("at_once", [1, 7, 20, 10_000])
     def test_in_pieces(self, world, embedded, at_once, most, tmp_path):
-        """Pieces hold as many batches as asked for, also where a microbatch closed more, and fewer only at the end; an
-        export takes their positions.
-        """
+        """Pieces hold as many batches as asked for, and fewer only at the end; an export takes their positions."""
         world.runner(embedded, max_messages=most).once()
         position, rows = None, []
         while (found := windrow.read_closed(world.ledger, position, batches_at_once=at_once)).batches.num_rows:
@@ -150,9 +146,7 @@ class TestRestored:
                 windrow.read_closed(world.ledger, since)
 
     def test_gone_on(self, world, embedded):
-        """A ledger that was restored and has gone on past the position raises, because its number is another
-        microbatch's now, though the clock stands still; positions of before the restored version stay good.
-        """
+        """A position behind a restored version raises though the clock stands still; earlier ones stay good."""
         world.runner(embedded, max_messages=1).once()
         early = windrow.read_closed(world.ledger, batches_at_once=1)
         assert int(early.upto.split("@")[0]) <= 4

@@ -139,9 +139,7 @@ class TestRoundTrip:
 
     @pytest.mark.parametrize("kind", ["hostile", "binary"])
     def test_csv(self, request, tmp_path, what, kind):
-        """A csv file holds the same; the messages of a batch are JSON text, NULL is empty and the empty string
-        quoted.
-        """
+        """A csv file holds the same; messages are JSON text, NULL is empty and the empty string quoted."""
         world = request.getfixturevalue(kind)
         done = export(world.ledger, str(tmp_path / "out.csv"), Choice(what))
         found = read_csv(str(tmp_path / "out.csv"))
@@ -265,9 +263,7 @@ class TestFile:
         assert format_of("a.csv", "json") == "json"
 
     def test_no_longer_whole(self, tmp_path, clock, embedded):
-        """A ledger that lost rows, or was made anew since the last export, exports nothing; neither does none at
-        all.
-        """
+        """A ledger that lost rows, or was made anew since the last export, exports nothing."""
         world = World(tmp_path, clock)
         world.publish(*log(versions=4, seed=4))
         world.runner(embedded).once()

@@ -45,9 +45,7 @@ def test_what_was_recorded(past):
 
 
 def test_how_far_behind(past):
-    """The lag is counted to the newest message of the source that is furthest ahead and of the one furthest behind,
-    among those that the microbatch read; a flush reads none.
-    """
+    """The lag is counted to the newest message of the sources furthest ahead and behind; a flush reads none."""
     first, second, flush = history(past.ledger).to_pylist()
     assert (first["newest_ms"], first["oldest_ms"]) == (30_000, 31_000)
     assert (second["newest_ms"], second["oldest_ms"]) == (29_000, 29_000)

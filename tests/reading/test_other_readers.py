@@ -63,9 +63,7 @@ def test_polars(ledger: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_glob_counts_twice(ledger: str) -> None:
-    """After compactions a glob of the files counts closed batches more than once, and batches as open that have closed:
-    the warning of the page is true.
-    """
+    """After compactions a glob of the files counts batches more than once: the warning of the page is true."""
     files = f"read_parquet('{ledger}/state=*/*/*.parquet', hive_partitioning = true)"
     rows, ids = duckdb.sql(f"SELECT count(*), count(DISTINCT id) FROM {files} WHERE state = 'closed'").fetchall()[0]
     assert rows > ids == windrow.read_closed(ledger).batches.num_rows

@@ -53,9 +53,7 @@ TEXTS = [
 
 class TestSplit:
     def test_one_column_a_type(self, tmp_path: Path) -> None:
-        """A batch is one row, a type one column with its number, NULL where it has none; a type that is called as a
-        column of batches has a prefix.
-        """
+        """A batch is one row, a type one column with its number, NULL where it has none; odd names get a prefix."""
         world = closed(tmp_path, SPLIT, pa.float64())
         found = windrow.read_closed(world.ledger, pivot=True)
         assert numbers(found.batches.to_pylist()) == [
@@ -97,9 +95,7 @@ class TestSplit:
 
 class TestKept:
     def test_six_columns_a_type(self, tmp_path: Path) -> None:
-        """Where repeats are kept, a type has the first, last, least and greatest number, their mean and count; whole
-        numbers stay whole.
-        """
+        """Where repeats are kept, a type has the first, last, least and greatest number, their mean and count."""
         world = closed(tmp_path, KEPT, pa.int64(), repeats="keep")
         found = windrow.read_closed(world.ledger, pivot=True).batches
         a, b = [3, 4, -5, 4, 2 / 3, 3], [2**62, 2**62, 2**62, 2**62, float(2**62), 1]
@@ -172,9 +168,7 @@ class TestView:
 
     @pytest.mark.slow
     def test_in_a_catalog(self, spark: Any, tmp_path: Path) -> None:
-        """Ledger and view may be tables of a catalog; other sessions see the view. A ledger that is missing is said
-        so.
-        """
+        """Ledger and view may be tables of a catalog; other sessions see the view; a missing ledger is told."""
         world = closed(tmp_path, SPLIT, pa.float64())
         spark.sql(f"CREATE SCHEMA IF NOT EXISTS pivots LOCATION '{tmp_path / 'pivots'}'")
         try:
@@ -190,9 +184,7 @@ class TestView:
 
 class TestEarly:
     def test_open_batches(self, tmp_path: Path) -> None:
-        """With open batches a pivot has one row for each batch, and a column that says which may still change; a batch
-        that has grown has the numbers of all its messages.
-        """
+        """With open batches a pivot has one row for each batch, and a column that says which may still change."""
         world = World(tmp_path, ManualClock(), pa.float64())
         for rows in ([row("a", 0, 1.0)], [row("b", 20, 2.0)], [row("a", 21, 3.0), row("state", 22, 4.0)]):
             world.publish(rows)

@@ -26,18 +26,14 @@ def refused(
 
 class TestExplain:
     def test_too_old_by_itself(self) -> None:
-        """A message that itself came too late is explained by how late it came, and the max_delay that would have kept
-        it.
-        """
+        """A message that came too late is told how late it came, and the max_delay that would have kept it."""
         late = 7_200 * MILLISECOND
         found = explain(refused("too_old", late - DELAY, late, late), DELAY, LEAP)
         assert found.why == "max_delay was 5 s; it came 7.2 s after its time"
         assert found.remedy == 'max_delay = "8s" would have kept it'
 
     def test_too_old_because_of_others(self) -> None:
-        """A message that came in time by itself is told that others had moved the clock of its source, and by how
-        much.
-        """
+        """A message that came in time is told that others had moved the clock of its source, and by how much."""
         found = explain(refused("too_old", HOUR - DELAY, SECOND // 2, HOUR), DELAY, LEAP)
         assert found.why.startswith(
             "max_delay was 5 s; it came 0.5 s after its time, but the clock of source 's' was at "
@@ -81,9 +77,7 @@ class TestExplain:
 
 class TestFormat:
     def test_every_reason(self) -> None:
-        """Every reason for which a format refuses has its own remedy and is in the docs, and there are no other
-        remedies.
-        """
+        """Every reason for which a format refuses has its own remedy and is in the docs, and there are no others."""
         library = Path(windrow.__file__).parent
         written = [path.read_text(encoding="utf-8") for path in (library / "formats").rglob("*.py")]
         assert set(re.findall(r'"(format_[a-z]+)"', "".join(written))) == set(REASONS)

@@ -107,9 +107,7 @@ class TestWaiting:
         ids=["DELETE", "UPDATE", "overwrite", "RESTORE"],
     )
     def test_next_stop(self, world, embedded, change):
-        """A version that removed or changed rows is foretold until it is read or ignored; one that does neither is
-        not.
-        """
+        """A version that removed or changed rows is foretold until it is read or ignored."""
         world.publish(*log(versions=2))
         world.runner(embedded).once()
         DeltaTable(world.depot).optimize.compact()
@@ -125,9 +123,7 @@ class TestWaiting:
         assert look(world).depots[0].changed_version is None
 
     def test_count_not_said(self, world, embedded):
-        """Where a commit does not say how many rows it added, and its files do not either, because it changed some, the
-        number of messages that wait is not known.
-        """
+        """Where a commit does not say how many rows it added, the number of messages that wait is not known."""
         world.runner(embedded)
         world.publish([message()])
         merger = DeltaTable(world.depot).merge(table([message(), message("b")]), "t.type = s.type", "s", "t")
@@ -200,9 +196,7 @@ class TestStatus:
         assert (oldest.id, oldest.source, oldest.key) == (row["id"], row["source"], row["key"])
 
     def test_oldest_waits_for_the_clock_of_its_source(self, world, embedded):
-        """It says how far the clock of its source is before the timeout, however late the wall clock is, and 0 behind
-        it.
-        """
+        """It says how far the clock of its source is before the timeout, and 0 behind it."""
         world.publish([message("a")])
         world.runner(embedded).once()
         world.clock.advance(HOUR)
@@ -447,9 +441,7 @@ def arrival(row):
 
 class TestRejections:
     def test_list(self, world, embedded):
-        """Rejected messages are listed with their content, the latest microbatch and arrival first, of a key or reason
-        if asked.
-        """
+        """Rejected messages are listed with their content, the latest first, of a key or reason if asked."""
         world.publish(*log(versions=6, seed=6))
         world.runner(embedded, max_messages=60).once()
         rows = sorted(world.rows("rejected"), key=lambda row: (-row["microbatch"], -arrival(row), row["id"]))
@@ -497,9 +489,7 @@ class TestTables:
                 status(world.depot, location, NOW)
 
     def test_schema_version(self, world, embedded, tmp_path):
-        """Whoever reads a ledger of another schema version refuses it, before its rows are read as what they are
-        not.
-        """
+        """Whoever reads a ledger of another schema version refuses it before its rows are read."""
         world.publish([message("a", NOW, NOW)])
         world.runner(embedded).once()
         DeltaTable(world.ledger).update(updates={"schema_version": "4"}, predicate="id = 'progress'")

@@ -92,10 +92,7 @@ def closed(world: World) -> list[Row]:
 class TestEachOnce:
     @pytest.mark.ci
     def test_restarts(self, spark, world, reader, embedded):
-        """Each closed batch arrives exactly once, with the columns of closed_batches, over restarts of the stream,
-        while both engines write in turn and compact; a log whose head is gone at the first start takes nothing away.
-        What read_closed gives is the same.
-        """
+        """Each closed batch arrives exactly once, over restarts of the stream, writes of both engines and upkeep."""
         work(world, embedded, 4)
         DeltaTable(world.ledger).create_checkpoint()
         for file in sorted((Path(world.ledger) / "_delta_log").glob("*.json"))[:-1]:
@@ -130,9 +127,7 @@ class TestEachOnce:
 class TestTakenBack:
     @pytest.mark.slow
     def test_restored(self, world, reader, embedded):
-        """A RESTORE that takes closed batches back stops the stream with our code, also when its rows are narrowed to
-        none, at every start, and nothing arrives twice though the ledger has closed the same batches again.
-        """
+        """A RESTORE that takes closed batches back stops the stream with our code, and nothing arrives twice."""
         work(world, embedded, 6)
         reader.read()
         got = reader.got()
@@ -145,9 +140,7 @@ class TestTakenBack:
 
     @pytest.mark.slow
     def test_restored_as_a_whole(self, world, reader, embedded):
-        """Of a RESTORE that puts back more files than Delta reads at once nothing arrives: the stream has no limit of
-        files, which would hand out what is put back before it comes to what is taken.
-        """
+        """Of a RESTORE that puts back more files than Delta reads at once nothing arrives."""
         work(world, embedded, 4)
         scatter(world.ledger, files=1_001)
         scattered = world.version()

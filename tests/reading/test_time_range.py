@@ -65,9 +65,7 @@ class TestChoice:
 
 class TestRange:
     def test_what_touches_it(self, busy):
-        """Exactly those batches are read whose window, to its timeout, touches the range, and those rejected messages
-        whose way from event time to processing time does.
-        """
+        """Exactly those batches and rejected messages are read whose way from event to processing touches the range."""
         begin, end = NOW + 9 * SECOND, NOW + 12 * SECOND
         found = time_range(busy.ledger, begin=begin, end=end, most=100)
         batches, rejected = busy.rows("open", "closed"), busy.rows("rejected")

@@ -136,9 +136,7 @@ class TestArrivals:
         assert found[1].batch["id"] in found[2].why
 
     def test_twins(self, world: World, embedded: EngineFactory) -> None:
-        """Of messages that are equal in everything, also in one version, one is in a batch and the others are
-        duplicates.
-        """
+        """Of messages that are equal in everything one is in a batch and the others are duplicates."""
         world.publish([message(), message(), message()], [message()])
         world.runner(embedded).once()
         assert outcomes(find(world)) == [(1, "open"), (1, "duplicate"), (1, "duplicate"), (2, "duplicate")]
@@ -159,9 +157,7 @@ class TestArrivals:
         assert [one.source for one in find(world, source="y")] == ["y"]
 
     def test_everything_in_a_log(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
-        """Of every identity in a log with all that happens to messages, each arrival is found once, none lost, and as
-        many in batches and rejected as the ledger has.
-        """
+        """Of every identity in a log with all that happens, each arrival is found once, none lost."""
         world = World(tmp_path, clock)
         world.publish(*log(versions=2, seed=3))
         world.runner(embedded, max_messages=1).once()
@@ -234,9 +230,7 @@ class TestDepots:
             find(world, source="other")
 
     def test_columns_of_its_own(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
-        """A depot with other columns is searched through its mapping; where that does not run, the ledger is asked
-        alone.
-        """
+        """A depot with other columns is searched through its mapping, or else the ledger is asked alone."""
         given = table([message(), message("b"), message(key="l")]).rename_columns(
             ["source", "device", "type", "event_time", "received_at", "sequence", "payload"]
         )

@@ -52,9 +52,7 @@ class TestSplits:
         return world
 
     def test_warns(self, repeating: World, embedded: EngineFactory) -> None:
-        """
-        Where a repeated type split most windows, both settings that change it are named.
-        """
+        """Where a repeated type split most windows, both settings that change it are named."""
         repeating.runner(embedded).once()
         found = said(repeating)["ledger-splits"]
         assert found.what.startswith("13 of 14 closed windows were split before their end (10 s)")
@@ -62,17 +60,13 @@ class TestSplits:
         assert 'split_at = "midpoint"' in found.todo
 
     def test_few(self, repeating: World, embedded: EngineFactory) -> None:
-        """
-        Few batches give no warning.
-        """
+        """Few batches give no warning."""
         repeating.runner(embedded).once()
         assert "ledger-splits" not in said(repeating, WarnPart())
 
     @pytest.mark.parametrize("rules", [{"repeats": "keep"}, {"split_at": "midpoint"}])
     def test_settled(self, repeating: World, embedded: EngineFactory, rules: dict[str, str]) -> None:
-        """
-        Whoever has chosen one of them is not told again.
-        """
+        """Whoever has chosen one of them is not told again."""
         repeating.runner(embedded, rules=rules).once()
         assert "ledger-splits" not in said(repeating)
 
@@ -89,28 +83,21 @@ class TestSlivers:
         return world
 
     def test_warns(self, uneven: World, embedded: EngineFactory) -> None:
-        """
-        Many batches with few messages for their stream are counted, and the windows on the calendar named.
-        """
+        """Many batches with few messages for their stream are counted, and the windows on the calendar named."""
         uneven.runner(embedded, rules={"window": "5s", "max_delay": "1s", "window_start": "event_time"}).once()
         found = said(uneven)["ledger-slivers"]
         assert found.what.startswith("13 of 39 closed batches (33 %)")
         assert 'window_start = "aligned"' in found.todo
 
     def test_quiet(self, uneven: World, embedded: EngineFactory) -> None:
-        """
-        Windows on the calendar give no warning: there the device was silent.
-        """
+        """Windows on the calendar give no warning: there the device was silent."""
         uneven.runner(embedded, rules={"window": "5s", "max_delay": "1s", "window_start": "aligned"}).once()
         assert "ledger-slivers" not in said(uneven, LIMITS)
 
 
 class TestShared:
     def test_one_fast_device(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        Where one fast device moves the clock that others share, the advice is to map the source, not to correct a
-        clock or to wait longer; with sources there is no warning.
-        """
+        """Where one fast device moves the clock that others share, the advice is to map the source."""
         for named in (False, True):
             world = World(tmp_path / str(named), clock)
             ahead = {"fast": 10 * 60 * SECOND, "a": 0, "b": 0}
@@ -132,9 +119,7 @@ class TestShared:
 
 class TestSources:
     def test_mapping_mends_it(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        A source whose clock is an hour behind is named, and the mapping to paste makes its messages punctual.
-        """
+        """A source whose clock is an hour behind is named, and the mapping to paste makes its messages punctual."""
         world = World(tmp_path / "before", clock)
         wrong = [message("a", NOW - HOUR + at, NOW + at, source="it's") for at in range(20)]
         right = [message("a", NOW + at, NOW + at, source="right") for at in range(20)]
@@ -151,15 +136,11 @@ class TestSources:
     @pytest.mark.parametrize("clock_off", [-3_600, -61, 90, 86_400])
     @pytest.mark.parametrize("way", [1, 400_000, 600_000, 999_999])
     def test_offset_without_the_way(self, clock_off: int, way: int) -> None:
-        """
-        An offset in whole seconds is that of the clock, not shortened or extended by how long messages take.
-        """
+        """An offset in whole seconds is that of the clock, not shortened or extended by how long messages take."""
         assert plain_offset(clock_off * 1_000_000 - way) == clock_off * 1_000_000
 
     def test_a_mapping_of_ones_own(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        Where the depot is mapped already, the line has the names of its columns, and says nothing once it is followed.
-        """
+        """Where the depot is mapped, the line has the names of its columns, and nothing is said once it is followed."""
         world = World(tmp_path, clock)
         rows = [
             {"ts": NOW + at - (HOUR if device == "wrong" else 0), "device": device, "at": NOW + at}
@@ -183,9 +164,7 @@ class TestSources:
         assert [row["rejected"] for row in world.history() if row["kind"] == "data"] == [20, 0]
 
     def test_without_sources(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        Where no message names a source, the line asks for no column of that name.
-        """
+        """Where no message names a source, the line asks for no column of that name."""
         world = World(tmp_path, clock)
         wrong = [message("a", NOW + HOUR + at, NOW + at, source="") for at in range(20)]
         world.publish(wrong)
@@ -195,9 +174,7 @@ class TestSources:
         assert moved(found, wrong) == [NOW + at for at in range(20)]
 
     def test_is_not_told_again(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        A change of the rules begins the count anew; a source that is still rejected is told of again.
-        """
+        """A change of the rules begins the count anew; a source that is still rejected is told of again."""
         world = World(tmp_path, clock)
         world.publish([message("a", NOW - HOUR + at, NOW + at, source="slow") for at in range(20)])
         world.runner(embedded).once()
@@ -211,9 +188,7 @@ class TestSources:
         assert "3 h behind" in said(world)["ledger-sources"].what
 
     def test_half_is_not_all(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        A source half of whose messages are late has no wrong clock.
-        """
+        """A source half of whose messages are late has no wrong clock."""
         world = World(tmp_path, clock)
         world.publish([message("a", NOW - (at % 2) * HOUR + at, NOW + at) for at in range(40)])
         world.runner(embedded).once()
@@ -222,9 +197,7 @@ class TestSources:
 
 class TestDelay:
     def test_without_wrong_clocks(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        A source with a wrong clock is told of as such, and asks for no longer max_delay.
-        """
+        """A source with a wrong clock is told of as such, and asks for no longer max_delay."""
         world = World(tmp_path, clock)
         world.publish([message("a", NOW - HOUR + at, NOW + at, source="wrong") for at in range(20)])
         world.publish([message("a", NOW + at, NOW + at, source="right") for at in range(20)])
@@ -235,9 +208,7 @@ class TestDelay:
     def test_more_than_a_hundredth(
         self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory, late: int, warns: bool
     ) -> None:
-        """
-        Two late messages of a hundred are too many, one is not.
-        """
+        """Two late messages of a hundred are too many, one is not."""
         world = World(tmp_path, clock)
         punctual = [message("a", NOW + at, NOW + at) for at in range(100 - late)]
         world.publish([*punctual, *(message("a", NOW - HOUR + at, NOW) for at in range(late))])
@@ -245,9 +216,7 @@ class TestDelay:
         assert ("ledger-delay" in said(world)) is warns
 
     def test_reads_no_open_batch(self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory) -> None:
-        """
-        Warnings count what is open by the sums beside the clocks, and read no file of open batches.
-        """
+        """Warnings count what is open by the sums beside the clocks, and read no file of open batches."""
         world = World(tmp_path, clock)
         world.publish([message("a", NOW + at, NOW + at) for at in range(20)], [message("a", NOW - HOUR, NOW)])
         world.runner(embedded).once()
@@ -260,9 +229,7 @@ class TestDelay:
     def test_only_the_last_microbatches(
         self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """
-        What was late long ago is not told for ever: only the last microbatches count.
-        """
+        """What was late long ago is not told for ever: only the last microbatches count."""
         world = World(tmp_path, clock)
         for at in range(3):
             late = [message("a", NOW - HOUR + one, NOW) for one in range(20 if at == 0 else 0)]
@@ -275,9 +242,7 @@ class TestDelay:
     def test_reads_no_file_of_earlier_microbatches(
         self, tmp_path: Any, clock: ManualClock, embedded: EngineFactory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """
-        The end of a run takes no longer because the history is longer: files of earlier microbatches stay closed.
-        """
+        """The end of a run takes no longer because the history is longer: files of earlier microbatches stay closed."""
         world, kinds = World(tmp_path, clock), ("closed", "rejected", "microbatch")
         for at in range(4):
             moment = NOW + at * HOUR

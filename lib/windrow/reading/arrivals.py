@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from windrow.delta.row_changes import has_feed
 from windrow.delta.table import filtered
@@ -19,7 +18,7 @@ from windrow.model.commits import CHANGE, VERSION
 from windrow.model.messages import DEFAULTS, converted, microseconds
 from windrow.model.timestamps import time_text
 from windrow.reading import feed
-from windrow.reading.log import earliest_readable
+from windrow.reading.feed import UNREADABLE
 from windrow.reading.tables import DepotTable, equal
 from windrow.reading.values import records
 
@@ -27,7 +26,6 @@ Row = dict[str, Any]
 Asked = dict[str, str | None]
 
 CONTENT = ("source", "type", "received_at", "sequence", "payload")
-UNREADABLE = (DeltaError, pa.ArrowException, OSError)
 
 
 def arrivals(log: DepotTable, asked: Asked, at: int, columns: dict[str, str], payload: pa.DataType) -> list[Row]:
@@ -37,12 +35,9 @@ def arrivals(log: DepotTable, asked: Asked, at: int, columns: dict[str, str], pa
     out. Raises ExpressionError for a mapping (`columns`) that needs Spark.
     """
     try:
-        found = _feed(log, 0, asked, at, columns, payload)
+        _, found = feed.read_from(log, 0, lambda first: _feed(log, first, asked, at, columns, payload))
     except UNREADABLE:
-        try:
-            found = _feed(log, earliest_readable(log, depot=True), asked, at, columns, payload)
-        except UNREADABLE:
-            return []
+        return []
     if "payload" in found.column_names:
         typed = converted(found["payload"], payload)
         found = found.set_column(found.column_names.index("payload"), "payload", typed)

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from windrow.columnar.arrow import plain
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION
 from windrow.model.messages import COLUMNS, INVALID_VALUE
+from windrow.reading.log import earliest_readable
 from windrow.reading.tables import DepotTable, changes_of
 
 if TYPE_CHECKING:
     from windrow.expressions import Mapping
+
+Found = TypeVar("Found")
+
+UNREADABLE = (DeltaError, pa.ArrowException, OSError)
+
+
+def read_from(log: DepotTable, first: int, read: Callable[[int], Found]) -> tuple[int, Found]:
+    """Return what `read` gives of the versions from `first` on, or of those that can still be read, and the first one.
+
+    Raises one of UNREADABLE if these cannot be read, either.
+    """
+    try:
+        return first, read(first)
+    except UNREADABLE:
+        readable = max(first, earliest_readable(log, depot=True))
+        return readable, read(readable)
 
 
 def messages(log: DepotTable, first: int, columns: dict[str, str], payload: pa.DataType | None) -> Iterator[pa.Table]:

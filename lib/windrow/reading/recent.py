@@ -16,8 +16,6 @@ from windrow.model.commits import rows_added
 from windrow.model.messages import conform, microseconds, schema
 from windrow.model.payload import parse
 from windrow.reading import feed
-from windrow.reading.arrivals import UNREADABLE
-from windrow.reading.log import earliest_readable
 from windrow.reading.tables import DepotTable, depot_table
 
 MOST = 1_000_000
@@ -50,11 +48,7 @@ def recent(
     bounded = begin is not None or end is not None
     wanted = 0 if bounded or not isinstance(log, DeltaTable) else _first_needed(log, most + 1)
     with reading(depot, "depot"):
-        try:
-            first, found = wanted, _read(log, wanted, columns or {}, payload, begin, end)
-        except UNREADABLE:
-            first = max(wanted, earliest_readable(log, depot=True))
-            found = _read(log, first, columns or {}, payload, begin, end)
+        first, found = feed.read_from(log, wanted, lambda at: _read(log, at, columns or {}, payload, begin, end))
     if not found.num_rows:
         raise NotFound(
             f"the depot {depot} has no message{' in this range' if bounded else ''}",
@@ -74,10 +68,7 @@ def recent_rows(depot: str, most: int) -> pa.Table:
     log = depot_table(depot)
     wanted = _first_needed(log, most) if isinstance(log, DeltaTable) else 0
     with reading(depot, "depot"):
-        try:
-            return _at_most(most, log, wanted)
-        except UNREADABLE:
-            return _at_most(most, log, max(wanted, earliest_readable(log, depot=True)))
+        return feed.read_from(log, wanted, lambda at: _at_most(most, log, at))[1]
 
 
 def _at_most(most: int, log: DepotTable, first: int) -> pa.Table:

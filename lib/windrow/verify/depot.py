@@ -16,8 +16,7 @@ from windrow.errors import MessagesError, first_line
 from windrow.expressions import Mapping, recorded_text
 from windrow.model.commits import CHANGE, VERSION
 from windrow.model.messages import COLUMNS, DEFAULTS, INVALID_VALUE, conform
-from windrow.reading.arrivals import UNREADABLE
-from windrow.reading.feed import apply
+from windrow.reading.feed import UNREADABLE, apply
 from windrow.reading.tables import DepotTable, changes_of
 from windrow.verify.columns import MESSAGE, as_messages
 from windrow.verify.parts import PartedRows

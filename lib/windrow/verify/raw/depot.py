@@ -25,7 +25,7 @@ from windrow.model import tables
 from windrow.model.chunks import RAW
 from windrow.model.commits import VERSION
 from windrow.model.messages import COLUMNS, conform
-from windrow.reading.arrivals import UNREADABLE
+from windrow.reading.feed import UNREADABLE
 from windrow.reading.tables import DepotTable, Ledger, accepted_versions
 from windrow.verify.columns import as_messages, identifier
 from windrow.verify.depot import Depot, add_messages, added_by, way_of
