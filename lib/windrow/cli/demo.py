@@ -114,8 +114,8 @@ def _picture(settings: Settings, into: Path, host: str) -> Path | None:
     from windrow.reading import plot
 
     found = reading.time_range(settings.ledger, key=host)
-    begin = microseconds(found.rejected["event_time"]).min() - 10 * SECOND
-    end = microseconds(found.rejected["processing_time"]).max() + 10 * SECOND
+    begin = int(microseconds(found.rejected["event_time"]).min()) - 10 * SECOND
+    end = int(microseconds(found.rejected["processing_time"]).max()) + 10 * SECOND
     title = f"{host}: from event time to arrival"
     picture = into / "timeline.html"
     try:
