@@ -225,6 +225,7 @@ class TestFeatures:
         upgrade(world.depot, "columnMapping", {"metaData": described})
         found = of(seen(world), "depot-reach")
         assert (found.level, "Column mapping" in found.what) == ("error", True), found.what
+        assert of(seen(world, engine="spark"), "depot-reach").level == "warning"
 
     def test_unknown_feature(self, world: World) -> None:
         """A table that delta-rs does not even open is an error that names the feature."""
