@@ -37,7 +37,7 @@ windows, delays = (
 trial = Trial.of(messages, key=at.parameter("key") or None, rules=rules)
 tuned = sweep(trial, windows, delays, rules)
 columns = [
-    "window", "max_delay", "rejected_percent", "too_old", "batches", "batch_messages_mean",
+    "window", "max_delay", "rejected_percent", "too_old", "batches", "slivers", "batch_messages_mean",
     "wait_seconds_median", "wait_seconds_p95", "whole_percent_message", "whole_percent_midpoint", "whole_percent_keep",
     "whole_percent_aligned",
 ]  # fmt: skip

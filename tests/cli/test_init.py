@@ -11,7 +11,9 @@ from windrow.model.payload import of_column, parse
 
 class TestInit:
     def test_makes_tables_and_settings_and_keeps_them(self, windrow: Command, tmp_path: Path) -> None:
-        """Init makes depot, ledger and windrow.toml; again it changes none of them."""
+        """
+        Init makes depot, ledger and windrow.toml; again it changes none of them.
+        """
         assert "Wrote windrow.toml" in windrow("init", "--depot", "in", "--ledger", "out").out
         content = (tmp_path / "windrow.toml").read_text()
         assert 'depot = "in"' in content
@@ -22,14 +24,18 @@ class TestInit:
         assert (DeltaTable(tmp_path / "in").version(), DeltaTable(tmp_path / "out").version()) == (0, 0)
 
     def test_binary_payload(self, windrow: Command, tmp_path: Path) -> None:
-        """The payload's type is chosen when the depot is made, and the ledger follows."""
+        """
+        The payload's type is chosen when the depot is made, and the ledger follows.
+        """
         windrow("init", "--payload", "binary")
         for table in ("data/depot", "data/ledger"):
             kinds = {field.name: str(field.type) for field in DeltaTable(tmp_path / table).schema().fields}
             assert "binary" in kinds["payload"]
 
     def test_typed_payload(self, windrow: Command, tmp_path: Path) -> None:
-        """Depot, ledger and settings get the type; another one later is refused."""
+        """
+        Depot, ledger and settings get the type; another one later is refused.
+        """
         kind = "STRUCT<celsius: DOUBLE, unit: STRING>"
         assert windrow("init", "--payload", kind.lower()).status == 0
         for table in ("data/depot", "data/ledger"):
@@ -43,7 +49,9 @@ class TestInit:
         assert windrow("run", "--once", "--engine", "embedded").status == 0
 
     def test_wrong_payload(self, windrow: Command) -> None:
-        """A type that is none is wrong usage."""
+        """
+        A type that is none is wrong usage.
+        """
         assert windrow("init", "--payload", "xml").status == 2
 
     def test_raw(self, windrow: Command, tmp_path: Path) -> None:
@@ -63,7 +71,9 @@ class TestInit:
 
 class TestFromTable:
     def test_a_file_that_runs(self, windrow: Command, tmp_path: Path) -> None:
-        """Init looks at a table and writes a file with which the next command batches it, by device and window."""
+        """
+        Init looks at a table and writes a file with which the next command batches it, by device and window.
+        """
         at = [message()["event_time"] + number // 2 * SECOND for number in range(400)]
         columns = {"device": ["a", "b"] * 200, "ts": pa.array(at).cast(TIME), "value": [1.5] * 400}
         write_deltalake(tmp_path / "bronze", pa.table(columns))
@@ -78,8 +88,36 @@ class TestFromTable:
         batches = windrow("show", "--json", "--limit", "100").json()
         assert {(row["key"], row["message_count"]) for row in batches} >= {("a", 10), ("b", 10)}
 
+    def test_the_line_that_corrects_clocks(self, windrow: Command, tmp_path: Path) -> None:
+        """
+        The file has a comment below the event time; in its place, it puts each message into its window.
+        """
+        at = [message()["event_time"] + number // 4 * SECOND for number in range(400)]
+        ahead = [86_400 * SECOND if number % 4 == 0 else 0 for number in range(400)]
+        measured = [time + lead for time, lead in zip(at, ahead, strict=True)]
+        arrived = [time + 700_000 for time in at]
+        columns = {"device": list("abcd") * 100, "ts": pa.array(measured).cast(TIME), "value": [1.5] * 400}
+        write_deltalake(tmp_path / "bronze", pa.table(columns | {"ingested_at": pa.array(arrived).cast(TIME)}))
+        windrow("init", "--from", "bronze", "--engine", "embedded")
+        lines = (tmp_path / "windrow.toml").read_text().splitlines()
+        [event_time] = [line for line in lines if line.startswith("event_time")]
+        [correction] = [line for line in lines if line.startswith("# event_time")]
+        assert lines.index(correction) == lines.index(event_time) + 1
+        lines.remove(event_time)
+        content = "\n".join(lines).replace(correction, correction.removeprefix("# "))
+        (tmp_path / "windrow.toml").write_text(content)
+        assert windrow("run").status == 0
+        assert windrow("tick", "--all").status == 0
+        batches = windrow("show", "--json", "--limit", "100").json()
+        counts = {key: sorted(row["message_count"] for row in batches if row["key"] == key) for key in "abcd"}
+        assert counts["a"] == counts["b"]
+        assert sum(counts["a"]) == 100
+
     def test_refused(self, windrow: Command, tmp_path: Path) -> None:
-        """No file is replaced; contradicting flags and tables that cannot be depots are refused, and leave nothing."""
+        """
+        A file that is there is not replaced; flags that contradict are refused, and so are tables that are missing or
+        no depots. Nothing is left of such an attempt.
+        """
         assert "goes with neither" in windrow("init", "--from", "bronze", "--raw").err
         assert "bronze" in windrow("init", "--from", "bronze", "--engine", "embedded").err
         windrow("init", "--raw", "--depot", "raw", "--config", "raw.toml")

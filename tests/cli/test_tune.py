@@ -12,7 +12,10 @@ PAIRS = ("--windows", "5s,10s", "--delays", "5s,11s")
 
 class TestTune:
     def test_says_which_delay_and_which_window(self, filled: Command) -> None:
-        """Two tables have a line for each delay and window; what is in force, enough, or too short is marked."""
+        """
+        One table has a line for each delay, the other one for each window; the rules as they are and the delay that
+        keeps enough are marked, and so are windows that are too short.
+        """
         said = filled("tune", *PAIRS, "--keep", "100")
         assert said.status == 0, said.err
         delays, windows = said.out.split("Which window?")
@@ -22,12 +25,14 @@ class TestTune:
         assert any(line.startswith("11 s* 0.00 %") and line.endswith("enough") for line in lines)
         assert 'max_delay = "11s" rejects 0 of 5 as too old; 5 s, as it is, 1' in lines
         lines = [" ".join(line.split()) for line in windows.splitlines()]
-        assert "window batches in one whole: message midpoint keep aligned" in lines
+        assert "window batches in one slivers whole: message midpoint keep aligned" in lines
         assert any(line.startswith("5 s* ") for line in lines)
         assert any(line.startswith("10 s ") and line.endswith("now") for line in lines)
 
     def test_what_came_twice(self, filled: Command, tmp_path: Path) -> None:
-        """Messages that came twice are told apart from late ones, because no max_delay keeps them."""
+        """
+        Messages that came twice are told apart from late ones, because no max_delay keeps them.
+        """
         assert "came twice" not in filled("tune", *PAIRS).out
         depot = DeltaTable(tmp_path / "data/depot")
         write_deltalake(depot, depot.to_pyarrow_table(), mode="append")
@@ -35,7 +40,9 @@ class TestTune:
         assert "with 1 h 5 of the 5 rejected came twice, which no max_delay changes" in said.out
 
     def test_json(self, filled: Command) -> None:
-        """One document has the pairs, the rules in force and the advice; a range and a key choose messages."""
+        """
+        With --json one document has the pairs, the rules in force and the advice; a range and a key choose messages.
+        """
         document = filled("tune", *PAIRS, "--json").json()
         assert document["messages"] == document["read"] == 5
         assert document["rules"]["window"] == 10_000_000
@@ -50,13 +57,17 @@ class TestTune:
         assert filled("tune", "--json", *early).json()["messages"] == 2
 
     def test_cut_is_said(self, filled: Command) -> None:
-        """When the limit leaves messages out, that is said aloud."""
+        """
+        When the limit leaves messages out, that is said aloud.
+        """
         said = filled("tune", *PAIRS, "--limit", "2")
         assert "There are more: these are the last 2 (--limit; --from and --to choose others)." in said.out
         assert filled("tune", *PAIRS, "--limit", "2", "--json").json()["cut"] is True
 
     def test_picture(self, filled: Command, tmp_path: Path) -> None:
-        """The picture is written in the format that its name asks for."""
+        """
+        The picture is written in the format that its name asks for.
+        """
         pytest.importorskip("altair")
         said = filled("tune", *PAIRS, "--out", "t.png")
         assert said.status == 0, said.err
@@ -74,12 +85,16 @@ class TestTune:
         ],
     )
     def test_mistakes(self, filled: Command, arguments: tuple[str, ...], says: str) -> None:
-        """What cannot be tried is wrong usage, said in words."""
+        """
+        What cannot be tried is wrong usage, said in words.
+        """
         said = filled("tune", *arguments)
         assert (said.status, says in said.err) == (2, True), said.err
 
     def test_missing_extra(self, filled: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Without the packages that draw, only the picture is missing: the error names the extra."""
+        """
+        Without the packages that draw, only the picture is missing: the error names the extra before anything is read.
+        """
         monkeypatch.setattr(plot.extra, "find_spec", lambda name: None if name == "vl_convert" else find_spec(name))
         assert "windrow-delta[plot]" in filled("tune", "--out", "t.png", "--depot", "nowhere").err
         assert filled("tune", *PAIRS).status == 0

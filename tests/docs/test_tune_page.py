@@ -26,6 +26,7 @@ def test_numbers(windrow: Command, sample: Path, monkeypatch: pytest.MonkeyPatch
     assert [round(percent) for percent in whole[1]][:2] == [98, 100]
     sizes = [(pairs[window, 5]["batches"], round(pairs[window, 5]["batch_messages_mean"])) for window in (1, 2)]
     assert sizes == [(552, 87), (455, 105)]
+    assert [round(pairs[window, 5]["wait_seconds_longest"]) for window in (10, 30)] == [15, 35]
     for key, needed in (("edge-a", 23), ("edge-b", 22), ("edge-c", 51)):
         document = windrow("tune", "--config", "demo/windrow.toml", "--key", key, *rules, "--json").json()
         assert document["advice"]["max_delay_us"] == needed * 10**6
@@ -33,4 +34,4 @@ def test_numbers(windrow: Command, sample: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("WINDROW_RULES__WINDOW_START", "aligned")
     monkeypatch.setenv("WINDROW_RULES__REPEATS", "keep")
     row = windrow("tune", "--config", "demo/windrow.toml", "--windows", "10s", "--delays", "25s", "--json").json()
-    assert [(pair["batches"], pair["warning"]) for pair in row["pairs"]] == [(85, None)]
+    assert [(pair["batches"], pair["slivers"], pair["warning"]) for pair in row["pairs"]] == [(85, 1, None)]

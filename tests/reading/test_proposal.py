@@ -44,7 +44,9 @@ def rules(proposal: Proposal) -> dict[str, Any]:
 
 class TestColumns:
     def test_of_a_fleet(self) -> None:
-        """Names say what the columns of a long table are, in whatever style they are written; each has a reason."""
+        """
+        Names say what the columns of a long table are, in whatever style they are written; each has a reason.
+        """
         found = proposed(
             deviceId=DEVICE,
             Metric=METRIC,
@@ -63,7 +65,9 @@ class TestColumns:
         assert found.notes == ("Columns that are not used: site.",)
 
     def test_of_a_wide_table(self) -> None:
-        """The columns that are left are the fields of one payload."""
+        """
+        The columns that are left are the fields of one payload.
+        """
         on, rpm = [True] * COUNT, list(range(COUNT))
         found = proposed(**{"machine": DEVICE, "ts": times(AT), "temp C": VALUE, "rpm": rpm, "on": on})
         assert mapping(found)["payload"] == (
@@ -84,18 +88,24 @@ class TestColumns:
         ids=["seconds", "milliseconds", "microseconds", "text"],
     )
     def test_times_of_other_types(self, column: pa.Array, expression: str) -> None:
-        """Numbers and texts that are times are recognised by their values; without a time of arrival, one is both."""
+        """
+        Numbers and texts that are times are recognised by their values; without a time of arrival, one stands for both.
+        """
         found = mapping(proposed(device=DEVICE, ts=column, value=VALUE))
         assert (found["event_time"], found["received_at"]) == (expression, expression)
 
     def test_times_without_usual_names(self) -> None:
-        """The earliest times are those of the events, the latest those of arrival."""
+        """
+        The earliest times are those of the events, the latest those of arrival.
+        """
         late = AT + 5 * SECOND
         found = mapping(proposed(device=DEVICE, b=times(late), a=times(AT), c=times(AT + SECOND), value=VALUE))
         assert (found["event_time"], found["received_at"]) == ("a", "b")
 
     def test_keys_without_usual_names(self) -> None:
-        """The key is the text with most values, but not one with a value for each row; numbers can be keys by name."""
+        """
+        The key is the text with most values, but not one with a value for each row; numbers can be keys by name.
+        """
         own, three = [f"row-{number}" for number in range(COUNT)], [str(number % 3) for number in range(COUNT)]
         assert mapping(proposed(uuid=own, what=METRIC, which=three, ts=times(AT), value=VALUE))["key"] == "which"
         meter, number = [7] * COUNT, list(range(COUNT))
@@ -106,12 +116,16 @@ class TestColumns:
         assert mapping(proposed(ts=times(AT), value=VALUE))["key"] == "'all'"
 
     def test_numbers_that_are_no_times(self) -> None:
-        """A number whose name says time, but whose values are none, is not taken for one."""
+        """
+        A number whose name says time, but whose values are none, is not taken for one.
+        """
         with pytest.raises(MessagesError, match=r"no column holds times; the table has device \(string\), time "):
             proposed(device=DEVICE, time=list(range(COUNT)))
 
     def test_no_rows(self) -> None:
-        """Of a table without rows nothing can be said."""
+        """
+        Of a table without rows nothing can be said.
+        """
         with pytest.raises(NotFound, match="no rows"):
             proposed(ts=pa.array([], STAMP))
 
@@ -119,17 +133,23 @@ class TestColumns:
         ("name", "plain"), [("seenAt", "seen_at"), ("_SEEN-AT", "seen_at"), ("Seen At", "seen_at"), ("ts", "ts")]
     )
     def test_plain_names(self, name: str, plain: str) -> None:
-        """Styles of names do not matter."""
+        """
+        Styles of names do not matter.
+        """
         assert plain_name(name) == plain
 
     def test_quoted(self) -> None:
-        """Names that are no words are quoted as in Spark SQL."""
+        """
+        Names that are no words are quoted as in Spark SQL.
+        """
         assert [quoted(name) for name in ("a_1", "a b", "a`b", "1a")] == ["a_1", "`a b`", "`a``b`", "`1a`"]
 
 
 class TestRules:
     def test_regular_rows(self) -> None:
-        """Windows on the calendar that hold some ten messages of a type; a delay that nearly all rows keep."""
+        """
+        Windows on the calendar that hold some ten messages of a type; a delay that nearly all rows keep.
+        """
         late = np.where(np.arange(COUNT) % 10 == 0, 40 * SECOND, 100_000)
         found = rules(proposed(device=DEVICE, metric=METRIC, ts=times(AT), ingested_at=times(AT + late), value=VALUE))
         assert {name: found[name] for name in ("window", "window_start", "repeats")} == {
@@ -138,22 +158,40 @@ class TestRules:
         assert Rules(**found).max_delay >= 30 * SECOND
 
     def test_nothing_to_see(self) -> None:
-        """Where the rows say nothing, the default stands, and the reason says so."""
+        """
+        Where the rows say nothing, the default stands, and the reason says so.
+        """
         own = [f"pump-{number}" for number in range(COUNT)]
         found = proposed(device=own, ts=times(AT), value=VALUE)
         assert rules(found)["window"] == "10s"
         assert [choice.name for choice in found.rules if "the default" in choice.reason] == ["window", "max_delay"]
 
     def test_wrong_clocks(self) -> None:
-        """A source whose clock is wrong is named, and does not decide the delay."""
+        """
+        A source whose clock is wrong is named, and does not decide the delay.
+        """
         wrong = np.where(np.array(DEVICE) == "pump-1", -86_400 * SECOND, 0)
         arrived = times(AT + 100_000)
         found = proposed(device=DEVICE, metric=METRIC, ts=times(AT + wrong), ingested_at=arrived, value=VALUE)
         [note] = found.notes
-        assert note.startswith("Clocks that are nearly always wrong: pump-1.")
+        assert note.startswith("Clocks that are nearly always wrong: pump-1. A comment in the file has the line")
+        assert found.correction is not None
+        assert found.correction.value == (
+            "timestamp_micros(unix_micros(ts) + CASE WHEN device = 'pump-1' THEN 86400000000 ELSE 0 END)"
+        )
         assert Rules(**rules(found)).max_delay < 60 * SECOND
 
-    def test_not_shorter_than_usual(self) -> None:
-        """Rows that all came early propose no shorter max_delay than the default: others may be later."""
+    def test_what_keeps_all(self) -> None:
+        """
+        If a few rows are far later than all others, the reason of max_delay says which one keeps them too.
+        """
+        one = np.where(np.arange(COUNT * 4) == 7, 90 * SECOND, SECOND // 2)
+        at = NOW + np.arange(COUNT * 4) * SECOND
+        found = proposed(
+            device=["a"] * at.size, ts=times(at), ingested_at=times(at + one), value=np.arange(at.size) / 7
+        )
+        [delay] = [choice for choice in found.rules if choice.name == "max_delay"]
+        assert delay.reason == "keeps 99.9 % of these rows, 1m30s all; `windrow tune` looks at more"
         found = proposed(device=DEVICE, ts=times(AT), ingested_at=times(AT + SECOND), value=VALUE)
-        assert rules(found)["max_delay"] == "5s"
+        [delay] = [choice for choice in found.rules if choice.name == "max_delay"]
+        assert (delay.value, delay.reason) == ("5s", "keeps all of these rows")  # not one second: others may be later

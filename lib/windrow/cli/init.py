@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from windrow.ledger import Ledger
+    from windrow.reading.proposal import Proposal
     from windrow.settings.settings import Settings
     from windrow.source import Source
 
@@ -108,7 +110,7 @@ def _from_table(call: Call) -> None:
     sections: dict[str, list[tuple[str, str, str]]] = {
         "": [*of_ledger, *payload_type],
         "depot": [("table", given.depot, "")],
-        "depot.columns": [astuple(choice) for choice in proposal.columns],
+        "depot.columns": list(_columns(proposal)),
         "rules": [astuple(choice) for choice in proposal.rules],
     }
     written = proposed_file(sections, f"{count(proposal.rows, 'row')} of {given.depot}")
@@ -121,6 +123,14 @@ def _from_table(call: Call) -> None:
         raise
     document = {"settings": file, "written": True, "ledger": chosen.ledger, "views": views, **asdict(proposal)}
     call.answer(document, written, *proposal.notes, f"Wrote {file}. Next: windrow tune, windrow run, windrow status.")
+
+
+def _columns(proposal: Proposal) -> Iterator[tuple[str, str, str]]:
+    """Yield name, value and reason of each column; what corrects wrong clocks is a comment below the event time."""
+    for choice in proposal.columns:
+        yield astuple(choice)
+        if proposal.correction is not None and choice.name == proposal.correction.name:
+            yield f"# {choice.name}", proposal.correction.value, proposal.correction.reason
 
 
 def _rows(given: Settings) -> pa.Table:

@@ -20,7 +20,7 @@ from windrow.settings import path_cache as paths
 from windrow.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from rich.table import Column, Table
+    from rich.table import Table
 
     from windrow.cli.spark_reader import Copies
     from windrow.engine import Engine as AnyEngine
@@ -295,7 +295,7 @@ def json_text(document: Any, indent: int | None = None) -> str:
     return escaped_json(document, sys.stdout.encoding or "utf-8", indent, known)
 
 
-def grid(heads: Iterable[str | Column], rows: Iterable[Sequence[str]], **look: Any) -> Table:
+def grid(heads: Iterable[str], rows: Iterable[Sequence[str]], **look: Any) -> Table:
     """Return a table for people with a line below its head; `look` are options of Rich."""
     from rich import box
     from rich.table import Table

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from windrow.reading.tuning import Advice, Trial
 
 MOST = 1_000_000
-CHOICES = ("message", "midpoint", "keep", "aligned")
 Durations = Annotated[str | None, typer.Option(help="Durations with commas between. Default: to suit the messages.")]
 
 
@@ -111,7 +110,7 @@ def _tell(found: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Ad
     best = next((delay for delay in delays if delay >= advice.max_delay_us), None)
     chosen = rules.max_delay if rules.max_delay in delays else best or delays[-1]
     _tell_delays(rows, rules, advice, best)
-    _tell_windows([row for row in rows if row["max_delay_us"] == chosen], rules)
+    _tell_windows([row for row in rows if row["max_delay_us"] == chosen], rules, advice)
     if out is not None:
         say(f"Wrote {out}.", markup=False)
 
@@ -123,16 +122,7 @@ def _tell_delays(rows: list[dict[str, Any]], rules: Rules, advice: Advice, best:
     rows = [row for row in rows if row["window_us"] == window]
     marks = {best: "enough", rules.max_delay: "now, enough" if best == rules.max_delay else "now"}
     say(f"\n[bold]Which max_delay?[/bold] It is how long batches wait; here with window = {rows[0]['window']}:")
-    cells = [
-        [
-            row["max_delay"] + _star(row),
-            f"{row['rejected_percent']:.2f} %",
-            *(_seconds(row[f"wait_seconds_{name}"]) for name in ("median", "p95")),
-            marks.get(row["max_delay_us"], ""),
-        ]
-        for row in rows
-    ]
-    _print(("max_delay", "rejected", "wait", "95 %"), cells)
+    _print(DELAYS, [(*_delay_cells(row), marks.get(row["max_delay_us"], "")) for row in rows])
     say("rejected: messages in no batch; wait: until a batch can close, for half of the messages and 95 %;")
     say(f"now: as it is; enough: the shortest max_delay here that keeps {advice.keep_percent:g} %{_starred(rows)}")
     if rows[-1]["duplicate"]:
@@ -142,48 +132,53 @@ def _tell_delays(rows: list[dict[str, Any]], rules: Rules, advice: Advice, best:
         say(line, markup=False)
 
 
-def _tell_windows(rows: list[dict[str, Any]], rules: Rules) -> None:
+def _tell_windows(rows: list[dict[str, Any]], rules: Rules, advice: Advice) -> None:
     """Print what each window does; the rows have the same max_delay."""
-    from windrow.reading.tuning import advise_repeats
+    from windrow.reading.tuning import advise_repeats, advise_window
 
     say(f"\n[bold]Which window?[/bold] It is what belongs together; here with max_delay = {rows[0]['max_delay']}:")
-    cells = [
-        [
-            row["window"] + _star(row),
-            f"{row['batches']:,}",
-            _known(row["batch_messages_mean"], ",.1f"),
-            *(_known(row[f"whole_percent_{name}"], ".0f", " %") for name in CHOICES),
-            "now" if row["window_us"] == rules.window else "",
-        ]
-        for row in rows
-    ]
-    _print(("window", "batches", "in one", "whole: message", *CHOICES[1:]), cells)
-    say("in one: messages in a batch, on average; whole: rounds of measurements in one batch, with")
-    say(
-        'split_at = "message" or "midpoint", with repeats = "keep", and with that and window_start = "aligned"'
-        + _starred(rows)
-    )
-    for line in advise_repeats(next((row for row in rows if row["window_us"] == rules.window), rows[0])):
+    _print(WINDOWS, [(*_window_cells(row), "now" if row["window_us"] == rules.window else "") for row in rows])
+    say("in one: messages in a batch, on average; slivers: batches with less than a quarter of the messages of the")
+    say('middle one of their stream; whole: rounds of measurements in one batch, with split_at = "message" or')
+    say(f'"midpoint", with repeats = "keep", and with that and window_start = "aligned"{_starred(rows)}')
+    now = next((row for row in rows if row["window_us"] == rules.window), rows[0])
+    for line in (*advise_window(rows, rules, advice.max_delay_us), *advise_repeats(now)):
         say(line, markup=False)
 
 
-def _print(heads: tuple[str, ...], rows: list[list[str]]) -> None:
-    """Print a table of numbers; its last column says which row is which."""
-    from rich.table import Column
-
-    people.print(grid([*(Column(head, justify="right") for head in heads), ""], rows, padding=0))
-
-
-def _star(row: dict[str, Any]) -> str:
-    return "*" * bool(row["warning"])
+DELAYS = ("max_delay", "rejected", "wait", "95 %", "")
+WINDOWS = ("window", "batches", "in one", "slivers", "whole: message", "midpoint", "keep", "aligned", "")
 
 
 def _starred(rows: list[dict[str, Any]]) -> str:
     return "; *: a window no longer than max_delay + max_leap" if any(row["warning"] for row in rows) else ""
 
 
-def _known(value: float | None, form: str, unit: str = "") -> str:
-    return "" if value is None else f"{value:{form}}{unit}"
+def _print(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    """Print a table whose last column says which row is which."""
+    table = grid(heads, (), padding=0)
+    for column in table.columns[:-1]:
+        column.justify = "right"
+    for row in rows:
+        table.add_row(*row, style={"": None, "enough": "green"}.get(row[-1], "bold"))
+    people.print(table)
+
+
+def _delay_cells(row: dict[str, Any]) -> list[str]:
+    waits = [_seconds(row[f"wait_seconds_{name}"]) for name in ("median", "p95")]
+    return [row["max_delay"] + "*" * bool(row["warning"]), f"{row['rejected_percent']:.2f} %", *waits]
+
+
+def _window_cells(row: dict[str, Any]) -> list[str]:
+    mean = row["batch_messages_mean"]
+    whole = [row[f"whole_percent_{name}"] for name in ("message", "midpoint", "keep", "aligned")]
+    return [
+        row["window"] + "*" * bool(row["warning"]),
+        f"{row['batches']:,}",
+        "" if mean is None else f"{mean:,.1f}",
+        f"{row['slivers']:,}",
+        *("" if percent is None else f"{percent:.0f} %" for percent in whole),
+    ]
 
 
 def _seconds(value: float | None) -> str:

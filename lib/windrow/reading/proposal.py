@@ -7,7 +7,7 @@ none for most rows is not proposed. What cannot be known is said in the reason, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -19,10 +19,12 @@ from windrow.batching.rules import Rules
 from windrow.errors import MessagesError, NotFound
 from windrow.expressions import DEPOT
 from windrow.expressions import Mapping as ColumnMapping
-from windrow.model.durations import span, text
+from windrow.model.durations import UNITS, span, text
+from windrow.model.messages import microseconds
 from windrow.model.payload import parse
 from windrow.reading.tuning import Trial, advise
-from windrow.reading.tuning.grid import gaps_of, rounded
+from windrow.reading.tuning.grid import gaps_of
+from windrow.reading.warnings import corrected, plain_offset
 
 # Usual names, the surest first; of `receivedAt`, `_received_at` and `RECEIVED_AT` the form is the same.
 NAMES = {
@@ -51,10 +53,17 @@ NAMES = {
 YEARS = (631_152_000_000_000, 4_102_444_800_000_000)  # 1990 and 2100: a number that is a time lies between them
 NUMBERS = {"timestamp_seconds": 1_000_000, "timestamp_millis": 1_000, "timestamp_micros": 1}  # microseconds of a unit
 MOST = 0.9  # of the rows must have a time, else the column holds none
+WINDOWS = [
+    *(count * UNITS["s"] for count in (1, 5, 10, 15, 30)),
+    *(count * UNITS["m"] for count in (1, 5, 10, 15, 30)),
+    *(count * UNITS["h"] for count in (1, 6, 12, 24)),
+]
 IN_A_WINDOW = 8  # messages of one type, at least: a guess at what one looks at together
 NAMED = 5  # sources with wrong clocks
 KEPT = 99.9  # percent of the messages that the proposed max_delay does not reject
 LATEST = "the latest times; if another column says when a row came into the table, take that"
+CLOCKS = "Clocks that are nearly always wrong"
+CORRECT = "A comment in the file has the line that corrects them: put it in place of event_time before the first run."
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +79,14 @@ class Choice:
 class Proposal:
     """The proposed `payload_type` (None: text), `[depot.columns]` and `[rules]`, and `notes` on what else was seen.
 
-    `rows` is how many rows were looked at.
+    `rows` is how many rows were looked at. `correction` is the `event_time` that corrects wrong clocks, if there are.
     """
 
     rows: int
     payload_type: Choice | None
     columns: tuple[Choice, ...]
     rules: tuple[Choice, ...]
+    correction: Choice | None
     notes: tuple[str, ...]
 
 
@@ -94,12 +104,12 @@ def propose(rows: pa.Table, latest: int) -> Proposal:
     mapping = {one.name: one.value for one in chosen}
     messages = _messages(rows, mapping, payload_type)
     rules, wrong = _rules(messages, latest)
-    clocks = f"Clocks that are nearly always wrong: {', '.join(wrong[:NAMED])}{' ...' if len(wrong) > NAMED else ''}"
-    notes = [f"{clocks}. Correct event_time for them before the first run."] if wrong else []
+    correction = _correction(messages, mapping, wrong) if wrong else None
+    notes = [f"{CLOCKS}: {_named(wrong)}. {CORRECT}"] if wrong else []
     notes += [f"Columns that are not used: {', '.join(search.left)}."] if search.left else []
     order = ["source", "key", "type", "event_time", "received_at", "sequence", "payload"]
     chosen.sort(key=lambda one: order.index(one.name))
-    return Proposal(rows.num_rows, payload_type, tuple(chosen), tuple(rules), tuple(notes))
+    return Proposal(rows.num_rows, payload_type, tuple(chosen), tuple(rules), correction, tuple(notes))
 
 
 class Search:
@@ -288,14 +298,12 @@ def _rules(messages: pa.Table, latest: int) -> tuple[list[Choice], list[str]]:
     trial, usual = Trial.of(messages.append_column("version", version), latest=latest), Rules()
     gaps = gaps_of(trial)
     gap = int(np.median(gaps)) if gaps.size else 0
-    window = rounded(IN_A_WINDOW * gap) if gap else usual.window
-    rate = f"each type comes about every {span(gap)}" if gap else "the default: no type comes again"
+    window = next((one for one in WINDOWS if one >= IN_A_WINDOW * gap), WINDOWS[-1]) if gap else usual.window
+    rate = f"each type comes about every {_about(gap)}" if gap else "the default: no type comes again"
     same = messages["event_time"].equals(messages["received_at"])
-    delay = usual.max_delay  # rows that all came sooner do not say that none ever comes later
-    late = "the default: no column says how late rows come"
-    if not same:
-        delay = max(delay, advise(trial, usual, KEPT).max_delay_us)
-        late = f"keeps {KEPT:g} % of these rows; `windrow tune` looks at more"
+    needed, every = (usual.max_delay if same else advise(trial, usual, kept).max_delay_us for kept in (KEPT, 100))
+    delay = max(needed, usual.max_delay)  # rows that all came sooner do not say that none ever comes later
+    late = "the default: no column says how late rows come" if same else _kept(delay, every)
     rules = [
         Choice("window", text(window), f"{rate}; choose what belongs together downstream"),
         Choice("window_start", "aligned", "windows on the calendar, as those of Spark and SQL"),
@@ -303,3 +311,29 @@ def _rules(messages: pa.Table, latest: int) -> tuple[list[Choice], list[str]]:
         Choice("max_delay", text(delay), late),
     ]
     return rules, sorted(trial.left_out)
+
+
+def _correction(messages: pa.Table, mapping: Mapping[str, str], wrong: Sequence[str]) -> Choice:
+    """Return the event time that corrects the clocks of sources."""
+    offset = microseconds(messages["event_time"]) - microseconds(messages["received_at"])
+    of = pc.index_in(messages["source"], pa.array(wrong, pa.string())).to_numpy()
+    offsets = {source: plain_offset(int(np.median(offset[of == at]))) for at, source in enumerate(wrong)}
+    return Choice("event_time", corrected(mapping, offsets), f"corrects the clocks of {_named(wrong)}")
+
+
+def _named(sources: Sequence[str]) -> str:
+    """Name the first few sources."""
+    more = f" and {len(sources) - NAMED:,} more" if len(sources) > NAMED else ""
+    return ", ".join(sources[:NAMED]) + more
+
+
+def _kept(delay: int, every: int) -> str:
+    """Say what a max_delay keeps of the rows that were looked at, and which one keeps all of them."""
+    if delay >= every:
+        return "keeps all of these rows"
+    return f"keeps {KEPT:g} % of these rows, {text(every)} all; `windrow tune` looks at more"
+
+
+def _about(gap: int) -> str:
+    digit = 10 ** max(0, len(str(gap)) - 2)
+    return span(round(gap / digit) * digit)

@@ -213,7 +213,7 @@ def _slivers(recent: RecentRows) -> Iterator[LedgerWarning]:
             f"{found['slivers']:,} of {found['batches']:,} closed batches ({share:.0f} %) have less than a quarter of "
             "the messages that are usual for their source and key",
             'If measurements come at regular times, set window_start = "aligned" and repeats = "keep"; `windrow tune` '
-            "shows what that makes of the messages.",
+            "counts such batches for each window.",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +14,18 @@ from windrow.reading.tuning.grid import settable
 from windrow.reading.tuning.trial import Trial
 from windrow.reading.warnings import OLDEST
 
+MOST_OF = 0.5
 CENTISECOND = 10_000
+NAMED_SOURCES = 5
+NEARLY_ALL = "of sources that are nearly all too old or too futuristic"
 SETTINGS = {
     "message": 'split_at = "message"',
     "midpoint": 'split_at = "midpoint"',
     "keep": 'repeats = "keep"',
     "aligned": CALENDAR,
 }
+SIMILAR = 0.02  # as many batches, but for a few
+MANY = 0.1  # of all batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,43 +52,108 @@ def advise(trial: Trial, rules: Rules | None = None, keep_percent: float = 99.0)
     """
     now, age = rules or Rules(), np.sort(np.maximum(trial.age, 0))
     counted = age[: np.searchsorted(age, OLDEST, side="right")]
-    max_delay, why = now.max_delay, _left_out(trial, age.size - counted.size)
+    max_delay, ages = now.max_delay, []
     if counted.size:
         most = int(counted.size * (1 - keep_percent / 100) + 1e-9)
         needed = int(counted[counted.size - 1 - min(most, counted.size - 1)])
         max_delay = settable(needed)
-        reached = f"{keep_percent:g} % of the messages were at most {_age(needed)} old when they were processed"
-        why.append(f"{reached}, the oldest {_age(int(counted[-1]))}")
+        others = "messages" if counted.size == age.size else "other messages"
+        reached = f"{keep_percent:g} % of the {others} were at most {_age(needed)} old when they were processed"
+        ages = [f"{reached}, the oldest {_age(int(counted[-1]))}"]
     too_old, now_too_old = (age.size - np.searchsorted(age, [max_delay, now.max_delay], side="right")).tolist()
     costs = f'max_delay = "{text(max_delay)}" rejects {too_old:,} of {age.size:,} as too old'
-    why.append(f"{costs}; {span(now.max_delay)}, as it is, {now_too_old:,}")
-    if now.window_start == "arrival" and now.window <= max_delay + now.max_leap:
-        least = span(max_delay + now.max_leap)
-        why.append(f"then let the window be longer than {least} (max_delay + max_leap), or set {CALENDAR}")
-    return Advice(keep_percent, max_delay, too_old, now_too_old, tuple(why))
+    why = (
+        *_left_out(trial),
+        *ages,
+        f"{costs}; {span(now.max_delay)}, as it is, {now_too_old:,}",
+        *_clock_moved_by_others(trial, max_delay, too_old),
+        *_window_too_short(now, max_delay),
+    )
+    return Advice(keep_percent, max_delay, too_old, now_too_old, why)
 
 
 def _age(microseconds: int) -> str:
     return span(-(-microseconds // CENTISECOND) * CENTISECOND)
 
 
-def _left_out(trial: Trial, older: int) -> list[str]:
-    """Say what does not count, because its clock is wrong."""
-    sources = ", ".join(f"{source!r} ({count:,})" for source, count in trial.left_out.items())
-    said = [f"sources that are nearly all too old or too futuristic are left out, check their clocks: {sources}"]
-    more = [f"{older:,} messages older than {span(OLDEST)} do not count: check the clocks of their sources"]
-    return [*(said if sources else []), *(more if older else [])]
+def _left_out(trial: Trial) -> list[str]:
+    """Say which sources are left out, how many other messages are too old to count, and who sent most of them."""
+    older = dict(trial.count_older(OLDEST))
+    return [
+        f"{sum(counts.values()):,} messages {what} are left out, from {_named(counts)}: check the clocks there"
+        for what, counts in ((NEARLY_ALL, trial.left_out), (f"older than {span(OLDEST)}", older))
+        if counts
+    ]
+
+
+def _named(counts: dict[str, int]) -> str:
+    most = sorted(counts.items(), key=lambda item: -item[1])[:NAMED_SOURCES]
+    more = f" and {len(counts) - NAMED_SOURCES:,} more" if len(counts) > NAMED_SOURCES else ""
+    return ", ".join(f"{source!r} ({count:,})" for source, count in most) + more
+
+
+def advise_window(rows: Sequence[dict[str, Any]], rules: Rules, max_delay: int) -> tuple[str, ...]:
+    """Say which window suits a max_delay (microseconds), from rows of `sweep` that differ in the window, in its order.
+
+    A type that comes again ends a batch early, so from some window on longer ones make the same batches. With
+    `repeats = "keep"` the window alone decides what belongs together.
+    """
+    first, last = rows[0], rows[-1]
+    spread = f"{first['window']} makes {first['batches']:,} batches, {last['window']} {last['batches']:,}"
+    if first is last:
+        return ()
+    if rules.repeats == "keep":
+        return (f"the window alone decides what belongs together downstream: {spread}",)
+    alike = [row for row in rows if row["batches"] <= (1 + SIMILAR) * last["batches"]]
+    if len(alike) == 1:
+        return (f"the longer the window, the fewer batches: {spread}",)
+    least = max_delay + rules.max_leap if rules.window_start == "arrival" else 0
+    chosen = next((row for row in alike if row["window_us"] > least), last)
+    same = f"from {alike[0]['window']} on all make about {chosen['batches']:,} batches"
+    return (
+        f'window = "{text(chosen["window_us"])}" is long enough: {same}, because a type that comes again ends them',
+    )
 
 
 def advise_repeats(row: dict[str, Any]) -> tuple[str, ...]:
-    """Say what share of the rounds stays whole under the pair of a row of `sweep`, and which choice keeps more."""
-    whole = row["whole_percent"]
+    """Say what share of the rounds stays whole under the pair of a row of `sweep`, and which choice keeps more.
+
+    If many batches are slivers, say how many would be with windows on the calendar.
+    """
+    whole, few = row["whole_percent"], _slivers(row)
     if whole is None:
-        return ()
+        return few
     said = f"with window = {row['window']} and max_delay = {row['max_delay']}, {whole:.0f} % of the rounds stay whole"
     better = [
         f"{setting} would keep {row[f'whole_percent_{name}']:.0f} %, in {row[f'batches_{name}']:,} batches"
         for name, setting in SETTINGS.items()
         if row[f"whole_percent_{name}"] >= whole + 1
     ]
-    return ("; ".join([said, *better]),)
+    return ("; ".join([said, *better]), *few)
+
+
+def _slivers(row: dict[str, Any]) -> tuple[str, ...]:
+    if row["slivers"] <= max(MANY * row["batches"], row["slivers_aligned"]):
+        return ()
+    said = f"{row['slivers']:,} of {row['batches']:,} batches are slivers; {CALENDAR} would make "
+    return (f"{said}{row['batches_aligned']:,} batches, {row['slivers_aligned']:,} of them slivers",)
+
+
+def _clock_moved_by_others(trial: Trial, max_delay: int, too_old: int) -> list[str]:
+    """Say how many messages are too old only because others moved their clock, if most are."""
+    moved = too_old_by_others(trial, max_delay)
+    if moved <= MOST_OF * too_old:
+        return []
+    return [f"{moved:,} of these are too old only because others moved their clock: a source for each device helps"]
+
+
+def too_old_by_others(trial: Trial, max_delay: int) -> int:
+    """Count the messages that are too old for `max_delay`, and would not be if they alone moved their clock."""
+    return int(((trial.own_age <= max_delay) & (trial.age > max_delay)).sum())
+
+
+def _window_too_short(rules: Rules, max_delay: int) -> list[str]:
+    if rules.window_start != "arrival" or rules.window > max_delay + rules.max_leap:
+        return []
+    least = span(max_delay + rules.max_leap)
+    return [f"then let the window be longer than {least} (max_delay + max_leap), or set {CALENDAR}"]

@@ -11,15 +11,16 @@ from windrow.reading.tuning.trial import Trial
 from windrow.reading.warnings import OLDEST
 
 SHARES = (0.9, 0.95, 0.99, 0.999)
+NEAR = 0.9  # of the longest
 FAR = 10  # times the delay that keeps all but a thousandth
 _COUNTS = {
     "ms": (1, 2, 5, 10, 20, 50, 100, 200, 500),
     "s": (1, 2, 5, 10, 15, 20, 30, 45),
     "m": (1, 2, 5, 10, 15, 20, 30),
-    "h": (1, 2, 6, 12),
-    "d": (1, 2, 7),
 }
-ROUND = sorted(count * UNITS[unit] for unit, counts in _COUNTS.items() for count in counts)
+ROUND = sorted(
+    count * UNITS[unit] for unit, counts in {**_COUNTS, "h": (1, 2, 6, 12), "d": (1, 2, 7)}.items() for count in counts
+)
 
 
 def suggested(trial: Trial, rules: Rules) -> tuple[list[int], list[int]]:
@@ -33,13 +34,19 @@ def suggested(trial: Trial, rules: Rules) -> tuple[list[int], list[int]]:
     gaps, age = gaps_of(trial), np.maximum(trial.age, 0)
     age = age[age <= OLDEST]
     usual = np.quantile(gaps, [0.5, 0.9]).tolist() if gaps.size else [rules.window / 2]
-    windows = {rules.window, *(rounded(factor * gap) for gap in usual for factor in (0.5, 1, 2, 4))}
+    windows = {rounded(factor * gap) for gap in usual for factor in (0.5, 1, 2, 4)}
     delays = {rules.max_delay}
     if age.size:
-        late, longest = [rounded(delay) for delay in np.quantile(age, SHARES).tolist()], settable(int(age.max()))
-        delays |= {*late} if longest > FAR * late[-1] else {longest, *(delay for delay in late if delay < longest)}
+        longest = settable(int(age.max()))
+        late = [rounded(delay) for delay in np.quantile(age, SHARES).tolist()]
+        delays |= (
+            {*late} if longest > FAR * late[-1] else {longest, *(delay for delay in late if delay < NEAR * longest)}
+        )
+    windows.add(rules.window)
     if rules.window_start == "arrival":
-        windows |= {rounded(delay + rules.max_leap + 1) for delay in delays}
+        windows |= {
+            rounded(least + 1) for least in (delay + rules.max_leap for delay in delays) if least >= max(windows)
+        }
     return sorted(windows), sorted(delays)
 
 

@@ -24,19 +24,29 @@ CHOICES: dict[str, dict[str, Any]] = {
     "keep": {"repeats": "keep"},
     "aligned": {"repeats": "keep", "window_start": "aligned"},
 }
+COMPARED = ("whole_percent", "batches", "slivers")
 _COUNTS = (
     "messages", "accepted", "rejected", "too_old", "too_futuristic", "duplicate", "invalid", "clock_ahead",
 )  # fmt: skip
 _FIGURES = (
-    "rejected_percent", "batch_messages_mean", "wait_seconds_median", "wait_seconds_p95", "whole_percent",
-    *(f"whole_percent_{name}" for name in CHOICES),
+    "batch_messages_mean", "batch_messages_median", "batch_messages_largest",
+    "wait_seconds_median", "wait_seconds_p95", "wait_seconds_longest",
 )  # fmt: skip
 SCHEMA = pa.schema(
     [
-        *((name, pa.string()) for name in ("window", "max_delay")),
-        *((name, pa.int64()) for name in ("window_us", "max_delay_us", *_COUNTS, "batches", "open_batches")),
-        *((f"batches_{name}", pa.int64()) for name in CHOICES),
+        ("window", pa.string()),
+        ("max_delay", pa.string()),
+        ("window_us", pa.int64()),
+        ("max_delay_us", pa.int64()),
+        *((name, pa.int64()) for name in _COUNTS),
+        ("rejected_percent", pa.float64()),
+        ("batches", pa.int64()),
+        ("open_batches", pa.int64()),
+        ("slivers", pa.int64()),
         *((name, pa.float64()) for name in _FIGURES),
+        ("whole_percent", pa.float64()),
+        *((f"whole_percent_{name}", pa.float64()) for name in CHOICES),
+        *((f"{figure}_{name}", pa.int64()) for figure in COMPARED[1:] for name in CHOICES),
         ("warning", pa.string()),
     ]
 )
@@ -67,12 +77,14 @@ def sweep(
 ) -> pa.Table:
     """Batch the messages of a trial under each pair of window and max_delay; a row each, ordered by both.
 
-    `batches` counts all, `open_batches` those that the clock did not reach. `batch_messages_mean` is how many messages
-    a batch has, `wait_seconds_...` how long a message waits from `received_at` until its batch can close, in batches
-    that the clock closed. `whole_percent` is how many `Rounds` stay whole. `whole_percent_...` and `batches_...` are
+    `batches` counts all, `open_batches` those that the clock did not reach, `slivers` those with less than a quarter of
+    the messages of the middle one of their stream. `batch_messages_...` is how many messages a batch has,
+    `wait_seconds_...` how long a message waits from `received_at` until its batch can close, in batches that the clock
+    closed. `whole_percent` is how many `Rounds` stay whole. `whole_percent_...`, `batches_...` and `slivers_...` are
     what it would be with `split_at = "message"`, `split_at = "midpoint"`, `repeats = "keep"`, or `keep` with
     `window_start = "aligned"`. `warning` is the warning that Windrow gives for such rules; of pairs that nobody asked
-    for, those in force alone may have one. `progress` is called with the number of pairs done and of all pairs.
+    for, those in force alone may have one.
+    `progress` is called with the number of pairs done and of all pairs.
     """
     fixed = rules or Rules()
     own = suggested(trial, fixed)
@@ -86,7 +98,7 @@ def sweep(
         said = {"window": span(window), "max_delay": span(max_delay), "warning": warning}
         rows.append({"window_us": window, "max_delay_us": max_delay, **said, **_outcomes(trial, changed)})
     progress(len(tried), len(tried))
-    return pa.Table.from_pylist(rows, SCHEMA)
+    return pa.table({field.name: pa.array([row[field.name] for row in rows], field.type) for field in SCHEMA})
 
 
 def _outcomes(trial: Trial, rules: Rules) -> Row:
@@ -95,9 +107,7 @@ def _outcomes(trial: Trial, rules: Rules) -> Row:
         warnings.simplefilter("ignore", ShortWindowWarning)
         chosen = {name: replace(rules, **choice) for name, choice in CHOICES.items()}
     found = {name: trial.outcome(one) for name, one in chosen.items()}
-    compared = {
-        f"{figure}_{name}": row[figure] for figure in ("whole_percent", "batches") for name, row in found.items()
-    }
+    compared = {f"{figure}_{name}": row[figure] for figure in COMPARED for name, row in found.items()}
     return found["keep" if rules.repeats == "keep" else rules.split_at] | compared
 
 

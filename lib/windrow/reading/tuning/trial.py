@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,7 @@ Row = dict[str, int | float | None]
 
 SECOND = 1_000_000
 PERCENT = 100
+SLIVER = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,17 @@ class Trial:
         """How old each message was when it was processed: what a rule compares with its `max_delay`."""
         return self.columns.processing_time - self.event_time
 
+    @property
+    def own_age(self) -> Ints:
+        """How old each message was when it was received, in the order of `age`."""
+        return self.received_at[self.columns.row_of] - self.event_time
+
+    def count_older(self, age: int) -> list[tuple[str, int]]:
+        """Count by source the messages older than `age` (microseconds), the source with the most first."""
+        stream = np.repeat(np.arange(self.columns.begin.size - 1), np.diff(self.columns.begin))
+        sources = self.rows.source.take(pa.array(stream[self.age > age]))
+        return Counter(sources.to_pylist()).most_common()
+
     def outcome(self, rules: Rules) -> Row:
         """Return what the rules make of the messages; `sweep` explains the names."""
         share = decided(self.rows, 0, self.columns, rules, self.clock)
@@ -163,20 +176,20 @@ class Trial:
         waited = (closes - self.received_at[share.members])[closes != kernel.NEVER]
         refused = np.bincount(share.refused.fate, minlength=len(REASONS)).tolist()
         by_rule = dict(zip(REASONS.to_pylist()[1:], refused[1:], strict=True))
-        median, p95 = np.percentile(waited / SECOND, [50, 95]).tolist() if waited.size else (None, None)
+        rejected, p95 = self.messages - kept, partial(np.percentile, q=95)
         return {
             "messages": self.messages,
             "accepted": kept,
-            "rejected": self.messages - kept,
+            "rejected": rejected,
             **by_rule,
             **{reason: self.refused.get(reason, 0) for reason in ("invalid", "clock_ahead")},
-            "rejected_percent": PERCENT * (self.messages - kept) / self.messages,
+            "rejected_percent": PERCENT * rejected / self.messages,
             "batches": sizes.size,
             "open_batches": int((closed_at == kernel.NEVER).sum()),
-            "batch_messages_mean": kept / sizes.size if sizes.size else None,
-            "wait_seconds_median": median,
-            "wait_seconds_p95": p95,
+            "slivers": _slivers(share.batches.stream, sizes),
             "whole_percent": self.rounds.whole_percent(share.members, sizes),
+            **_described("batch_messages", sizes, {"mean": np.mean, "median": np.median, "largest": np.max}),
+            **_described("wait_seconds", waited / SECOND, {"median": np.median, "p95": p95, "longest": np.max}),
         }
 
 
@@ -199,6 +212,19 @@ def _wrong_clocks(
     nearly_all = np.flatnonzero((counts >= limits.least) & (rejected > REJECTED_SHARE * counts)).tolist()
     count_of = {sources[one]: int(counts[one]) for one in nearly_all}
     return {source: count_of[source] for source in wrong_clocks(list(count_of), len(sources))}
+
+
+def _slivers(stream: Ints, sizes: Ints) -> int:
+    """Count the batches with less than a quarter of the messages of the middle one of their stream."""
+    order = np.lexsort((sizes, stream))
+    sizes, first = sizes[order], np.flatnonzero(np.diff(stream[order], prepend=-1))
+    counts = np.diff(np.append(first, sizes.size))
+    return int((SLIVER * sizes < np.repeat(sizes[first + (counts - 1) // 2], counts)).sum())
+
+
+def _described(name: str, values: npt.NDArray[np.generic], how: dict[str, object]) -> Row:
+    """Return figures of values, None where there is no value."""
+    return {f"{name}_{what}": float(figure(values)) if values.size else None for what, figure in how.items()}  # type: ignore[operator]
 
 
 def _between_repeats(stream: Ints, list_of: Ints, time: Ints, streams: int) -> Ints:
