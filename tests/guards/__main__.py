@@ -14,7 +14,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="the guard of this name, or those with this in what they hold")
     parser.add_argument("--tests", default="", help="other tests than each guard's own")
     parser.add_argument("--engine", default="", help="embedded or spark: only what needs it")
-    parser.add_argument("--write", action="store_true", help="only write the table of docs/guarantees.md")
+    parser.add_argument("--write", action="store_true", help="only write the table of docs/reference/guards.md")
     chosen = parser.parse_args()
     if chosen.write:
         PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -31,7 +31,7 @@ ON_SPARK = (
     "source/raw_executors",
     "source/spark",
 )
-PAGE = ROOT / "docs" / "guarantees.md"
+PAGE = ROOT / "docs" / "reference" / "guards.md"
 TABLE = re.compile(r"(?<=\n\| guard \| where, below `lib/windrow` \| test \|\n\|---\|---\|---\|\n)(?:\|.*\n)*")
 MARKER = re.compile(r"^ *# guard: ([a-z-]+)$")
 VARIABLE = "WITHOUT_GUARD"

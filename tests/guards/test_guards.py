@@ -21,7 +21,7 @@ def test_markers_and_entries() -> None:
 
 
 def test_page() -> None:
-    """The table of docs/guarantees.md is what markers and entries give; each test that it names is there."""
+    """The table of docs/reference/guards.md is what markers and entries give; each test that it names is there."""
     page = PAGE.read_text(encoding="utf-8")
     assert page == written(page), "run: make reference"
     assert page.count("| `tests/") >= len(GUARDS)
