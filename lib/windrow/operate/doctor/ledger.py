@@ -42,11 +42,15 @@ def check_files(ledger: OpenLedger) -> Iterator[Finding]:
     if isinstance(ledger.table, DeltaTable):
         files = len(ledger.table.file_uris())
         todo = "Every microbatch lists them. Run `windrow maintain`, which compacts them without disturbing runs."
-        yield (warning if files > MANY_FILES else ok)("ledger-files", f"{files:,} files", todo)
+        yield _at_most(MANY_FILES, files, "ledger-files", f"{files:,} files", todo)
     if path := local_path(ledger.settings.ledger):
         commits = sum(entry.suffix == ".json" for entry in (path / "_delta_log").iterdir())
         todo = "Every microbatch lists them. Shorten keep and run `windrow maintain`, or run less often."
-        yield (warning if commits > MANY_COMMITS else ok)("ledger-log", f"{commits:,} commits in the log", todo)
+        yield _at_most(MANY_COMMITS, commits, "ledger-log", f"{commits:,} commits in the log", todo)
+
+
+def _at_most(limit: int, count: int, code: str, what: str, todo: str) -> Finding:
+    return ok(code, what) if count <= limit else warning(code, what, todo)
 
 
 def check_retention(ledger: OpenLedger) -> Iterator[Finding]:
