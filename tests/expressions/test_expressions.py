@@ -1146,10 +1146,6 @@ TYPED = {
         ),
         *("-odd_double", "-double", "-0e0", "- -odd_double"),
         *("' NaN '", "'nan'", "'-INF'", "'+infinity'", "'.5'", "if(truth, 1.5, NULL)"),
-        *(
-            f"""get_json_object('{{"a":{number}}}', '$.a')"""
-            for number in ("1e-7", "1700000000.123", "0.30000000000000004", "1e23", "-0.0", "2.4703282292062328e-324")
-        ),
     ],
     "BIGINT": ["full", "integer", "tiny", "double", "CAST(money AS BIGINT)", "'-12'"],
     "BOOLEAN": [
