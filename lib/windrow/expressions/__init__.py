@@ -3,10 +3,398 @@
 Spark runs the text unchanged. For the embedded engine, sqlglot parses it and Windrow translates it to DuckDB's SQL by
 the types of the input, because the same function can differ between the two systems (a cast of a decimal to an integer
 truncates in one and rounds in the other). Anything that the translation does not know is refused before the input is
-read, and so is what the engines write differently, such as the text of a float. So both engines give the same value, or
-one of them an error, but never silently another value.
+read. So both engines give the same value, or one of them an error, but never silently another value. The text of a
+float is the same from Java 19 on; an older Java writes some with other digits, which read back the same (JDK-4511638).
 """
 
-from windrow.expressions.mapping import DEPOT, Mapping, recorded_text
+from __future__ import annotations
 
-__all__ = ["DEPOT", "Mapping", "recorded_text"]
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from windrow.columnar.arrow import plain_type
+from windrow.errors import ExpressionError
+from windrow.expressions.attempts import Attempt, Fault, Rewriting, around, fault_embedded, fault_on_spark, first
+from windrow.expressions.casts import OTHERWISE, Refused, cast, fault, nearest, refuse, resolve, spark_type
+from windrow.expressions.structs import struct, struct_faults
+from windrow.expressions.translation import counted, translate
+from windrow.model import messages
+
+ROWS_AT_ONCE = 65_536
+DEPOT = "depot.columns"
+TIMES = {"event_time", "received_at"}
+DEFAULTS = {"source": "''", "sequence": "NULL", "payload": "NULL"}
+VOLATILE = re.compile(
+    r"(current_\w+|curdate|input_file_\w+|java_method|localtimestamp|monotonically_increasing_id|now|rand\w*|"
+    r"session_user|shuffle|spark_partition_id|(try_)?reflect|uniform|user|uuid|version)(\(\))?|unix_timestamp\(\)",
+    re.IGNORECASE,
+)
+MOVING_TIME = re.compile(r"\s*(now|today|tomorrow|yesterday)(\s.*)?", re.IGNORECASE | re.DOTALL)
+ROW_ONLY = "Use only columns of the row and deterministic functions."
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """One Spark SQL expression for each column of a message, in their order.
+
+    `stamped_by_event_time` says that nothing is mapped to `received_at`, so the event time is used for it. With
+    `rejects`, a value that cannot be cast is NULL, and the messages have a column `INVALID_VALUE` that says so.
+    """
+
+    expressions: tuple[tuple[str, str], ...]
+    stamped_by_event_time: bool = False
+    section: str = "ingest.columns"
+    rejects: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        expressions: dict[str, str],
+        columns: Sequence[str],
+        *,
+        section: str = "ingest.columns",
+        rejects: bool = False,
+    ) -> Mapping:
+        """Complete `expressions` over an input with `columns`: a message column left out maps to its own name.
+
+        `section` is their place in windrow.toml. In `[depot.columns]` `received_at` has no default, and a
+        time that cannot be cast is NULL. Raises ExpressionError for an unknown or
+        missing column, and for a text that is no expression, may give another value when run again, or looks beyond
+        its row.
+        """
+        for name in expressions.keys() - messages.COLUMNS.keys():
+            hint = nearest(name, list(messages.COLUMNS))
+            raise ExpressionError(f"[{section}] {name}: a message has no such column", hint)
+        found = {name: expressions.get(name, _default(name, columns)) for name in messages.COLUMNS}
+        stamped_by_event_time = found["received_at"] is None and section != DEPOT
+        if stamped_by_event_time:
+            found["received_at"] = found["event_time"]
+        complete = {name: text.strip() for name, text in found.items() if text is not None}
+        needed = [name for name in found if not (name == "received_at" and stamped_by_event_time)]
+        _require_all([name for name in needed if name not in complete], section, columns)
+        mapping = cls(tuple(complete.items()), stamped_by_event_time, section, rejects)
+        for name in [name for name in complete if name in expressions]:
+            with mapping._blaming(name, complete[name]):
+                complete[name] = _without_stars(complete[name], columns)
+                _check(complete[name], columns)
+        if section == DEPOT and not rejects:
+            complete |= {name: f"TRY_CAST({complete[name]}\n AS TIMESTAMP)" for name in TIMES & expressions.keys()}
+        return replace(mapping, expressions=tuple(complete.items()))
+
+    @classmethod
+    def of_depot(cls, expressions: dict[str, str], columns: Sequence[str], *, rejects: bool = True) -> Mapping | None:
+        """Return the mapping of a depot with `columns`; None if these are the columns of a message.
+
+        A column whose name differs only in case is mapped too, because it would count as missing otherwise. Raises
+        ExpressionError if a column is missing and nothing is mapped to it.
+        """
+        own = {name for name in columns if name.lower() in messages.COLUMNS}
+        if not expressions and messages.COLUMNS.keys() - messages.DEFAULTS.keys() <= own <= messages.COLUMNS.keys():
+            return None
+        return cls.of(expressions, columns, section=DEPOT, rejects=rejects)
+
+    def used(self, columns: Sequence[str]) -> set[str]:
+        """Return which of the input's columns the expressions use."""
+        return {resolve(root, columns) for _, text in self.expressions for root in _roots(_parse(text, strict=False))}
+
+    def payload_type(self, schema: pa.Schema) -> pa.DataType:
+        """Return the payload's type where none is set: binary if a binary column is taken as it is, else text."""
+        text = dict(self.expressions)["payload"]
+        name = text[1:-1].replace("``", "`") if text.startswith("`") else text
+        taken = [field for field in schema if field.name.lower() == name.lower()]
+        return pa.binary() if taken and plain_type(taken[0].type) == pa.binary() else pa.string()
+
+    def spark_select(self, payload_type: pa.DataType | None = None) -> list[str]:
+        """Return the select expressions for Spark, each cast to its column's type; payload is STRING by default.
+
+        A struct takes its fields by their names.
+        """
+        types, select = messages.schema(payload_type), []
+        if self.rejects:
+            return self._spark_attempts(types)
+        for name, text in self.expressions:
+            type_, ended = types.field(name).type, text + "\n" * ("--" in text)
+            if pa.types.is_struct(type_):
+                fields = [f"'{one.name}', CAST(({ended}).`{one.name}` AS {spark_type(one.type)})" for one in type_]
+                select.append(f"CASE WHEN ({ended}) IS NOT NULL THEN named_struct({', '.join(fields)}) END AS `{name}`")
+            else:
+                select.append(f"CAST({ended} AS {spark_type(type_)}) AS `{name}`")
+        return select
+
+    def duckdb_select(self, schema: pa.Schema, payload_type: pa.DataType | None = None) -> list[str]:
+        """Return the select expressions for DuckDB over rows of `schema`, in which times are plain counts.
+
+        Raises ExpressionError for what is not known to give the same values as on Spark.
+        """
+        types, select = messages.schema(payload_type), []
+        for name, text in self.expressions:
+            with self._blaming(name, text):
+                tree, type_ = _parse(text, strict=True), types.field(name).type
+                if pa.types.is_struct(type_):
+                    value = struct(tree, schema, {one.name: spark_type(one.type) for one in type_})
+                else:
+                    value = cast(translate(tree, schema), spark_type(type_))
+                select.append(f'{value.sql} AS "{name}"')
+        return select
+
+    def _spark_attempts(self, types: pa.Schema) -> list[str]:
+        select, faults = [], []
+        for name, attempt in self._attempts(fault_on_spark):
+            type_, value = types.field(name).type, attempt.value
+            if pa.types.is_struct(type_):
+                fields = [(one.name, Attempt(f"({value}).`{one.name}`"), spark_type(one.type)) for one in type_]
+                casts = [(one, _cast(field, to, f"{name}.{one}", fault_on_spark)) for one, field, to in fields]
+                packed = ", ".join(f"'{one}', {field.value}" for one, field in casts)
+                select.append(f"CASE WHEN ({value}) IS NOT NULL THEN named_struct({packed}) END AS `{name}`")
+                faults += [attempt.fault, *(field.fault for _, field in casts)]
+            else:
+                cast_ = _cast(attempt, spark_type(type_), name, fault_on_spark)
+                select.append(f"{cast_.value} AS `{name}`")
+                faults.append(cast_.fault)
+        return [*select, f"{first(*faults, 'CAST(NULL AS STRING)')} AS `{messages.INVALID_VALUE}`"]
+
+    def _duckdb_attempts(self, schema: pa.Schema, types: pa.Schema) -> list[str]:
+        """Return what `duckdb_select` does, with NULL for values that cannot be cast, and SQL that says which."""
+        select, faults = [], []
+        for (name, text), (_, attempt) in zip(self.expressions, self._attempts(fault_embedded), strict=True):
+            with self._blaming(name, text):
+                tree, type_ = _parse(attempt.value, strict=True), types.field(name).type
+                faults += [translate(_parse(attempt.fault, strict=True), schema).sql] if attempt.fault else []
+                if pa.types.is_struct(type_):
+                    fields = {one.name: spark_type(one.type) for one in type_}
+                    faults += struct_faults(tree, schema, fields, name)
+                    value = struct(tree, schema, fields, attempt=True)
+                else:
+                    given, to = translate(tree, schema), spark_type(type_)
+                    value = cast(given, to, attempt=to != "STRING")
+                    faults += [fault(given, to, *around(name, to)).sql] if to != "STRING" else []
+                select.append(f'{value.sql} AS "{name}"')
+        return [*select, f'coalesce({", ".join([*faults, "CAST(NULL AS STRING)"])}) AS "{messages.INVALID_VALUE}"']
+
+    def _attempts(self, told: Fault) -> Iterator[tuple[str, Attempt]]:
+        for name, text in self.expressions:
+            yield name, Rewriting(text, _tokens(text), name, told).attempt()
+
+    def apply(
+        self, rows: pa.Table | pa.RecordBatchReader, payload_type: pa.DataType | None = None
+    ) -> pa.RecordBatchReader:
+        """Return the messages of `rows`, batch by batch and in order, without Spark.
+
+        Raises ExpressionError here for what cannot be translated, and while reading for a value that an expression
+        cannot take.
+        """
+        reader = rows.to_reader(max_chunksize=ROWS_AT_ONCE) if isinstance(rows, pa.Table) else rows
+        select, types = self.duckdb_select(reader.schema, payload_type), messages.schema(payload_type)
+        types = types.append(pa.field(messages.INVALID_VALUE, pa.string())) if self.rejects else types
+        return pa.RecordBatchReader.from_batches(types, self._batches(reader, select, types))
+
+    def _batches(self, reader: pa.RecordBatchReader, select: list[str], types: pa.Schema) -> Iterator[pa.RecordBatch]:
+        import duckdb
+
+        used = self.used(reader.schema.names) or {reader.schema.names[0]}
+        given = pa.schema([counted(field) for field in reader.schema if field.name in used])
+        done = 0
+        with duckdb.connect(config={"enable_external_access": False}) as connection:
+            for batch in reader:
+                rows = connection.from_arrow(pa.Table.from_batches([batch]).select(given.names).cast(given))
+                try:
+                    made = self._projected(rows, select, reader.schema, types)
+                except ExpressionError as error:
+                    error.row = None if error.row is None else done + error.row
+                    raise
+                done += batch.num_rows
+                yield from made.cast(types).to_batches()
+
+    def _projected(self, rows: Any, select: list[str], schema: pa.Schema, types: pa.Schema) -> pa.Table:
+        """Return the messages of rows; only if a value cannot be cast, look which."""
+        import duckdb
+
+        try:
+            table = rows.project(", ".join(select)).to_arrow_table()
+            return table.append_column(types.field(-1), pa.nulls(len(table), pa.string())) if self.rejects else table
+        except duckdb.Error as error:
+            if not self.rejects:
+                self._blame(rows, select, error)
+        select = self._duckdb_attempts(schema, types)
+        try:
+            return rows.project(", ".join(select)).to_arrow_table()
+        except duckdb.Error as error:
+            self._blame(rows, select, error)
+
+    def _blame(self, rows: Any, select: list[str], error: Exception) -> NoReturn:
+        """Raise an error that names the expression that failed, the first one that fails alone, and the row."""
+        for (name, text), sql in zip(self.expressions, select, strict=False):
+            found = _first_failing(rows, sql)
+            if found is None:
+                continue
+            row, alone = found
+            try:
+                with self._blaming(name, text):
+                    refuse(
+                        str(alone).split("\n\nLINE ")[0],
+                        "Run with --engine spark, rewrite it, or use TRY_CAST, which gives NULL.",
+                    )
+            except ExpressionError as named:
+                named.row = row
+                raise
+        raise error
+
+    @contextmanager
+    def _blaming(self, name: str, text: str) -> Iterator[None]:
+        try:
+            yield
+        except Refused as refused:
+            reason, hint = refused.args
+            line = " ".join(f"[{self.section}] {name} = {text}: {reason}".split())
+            raise ExpressionError(line, hint) from refused.__cause__
+
+
+def _cast(attempt: Attempt, type_: str, column: str, told: Fault) -> Attempt:
+    """Return the attempt to cast a value to a column's type; text is not looked at: it may be what the depot has."""
+    if type_ == "STRING":
+        return Attempt(f"CAST({attempt.value} AS STRING)", attempt.fault)
+    return attempt.cast(type_, column, told)
+
+
+def _first_failing(rows: Any, sql: str) -> tuple[int, Exception] | None:
+    """Return the first row that an expression fails for, and its error, by a bisection; None if there is none."""
+    import duckdb
+
+    def failure(start: int, stop: int) -> Exception | None:
+        try:
+            rows.limit(stop - start, start).project(sql).to_arrow_table()
+        except duckdb.Error as error:
+            return error
+        return None
+
+    low, high = 0, len(rows)
+    error = failure(low, high)
+    while error is not None and high - low > 1:
+        middle = (low + high) // 2
+        before = failure(low, middle)
+        low, high, error = (low, middle, before) if before else (middle, high, failure(middle, high) or error)
+    return None if error is None else (low, error)
+
+
+def recorded_text(columns: dict[str, str]) -> str | None:
+    """Return `[depot.columns]` as canonical JSON for the history, None if it is empty."""
+    return json.dumps(columns, sort_keys=True, ensure_ascii=False) if columns else None
+
+
+def _require_all(lacking: Sequence[str], section: str, columns: Sequence[str]) -> None:
+    """Raise ExpressionError if columns of a message are lacking, with all of them."""
+    if not lacking:
+        return
+    where = "it comes" if len(lacking) == 1 else "they come"
+    raise ExpressionError(
+        f"[{section}] {', '.join(lacking)}: nothing says where {where} from; the input has {', '.join(columns)}",
+        f'Write {lacking[0]} = "..." under [{section}] in windrow.toml, an expression over these columns.'
+        + (" `windrow init --from TABLE` proposes them." if section == DEPOT else ""),
+    )
+
+
+def _default(name: str, columns: Sequence[str]) -> str | None:
+    own = [column for column in columns if column.lower() == name]
+    return f"`{own[0]}`" if own else DEFAULTS.get(name)
+
+
+@cache
+def _parser(*, strict: bool) -> Any:
+    """Return a parser of Spark SQL that keeps calls as they are written.
+
+    sqlglot's own renames functions, and drops arguments, on the way to its common language. A strict one knows no
+    special forms of arguments either, but that of CAST.
+    """
+    from sqlglot.dialects.spark import Spark
+
+    special = Spark.Parser.FUNCTION_PARSERS
+    kept = {name: special[name] for name in ("CAST", "TRY_CAST")} if strict else special
+    return type("Parser", (Spark.Parser,), {"FUNCTIONS": {}, "FUNCTION_PARSERS": kept})(dialect=Spark())
+
+
+def _parse(text: str, *, strict: bool) -> Any:
+    """Return the tree of an expression; a strict one holds only what is read as Spark reads it."""
+    import sqlglot
+
+    parser, tokens = _parser(strict=strict), _tokens(text)
+    hint = OTHERWISE if strict else "Write one Spark SQL expression."
+    try:
+        trees = parser.parse(tokens, text)
+    except sqlglot.errors.ParseError as error:
+        at = error.errors[0]
+        raise Refused(f"{at['description']} at line {at['line']}, column {at['col']}", hint) from error
+    tree = trees[0]
+    if len(trees) > 1 or not isinstance(tree, sqlglot.exp.Condition | sqlglot.exp.Query) or tree.is_star:
+        refuse("this is not one expression", hint)
+    if strict:
+        _check_tokens(text, tokens)
+    return tree
+
+
+def _tokens(text: str) -> list[Any]:
+    from sqlglot.errors import TokenError
+
+    try:
+        return list(_parser(strict=False).dialect.tokenize(text))
+    except TokenError as error:
+        raise Refused("a quote or comment is open at its end", "Close it.") from error
+
+
+def _without_stars(text: str, columns: Sequence[str]) -> str:
+    """Return an expression with its stars expanded: the rows of an engine have more columns than the input."""
+    tokens, parts, end = _tokens(text), [], 0
+    for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if token.token_type.name != "STAR" or before.token_type.name not in ("L_PAREN", "COMMA"):
+            continue
+        if after.token_type.name not in ("R_PAREN", "COMMA"):
+            refuse(f"* {after.text}", "Name the columns one by one.")
+        named = ", ".join(f"`{column.replace('`', '``')}`" for column in columns)
+        parts += [text[end : token.start], named]
+        end = token.end + 1
+    return "".join([*parts, text[end:]])
+
+
+def _check(text: str, columns: Sequence[str]) -> None:
+    """Refuse, for both engines, unknown functions, non-deterministic ones, and those that need other rows."""
+    from sqlglot import exp
+
+    tree = _parse(text, strict=False)
+    for node in tree.walk():
+        name = node.sql_name() if isinstance(node, exp.Func) else ""
+        name = node.name if isinstance(node, exp.Anonymous) else name
+        known = exp.FUNCTION_BY_NAME.get(name.upper(), type(node))
+        if isinstance(node, exp.Query | exp.Window) or issubclass(known, exp.AggFunc):
+            refuse(f"{name or 'a query or window'} looks at other rows", ROW_ONLY)
+        if VOLATILE.fullmatch(name + "()" * (not node.expressions)) or "${" in text:
+            refuse(f"{name or '${...}'} may differ in every run", ROW_ONLY)
+        if isinstance(node, exp.Literal | exp.RawString) and MOVING_TIME.fullmatch(node.name):
+            refuse(f"{node.name!r} is a time that moves", "If it is only a text: concat('to', 'day').")
+    for root in _roots(tree):
+        resolve(root, columns)
+
+
+def _roots(tree: Any) -> set[str]:
+    from sqlglot.expressions import Column
+
+    return {column.parts[0].name for column in tree.find_all(Column)} - {"*"}
+
+
+def _check_tokens(text: str, tokens: Sequence[Any]) -> None:
+    """Refuse text that sqlglot silently parses in another way than Spark."""
+    before = ""
+    for token in tokens:
+        written, kind = text[token.start : token.end + 1], token.token_type.name
+        if kind.endswith("STRING") and before.endswith("STRING"):
+            refuse(f"{written} follows another text", "Write one text, with \\' for a quote in it.")
+        if (kind == "STRING" and "\\" in re.sub(r"\\[\\'\"nrt]", "", written)) or "\0" in token.text:
+            refuse(f"{written} holds an unknown escape", "Write a backslash as \\\\, or the text as r'...'.")
+        if kind in ("CHAR", "VARCHAR"):
+            refuse(f"the type {written}", "Write STRING.")
+        before = kind

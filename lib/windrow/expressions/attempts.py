@@ -8,9 +8,8 @@ below AND, OR or a lambda stays as it is, and stops the run where it fails. A ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import reduce
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -20,14 +19,10 @@ MAX_COUNT = {"timestamp_seconds": 9_223_372_036_854, "timestamp_millis": 9_223_3
 UTF_8 = ("'UTF-8'", '"UTF-8"')
 EVALUATE_SOME = {"decode", "elt", "nvl2"}  # functions that evaluate only some of their arguments
 UNSURE = {"AND", "OR", "ARROW", "DCOLON"}
-# How an invalid value is shown. A float's text is not the same on both engines; the call only the translation knows.
-SHOWN_ON_SPARK = (
-    "CASE WHEN typeof({0}) IN ('double', 'float') THEN 'a float' "
-    "WHEN typeof({0}) = 'binary' THEN hex(CAST(({0}) AS STRING)) ELSE CAST(({0}) AS STRING) END"
-)
-SHOWN = "windrow_shown"
-SHOWN_EMBEDDED = SHOWN + "({0})"
-CLOSING = {"L_PAREN": "R_PAREN", "CASE": "END"}
+MARKER = "windrow_invalid_value"  # a call that only the embedded engine's translation knows
+
+Fault = Callable[[str, str, str], str]
+"""Returns SQL for what is wrong with a value (SQL) that is cast to a type, in a column; NULL where nothing is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +32,14 @@ class Attempt:
     value: str
     fault: str | None = None
 
+    def cast(self, type_: str, column: str, fault: Fault) -> Attempt:
+        """Return the attempt to cast the value."""
+        if type_ == "STRING":
+            value = f"try_validate_utf8(CAST({self.value} AS STRING))"
+        else:
+            value = f"TRY_CAST({self.value} AS {type_})"
+        return Attempt(value, first(self.fault, fault(self.value, type_, column)))
+
 
 def first(*faults: str | None) -> str | None:
     """Return SQL for the first of some faults."""
@@ -44,76 +47,87 @@ def first(*faults: str | None) -> str | None:
     return f"coalesce({', '.join(some)})" if len(some) > 1 else some[0] if some else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A token, or brackets or a CASE with the parts inside, and the blanks and comments before it."""
+def around(column: str, type_: str) -> tuple[str, str]:
+    """Return the texts before and after a value in the sentence that it cannot be cast."""
+    return f"{column}: '", f"' {_what(type_)}"
 
-    kind: str
-    gap: str
-    text: str
-    inside: list[_Part] = field(default_factory=list)
 
-    def written(self) -> str:
-        closed = {"L_PAREN": ")", "CASE": " END"}.get(self.kind, "")
-        return self.gap + self.text + "".join(part.written() for part in self.inside) + closed
+def fault_on_spark(value: str, type_: str, column: str) -> str:
+    """Return what is wrong with a cast, as Spark says it."""
+    if type_ == "STRING":
+        text = f"CAST(({value}) AS STRING)"
+        return f"CASE WHEN NOT is_valid_utf8({text}) THEN {_sentence(column, f'hex({text})', _what(type_))} END"
+    sentence = _sentence(column, f"CAST(({value}) AS STRING)", _what(type_))
+    return f"CASE WHEN ({value}) IS NOT NULL AND TRY_CAST(({value}) AS {type_}) IS NULL THEN {sentence} END"
+
+
+def fault_embedded(value: str, type_: str, column: str) -> str:
+    """Return what is wrong with a cast, for the translation, which knows the types."""
+    before, after = map(_quoted, around(column, type_))
+    return f"{MARKER}(CAST(({value}) AS {type_}), {before}, {after})"
+
+
+def _sentence(column: str, value: str, what: str) -> str:
+    before, after = _quoted(f"{column}: '"), _quoted(f"' {what}")
+    return f"concat({before}, substring({value}, 1, {MAX_QUOTED}), {after})"
+
+
+def _what(type_: str) -> str:
+    return "is not UTF-8" if type_ == "STRING" else f"is not a valid {type_}"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """How the expression of a column is rewritten: how a value is shown; None if a cast that fails stops the run."""
+    """The text of a column's expression and its tokens (sqlglot's), and how faults are told."""
 
+    text: str
+    tokens: Sequence[Any]
     column: str
-    shown: str | None
+    fault: Fault
 
-    def attempt(self, text: str, tokens: Sequence[Any]) -> Attempt:
-        """Return the attempt at an expression, whose tokens are sqlglot's."""
-        return self._parts(_nested(text, tokens)) if self.shown else Attempt(text + "\n" * ("--" in text))
+    def attempt(self) -> Attempt:
+        """Return the attempt at the whole expression."""
+        return self._range(0, len(self.tokens))
 
-    def cast(self, attempt: Attempt, type_: str) -> Attempt:
-        """Return the attempt to cast a value."""
-        given = attempt.value
-        if self.shown is None:
-            return Attempt(f"CAST({given} AS {type_})")
-        value, what = f"TRY_CAST({given} AS {type_})", f"is not a valid {type_}"
-        if type_ == "STRING":
-            value, what = f"try_validate_utf8(CAST({given} AS STRING))", "is not UTF-8"
-        failed = f"({given}) IS NOT NULL AND {value} IS NULL"
-        return Attempt(value, first(attempt.fault, self._fault(failed, self.shown.format(given), what)))
-
-    def _fault(self, failed: str, shown: str, what: str) -> str:
-        sentence = f"concat('{self.column}: \\'', substring({shown}, 1, {MAX_QUOTED}), '\\' {what}')"
-        return f"CASE WHEN {failed} THEN {sentence} END"
-
-    def _parts(self, parts: Sequence[_Part]) -> Attempt:
-        """Return the attempt at the parts of one expression, perhaps with its name."""
-        if any(part.kind in UNSURE for part in parts):
-            return Attempt(_written(parts))
-        values, faults, rest = list[str](), list[str | None](), list(parts)
-        while rest:
-            part = rest.pop(0)
-            if rest and rest[0].kind == "L_PAREN" and _is_name(part):
-                attempt = self._call(part, rest.pop(0))
-            elif part.kind == "CASE":
-                attempt = self._case(part)
-            elif part.kind == "L_PAREN":
-                attempt = _called("", [self._parts(one) for one in _split(part.inside, "COMMA")])
-            else:
-                attempt = Attempt(part.text)
-            values.append(part.gap + attempt.value)
+    def _range(self, start: int, stop: int) -> Attempt:
+        """Return the attempt at the tokens of a range, which are one expression, perhaps with its name."""
+        if start >= stop or any(self._kind(at) in UNSURE for at in self._outer(start, stop)):
+            return Attempt(self._slice(start, stop))
+        parts, faults, at = list[str](), list[str | None](), start
+        while at < stop:
+            end, attempt = self._part(at, stop)
+            parts.append(self._gap(at, start) + attempt.value)
             faults.append(attempt.fault)
-        return Attempt("".join(values).strip(), first(*faults))
+            at = end
+        return Attempt("".join(parts), first(*faults))
 
-    def _call(self, called: _Part, brackets: _Part) -> Attempt:
-        name, parts = called.text.lower(), _split(brackets.inside, "COMMA")
+    def _part(self, at: int, stop: int) -> tuple[int, Attempt]:
+        """Return the attempt at the call, CASE, pair of brackets or token that begins here, and where it ends."""
+        if self._kind(at) == "CASE" and not self._is_member(at):
+            end = self._end(at, stop)
+            return end, self._case(at, end)
+        if at + 1 < stop and self._kind(at + 1) == "L_PAREN" and self._is_name(at):
+            end = self._end(at + 1, stop)
+            return end, self._call(at, end)
+        if self._kind(at) == "L_PAREN":
+            end = self._end(at, stop)
+            return end, self._arguments(at, at, [self._range(*part) for part in self._split(at + 1, end - 1, "COMMA")])
+        return at + 1, Attempt(self._slice(at, at + 1))
+
+    def _call(self, at: int, end: int) -> Attempt:
+        """Return the attempt at a call whose name is at a place."""
+        name, parts = self.tokens[at].text.lower(), self._split(at + 2, end - 1, "COMMA")
         if name in ("cast", "try_cast"):
-            given, target = _split(brackets.inside, "ALIAS")
-            value, type_ = self._parts(given), " ".join(_written(target).split()).upper()
-            return self.cast(value, type_) if name == "cast" else _called(name, [value], f" AS {type_}")
-        is_text = name == "decode" and _written(parts[-1]).upper() in UTF_8
+            return self._cast(at, end)
+        is_text = name == "decode" and self._slice(*parts[-1]).upper() in UTF_8
         if name in EVALUATE_SOME and not is_text:
-            return Attempt(called.text + brackets.written())
-        attempts = [self._parts(one) for one in parts]
-        found = _called(called.text, attempts)
+            return Attempt(self._slice(at, end))
+        attempts = [self._range(*part) for part in parts]
+        found = self._arguments(at, at + 1, attempts)
         match name, attempts:
             case "coalesce" | "nvl" | "ifnull", [*_]:
                 found = replace(found, fault=_of_choice(attempts))
@@ -121,65 +135,91 @@ class Rewriting:
                 taken = _either(condition.value, then.fault, otherwise.fault)
                 found = replace(found, fault=first(condition.fault, taken))
             case ("to_timestamp", [text]) | ("decode", [text, _]):
-                found = self.cast(text, "STRING" if is_text else "TIMESTAMP")
+                found = text.cast("STRING" if is_text else "TIMESTAMP", self.column, self.fault)
             case "timestamp_seconds" | "timestamp_millis", [number]:
                 found = self._counted(name, number)
         return found
 
+    def _cast(self, at: int, end: int) -> Attempt:
+        given, named = self._split(at + 2, end - 1, "ALIAS")
+        value, type_ = self._range(*given), " ".join(self._slice(*named).split()).upper()
+        if self.tokens[at].text.lower() == "cast":
+            return value.cast(type_, self.column, self.fault)
+        return Attempt(f"TRY_CAST({value.value} AS {type_})", value.fault)
+
     def _counted(self, name: str, count: Attempt) -> Attempt:
         """Return the attempt at a time from a count, which may be too large."""
         limit, value = MAX_COUNT[name], f"({count.value})"
-        fault = self._fault(f"{value} NOT BETWEEN -{limit} AND {limit}", f"CAST({value} AS STRING)", "is out of range")
-        fits = f"CASE WHEN {value} BETWEEN -{limit} AND {limit} THEN {value} END"
-        return Attempt(f"{name}({fits})", first(count.fault, fault))
+        sentence = _sentence(self.column, f"CAST({value} AS STRING)", "is out of range")
+        return Attempt(
+            f"{name}(CASE WHEN {value} BETWEEN -{limit} AND {limit} THEN {value} END)",
+            first(count.fault, f"CASE WHEN {value} NOT BETWEEN -{limit} AND {limit} THEN {sentence} END"),
+        )
 
-    def _case(self, case: _Part) -> Attempt:
+    def _arguments(self, at: int, opening: int, attempts: Sequence[Attempt]) -> Attempt:
+        """Return the attempts at what stands between brackets as one, with what is before them."""
+        value = self._slice(at, opening + 1) + ", ".join(attempt.value for attempt in attempts) + ")"
+        return Attempt(value, first(*(attempt.fault for attempt in attempts)))
+
+    def _case(self, at: int, end: int) -> Attempt:
         """Return the attempt at CASE: each branch counts where it is taken."""
-        operand, *ranges = map(self._parts, _split(case.inside, "WHEN", "THEN", "ELSE"))
-        kinds = [part.kind for part in case.inside if part.kind in ("WHEN", "THEN", "ELSE")]
+        places = [one for one in self._outer(at + 1, end - 1) if self._kind(one) in ("WHEN", "THEN", "ELSE")]
+        ranges = [self._range(one + 1, stop) for one, stop in zip(places, [*places[1:], end - 1], strict=True)]
+        kinds = [self._kind(one) for one in places]
+        operand = self._range(at + 1, places[0])
         value = " ".join(f"{kind} {part.value}" for kind, part in zip(kinds, ranges, strict=True))
+        branches = list(zip(ranges[::2], ranges[1::2], strict=False))
         fault = ranges[-1].fault if kinds[-1] == "ELSE" else None
-        for condition, then in reversed(list(zip(ranges[::2], ranges[1::2], strict=False))):
+        for condition, then in reversed(branches):
             test = f"({operand.value}) = ({condition.value})" if operand.value else condition.value
             fault = first(condition.fault, _either(test, then.fault, fault))
         return Attempt(f"CASE {operand.value} {value} END", first(operand.fault, fault))
 
+    def _outer(self, start: int, stop: int) -> list[int]:
+        """Return the places in a range that are within no brackets and no CASE of it."""
+        places, at = [], start
+        while at < stop:
+            places.append(at)
+            nested = self._kind(at) == "L_PAREN" or (self._kind(at) == "CASE" and not self._is_member(at))
+            at = self._end(at, stop) if nested else at + 1
+        return places
 
-def _nested(text: str, tokens: Iterable[Any]) -> list[_Part]:
-    top: list[_Part] = []
-    opened, end, before = list[_Part](), 0, ""
-    for token in tokens:
-        if token.start < end:  # 7L is three tokens of the same text
-            continue
-        kind = "VAR" if before == "DOT" else str(token.token_type.name)  # a field may be named as a word
-        if opened and kind == CLOSING[opened[-1].kind]:
-            opened.pop()
-        else:
-            part = _Part(kind, text[end : token.start], text[token.start : token.end + 1])
-            (opened[-1].inside if opened else top).append(part)
-            opened += [part] if kind in CLOSING else []
-        end, before = token.end + 1, kind
-    return top
+    def _end(self, at: int, stop: int) -> int:
+        """Return the place after the brackets or the CASE that begins here."""
+        depth = 0
+        for one in range(at, stop):
+            kind = self._kind(one)
+            if kind == "L_PAREN" or (kind == "CASE" and not self._is_member(one)):
+                depth += 1
+            elif kind == "R_PAREN" or (kind == "END" and not self._is_member(one)):
+                depth -= 1
+                if depth == 0:
+                    return one + 1
+        return stop
 
+    def _split(self, start: int, stop: int, kind: str) -> list[tuple[int, int]]:
+        """Return the ranges between the outer tokens of a kind; none of an empty range."""
+        cuts = [at for at in self._outer(start, stop) if self._kind(at) == kind]
+        ends = [start - 1, *cuts, stop]
+        return [(a + 1, b) for a, b in pairwise(ends)] if start < stop else []
 
-def _split(parts: Sequence[_Part], *kinds: str) -> list[list[_Part]]:
-    """Return what is between the parts of some kinds; nothing of no parts."""
-    cuts = [-1, *(at for at, part in enumerate(parts) if part.kind in kinds), len(parts)]
-    return [list(parts[a + 1 : b]) for a, b in pairwise(cuts)] if parts else []
+    def _kind(self, at: int) -> str:
+        return str(self.tokens[at].token_type.name)
 
+    def _is_member(self, at: int) -> bool:
+        """Tell whether a word is the name of a field, whatever it means elsewhere."""
+        return at > 0 and self._kind(at - 1) == "DOT"
 
-def _written(parts: Iterable[_Part]) -> str:
-    return "".join(part.written() for part in parts).strip()
+    def _is_name(self, at: int) -> bool:
+        token = self.tokens[at]
+        return bool(token.text[:1].isalpha() or token.text[:1] == "_") and self._kind(at) not in ("IN", "NOT", "DIV")
 
+    def _gap(self, at: int, start: int) -> str:
+        """Return the blanks and comments before a token of a range."""
+        return self.text[self.tokens[at - 1].end + 1 : self.tokens[at].start] if at > start else ""
 
-def _is_name(part: _Part) -> bool:
-    return bool(part.text[:1].isalpha() or part.text[:1] == "_") and part.kind not in ("IN", "NOT", "DIV")
-
-
-def _called(name: str, attempts: Sequence[Attempt], end: str = "") -> Attempt:
-    """Return the attempts at what stands between brackets as one, with the name before them."""
-    values = ", ".join(attempt.value for attempt in attempts)
-    return Attempt(f"{name}({values}{end})", first(*(attempt.fault for attempt in attempts)))
+    def _slice(self, start: int, stop: int) -> str:
+        return self.text[self.tokens[start].start : self.tokens[stop - 1].end + 1] if start < stop else ""
 
 
 def _either(condition: str, then: str | None, otherwise: str | None) -> str | None:
@@ -190,8 +230,7 @@ def _either(condition: str, then: str | None, otherwise: str | None) -> str | No
 
 def _of_choice(attempts: Sequence[Attempt]) -> str | None:
     """Return the fault of values of which the first one that is not NULL is taken."""
-
-    def before(fault: str | None, attempt: Attempt) -> str | None:
-        return first(attempt.fault, _either(f"({attempt.value}) IS NULL", fault, None))
-
-    return reduce(before, reversed(attempts), None)
+    fault = None
+    for attempt in reversed(attempts):
+        fault = first(attempt.fault, _either(f"({attempt.value}) IS NULL", fault, None))
+    return fault

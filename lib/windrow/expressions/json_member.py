@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from windrow.expressions.typed_sql import TypedSql, quoted
+from windrow.expressions.casts import Value, cast, quoted
 
 # What a path of get_json_object leads through: fields by name, and then elements by number.
 STEP = re.compile(r"""\.([\w@:-]+)|\['([\w@:. -]+)'\]|(?<!\$)\[(\d+)\]""")
@@ -15,16 +15,12 @@ LAX = (
 )
 # An object or array in which Spark writes a number or a character in another way than DuckDB.
 UNLIKE = r"[0-9][eE][-+]?[0-9]+[,}\]]|[0-9]{8}\.[0-9]+[,}\]]|[^0-9.]0\.000|\\u|\x7F|[\x{10000}-\x{10FFFF}]"
-# The text of a float where no engine writes an exponent; of a whole number that is too large for DuckDB, its digits.
-DOUBLE = """CASE WHEN NOT regexp_matches({found}, '[.eE]') THEN {found}
-    WHEN abs({x}) >= 1e7 OR ({x} <> 0 AND abs({x}) < 0.001)
-        THEN error('cast it to DOUBLE, because the engines write it with other digits: ' || {found})
-    ELSE CAST({x} AS STRING) END""".replace("{x}", "CAST({found} AS DOUBLE)")
 MEMBER = r"""CASE
 WHEN NOT coalesce(regexp_matches({x}, '^[ \t\r\n]*\{{'), false) THEN NULL
 WHEN json_valid({x}) AND NOT regexp_matches({x}, '{lax}') THEN CASE coalesce(json_type({x}, {path}), 'NULL')
     WHEN 'NULL' THEN CASE WHEN {twice} THEN error('JSON with a name twice: ' || {x}) {null} END
-    WHEN 'DOUBLE' THEN {double}
+    WHEN 'DOUBLE' THEN CASE WHEN NOT regexp_matches({found}, '[.eE]') THEN {found}
+        WHEN isinf(CAST({found} AS DOUBLE)) THEN error('too large for a double: ' || {found}) ELSE {double} END
     WHEN 'OBJECT' THEN {whole}
     WHEN 'ARRAY' THEN {whole}
     ELSE {found} END
@@ -32,11 +28,11 @@ WHEN regexp_matches({x}, '^[^}}\x00-\x1f'']*\}}?$') AND NOT regexp_matches({x}, 
 ELSE error('Spark may read this JSON otherwise: ' || {x}) END"""
 
 
-def json_member(*values: TypedSql) -> TypedSql | None:
+def json_member(*values: Value) -> Value | None:
     """Return get_json_object(text, path) as Spark finds it: the first field of a name that has a value.
 
-    What Spark reads or writes differently, or may, is an error: JSON that is not quite JSON, a name twice, a float with
-    other digits. None for other arguments than a text and a path of names and numbers.
+    What Spark reads differently, or may, is an error: JSON that is not quite JSON, a name twice, a number beyond a
+    double. None for other arguments than a text and a path of names and numbers.
     """
     path = str(values[-1].literal) if values else ""
     steps = STEP.findall(path)
@@ -50,19 +46,15 @@ def json_member(*values: TypedSql) -> TypedSql | None:
     found = f"json_extract_string({text}, {quoted(places[-1])})"
     named = not steps[-1][2]
     there = f"json_type({text}, {quoted(places[-1])}) IS NOT NULL"
-    twice = " OR ".join(f"coalesce(length({key}) > length(list_distinct({key})), false)" for key in keys)
-    strange = f"error('Spark may write this JSON otherwise: ' || {found})"
-
-    def member(double: str) -> str:
-        return MEMBER.format(
-            x=text,
-            path=quoted(places[-1]),
-            lax=LAX,
-            twice=twice,
-            null="" if named else f"WHEN {there} THEN 'null'",
-            found=found,
-            double=double,
-            whole=f"CASE WHEN regexp_matches({found}, '{UNLIKE}') THEN {strange} ELSE {found} END",
-        )
-
-    return TypedSql(f"({member(DOUBLE.format(found=found))})", "STRING", number=f"({member(found)})")
+    sql = MEMBER.format(
+        x=text,
+        path=quoted(places[-1]),
+        lax=LAX,
+        twice=" OR ".join(f"coalesce(length({key}) > length(list_distinct({key})), false)" for key in keys),
+        null="" if named else f"WHEN {there} THEN 'null'",
+        found=found,
+        double=cast(Value(f"CAST({found} AS DOUBLE)", "DOUBLE"), "STRING").sql,
+        whole=f"CASE WHEN regexp_matches({found}, '{UNLIKE}') "
+        f"THEN error('Spark may write this JSON otherwise: ' || {found}) ELSE {found} END",
+    )
+    return Value(f"({sql})", "STRING")

@@ -12,22 +12,22 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.expressions.attempts import SHOWN
-from windrow.expressions.json_member import json_member
-from windrow.expressions.patterns import SOLID, java_to_re2
-from windrow.expressions.typed_sql import (
+from windrow.expressions.attempts import MARKER
+from windrow.expressions.casts import (
     DIGITS,
     MICROSECOND_DIGITS,
     SCALARS,
-    TypedSql,
+    Value,
     cast,
     decimal,
+    fault,
     quoted,
     refuse,
     resolve,
-    shown,
     spark_type,
 )
+from windrow.expressions.json_member import json_member
+from windrow.expressions.patterns import SOLID, in_re2
 
 # What both engines do alike: name(arguments, see ARGUMENTS) type = SQL for DuckDB.
 RULES = """
@@ -59,7 +59,6 @@ timestamp_seconds(whole) TIMESTAMP = ({} * 1000000)
 timestamp_seconds(seconds) TIMESTAMP = CAST({} * 1000000 AS BIGINT)
 to_timestamp(moment) TIMESTAMP = {}
 unix_micros(time) BIGINT = {}
-If(truth, struct, null) STRUCT = CASE WHEN {} THEN {} ELSE {} END
 If(truth, same, same) SAME = CASE WHEN {} THEN {} ELSE {} END
 In(same, same, same*) BOOLEAN = ({} IN ({, }))
 Is(any, null) BOOLEAN = ({} IS {})
@@ -83,6 +82,10 @@ RANKS = "Or|And|Not|EQ NEQ LT LTE GT GTE NullSafeEQ Is In Like Between|Add Sub D
 RANK = {kind: rank for rank, kinds in enumerate(RANKS.split("|")) for kind in kinds.split()}
 JSON = {
     **dict.fromkeys(("INT", "DECIMAL", "BOOLEAN"), "{text}"),
+    **dict.fromkeys(
+        ("DOUBLE", "FLOAT"),
+        "CASE WHEN {text} IN ('NaN', 'Infinity', '-Infinity') THEN ('\"' || {text} || '\"') ELSE {text} END",
+    ),
     "STRING": "CAST(to_json({x}) AS STRING)",
     "BINARY": "('\"' || to_base64({x}) || '\"')",
     "DATE": "('\"' || strftime({x}, '%Y-%m-%d') || '\"')",
@@ -93,7 +96,7 @@ PARTS = "this expression expressions low high true false ifs default to safe neg
 COUNTS = {"s": "({0} * 1000000)", "ms": "({0} * 1000)", "us": "{0}", "ns": "({0} // 1000 - ({0} % 1000 < 0)::INT)"}
 
 
-def translate(node: Any, schema: pa.Schema) -> TypedSql:
+def translate(node: Any, schema: pa.Schema) -> Value:
     """Return an expression over the columns of `schema` as SQL for DuckDB."""
     kind, parts = type(node).__name__, {part: child for part, child in node.args.items() if child}
     for part, child in parts.items():
@@ -116,8 +119,10 @@ def translate(node: Any, schema: pa.Schema) -> TypedSql:
 
 
 def counted(field: pa.Field) -> pa.Field:
-    """Return the field as DuckDB gets it: a time as a count, and no dictionaries."""
+    """Return the field as DuckDB gets it: a time as a count, a float32 as its shortest text, and no dictionaries."""
     type_ = _decoded(field.type)
+    if pa.types.is_float32(type_):
+        return field.with_type(pa.string())
     return field.with_type(pa.int64() if pa.types.is_timestamp(type_) else type_)
 
 
@@ -125,49 +130,32 @@ def _decoded(type_: pa.DataType) -> pa.DataType:
     return type_.value_type if pa.types.is_dictionary(type_) else type_
 
 
-def _column(node: Any, schema: pa.Schema) -> TypedSql:
+def _column(node: Any, schema: pa.Schema) -> Value:
     """Return a column, or a field in it; times, which come as counts, are floored to microseconds."""
     root, *path = (part.name for part in node.parts)
     name = resolve(root, schema.names)
     sql, type_ = '"' + name.replace('"', '""') + '"', _decoded(schema.field(name).type)
     if pa.types.is_timestamp(type_):
         sql = COUNTS[type_.unit].format(sql)
-    return reduce(member, path, TypedSql(sql, spark_type(type_), inside=type_))
+    return reduce(member, path, Value(sql, spark_type(type_), inside=type_))
 
 
-def member(value: TypedSql, name: str) -> TypedSql:
+def member(value: Value, name: str) -> Value:
     """Return a field of a struct."""
-    if value.fields is not None:
-        return value.fields[resolve(name, list(value.fields))]
     if value.inside is None or not pa.types.is_struct(value.inside):
         refuse(f"{value.type} has no field {name!r}")
     field = value.inside.field(resolve(name, value.inside.names))
     return _part(f"struct_extract({value.sql}, {quoted(field.name)})", field.type)
 
 
-def _entry(node: Any, schema: pa.Schema) -> TypedSql:
+def _entry(node: Any, schema: pa.Schema) -> Value:
     value, key = translate(node.this, schema), translate(node.expressions[0], schema)
     if value.inside is None or not pa.types.is_map(value.inside) or not isinstance(key.literal, str):
         refuse(f"the embedded engine has no {node.sql('spark')}")
     return _part(f"map_extract_value({value.sql}, {key.sql})", value.inside.item_type)
 
 
-def _struct(node: Any, schema: pa.Schema) -> TypedSql:
-    """Return what struct(...) or named_struct(...) makes."""
-    if node.name.lower() == "struct":
-        names = [one.name if type(one).__name__ == "Column" else one.alias for one in node.expressions]
-        values = [one.unalias() for one in node.expressions]
-    else:
-        names, values = [one.name for one in node.expressions[::2]], node.expressions[1::2]
-    fields = {
-        name or f"col{n}": translate(value, schema)
-        for n, (name, value) in enumerate(zip(names, values, strict=False), 1)
-    }
-    packed = ", ".join(f"{quoted(name)}: {value.sql}" for name, value in fields.items())
-    return TypedSql(f"{{{packed}}}", "STRUCT", fields=fields)
-
-
-def _json(node: Any, schema: pa.Schema) -> TypedSql:
+def _json(node: Any, schema: pa.Schema) -> Value:
     """Return to_json(struct(columns)) as Spark writes it: NULL is left out, times have milliseconds in UTC."""
     given: Any = node.expressions[0] if len(node.expressions) == 1 else None
     if type(given).__name__ != "Anonymous" or given.name.lower() != "struct" or not given.expressions:
@@ -177,15 +165,17 @@ def _json(node: Any, schema: pa.Schema) -> TypedSql:
         if type(column).__name__ != "Column" or len(column.parts) > 1 or column.name not in schema.names:
             refuse(f"the embedded engine has no {column.sql('spark')} inside of to_json(struct(...))")
         value = _column(column, schema)
-        text = cast(value, "STRING").sql if value.kind in NUMBERS else ""  # others have their own way into JSON
         if value.kind not in JSON or (value.kind == "DECIMAL" and value.digits[1] > MICROSECOND_DIGITS):
-            refuse(f"the embedded engine has no JSON of {value.type}, which {column.name} is", "Name the others.")
+            refuse(
+                f"the embedded engine has no JSON of {value.type}, which {column.name} is", "Name the other columns."
+            )
         name = quoted(json.dumps(column.name, ensure_ascii=False) + ":")
+        text = cast(value, "STRING").sql if value.kind in NUMBERS else ""  # others have their own way into JSON
         members.append(f"({name} || {JSON[value.kind].format(x=value.sql, text=text)})")
-    return TypedSql(f"('{{' || concat_ws(',', {', '.join(members)}) || '}}')", "STRING")
+    return Value(f"('{{' || concat_ws(',', {', '.join(members)}) || '}}')", "STRING")
 
 
-def _json_member(node: Any, schema: pa.Schema) -> TypedSql:
+def _json_member(node: Any, schema: pa.Schema) -> Value:
     found = json_member(*(translate(child, schema) for child in node.expressions))
     if found is None:
         refuse(
@@ -195,7 +185,7 @@ def _json_member(node: Any, schema: pa.Schema) -> TypedSql:
     return found
 
 
-def _validated(node: Any, schema: pa.Schema) -> TypedSql:
+def _validated(node: Any, schema: pa.Schema) -> Value:
     """Return a text that is UTF-8; of bytes NULL if they are not, and all other text is."""
     given = node.expressions[0]
     if type(given).__name__.endswith("Cast") and (value := translate(given.this, schema)).kind == "BINARY":
@@ -203,53 +193,50 @@ def _validated(node: Any, schema: pa.Schema) -> TypedSql:
     return translate(given, schema)
 
 
-def _shown(node: Any, schema: pa.Schema) -> TypedSql:
-    return shown(translate(node.expressions[0], schema))
+def _fault(node: Any, schema: pa.Schema) -> Value:
+    """Return what is wrong with a value that is cast, by the marker of `attempts`."""
+    given, before, after = node.expressions
+    return fault(translate(given.this, schema), _target(given), before.name, after.name)
 
 
-CALLS = {
-    "struct": _struct,
-    "named_struct": _struct,
-    "to_json": _json,
-    "get_json_object": _json_member,
-    "try_validate_utf8": _validated,
-    SHOWN: _shown,
-}
+CALLS = {"to_json": _json, "get_json_object": _json_member, "try_validate_utf8": _validated, MARKER: _fault}
 
 
-def _part(sql: str, type_: pa.DataType) -> TypedSql:
+def _part(sql: str, type_: pa.DataType) -> Value:
     if pa.types.is_timestamp(type_):
         refuse("the embedded engine has no times inside of a struct or map")
-    return TypedSql(sql, spark_type(type_), inside=type_)
+    if pa.types.is_float32(type_):
+        return Value(sql, "FLOAT inside of a struct or map")
+    return Value(sql, spark_type(type_), inside=type_)
 
 
-def _text(text: str) -> TypedSql:
-    return TypedSql(quoted(text), "STRING", text)
+def _text(text: str) -> Value:
+    return Value(quoted(text), "STRING", text)
 
 
-def _number(text: str) -> TypedSql:
+def _number(text: str) -> Value:
     if "e" in text.lower():
-        return TypedSql(f"CAST('{text}' AS DOUBLE)", "DOUBLE")
+        return Value(f"CAST('{text}' AS DOUBLE)", "DOUBLE")
     _, digits, exponent = Decimal(text).as_tuple()
     type_ = decimal(max(len(digits), -int(exponent)), -int(exponent))
     if "." in text:
-        return TypedSql(f"CAST('{text}' AS {type_})", type_)
+        return Value(f"CAST('{text}' AS {type_})", type_)
     bits = (int(text) if int(text) >= 0 else ~int(text)).bit_length()
     type_ = next((name for name, most in (("INT", 31), ("BIGINT", 63)) if bits <= most), type_)
-    return TypedSql(f"CAST('{text}' AS {type_})", type_, int(text))
+    return Value(f"CAST('{text}' AS {type_})", type_, int(text))
 
 
-def _negative(node: Any, schema: pa.Schema) -> TypedSql:
+def _negative(node: Any, schema: pa.Schema) -> Value:
     if type(node.this).__name__ == "Literal" and not node.this.is_string:
         return _number("-" + node.this.name)
     value = translate(node.this, schema)
     if value.type == "DOUBLE":  # 0 - 0.0 is 0.0, not -0.0
-        return TypedSql(f"(-({value.sql}))", "DOUBLE")
+        return Value(f"(-({value.sql}))", "DOUBLE")
     return _arithmetic("-", _number("0"), value)
 
 
-def _cases(node: Any, schema: pa.Schema) -> TypedSql:
-    value = translate(node.args["default"], schema) if node.args.get("default") else TypedSql("NULL", "NULL")
+def _cases(node: Any, schema: pa.Schema) -> Value:
+    value = translate(node.args["default"], schema) if node.args.get("default") else Value("NULL", "NULL")
     for branch in reversed(node.args["ifs"]):
         condition = translate(branch.this, schema)
         if node.this:
@@ -258,7 +245,7 @@ def _cases(node: Any, schema: pa.Schema) -> TypedSql:
     return value
 
 
-def _casting(node: Any, schema: pa.Schema) -> TypedSql:
+def _casting(node: Any, schema: pa.Schema) -> Value:
     return cast(translate(node.this, schema), _target(node), attempt=bool(node.args.get("safe")))
 
 
@@ -273,15 +260,15 @@ def _target(node: Any) -> str:
     return target
 
 
-NODES: dict[str, Callable[[Any, pa.Schema], TypedSql]] = {
+NODES: dict[str, Callable[[Any, pa.Schema], Value]] = {
     "Column": _column,
     "Dot": lambda node, schema: member(translate(node.this, schema), node.expression.name),
     "Bracket": _entry,
     "Paren": lambda node, schema: replace(translate(node.this, schema), literal=None),
     "Literal": lambda node, _: _text(node.name) if node.is_string else _number(node.name),
     "RawString": lambda node, _: _text(node.name),
-    "Null": lambda *_: TypedSql("NULL", "NULL"),
-    "Boolean": lambda node, _: TypedSql(str(node.this), "BOOLEAN"),
+    "Null": lambda *_: Value("NULL", "NULL"),
+    "Boolean": lambda node, _: Value(str(node.this), "BOOLEAN"),
     "Neg": _negative,
     "Case": _cases,
     "Cast": _casting,
@@ -289,26 +276,26 @@ NODES: dict[str, Callable[[Any, pa.Schema], TypedSql]] = {
 }
 
 
-def _arithmetic(sign: str, left: TypedSql, right: TypedSql) -> TypedSql:
+def _arithmetic(sign: str, left: Value, right: Value) -> Value:
     kinds = {left.kind, right.kind}
     if "DECIMAL" in kinds <= {"DECIMAL", "INT"} and sign != "%":
         (p, s), (q, t) = left.digits, right.digits
         sum_ = (max(p - s, q - t) + max(s, t) + 1, max(s, t))
         type_ = decimal(*((p + q + 1, s + t) if sign == "*" else sum_))
         left, right = cast(left, decimal(p, s)), cast(right, decimal(q, t))
-        return TypedSql(f"CAST({left.sql} {sign} {right.sql} AS {type_})", type_)
+        return Value(f"CAST({left.sql} {sign} {right.sql} AS {type_})", type_)
     divisor = right.literal
     left, right = _alike(left, right)
     if left.kind not in ("INT", "DOUBLE") or (left.kind == "DOUBLE" and sign == "%"):
         refuse(f"the embedded engine has no {left.type} {sign} {right.type}")
-    return TypedSql(f"({left.sql} {sign} {_nonzero(right, divisor) if sign == '%' else right.sql})", left.type)
+    return Value(f"({left.sql} {sign} {_nonzero(right, divisor) if sign == '%' else right.sql})", left.type)
 
 
-def _nonzero(value: TypedSql, literal: str | int | None) -> str:
+def _nonzero(value: Value, literal: str | int | None) -> str:
     return value.sql if literal else f"CASE {value.sql} WHEN 0 THEN error('division by zero') ELSE {value.sql} END"
 
 
-def _alike(*values: TypedSql) -> list[TypedSql]:
+def _alike(*values: Value) -> list[Value]:
     """Return the values in the one type in which Spark would put them together."""
     given = [value for value in values if value.kind != "NULL"]
     kinds, types = {value.kind for value in given}, {value.type for value in given}
@@ -326,7 +313,7 @@ def _alike(*values: TypedSql) -> list[TypedSql]:
     return [cast(value, target) for value in values]
 
 
-def _call(name: str, *values: TypedSql) -> TypedSql:
+def _call(name: str, *values: Value) -> Value:
     """Return the call of a function or an operator by the first rule that takes the values."""
     for rule in re.finditer(rf"^{re.escape(name)}\((.*?)\) (\w+) = (.*)$", RULES, re.MULTILINE):
         *first, last = rule[1].split(", ")
@@ -338,7 +325,7 @@ def _call(name: str, *values: TypedSql) -> TypedSql:
             rest = iter(alike)
             sql = [next(rest).sql if argument == "same" else ARGUMENTS[argument](value) for argument, value in named]
             if None not in sql:
-                return TypedSql(_filled(rule[3], sql), alike[0].type if rule[2] == "SAME" else rule[2])
+                return Value(_filled(rule[3], sql), alike[0].type if rule[2] == "SAME" else rule[2])
     return refuse(f"the embedded engine has no {name}({', '.join(value.type for value in values)}) like this")
 
 
@@ -347,16 +334,16 @@ def _filled(template: str, parts: Sequence[str | None]) -> str:
     return re.sub(r"\{(.*?)\}", lambda hole: hole[1].join(rest) if hole[1] else next(rest), template)
 
 
-def _of(kind: str, target: str = "") -> Callable[[TypedSql], str | None]:
+def _of(kind: str, target: str = "") -> Callable[[Value], str | None]:
     return lambda value: cast(value, target or kind).sql if value.kind in (kind, "NULL") else None
 
 
-def _fixed(kind: type, fits: Callable[[Any], Any]) -> Callable[[TypedSql], str | None]:
+def _fixed(kind: type, fits: Callable[[Any], Any]) -> Callable[[Value], str | None]:
     return lambda value: value.sql if isinstance(value.literal, kind) and fits(value.literal) else None
 
 
 def _pattern(text: str | int | None) -> str | None:
-    found = java_to_re2(text) if isinstance(text, str) else None
+    found = in_re2(text) if isinstance(text, str) else None
     return None if found is None else quoted(found)
 
 
@@ -370,10 +357,9 @@ STRANGE_LETTER = (
     r"[^\x00-\xDE\xE0-\x{12F}\x{131}-\x{148}\x{14A}-\x{17F}\x{300}-\x{33F}\x{400}-\x{45F}\x{2000}-\x{206F}"
     r"\x{2E80}-\x{9FFF}\x{AC00}-\x{D7A3}\x{1F000}-\x{1FAFF}]"
 )
-ARGUMENTS: dict[str, Callable[[TypedSql], str | None]] = {
-    "any": lambda value: value.number or value.sql,
+ARGUMENTS: dict[str, Callable[[Value], str | None]] = {
+    "any": lambda value: value.sql,
     "null": lambda value: value.sql if value.sql == "NULL" else None,
-    "struct": lambda value: value.sql if value.fields is not None else None,
     "text": _of("STRING"),
     "written": lambda value: cast(value, "STRING").sql if value.kind in ("STRING", "NULL", *NUMBERS) else None,
     "binary": _of("BINARY"),

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import pyarrow as pa
 
+from windrow.expressions.attempts import MAX_QUOTED
+
 OTHERWISE = "Run with --engine spark, or write it in other words."
-TYPED = "Set payload_type, such as DOUBLE or STRUCT<...>, to keep it a number, or run with --engine spark."
 
 SCALARS = "INT DECIMAL DOUBLE BOOLEAN STRING BINARY DATE TIMESTAMP TIMESTAMP_NTZ"
 DIGITS = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 20}
@@ -26,19 +27,16 @@ TYPES |= dict.fromkeys(("binary", "large_binary", "binary_view"), "BINARY")
 
 
 @dataclass(frozen=True, slots=True)
-class TypedSql:
+class Value:
     """A piece of SQL for DuckDB and the Spark type of what it gives.
 
-    `literal` is the value itself where the text has a literal, `inside` the Arrow type that fields are looked up in,
-    `fields` are those of a struct that a call makes. `number` is a text that is cast to DOUBLE in place of this one.
+    `literal` is the value itself where the text has a literal, `inside` the Arrow type that fields are looked up in.
     """
 
     sql: str
     type: str
     literal: str | int | None = None
     inside: pa.DataType | None = None
-    fields: Mapping[str, TypedSql] | None = None
-    number: str | None = None
 
     @property
     def kind(self) -> str:
@@ -68,16 +66,16 @@ def decimal(precision: int, scale: int = 0) -> str:
     return f"DECIMAL({precision}, {scale})"
 
 
-class UnsupportedExpression(Exception):
+class Refused(Exception):
     """A text cannot be used: the reason and a hint; the mapping knows whose text it is."""
 
 
 def refuse(reason: str, hint: str = OTHERWISE) -> NoReturn:
     """Refuse a text; never returns."""
-    raise UnsupportedExpression(reason, hint)
+    raise Refused(reason, hint)
 
 
-def closest_name(name: str, names: Sequence[str]) -> str:
+def nearest(name: str, names: Sequence[str]) -> str:
     """Say which of the names was probably meant."""
     near = difflib.get_close_matches(name, names, 1, 0.5)
     return f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(names)}."
@@ -88,7 +86,7 @@ def resolve(root: str, columns: Sequence[str]) -> str:
     found = [column for column in columns if column.lower() == root.lower()]
     if len(found) > 1:
         refuse(f"{root!r} can be {' or '.join(found)}", "Rename one of these columns of the input.")
-    return found[0] if found else refuse(f"the input has no column {root!r}", closest_name(root, columns))
+    return found[0] if found else refuse(f"the input has no column {root!r}", nearest(root, columns))
 
 
 def quoted(text: str) -> str:
@@ -126,16 +124,34 @@ UNSURE = {
     # A year of four to six digits, alone or with a month, or a time of day; Spark takes no other text that has digits.
     "TIMESTAMP": rf"^{BLANK}[+-]?(?:[0-9]{{4,6}}(?:-[0-9]|{BLANK}$)|T[0-9]|[0-9]{{1,2}}:)",
 }
+# The text of a DOUBLE in Java's form: the fewest digits that read back the same, but two where one is less near, which
+# happens only up to {tiny}.
+FEW = "CASE WHEN abs({x}) <= {tiny} THEN format('{{:.1e}}', {exact}) ELSE CAST({x} AS STRING) END"
+WHOLE, POWER = rf"regexp_extract({FEW}, '^-?(\d+)', 1)", f"regexp_extract({FEW}, 'e(.*)', 1)"
+DIGITS_READ = rf"({WHOLE} || regexp_extract({FEW}, '\.(\d+)', 1))"
+EXPONENT = f"length({WHOLE}) - 1 - length({DIGITS_READ}) + length(ltrim({DIGITS_READ}, '0'))"
+MEANING = f"trim({DIGITS_READ}, '0')"
+FLOAT_TEXT = (
+    "CASE WHEN isnan({x}) THEN 'NaN' WHEN isinf({x}) THEN CASE WHEN {x} > 0 THEN 'Infinity' ELSE '-Infinity' END "
+    "WHEN {x} = 0 OR (abs({x}) >= 0.001 AND abs({x}) < 10000000) THEN CAST({x} AS STRING) "
+    f"ELSE CASE WHEN {{x}} < 0 THEN '-' ELSE '' END || {MEANING}[1] || '.' || coalesce(nullif({MEANING}[2:], ''), '0') "
+    f"|| 'E' || ({EXPONENT} + coalesce(TRY_CAST({POWER} AS INT), 0)) END"
+)
+DOUBLE_TEXT = FLOAT_TEXT.replace("{tiny}", "1e-322").replace("{exact}", "{x}")
+# A FLOAT comes as its shortest text; so short a number has the same digits as a DOUBLE.
+SINGLE_TEXT = FLOAT_TEXT.replace("{tiny}", "1e-43").replace("{exact}", "CAST({x} AS FLOAT)")
 CASTS = {
     **dict.fromkeys(("INT INT", "INT DECIMAL", "DECIMAL DECIMAL", "INT DOUBLE"), "{cast}({x} AS {type})"),
     **dict.fromkeys(("INT STRING", "BOOLEAN STRING"), "CAST({x} AS STRING)"),
     **dict.fromkeys(("STRING INT", "STRING DECIMAL", "STRING DOUBLE", "STRING BOOLEAN"), "{cast}({text} AS {type})"),
     "INT BOOLEAN": "({x} <> 0)",
     "DECIMAL DOUBLE": "CAST(CAST({x} AS STRING) AS DOUBLE)",
-    "FLOAT DOUBLE": "CAST({x} AS DOUBLE)",
+    "FLOAT DOUBLE": "CAST(CAST({x} AS FLOAT) AS DOUBLE)",
     "DECIMAL STRING": r"regexp_replace(CAST({x} AS STRING), '^(-?)\.', '\10.')",
     "DECIMAL INT": "{cast}(trunc({x}) AS {type})",
     "DOUBLE INT": "{cast}(trunc({x}) AS {type})",
+    "FLOAT STRING": SINGLE_TEXT.replace("{x}", "CAST({x} AS DOUBLE)"),
+    "DOUBLE STRING": DOUBLE_TEXT,
     "BINARY STRING": "decode({x})",
     "STRING BINARY": "encode({x})",
     "STRING TIMESTAMP": "epoch_us({cast}({text} AS TIMESTAMPTZ))",
@@ -144,31 +160,32 @@ CASTS = {
 }
 
 
-def cast(value: TypedSql, target: str, *, attempt: bool = False) -> TypedSql:
+def cast(value: Value, target: str, *, attempt: bool = False) -> Value:
     """Return a value in another type, as Spark casts it; `attempt` gives NULL where it cannot."""
-    kind = TypedSql("", target).kind
+    kind = Value("", target).kind
     if value.type == target:
         return replace(value, literal=None)
     if value.kind == "NULL":
-        return TypedSql(f"CAST(NULL AS {'BIGINT' if kind.startswith('TIMESTAMP') else target})", target)
-    if kind == "STRING" and value.kind in ("DOUBLE", "FLOAT"):
-        refuse(f"the engines write some values of {value.type} with other digits", TYPED)
+        return Value(f"CAST(NULL AS {'BIGINT' if kind.startswith('TIMESTAMP') else target})", target)
     template = CASTS.get(f"{value.kind} {kind}")
     if template is None:
         refuse(f"the embedded engine has no cast of {value.type} to {target}")
     if attempt and f"{value.kind} {kind}" == "BINARY STRING":
         template = "try(decode({x}))"
-    given = value.number if value.number and kind == "DOUBLE" else value.sql
-    verb, text = ("TRY_CAST" if attempt else "CAST"), _readable(given, kind, attempt=attempt)
-    return TypedSql(template.format(x=given, cast=verb, type=target, text=text), target)
+    verb, text = ("TRY_CAST" if attempt else "CAST"), _readable(value.sql, kind, attempt=attempt)
+    return Value(template.format(x=value.sql, cast=verb, type=target, text=text), target)
 
 
-def shown(value: TypedSql) -> TypedSql:
-    """Return the text of a value that cannot be cast."""
-    if value.kind == "BINARY":
-        return TypedSql(f"hex({value.sql})", "STRING")
-    text = value.sql if value.kind == "STRING" else "'a float'"
-    return cast(value, "STRING") if f"{value.kind} STRING" in CASTS else TypedSql(text, "STRING")
+def fault(value: Value, target: str, before: str, after: str) -> Value:
+    """Return a sentence about a value that cannot be cast, between two texts; NULL where it can."""
+    kind = Value("", target).kind
+    template = "" if value.type == target else CASTS.get(f"{value.kind} {kind}", "")
+    if "{cast}" not in template and value.kind != "BINARY":
+        return Value("CAST(NULL AS STRING)", "STRING")
+    attempt = cast(value, target, attempt=True).sql
+    shown = f"hex({value.sql})" if value.kind == "BINARY" else cast(value, "STRING").sql
+    sentence = f"{quoted(before)} || substring({shown}, 1, {MAX_QUOTED}) || {quoted(after)}"
+    return Value(f"CASE WHEN {value.sql} IS NOT NULL AND {attempt} IS NULL THEN {sentence} END", "STRING")
 
 
 def _readable(text: str, kind: str, *, attempt: bool) -> str:
