@@ -125,6 +125,7 @@ docs: $(INSTALLED) ## build the site of docs/ in site/ (open site/index.html); a
 
 .PHONY: pictures
 pictures: $(INSTALLED) ## make the pictures of docs/pictures.md from the bundled measurements
+	@$(PIP_INSTALL) --group pictures
 	@.venv/bin/python docs/pictures/make_pictures.py
 
 .PHONY: clean

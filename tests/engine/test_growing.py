@@ -359,7 +359,7 @@ def found(world: World) -> tuple[Any, ...]:
         for name in ("revision", "depot_id", "commit_fingerprint", "seen_at"):
             row.pop(name)
     closed = read_closed(world.ledger).batches.to_pylist()
-    return rows, closed, told.rules, told.clocks, told.open, told.closed, told.rejected, told.too_old, told.totals
+    return rows, closed, told.rules, told.clocks, told.open, told.closed, told.rejected, told.totals
 
 
 def open_and_closed(world: World, spark: Any) -> list[list[Any]]:
