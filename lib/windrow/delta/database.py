@@ -58,6 +58,19 @@ def database(memory_bytes: int | None = None) -> Iterator[DuckDBPyConnection]:
                 raise disk_error(error) from error
 
 
+@contextmanager
+def joins_as_written(connection: DuckDBPyConnection) -> Iterator[None]:
+    """Let DuckDB join in the order of a query, which names the stream of rows first, and then what is small.
+
+    It does not know how many rows a stream has. So it might keep all of them in memory to look up a few others.
+    """
+    connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
+    try:
+        yield
+    finally:
+        connection.execute("RESET disabled_optimizers")
+
+
 def is_full(error: Exception) -> bool:
     """Tell whether an error of DuckDB, or of Arrow that reads from it, is that there is no room for temporary rows."""
     return "Out of Memory Error" in str(error) or SPILLED in str(error)

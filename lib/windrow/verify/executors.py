@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from windrow.columnar.arrow import plain
-from windrow.delta.database import database
+from windrow.delta.database import database, joins_as_written
 from windrow.delta.table import unreadable
 from windrow.errors import TableUnwritable, first_line
 from windrow.model.commits import VERSION
@@ -228,7 +228,8 @@ def _answer(
         for name, relation in relations.items():
             connection.register(name, relation)
         connection.register("stream", pa.RecordBatchReader.from_batches(DEPOT, rows))
-        answer = connection.sql(query).to_arrow_table()
+        with joins_as_written(connection):
+            answer = connection.sql(query).to_arrow_table()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, answer.schema) as stream:
         stream.write_table(answer)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from windrow.delta.database import joins_as_written
 from windrow.verify.base import Base
 from windrow.verify.decisions import Derivation
 from windrow.verify.depot import Depot
@@ -59,7 +60,8 @@ class StoredParts:
     def ask_depot(self, query: str) -> pa.Table:
         """Return the answer to a query over `stream`, the messages of the depot."""
         self.connection.register("stream", self.messages.read("depot", EVERY))
-        return self.ask(query)
+        with joins_as_written(self.connection):
+            return self.ask(query)
 
     def check(self, derivation: Derivation | None, progress: Callable[[int], None]) -> Iterator[PartResult]:
         """Yield what the check of each part finds."""
