@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
+
+from windrow.delta.database import database, joins_as_written
 
 SORTED = """
 import resource, sys
@@ -22,6 +26,9 @@ except TableUnwritable as error:
 """
 
 
+JOINED = "SELECT count(*) FROM stream AS s JOIN few AS f ON f.number = s.number"
+
+
 @pytest.mark.parametrize(
     ("limit", "said"),
     [
@@ -34,3 +41,17 @@ def test_full_disk(limit: int, said: list[str]) -> None:
     """More rows than fit into memory are sorted on disk, and without room there they are an error with a hint."""
     out = subprocess.check_output([sys.executable, "-c", SORTED, str(limit)], text=True)
     assert all(one in out for one in said), out
+
+
+def test_joins_as_written() -> None:
+    """Of a stream of rows and a table, what is looked up is the table, whatever DuckDB thinks of their sizes."""
+    number = pa.schema([("number", pa.int64())])
+    with database() as connection:
+        connection.register("few", pa.table({"number": range(10)}))
+        connection.register("stream", pa.RecordBatchReader.from_batches(number, iter(())))
+        with joins_as_written(connection):
+            [(_, plan)] = connection.sql(f"EXPLAIN (FORMAT json) {JOINED}").fetchall()
+    node = json.loads(plan)[0]
+    while node["children"]:
+        node = node["children"][0]
+    assert node["extra_info"]["Estimated Cardinality"] == "1", plan  # the stream, which is read row by row

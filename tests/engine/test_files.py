@@ -153,7 +153,7 @@ class TestKept:
             opened.ledger.live()
             cache = opened.ledger._cache
             assert not {*cache.headers.rows, *cache.messages.rows} - opened.ledger._opened.control
-            assert not cache.groups.rows
+            assert not cache.groups.kept.rows
         assert world.canonical() == world.expected()
 
     def test_live_rows_hold_no_others(self, world: World, embedded: EngineFactory) -> None:

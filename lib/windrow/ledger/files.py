@@ -104,11 +104,9 @@ class LedgerFiles(OpenRows):
 
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Return the open batches that are needed, with messages those that can change; all with messages for None."""
-        files = self._of(tables.OPEN)
         if wanted is None:
-            return latest_whole(self._rows(files))
-        headers = self._headers(files, wanted)
-        batches, can_change = wanted.needed(headers.rows, headers.open())
+            return latest_whole(self._rows(self._of(tables.OPEN)))
+        batches, can_change = self._headers(wanted).needed(wanted)
         changing = np.flatnonzero(can_change)
         at = np.full(batches.num_rows, -1)
         at[changing] = np.arange(changing.size)
@@ -120,16 +118,15 @@ class LedgerFiles(OpenRows):
 
     def needed_messages(self, wanted: BatchFilter) -> int:
         """Count the messages of the open batches that can change."""
-        headers = self._headers(self._of(tables.OPEN), wanted)
-        batches, changing = wanted.needed(headers.rows, headers.open())
+        batches, changing = self._headers(wanted).needed(wanted)
         return int(pc.sum(where(batches, mask(changing))["message_count"]).as_py() or 0)
 
-    def _headers(self, files: Sequence[File], wanted: BatchFilter) -> Headers:
+    def _headers(self, wanted: BatchFilter) -> Headers:
         """Return the headers of the open batches that match, and perhaps of others.
 
         Where the latest version of a batch matches, so do the versions before, because windows only shrink.
         """
-        headers = self._cache.open
+        headers, files = self._cache.open, self._of(tables.OPEN)
         reach = FilePruner(wanted) if len(files) > 1 else None
         headers.add(
             {
@@ -170,30 +167,7 @@ class LedgerFiles(OpenRows):
         known = self._cache.messages.rows.get(path)
         if known is not None:
             return known.take(pa.array(rows))
-        ends = self._cache.group_ends.get(path)
-        if ends is None or not all((path, group) in self._cache.groups.rows for group in _groups(ends, rows)):
-            ends = self._read_groups(path, rows)
-        chunks, at, begin = list[pa.Array](), np.empty(rows.size, np.int64), 0
-        of = np.searchsorted(ends, rows, side="right")
-        for group in _groups(ends, rows):
-            messages = self._cache.groups.use((path, group))
-            chunks += messages.chunks
-            at[of == group] = begin + rows[of == group] - (ends[group] - len(messages))
-            begin += len(messages)
-        return pa.chunked_array(chunks).take(pa.array(at))
-
-    def _read_groups(self, path: str, rows: Ints) -> Ints:
-        """Read the row groups of a file that have some rows, unless they are there; return where each group ends."""
-        with self._opened(path) as parquet:
-            sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
-            self._cache.group_ends[path] = ends = np.cumsum(sizes)
-            missing = [group for group in _groups(ends, rows) if (path, group) not in self._cache.groups.rows]
-            read = plain(parquet.read_row_groups(missing, columns=[MESSAGES]))[MESSAGES]
-        begin = 0
-        for group in missing:
-            self._cache.groups.rows[path, group] = read.slice(begin, sizes[group])
-            begin += sizes[group]
-        return ends
+        return self._cache.groups.messages(path, rows, self._opened)
 
     def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
         """Return the `id` and the columns of the rows of a state, all or those that match."""
@@ -210,8 +184,7 @@ class LedgerFiles(OpenRows):
 
     def ended(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
-        headers = self._headers(self._of(tables.OPEN), BatchFilter(no_messages, passed))
-        return ended_in(where(headers.rows.select(["source", "window_end"]), headers.open()), passed)
+        return ended_in(self._headers(BatchFilter(no_messages, passed)).select("source", "window_end"), passed)
 
     def commit(self, new: Sequence[pa.Table], written: Sequence[WrittenFile], note: Mapping[str, str]) -> int:
         """Add the rows of one revision, new ones and those that tasks have written; return how many these are.
@@ -380,12 +353,6 @@ class LedgerFiles(OpenRows):
         rows = self._headers_of(file.path, rows) if file.state == tables.OPEN else rows
         self._cache.headers.rows[file.path] = rows = in_columns(rows, self._columns_of(file.state, held))
         return File(file.path, file.state, file.folded, file.size, Extent.held(rows))
-
-
-def _groups(ends: Ints, rows: Ints) -> list[int]:
-    """Return the row groups that have some rows of a file, given where each ends."""
-    found: list[int] = np.unique(np.searchsorted(ends, rows, side="right")).tolist()
-    return found
 
 
 def _action(file: WrittenFile, changes: bool = True) -> AddAction:

@@ -17,10 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import flag, from_numpy, in_columns, no_rows, to_numpy, where
+from windrow.columnar.compiled import Flags
 from windrow.ledger.versions import chains, followed, require_whole
 from windrow.model import tables
 from windrow.model.floors import Ints
-from windrow.model.open_batches import MESSAGES
+from windrow.model.open_batches import MESSAGES, BatchFilter
 from windrow.model.tables import DELETED, WHOLE
 
 VERSION = pa.schema(
@@ -67,12 +68,8 @@ class Headers:
             place = [from_numpy(np.full(rows.num_rows, number)), from_numpy(np.arange(rows.num_rows))]
             parts.append(pa.Table.from_arrays([*(rows[name] for name in VERSION.names[:3]), *place], schema=VERSION))
             new.append(in_columns(rows.append_column("file", place[0]), self.rows.schema))
-        self.versions = pa.concat_tables([self.versions, *parts])
-        if self.versions["id"].num_chunks > MANY_CHUNKS:
-            self.versions = self.versions.combine_chunks()
-        self.rows = followed(self.rows, pa.concat_tables(new), keep_tombstones=True)
-        if self.rows["id"].num_chunks > MANY_CHUNKS:
-            self.rows = self.rows.combine_chunks()
+        self.versions = _of_few_chunks(pa.concat_tables([self.versions, *parts]))
+        self.rows = _of_few_chunks(followed(self.rows, pa.concat_tables(new), keep_tombstones=True))
 
     def remove(self, paths: Collection[str]) -> None:
         """Remove the rows of files."""
@@ -82,7 +79,15 @@ class Headers:
                 where(rows, pc.invert(pc.is_in(rows["file"], gone))) for rows in (self.rows, self.versions)
             )
 
-    def open(self) -> pa.ChunkedArray:
+    def needed(self, wanted: BatchFilter) -> tuple[pa.Table, Flags]:
+        """Return the headers of the open batches that a decision needs, and which of them can change."""
+        return wanted.needed(self.rows, self._open())
+
+    def select(self, *columns: str) -> pa.Table:
+        """Return columns of the headers of all open batches."""
+        return where(self.rows.select(columns), self._open())
+
+    def _open(self) -> pa.ChunkedArray:
         """Tell which rows are headers of batches that are open: the others are tombstones."""
         # guard: tombstone-hides-header
         return pc.invert(pc.fill_null(self.rows[DELETED], flag(False)))
@@ -99,3 +104,7 @@ class Headers:
         part, begin = chains(of, revision, versions[WHOLE], grown_only=False)
         require_whole(versions.take(from_numpy(part[begin[:-1]])))
         return to_numpy(versions["file"])[part], to_numpy(versions["row"])[part], begin
+
+
+def _of_few_chunks(rows: pa.Table) -> pa.Table:
+    return rows.combine_chunks() if rows["id"].num_chunks > MANY_CHUNKS else rows

@@ -83,12 +83,11 @@ class BatchFilter:
         return where(batches, mask(chosen)), changing[needed]
 
     def _near(self, batches: pa.Table) -> pa.Array:
-        """Tell which batches have ended, or have the source of a message and the key of a message."""
-        ended = mask(self._ended(batches))
+        """Tell which batches have ended, or have the source of a message and the key of a message; all if unknown."""
         if self._names is None:
-            return pc.or_(ended, mask(np.ones(batches.num_rows)))
+            return mask(np.ones(batches.num_rows))
         source, key = (pc.is_in(batches[name], known) for name, known in self._names.items())
-        return pc.or_(pc.and_(source, key), ended)
+        return pc.or_(pc.and_(source, key), mask(self._ended(batches)))
 
     def _ended(self, batches: pa.Table) -> Flags:
         ended: Flags = microseconds(batches["window_end"]) <= self.passed.of(whole(batches["source"]))
