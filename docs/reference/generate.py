@@ -1,8 +1,9 @@
-"""Write commands.md and json.md, beside this file, from the command line itself and documents.toml.
+"""Write commands.md, json.md and expectations.md, beside this file, from the code and documents.toml.
 
 `make reference` runs it. A command, an option, a default or a help text is never written by hand: commands.md has what
 the command line is made of. json.md takes fields and types from the dataclasses that a command prints, and what a
-field means from documents.toml, which also has the few fields that stand in no dataclass.
+field means from documents.toml, which also has the few fields that stand in no dataclass. expectations.md needs the
+extra `quality`.
 """  # noqa: INP001
 
 from __future__ import annotations
@@ -42,6 +43,17 @@ DOCUMENTS = f"""\
 One document on standard output, and nothing else there. `a.b` is the field `b` of the object `a`, `a[].b` that of each
 object in the list `a`. Times are ISO 8601 text in UTC, or `1234 us` since 1970 outside the years 1 to 9999; a number
 says its unit in its name, and `_us` are microseconds. Fields may be added; those that are here keep their meaning."""
+EXPECTATIONS = f"""\
+# Expectations
+
+{MADE}
+
+What [`windrow check`](../quality.md) expects of a ledger, with the default limits."""
+SUITES = {
+    "closed_batches": "batches, closed ones and, by the same rules, open ones",
+    "rejected_messages": "messages in no batch",
+    "books": "progress and history, in themselves and against batches and rejected messages",
+}
 
 Table = list[tuple[str, ...]]
 
@@ -245,6 +257,18 @@ def _document_part(one: Document) -> str:
     return "\n\n".join([f"## {one.title}", f"{shape} {one.says}".strip(), _table(("field", "type", ""), rows)])
 
 
+def expectations_page() -> str:
+    """Return the page of the expectations of all suites; to import Great Expectations takes seconds."""
+    from windrow.verify import quality
+
+    parts = [EXPECTATIONS]
+    for name, about in SUITES.items():
+        expected = getattr(quality, name)().expectations
+        rows = [(f"`{one.meta['name']}`", one.severity.value, one.description) for one in expected]
+        parts += [f"## `{name}`: {about}", _table(("expectation", "severity", "what it says"), rows)]
+    return "\n\n".join(parts) + "\n"
+
+
 def _class(where: str) -> type:
     module, name = where.split(":")
     found: type = getattr(import_module(module), name)
@@ -292,5 +316,5 @@ def _table(head: tuple[str, ...], rows: Table) -> str:
 
 
 if __name__ == "__main__":
-    for file, text in pages().items():
+    for file, text in (pages() | {"expectations.md": expectations_page()}).items():
         (HERE / file).write_text(text, encoding="utf-8")

@@ -50,7 +50,7 @@ def arguments() -> Any:
         "--seed", type=int, default=random.randrange(10**6), help="what all logs and faults follow from"
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/faults.md")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/reference/trials.md")
     return parser.parse_args()
 
 

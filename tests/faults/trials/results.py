@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.faults.trials.trial import Counted
 
-PAGE = Path(__file__).parents[3] / "docs" / "faults.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "trials.md"
 BEGIN, END = "<!-- trials -->\n", "<!-- end of trials -->\n"
 HEAD = ("fault", "engine", "times", "struck", "lost", "duplicated", "different")
 
