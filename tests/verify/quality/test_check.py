@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.clocks import NOW, ManualClock
+from tests.docs.reference import HOME, generate
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, message
