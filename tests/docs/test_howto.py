@@ -278,7 +278,7 @@ class TestForeachBatch:
         def arrive(place: Path, rows: list[Row]) -> None:
             pq.write_table(table(rows).select(["key", "type", "event_time", "payload"]), f"{place}.parquet")
 
-        [block] = blocks("foreach-batch.md", "python")
+        block = blocks("foreach-batch.md", "python")[0]
         self.follow(spark, tmp_path, block, arrive)
         assert_all_kept(tmp_path / "data" / "ledger")
 
