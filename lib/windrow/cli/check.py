@@ -62,9 +62,9 @@ def _checked(chosen: Settings, max_rejected: float | None, docs: str | None) -> 
     """Check on the engine that is chosen; Spark is started when there is none."""
     from windrow.engine import choose
     from windrow.verify import quality
-    from windrow.verify.quality.great_expectations import library
+    from windrow.verify.quality.great_expectations import require
 
-    library()  # says what is missing before Spark starts
+    require()  # says what is missing before Spark starts
     share = quality.MAX_REJECTED if max_rejected is None else max_rejected
     embedded = choose(chosen.engine) == "embedded"
     with aside.status("reading the ledger" if embedded else "starting Spark") as spinner:

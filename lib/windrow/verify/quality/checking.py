@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.errors import EngineUnavailable, OutputRefused
 from windrow.model.warn import WarnPart
-from windrow.verify.quality.great_expectations import SITE, fresh_context, library, quiet
+from windrow.verify.quality.great_expectations import SITE, fresh_context, import_meanwhile, library, quiet, require
 from windrow.verify.quality.outcome import Checked, outcome_of
 from windrow.verify.quality.suites import MAX_REJECTED, books, closed_batches, rejected_messages
 
@@ -42,16 +42,15 @@ def check(
     EngineUnavailable, TableMissing, TableRefused, TableUnreadable, OutputRefused, and ExpectationBroken for an
     expectation that did not run.
     """
-    library()
+    require()
     if docs is not None and Path(docs).exists() and not Path(docs).is_dir():
         raise OutputRefused(f"{docs} is a file", "Name a directory for the Data Docs.")
-    ours = (closed_batches(limits=limits), rejected_messages(max_rejected=max_rejected, limits=limits), books())
-    wanted = list(ours if suites is None else suites)
-    if spark is None:
-        wanted = [_without_spark(suite) for suite in wanted]
-    steps = len(wanted) + 1
-    with quiet(), _opened(spark, ledger, wanted) as (version, rows):
+    import_meanwhile()
+    with quiet(), _opened(spark, ledger, suites) as (version, rows):
         counts = _counted(rows.of_windrow)
+        ours = (closed_batches(limits=limits), rejected_messages(max_rejected=max_rejected, limits=limits), books())
+        wanted = [suite if spark else _without_spark(suite) for suite in (ours if suites is None else suites)]
+        steps = len(wanted) + 1
         progress("rows", 1, steps)
         context = fresh_context()
         outcomes = []
@@ -72,22 +71,24 @@ class CheckedRows:
 
 @contextmanager
 def _opened(
-    spark: SparkSession | None, ledger: str, suites: Sequence[ExpectationSuite]
+    spark: SparkSession | None, ledger: str, suites: Sequence[ExpectationSuite] | None
 ) -> Iterator[tuple[int, CheckedRows]]:
     if spark is None:
         from windrow.verify.quality.embedded import embedded_rows
-        from windrow.verify.quality.expectation import needs_messages
 
-        with embedded_rows(ledger, any(needs_messages(one) for suite in suites for one in suite.expectations)) as (
-            version,
-            rows,
-        ):
+        with embedded_rows(ledger, suites is None or _need_messages(suites)) as (version, rows):
             yield version, CheckedRows(rows, rows)
         return
     from windrow.verify.quality.spark import spark_rows
 
     with spark_rows(spark, ledger) as (version, on_spark, collected):
         yield version, CheckedRows(collected or on_spark, on_spark)
+
+
+def _need_messages(suites: Sequence[ExpectationSuite]) -> bool:
+    from windrow.verify.quality.expectation import needs_messages
+
+    return any(needs_messages(expectation) for suite in suites for expectation in suite.expectations)
 
 
 def _counted(rows: Rows) -> dict[str, int]:

@@ -1,4 +1,7 @@
-"""Import Great Expectations on first use, without its usage statistics, progress bars and log."""
+"""Import Great Expectations on first use, without its usage statistics, progress bars and log.
+
+Importing it takes some four seconds on one core, so a check lets it happen while the ledger is read.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from threading import Thread
 from types import ModuleType
 from typing import Any
 
@@ -17,16 +22,37 @@ SITE = "windrow"
 
 def library() -> ModuleType:
     """Return the module `great_expectations`. Raises MissingExtra."""
+    require()
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     try:
         with warnings.catch_warnings():  # it imports a deprecated module of the standard library
             warnings.simplefilter("ignore", DeprecationWarning)
             import great_expectations
     except ImportError as error:
-        raise MissingExtra(
-            "checking expectations needs great-expectations", "Install it: pip install 'windrow-delta[quality]'."
-        ) from error
+        raise _missing() from error
     return great_expectations
+
+
+def require() -> None:
+    """Raise MissingExtra if it is not installed."""
+    if find_spec("great_expectations") is None:
+        raise _missing()
+
+
+def _missing() -> MissingExtra:
+    return MissingExtra(
+        "checking expectations needs great-expectations", "Install it: pip install 'windrow-delta[quality]'."
+    )
+
+
+def import_meanwhile() -> None:
+    """Begin to import it in another thread; `library` waits for that."""
+
+    def imported() -> None:
+        with suppress(MissingExtra):  # which `library` raises again
+            library()
+
+    Thread(target=imported, name="windrow-quality", daemon=True).start()
 
 
 def fresh_context() -> Any:
