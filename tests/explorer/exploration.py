@@ -1,0 +1,219 @@
+"""Go through all states that a scenario can lead to, and check the invariants in each of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Literal, NamedTuple
+from unittest.mock import patch
+
+from tests.explorer import invariants
+from tests.explorer.scenarios import LOG, Scenario, depot, drive, resume_and_drive
+from tests.explorer.scheduler import Answer, Endless, Place, Program, token
+from tests.explorer.tables import Tables
+from windrow.runtime import ledger_state, microbatch, opening
+
+Outcome = Literal["done", "refused", "lost", "killed", "killed after"]
+# What else may happen to a write, and to nothing else: who ends before a read might as well have ended later.
+FAULTS: tuple[Outcome, ...] = ("refused", "lost", "killed", "killed after")
+NAMES = {invariants.Broken: "", Endless: "progress: "}
+USES_TOKENS = (microbatch, opening, ledger_state)
+
+
+class Choice(NamedTuple):
+    """Which process made its call, which one, and what became of it."""
+
+    process: str
+    call: str
+    outcome: Outcome
+
+
+class State(NamedTuple):
+    """The tables, where each process stands, and how many faults may still happen."""
+
+    tables: Tables
+    places: tuple[Place, ...]
+    faults: int
+
+    @property
+    def key(self) -> object:
+        """Return what tells it from every other state."""
+        return self.tables.depot.digest, self.tables.ledger.digest, self.places, self.faults
+
+
+@dataclass
+class Explored:
+    """What an exploration went through: different states, calls between them, ends, runs of processes.
+
+    `struck` counts the calls that were refused, lost, or the last of their process. `broken` is the first invariant
+    that did not hold, after a `schedule`.
+    """
+
+    scenario: str
+    faults: int
+    states: int = 0
+    calls: int = 0
+    ends: int = 0
+    runs: int = 0
+    struck: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FAULTS, 0))
+    seconds: float = 0.0
+    whole: bool = True
+    broken: str | None = None
+    schedule: list[Choice] = field(default_factory=list)
+
+
+def explore(
+    scenario: Scenario,
+    faults: int,
+    most: int | None = None,
+    tell: Callable[[Explored], object] = lambda explored: None,
+) -> Explored:
+    """Try all schedules with at most so many faults; of more than `most` states the first ones, depth first.
+
+    Stops at the first state that breaks an invariant.
+    """
+    with ExitStack() as stack:
+        for module in USES_TOKENS:
+            stack.enter_context(patch.object(module, "uuid4", token))
+        exploration = Exploration(scenario, faults)
+        stack.callback(exploration.end)
+        return exploration.run(most, tell)
+
+
+class Exploration:
+    """The states of a scenario that were seen, and how each was reached."""
+
+    def __init__(self, scenario: Scenario, faults: int) -> None:
+        self.scenario, self.explored = scenario, Explored(scenario.name, faults)
+        self._programs = scenario.programs()
+        self._last = scenario.program("last", resume_and_drive)
+        self._sound, self._finished = set[str](), set[object]()
+        places = tuple(program.begin() for program in self._programs.values())
+        self._first = State(Tables(depot(scenario.published)), places, faults)
+
+    def run(self, most: int | None, tell: Callable[[Explored], object]) -> Explored:
+        """Go through the states, depth first."""
+        explored, begin = self.explored, time.perf_counter()
+        reached: dict[object, tuple[object, Choice] | None] = {self._first.key: None}
+        states = [self._first]
+        try:
+            while states:
+                if explored.states == most:
+                    explored.whole = False
+                    break
+                state = states.pop()
+                explored.states += 1
+                follow = list[tuple[Choice, State]]()
+                follow += self._following(state)
+                if not follow:
+                    explored.ends += 1
+                    self._finish(state.tables)
+                for choice, after in follow:
+                    explored.calls += 1
+                    if choice.outcome != "done":
+                        explored.struck[choice.outcome] += 1
+                    if after.key in reached:
+                        continue
+                    reached[after.key] = state.key, choice
+                    self._check(state, after, choice)
+                    states.append(after)
+                explored.seconds = time.perf_counter() - begin
+                tell(explored)
+        except (invariants.Broken, Endless) as broken:
+            at = after.key if follow else state.key
+            explored.broken, explored.schedule = f"{NAMES[type(broken)]}{broken}", _schedule(reached, at)
+        explored.runs = sum(program.runs for program in (*self._programs.values(), self._last))
+        return explored
+
+    def end(self) -> None:
+        """End all threads."""
+        for program in (*self._programs.values(), self._last):
+            program.end()
+
+    def _following(self, state: State) -> Iterator[tuple[Choice, State]]:
+        """Yield what may happen next, and the state after it."""
+        for number, (program, place) in enumerate(zip(self._programs.values(), state.places, strict=True)):
+            if place.call is None:
+                continue
+            done, answer = place.call.apply(state.tables)
+            faults = FAULTS if state.faults and place.call.writes else ()
+            for outcome in ("done", *faults):
+                there = self._after(program, place, outcome, answer)
+                places = (*state.places[:number], there, *state.places[number + 1 :])
+                applied = state.tables if outcome in ("refused", "killed") else done
+                after = State(applied, places, state.faults - (outcome != "done"))
+                yield Choice(program.name, place.call.name, outcome), after
+
+    def _after(self, program: Program, place: Place, outcome: Outcome, answer: Answer) -> Place:
+        """Return where a process stands after its call; a killed one begins again, if it has a life left."""
+        if outcome == "done":
+            return program.after(place, answer)
+        if outcome in ("refused", "lost"):
+            return program.after(place, Answer("failed", error=OSError("the store did not answer")))
+        if place.life < program.lives:
+            return program.begin(place.life + 1)
+        return ENDED
+
+    def _check(self, before: State, after: State, choice: Choice) -> None:
+        """Check what the call did to the ledger, and how its process ended if it did. Raises Broken."""
+        ledger = after.tables.ledger
+        if ledger is not before.tables.ledger and ledger.digest not in self._sound:
+            invariants.check(after.tables)
+            self._sound.add(ledger.digest)
+        place = after.places[list(self._programs).index(choice.process)]
+        if place.error is not None and not _expected(place.error):
+            raise invariants.Broken(f"progress: {choice.process} ended with {place.error!r}")
+
+    def _finish(self, tables: Tables) -> None:
+        """Let one more driver read the rest undisturbed, and compare the result. Raises Broken."""
+        tables = Tables(depot(len(LOG)), tables.ledger)
+        if tables.ledger.digest in self._finished:
+            return
+        self._finished.add(tables.ledger.digest)
+        ended = undisturbed(self._last, tables)
+        invariants.check(ended)
+        progress = invariants.content_of(ended.ledger.versions[-1]).progress
+        if progress["depot_version"] != ended.depot.latest:
+            raise invariants.Broken(f"progress: read up to version {progress['depot_version']}")
+        if self.scenario.same and invariants.outcome(ended.ledger) != without_faults():
+            raise invariants.Broken("the same result: the batches are other ones than without faults")
+
+
+ENDED = Place("", 0, (), None)
+
+
+def undisturbed(program: Program, tables: Tables) -> Tables:
+    """Run one process to its end, and return the tables. Raises Broken."""
+    place = program.begin()
+    while place.call is not None:
+        tables, answer = place.call.apply(tables)
+        place = program.after(place, answer)
+    if place.error is not None:
+        raise invariants.Broken(f"progress: a driver alone ended with {place.error!r}")
+    return tables
+
+
+@cache
+def without_faults() -> object:
+    """Return the batches and rejected messages of one driver without faults."""
+    program = Scenario("", {}).program("only", drive)
+    return invariants.outcome(undisturbed(program, Tables(depot(len(LOG)))).ledger)
+
+
+def _expected(error: BaseException) -> bool:
+    """Tell whether a process may end so: the store did not answer it as often as it tries again."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return isinstance(error, OSError)
+
+
+def _schedule(reached: Mapping[object, tuple[object, Choice] | None], key: object) -> list[Choice]:
+    """Return the choices that led to a state."""
+    choices = list[Choice]()
+    while (step := reached.get(key)) is not None:
+        key, choice = step
+        choices.append(choice)
+    return choices[::-1]

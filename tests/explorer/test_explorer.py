@@ -1,0 +1,165 @@
+"""All schedules of small scenarios, the tables in memory next to real ones, and bugs that have to be found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.clocks import ManualClock
+from tests.engine.factory import EMBEDDED
+from tests.engine.world import World
+from tests.explorer import invariants
+from tests.explorer.__main__ import explored_with
+from tests.explorer.bugs import BUGS, Bug
+from tests.explorer.bugs import VARIABLE as BUG
+from tests.explorer.exploration import FAULTS, explore, undisturbed
+from tests.explorer.scenarios import LOG, SCENARIOS, USUAL, Scenario, StandingClock, depot, drive
+from tests.explorer.tables import MemoryTable, Tables, merged, merging, put
+from tests.guards.guard import VARIABLE as GUARD
+from windrow.errors import LedgerMoved
+from windrow.ledger.versions import Growth
+
+QUICK = [scenario for scenario in SCENARIOS if len(scenario.works) == 1]
+OTHERS = [scenario for scenario in SCENARIOS if len(scenario.works) > 1]
+FOUND_SOON = ("a resume is forgotten by the next commit", "a microbatch begins one version too late")
+
+
+def by_name(scenario: Scenario) -> str:
+    """Return the name of a scenario for pytest."""
+    return scenario.name
+
+
+class TestSchedules:
+    """No schedule breaks an invariant."""
+
+    @pytest.mark.parametrize("scenario", QUICK, ids=by_name)
+    def test_one_driver(self, scenario: Scenario) -> None:
+        """All schedules of one driver with at most one fault; each kind of fault struck."""
+        explored = explore(scenario, faults=1)
+        assert (explored.broken, explored.whole) == (None, True), explored.schedule
+        assert explored.ends > len(FAULTS)
+        assert all(explored.struck.values())
+
+    @pytest.mark.ci
+    @pytest.mark.parametrize("scenario", OTHERS, ids=by_name)
+    def test_several(self, scenario: Scenario) -> None:
+        """The first schedules of several processes."""
+        explored = explore(scenario, faults=1, most=300)
+        assert explored.broken is None, explored.schedule
+        assert explored.ends
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("scenario", SCENARIOS, ids=by_name)
+    def test_all(self, scenario: Scenario) -> None:
+        """All schedules without a fault, and those with up to two of them as far as that ends."""
+        for faults in (0, 1, 2):
+            explored = explore(scenario, faults, most=30_000)
+            assert explored.broken is None, explored.schedule
+            assert explored.whole or faults
+
+
+class TestBugs:
+    """What is planted is found."""
+
+    @pytest.mark.ci
+    @pytest.mark.parametrize("name", FOUND_SOON)
+    def test_found_soon(self, name: str) -> None:
+        """One scenario is enough for some of them."""
+        explored = explored_with(
+            BUG, name, "--only", "one driver" if "slice" in name else "and a pause", "--most", "600"
+        )
+        assert any(one["broken"] for one in explored), explored
+
+    @pytest.mark.ci
+    def test_without_a_guard(self) -> None:
+        """Rows that another attempt has read are read twice without a guard."""
+        explored = explored_with(GUARD, "filtered-by-version", "--only", "one driver")
+        assert "each message once" in explored[-1]["broken"]
+
+    @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+    def test_planted(self, bug: Bug) -> None:
+        """Each bug changes a place that is there, into code that can be compiled."""
+        assert compile(bug.planted(), bug.path, "exec")
+
+
+class TestLikeRealTables:
+    """The tables in memory do what the tables of delta-rs do; `engine/test_growing.py` has the same races on these."""
+
+    def test_same_ledger(self, tmp_path: Path) -> None:
+        """A driver writes the same rows into both."""
+        world = World(tmp_path, ManualClock(StandingClock().now()))
+        world.publish(*LOG)
+        world.runner(EMBEDDED, max_messages=USUAL["max_messages"]).once()
+        memory = undisturbed(Scenario("", {}).program("only", drive), Tables(depot(len(LOG)))).ledger
+        content = invariants.content_of(memory.versions[-1])
+        real = {state: world.rows(state) for state in ("open", "closed", "rejected", "microbatch")}
+        assert [len(rows) for rows in real.values()] == [
+            len(rows) for rows in (content.open, content.closed, content.rejected, content.history)
+        ]
+        for state, ours in (("open", content.open), ("closed", content.closed), ("rejected", content.rejected)):
+            assert [_decided(row) for row in real[state]] == [_decided(row) for row in sorted(ours, key=_id)]
+
+    @pytest.mark.parametrize("between", ["commit", "fold", "restore"])
+    def test_files(self, between: str) -> None:
+        """A commit of files is refused after any other version."""
+        now = _filled()
+        moved = _moved(now, between)
+        with pytest.raises(LedgerMoved):
+            put(moved, now.ledger.latest, "commit", added=_no_rows(now))
+        assert put(now, now.ledger.latest, "commit", added=_no_rows(now)).ledger.latest == now.ledger.latest + 1
+
+    @pytest.mark.parametrize(("between", "refused"), [("commit", True), ("fold", False), ("restore", True)])
+    def test_merge(self, between: str, refused: bool) -> None:
+        """A MERGE is refused if rows were added since it read, not after a fold."""
+        now = _filled()
+        read = merging(now, _token(now))
+        moved = _moved(now, between)
+        if refused:
+            with pytest.raises(LedgerMoved):
+                merged(moved, read, _no_rows(now))
+        else:
+            assert merged(moved, read, _no_rows(now)).ledger.latest == moved.ledger.latest + 1
+
+    def test_merge_reads_the_token(self) -> None:
+        """A MERGE is refused that begins after another commit."""
+        with pytest.raises(LedgerMoved):
+            merging(_filled(), "another token")
+
+
+def _filled() -> Tables:
+    return undisturbed(Scenario("", {}).program("only", drive), Tables(depot(len(LOG))))
+
+
+def _moved(now: Tables, between: str) -> Tables:
+    """Return the tables after another commit."""
+    ledger: MemoryTable = now.ledger
+    if between == "restore":
+        return replace(now, ledger=ledger.restored(ledger.latest - 1))
+    if between == "fold":
+        return put(now, ledger.latest, "fold", folded=Growth.of(ledger.versions[-1].live))
+    return put(now, ledger.latest, "commit", added=_no_rows(now))
+
+
+def _no_rows(now: Tables) -> pa.Table:
+    return now.ledger.versions[-1].rows.slice(0, 0)
+
+
+def _token(now: Tables) -> str:
+    token: str = invariants.content_of(now.ledger.versions[-1]).progress["token"]
+    return token
+
+
+def _id(row: dict[str, Any]) -> str:
+    found: str = row["id"]
+    return found
+
+
+def _decided(row: dict[str, Any]) -> dict[str, Any]:
+    """Return what decides about the messages of a row."""
+    parts = [part["payload"] for part in row.get("messages") or ()]
+    names = ("source", "key", "window_start", "window_end", "reason", "payload")
+    return {name: row[name] for name in names if row.get(name) is not None} | {"parts": parts}
