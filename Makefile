@@ -3,6 +3,7 @@
 PYTHON ?=
 ENGINE ?= spark
 TIMES ?= 100
+FAULTS ?= 1
 
 PYTHONS = $(or $(PYTHON),python3.11 python3.12 python3.13 python3 python)
 PIP_INSTALL = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt
@@ -70,6 +71,10 @@ test-versions: require-java $(INSTALLED) ## run a short suite on other versions 
 faults: require-java $(INSTALLED) ## try every fault many times and count what was lost (TIMES=100)
 	@.venv/bin/python -m tests.faults.trials --times $(TIMES)
 	@.venv/bin/python -m tests.faults.power --cuts $(TIMES)
+
+.PHONY: explore
+explore: $(INSTALLED) ## try every order in which drivers can work on one ledger, with at most FAULTS=1 faults each
+	@.venv/bin/python -m tests.explorer --faults $(FAULTS)
 
 .PHONY: peers
 peers: require-java $(INSTALLED) ## measure what docs/comparison.md compares, which takes about an hour

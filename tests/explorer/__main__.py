@@ -1,6 +1,6 @@
 """Try every interleaving of the scenarios: `python -m tests.explorer [--only SCENARIO] [--faults N]`.
 
-With `--guards` bugs are planted and guards taken away one by one, to see which of them an exploration finds.
+With `--bugs` bugs are planted and guards taken away one by one, to see which of them an exploration finds.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.explorer.exploration import Explored, explore
+from tests.explorer.page import write_bugs, write_scenarios
 from tests.explorer.scenarios import SCENARIOS
 
 ROOT = Path(__file__).parents[2]
@@ -29,8 +30,8 @@ IN_A_PROCESS = (
 def main() -> int:
     """Explore what was asked for; exit status 1 when an invariant does not hold, or when no bug was found."""
     chosen = arguments()
-    if chosen.guards:
-        return without_guards(chosen.only)
+    if chosen.bugs:
+        return with_bugs(chosen.only, chosen.write)
     results = []
     for scenario in SCENARIOS:
         if chosen.only in scenario.name:
@@ -38,6 +39,8 @@ def main() -> int:
             say(line(results[-1]))
             if results[-1].broken:
                 break
+    if chosen.write:
+        write_scenarios(results)
     if chosen.json:
         sys.stdout.write(f"{json.dumps([asdict(one) for one in results])}\n")
     return int(any(one.broken for one in results))
@@ -46,11 +49,14 @@ def main() -> int:
 def arguments() -> argparse.Namespace:
     """Return what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m tests.explorer", description=__doc__)
-    parser.add_argument("--only", default="", metavar="NAME", help="scenarios, or with --guards guards, of this name")
+    parser.add_argument(
+        "--only", default="", metavar="NAME", help="scenarios, or with --bugs bugs, with this in their name"
+    )
     parser.add_argument("--faults", type=int, default=1, help="most faults of a schedule (%(default)s)")
     parser.add_argument("--most", type=int, default=0, metavar="STATES", help="give up a scenario after so many states")
     parser.add_argument("--json", action="store_true", help="print JSON too")
-    parser.add_argument("--guards", action="store_true", help="take each guard away, and say what finds that")
+    parser.add_argument("--bugs", action="store_true", help="plant bugs and take guards away, and say which are found")
+    parser.add_argument("--write", action="store_true", help="put the result into docs/reference/exploration.md")
     return parser.parse_args()
 
 
@@ -80,23 +86,30 @@ def line(explored: Explored) -> str:
     return "\n".join([told, f"  BROKEN: {explored.broken}", *schedule])
 
 
-def without_guards(only: str) -> int:
-    """Take the guards of the engine away one by one, then plant the bugs, and say which are found; 1 if none is."""
+def with_bugs(only: str, write: bool) -> int:
+    """Plant the bugs and take the guards of the engine away, one by one, and say which are found; 1 if none is."""
     from tests.explorer.bugs import BUGS
     from tests.explorer.bugs import VARIABLE as BUG
     from tests.guards.guard import GUARDS
     from tests.guards.guard import VARIABLE as GUARD
 
     guards = [guard.name for guard in GUARDS if guard.path.split("/")[0] in ROOMS and not guard.on_spark]
-    count = 0
+    rows = []
     for variable, name in [*((BUG, bug.name) for bug in BUGS), *((GUARD, guard) for guard in guards)]:
         if only in name:
-            known = explored_with(variable, name)
-            broken = next((one for one in known if one["broken"]), None)
-            count += broken is not None
-            told = "not found" if broken is None else f"{broken['scenario']} | {broken['broken']}"
-            say(f"{variable} | {name} | {sum(one['states'] for one in known):,} | {told}")
-    return int(not count)
+            rows.append(found_by(variable, name))
+            say(" | ".join(rows[-1]))
+            if write:
+                write_bugs(rows)
+    return int(all("not found" in row for row in rows))
+
+
+def found_by(variable: str, name: str) -> list[str]:
+    """Return a bug or guard, the states until it was found, the scenario, and what broke."""
+    known = explored_with(variable, name)
+    broken = next((one for one in known if one["broken"]), None)
+    states = f"{sum(one['states'] for one in known):,}"
+    return [name, states, *(("", "not found") if broken is None else (broken["scenario"], broken["broken"]))]
 
 
 def explored_with(variable: str, name: str, *arguments: str) -> list[dict[str, Any]]:
