@@ -76,7 +76,7 @@ def produce(
 
     fields = Fields.of(column or ())
     chosen = call.path_settings("depot", instead=PRODUCE)
-    part, stop = chosen.producer, Stop()
+    part, stop = chosen.producer_options, Stop()
     with (
         watched(chosen.log, stop.stop, "stopping after the lines that were read"),
         _opened(file) as descriptor,
@@ -94,20 +94,19 @@ def produce(
 def _produce_raw(call: Call, file: str, source: str, last: bool) -> None:
     """Send bytes, with a progress bar on a terminal."""
     from windrow.cli.watching import watched
+    from windrow.model.chunks import CHUNK_BYTES
     from windrow.producer import RawProducer
     from windrow.producer.input import BytesInput, Stop, send_bytes
 
     chosen = call.path_settings("depot", instead=PRODUCE)
-    part, stop = chosen.producer, Stop()
+    part, stop = chosen.producer_options, Stop()
     with (
         watched(chosen.log, stop.stop, "stopping after the bytes that were read"),
         _opened(file) as descriptor,
         _closing(RawProducer(chosen.depot, source, keep=chosen.keep, **part.model_dump())) as producer,
         counter("produce", quiet=call.json) as progress,
     ):
-        input_ = BytesInput(
-            descriptor, stop, min(part.max_message_bytes, chosen.ingest.chunk_bytes), part.linger_ms / 1_000
-        )
+        input_ = BytesInput(descriptor, stop, min(part.max_message_bytes, CHUNK_BYTES), part.linger_ms / 1_000)
         done = send_bytes(producer, input_, last, lambda size: progress("bytes", size))
     ended = f"{source} ends with it." if done.ended else f"{source} continues with chunk {done.sequence + 1:,}."
     stopped = " Stopped before the end of the input." if done.stopped else ""

@@ -142,7 +142,7 @@ def _warn(settings: Settings) -> None:
     from windrow.reading.warnings import warnings_of
 
     if local_path(settings.ledger) is not None:
-        for one in warnings_of(open_ledger(settings.ledger), settings.warn):
+        for one in warnings_of(open_ledger(settings.ledger)):
             log.warning(one.code, what=one.what, todo=one.todo)
 
 

@@ -147,7 +147,7 @@ def _look_at_batcher(call: Call, alarms: Sequence[Condition], most: int | None, 
 
     now = WallClock().now()
     with call.readable_settings("headers") as chosen:
-        found = reading.status(chosen.depot, chosen.ledger, now, chosen.warn)
+        found = reading.status(chosen.depot, chosen.ledger, now)
     if kafka:
         from windrow.producer.bridge.kafka import kafka_lag
 

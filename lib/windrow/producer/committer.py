@@ -34,7 +34,7 @@ from windrow.producer.buffer import Buffer
 from windrow.producer.delivery import Batch, Position
 from windrow.producer.queue import Bell, ProducerQueue, State, not_known
 from windrow.producer.writer import DepotWriter, Entry
-from windrow.settings.settings import ProducerPart
+from windrow.settings.producer import ProducerOptions
 
 LOG = logging.getLogger("windrow.producer")
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts
@@ -62,7 +62,7 @@ class Committer:
         """Return the current position of a producer in the depot."""
         return DepotWriter(self.location, raw=self._writer.raw).recorded(name)
 
-    def join(self, name: str, chosen: ProducerPart, buffer: Buffer | None = None) -> ProducerQueue:
+    def join(self, name: str, chosen: ProducerOptions, buffer: Buffer | None = None) -> ProducerQueue:
         """Return the queue of an id, which producers may share; wait if it is closing. Raises ProducerInUse."""
         while True:
             self._await_closed(name)
@@ -70,7 +70,7 @@ class Committer:
                 if (queue := self._joined(name, chosen, buffer)) is not None:
                     return queue
 
-    def _joined(self, name: str, chosen: ProducerPart, buffer: Buffer | None) -> ProducerQueue | None:
+    def _joined(self, name: str, chosen: ProducerOptions, buffer: Buffer | None) -> ProducerQueue | None:
         """Return the queue of an id with one more user, None if it is closing."""
         queue = self._queues.get(name)
         if queue is not None and queue.state is State.CLOSING:
@@ -262,7 +262,13 @@ class Registry:
         self._guests: Counter[str] = Counter()  # who is joining, without the lock
 
     def join(
-        self, location: str, name: str, chosen: ProducerPart, schema: pa.Schema, keep: str, buffer: Buffer | None = None
+        self,
+        location: str,
+        name: str,
+        chosen: ProducerOptions,
+        schema: pa.Schema,
+        keep: str,
+        buffer: Buffer | None = None,
     ) -> tuple[Committer, ProducerQueue]:
         """Return the committer of a depot and the queue of an id. Raises TableRefused for the wrong kind of depot."""
         place = absolute(location)

@@ -18,7 +18,7 @@ from windrow.producer.delivery import Ack, Position
 from windrow.producer.input import Fingerprint, Input
 from windrow.producer.lines import Fault, Portion, Reader
 from windrow.producer.producer import Producer
-from windrow.settings.settings import BATCH_BYTES, ProducerPart
+from windrow.settings.producer import BATCH_BYTES, ProducerOptions
 
 TOLD = 10  # faults that are logged one by one
 
@@ -48,7 +48,12 @@ class Production:
     """Sends the lines of one input."""
 
     def __init__(
-        self, producer: Producer, lines: Input, reader: Reader, chosen: ProducerPart, committed: Callable[[int], None]
+        self,
+        producer: Producer,
+        lines: Input,
+        reader: Reader,
+        chosen: ProducerOptions,
+        committed: Callable[[int], None],
     ) -> None:
         """Send the messages that `reader` reads from `lines`, in portions of the producer's batch size.
 

@@ -21,7 +21,7 @@ from windrow.producer.buffer import Buffer
 from windrow.producer.delivery import Batch, Delivery
 from windrow.producer.metrics import Counters, Metrics, Request
 from windrow.producer.row import ChunkRow, Row, Sent
-from windrow.settings.settings import BATCH_BYTES, ProducerPart
+from windrow.settings.producer import BATCH_BYTES, ProducerOptions
 
 ENDED = 1  # the mark of a raw source whose last chunk is in the depot
 
@@ -54,7 +54,7 @@ class ProducerQueue:
     def __init__(
         self,
         name: str,
-        chosen: ProducerPart,
+        chosen: ProducerOptions,
         sequence: int,
         bell: Bell,
         buffer: Buffer,

@@ -16,7 +16,8 @@ from windrow.producer.delivery import Ack, Delivery, Position
 from windrow.producer.metrics import Metrics
 from windrow.producer.queue import State
 from windrow.producer.row import Sent
-from windrow.settings.settings import ProducerPart, part
+from windrow.settings.producer import ProducerOptions
+from windrow.settings.settings import part
 
 
 class Sender:
@@ -32,7 +33,7 @@ class Sender:
         """Open the depot or create it. Raises SettingsError, TableRefused, TableUnreadable, ProducerInUse."""
         self._name = name
         room = {} if buffer is None else {"buffer_bytes": buffer.size_bytes}
-        self._chosen = part(ProducerPart, settings | room)
+        self._chosen = part(ProducerOptions, settings | room)
         self._process = os.getpid()
         self._committer, self._queue = REGISTRY.join(depot, name, self._chosen, schema, keep, buffer)
         self._closed = False

@@ -161,8 +161,7 @@ class Conversion:
             return rows > max_driver_messages
         from windrow.formats.raw.two_passes import can_spread
 
-        limits = self.format.limits
-        many = rows >= limits.executor_chunks if limits.executor_chunks else byte_count > limits.max_read_bytes
+        many = rows > max_driver_messages or byte_count > self.format.limits.max_read_bytes
         return many and can_spread(self.format)
 
     def no_rows(self) -> pa.Table:

@@ -427,9 +427,8 @@ class TestRefusals:
             '[kafka.properties]\n"sasl.username" = "windrow"\n'
             '"security.protocol" = "SASL_PLAINTEXT"\n"sasl.mechanism" = "PLAIN"\n"ssl.key.password" = "heron-12"\n'
         )
-        monkeypatch.setenv("WINDROW_KAFKA__PASSWORD_FILE", "secret")
+        monkeypatch.setenv("WINDROW_KAFKA__PASSWORD", "file:secret")
         assert windrow("bridge", "kafka", "--until-end", "--json").json()["committed"] == 1
-        monkeypatch.delenv("WINDROW_KAFKA__PASSWORD_FILE")
         monkeypatch.setenv("WINDROW_KAFKA__PASSWORD", "wrong-77")
         refused = windrow("bridge", "kafka", "--log-level", "debug")
         assert refused.status == 3

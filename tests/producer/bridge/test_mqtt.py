@@ -45,7 +45,7 @@ class Answering:
 
 def bridge(depot, port):
     """Return a bridge to a port."""
-    told = {"port": port, "topics": ["plant/{key}/{type...}"]}
+    told = {"broker": f"127.0.0.1:{port}", "topics": ["plant/{key}/{type...}"]}
     return MqttBridge(Settings(depot=depot, ledger=f"{depot}-ledger", mqtt=told))
 
 

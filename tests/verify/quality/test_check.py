@@ -24,7 +24,6 @@ from windrow.errors import (
     TableRefused,
     TableUnreadable,
 )
-from windrow.model.warn import WarnPart
 from windrow.reading.tables import open_ledger
 from windrow.reading.warnings import SHARES, warnings_of
 from windrow.verify import quality, verify
@@ -35,7 +34,7 @@ from windrow.verify.quality.great_expectations import library
 
 PAGE = (Path(__file__).parents[3] / "docs" / "quality.md").read_text(encoding="utf-8")
 WARNINGS = ("ledger_splits", "ledger_slivers", "rejected_share", "clock_shared", "ledger_sources", "ledger_delay")
-LIMITS = WarnPart(least=10)
+MIN_COUNT = 10
 GHOST = {"id": "ghost", "state": "ghost"}
 # Damages that one ledger can have together: every relation of the invariants fails.
 TOGETHER = (
@@ -91,7 +90,7 @@ class TestClean:
             session, world.ledger, docs=tmp_path / "docs", progress=lambda *step: steps.append(step)
         )
         failures = [one.name for one in checked.failures("info")]
-        assert failures == ["rejected_clock_ahead", "rejected_not_invalid", "rejected_share"]  # fewer than [warn] least
+        assert failures == ["rejected_clock_ahead", "rejected_not_invalid", "rejected_share"]  # fewer than min_count
         assert (checked.ok, checked.empty, checked.ledger_version) == (True, (), world.version())
         assert [one.name for one in checked.outcomes if one.name not in WARNINGS] == list(INVARIANTS)
         assert [what for what, _, _ in steps] == ["rows", *SUITES]
@@ -130,20 +129,20 @@ class TestWarnings:
         world.runner(embedded).once()
         monkeypatch.setitem(SHARES, "split_share", 0.2)
         monkeypatch.setitem(SHARES, "sliver_share", 0.1)
-        limits = WarnPart(least=10)
-        said = {one.code.replace("-", "_"): one.what for one in warnings_of(open_ledger(world.ledger), limits)}
-        checked = quality.check(session, world.ledger, limits=limits)
+        min_count = 10
+        said = {one.code.replace("-", "_"): one.what for one in warnings_of(open_ledger(world.ledger), min_count)}
+        checked = quality.check(session, world.ledger, min_count=min_count)
         found = {one.name: one for one in checked.failures("warning") if one.name.startswith("ledger")}
         assert said.keys() == found.keys() == {name for name in WARNINGS if name.startswith("ledger")}
         for name, outcome in found.items():
             (row,) = outcome.rows
             assert all(f"{value:,}" in said[name] for value in row.values() if isinstance(value, int)), name
-        quiet = quality.check(session, world.ledger, limits=WarnPart(least=10_000))
+        quiet = quality.check(session, world.ledger, min_count=10_000)
         assert [one.name for one in quiet.failures("warning")] == ["rejected_share"]
         kept = World(tmp_path / "kept", clock)
         kept.publish([message("a", at, at) for at in second])
         kept.runner(embedded, rules={"repeats": "keep"}).once()
-        assert not quality.check(session, kept.ledger, limits=LIMITS).failures("warning")
+        assert not quality.check(session, kept.ledger, min_count=MIN_COUNT).failures("warning")
 
 
 class TestDamaged:

@@ -27,7 +27,8 @@ from windrow.producer.bridge.summary import KafkaSummary, Lines
 from windrow.producer.writer import marks
 from windrow.reading.batcher_status import KafkaLag, PartitionLag
 from windrow.settings.bridges import KafkaPart
-from windrow.settings.settings import BATCH_BYTES, Settings
+from windrow.settings.producer import BATCH_BYTES
+from windrow.settings.settings import Settings
 from windrow.version import VERSION
 
 try:
@@ -368,7 +369,7 @@ def _start(text: str) -> str | int:
 
 def _options(settings: Settings) -> dict[str, Any]:
     """Return the options of a consumer that reads only what is committed, and never chooses an offset itself."""
-    patience = 2 * settings.producer.delivery_timeout // MILLISECOND + 60 * MILLISECOND
+    patience = 2 * settings.producer_options.delivery_timeout // MILLISECOND + 60 * MILLISECOND
     ours = {
         "group.id": settings.kafka.group,
         # guard: kafka-read-committed
@@ -380,7 +381,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         "enable.partition.eof": True,
         "partition.assignment.strategy": "range,roundrobin",
         "max.poll.interval.ms": max(300 * MILLISECOND, patience),
-        "queued.max.messages.kbytes": max(settings.producer.buffer_bytes // 1_024, 1_024),
+        "queued.max.messages.kbytes": max(settings.producer_options.buffer_bytes // 1_024, 1_024),
     }
     if wrong := (ours.keys() | {"bootstrap.servers", "group.protocol"}) & settings.kafka.properties.keys():
         raise SettingsError(f"kafka.properties must not have {min(wrong)}", "The bridge sets it itself: leave it out.")

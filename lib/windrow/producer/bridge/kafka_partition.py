@@ -35,7 +35,7 @@ def producer_id(kafka: KafkaPart, name: str) -> str:
 
 def producer_of(settings: Settings, name: str) -> Producer:
     """Open the producer of a topic, or of `topic/partition`."""
-    kafka, options = settings.kafka, settings.producer.model_dump()
+    kafka, options = settings.kafka, settings.producer_options.model_dump()
     return Producer(
         absolute(settings.depot), producer_id(kafka, name), payload=payload_of(settings), keep=settings.keep, **options
     )

@@ -54,7 +54,7 @@ class MqttBridge:
         self._filters = topics.filters()
         self._connection = Connection(mqtt, self._filters, self._receive)
         self._producer = _producer(settings)
-        limits = settings.producer
+        limits = settings.producer_options
         self._room, self._largest = limits.buffer_bytes, limits.max_message_bytes
         self._reader = Reader(topics, event_time, self._producer.producer_id, self._producer.binary, self._largest)
         self._session, self._settled = Session(), deque[tuple[Entry, Future[Ack]]]()
@@ -230,7 +230,7 @@ class MqttBridge:
 
 
 def _producer(settings: Settings) -> Producer:
-    options = settings.producer.model_dump() | {"max_block": 0}
+    options = settings.producer_options.model_dump() | {"max_block": 0}
     return Producer(
         absolute(settings.depot),
         f"mqtt:{settings.mqtt.client_id}",

@@ -16,7 +16,6 @@ from contextlib import suppress
 from typing import Any
 
 from windrow.errors import BrokerRefused, MissingExtra, SettingsError, first_line
-from windrow.model.durations import SECOND
 from windrow.producer.bridge.settings import password
 from windrow.settings.bridges import MqttPart
 
@@ -32,8 +31,7 @@ except ImportError as missing:
 
 # Takes a message: its id (0 if the broker awaits no acknowledgement), whether it is repeated, topic, payload.
 Receive = Callable[[int, bool, bytes, bytes], None]
-PORT, TLS_PORT = 1883, 8883
-NEVER = 2**32 - 1  # seconds of a session that does not expire
+SESSION_EXPIRY_SECONDS = 7 * 24 * 3_600  # how long the broker keeps messages for a bridge that is away; a guess
 PACKETS = 100  # read at most between two rounds of acknowledgements
 CONNECT_TIMEOUT_SECONDS = 10.0  # how long the broker has to answer; a guess
 KEEPALIVE_SECONDS = 60  # a broker that is silent for this long is pinged; the default of paho and mosquitto
@@ -49,7 +47,7 @@ class Connection:
 
     def __init__(self, mqtt: MqttPart, filters: Sequence[str], receive: Receive) -> None:
         """Read the password and the certificates. Raises SettingsError."""
-        self.host, self.port = mqtt.host, mqtt.port or (TLS_PORT if mqtt.tls else PORT)
+        self.host, self.port = mqtt.address
         self.session_kept = False
         self.lost_because = ""
         self._mqtt, self._receive = mqtt, receive
@@ -159,8 +157,7 @@ class Connection:
         client.on_socket_close = self._on_closing
         client.enable_logger(_Failures(self._note))
         wanted = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-        expiry = mqtt.session_expiry
-        wanted.SessionExpiryInterval = NEVER if expiry is None else expiry // SECOND
+        wanted.SessionExpiryInterval = SESSION_EXPIRY_SECONDS
         wanted.ReceiveMaximum = mqtt.receive_maximum
         client.connect_async(self.host, self.port, KEEPALIVE_SECONDS, clean_start=False, properties=wanted)
         return client

@@ -25,7 +25,7 @@ from windrow.model.admission import refused_before_rules
 from windrow.model.floors import Floors, processing_times
 from windrow.model.messages import LATEST, microseconds
 from windrow.model.payload import of_column
-from windrow.model.warn import REJECTED_SHARE, WarnPart
+from windrow.model.warn import MIN_COUNT, REJECTED_SHARE
 from windrow.reading.warnings import wrong_clocks
 
 Row = dict[str, int | float | None]
@@ -105,13 +105,12 @@ class Trial:
         source: str | None = None,
         latest: int | None = None,
         rules: Rules | None = None,
-        limits: WarnPart | None = None,
     ) -> Trial:
         """Prepare messages, those of one key or source if given; `messages` are as `windrow.batch` takes them.
 
         All messages of a source move its clock, also those of other keys. A message stamped later than `latest`
         (microseconds) is refused as `clock_ahead` and moves none. Sources are left out if `rules` (those in force)
-        reject nearly all of their messages, by `limits`: their clocks are wrong. Where that holds for more than half
+        reject nearly all of their messages: their clocks are wrong. Where that holds for more than half
         of the sources, the rules are to blame, and none is left out. Raises MessagesError, or NotFound when there is
         no message to batch.
         """
@@ -125,7 +124,7 @@ class Trial:
         if not rows.size:
             what = "".join(f" of {name} {value!r}" for name, value in asked.items())
             raise NotFound(f"there is no message{what} to batch", "Choose another one, or a longer time range.")
-        left_out = _wrong_clocks(valid, processing_time, rows, rules or Rules(), limits or WarnPart())
+        left_out = _wrong_clocks(valid, processing_time, rows, rules or Rules())
         rows = rows[~pc.is_in(valid["source"].take(pa.array(rows)), pa.array(left_out, pa.string())).to_numpy()]
         wanted = valid.take(pa.array(rows))
         no_batches = pa.schema(tables.batch_fields(wanted.schema.field("payload").type)).empty_table()
@@ -200,16 +199,14 @@ def _has(messages: pa.Table, asked: dict[str, str]) -> npt.NDArray[np.bool_]:
     return mask
 
 
-def _wrong_clocks(
-    messages: pa.Table, processing_time: Ints, rows: Ints, rules: Rules, limits: WarnPart
-) -> dict[str, int]:
+def _wrong_clocks(messages: pa.Table, processing_time: Ints, rows: Ints, rules: Rules) -> dict[str, int]:
     """Count by source the messages (of `rows`) of sources that the rules reject nearly entirely."""
     asked = messages["source"].take(pa.array(rows)).combine_chunks().dictionary_encode()
     age = processing_time[rows] - microseconds(messages["event_time"])[rows]
     number, sources = asked.indices.to_numpy(), asked.dictionary.to_pylist()
     counts = np.bincount(number, minlength=len(sources))
     rejected = np.bincount(number[(age > rules.max_delay) | (age < -rules.max_leap)], minlength=len(sources))
-    nearly_all = np.flatnonzero((counts >= limits.least) & (rejected > REJECTED_SHARE * counts)).tolist()
+    nearly_all = np.flatnonzero((counts >= MIN_COUNT) & (rejected > REJECTED_SHARE * counts)).tolist()
     count_of = {sources[one]: int(counts[one]) for one in nearly_all}
     return {source: count_of[source] for source in wrong_clocks(list(count_of), len(sources))}
 

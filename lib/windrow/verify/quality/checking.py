@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windrow.errors import EngineUnavailable, OutputRefused
-from windrow.model.warn import WarnPart
+from windrow.model.warn import MIN_COUNT
 from windrow.verify.quality.great_expectations import SITE, fresh_context, library, quiet
 from windrow.verify.quality.outcome import Checked, outcome_of
 from windrow.verify.quality.suites import MAX_REJECTED, books, closed_batches, rejected_messages
@@ -30,11 +30,11 @@ def check(
     max_rejected: float = MAX_REJECTED,
     docs: str | Path | None = None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
-    limits: WarnPart | None = None,
+    min_count: int = MIN_COUNT,
 ) -> Checked:
     """Validate the latest version of a ledger, a path or a name, against suites (default: all of this package).
 
-    `max_rejected` and `limits` (those of `[warn]`) are the limits of this package's suites. Without a Spark session
+    `max_rejected` and `min_count` are the limits of this package's suites. Without a Spark session
     DuckDB reads a ledger at a path, and of your own expectations it runs `UnexpectedRowsExpectation`, whose query it
     translates from Spark SQL; all others need Spark. `docs` is a directory for Data Docs. `progress` is called with
     what was done, the number of steps done, and of all steps. Call it from one thread at a time and never inside
@@ -45,7 +45,11 @@ def check(
     library()
     if docs is not None and Path(docs).exists() and not Path(docs).is_dir():
         raise OutputRefused(f"{docs} is a file", "Name a directory for the Data Docs.")
-    ours = (closed_batches(limits=limits), rejected_messages(max_rejected=max_rejected, limits=limits), books())
+    ours = (
+        closed_batches(min_count=min_count),
+        rejected_messages(max_rejected=max_rejected, min_count=min_count),
+        books(),
+    )
     wanted = list(ours if suites is None else suites)
     if spark is None:
         wanted = [_without_spark(suite) for suite in wanted]
