@@ -101,7 +101,7 @@ class TestMistakes:
             ("[depot]\ntable = 'x'\n[depot.columns]\nkey = 1", 4, "depot_columns.key"),
             ("[mqtt]\r\nbroker = ''\r\n", 2, "mqtt.broker"),
             ("depot = 'a\u2028b'\nretries = -1", 2, "retries"),
-            ("[mqtt]\nport = 1\nkey_file = 'x'", 1, "certificate_file"),
+            ("[mqtt]\ngroup = 'a'\nkey_file = 'x'", 1, "certificate_file"),
         ],
     )
     def test_says_in_which_line(self, tmp_path: Path, content: str, line: int, says: str) -> None:
