@@ -57,14 +57,32 @@ def batch(
 ) -> Batched:
     """Group messages into batches by the rules, each message in exactly one batch or rejected with its reason.
 
-    `messages` has the columns `key, type, event_time, received_at` and may have `source, sequence, payload` and
-    `version` (rows that arrived together must be in one call; by default each row has a separate version).
-    `now` is a tick after the messages, a time or microseconds: the floor of every source becomes at least `now`.
-    `flush` closes all open batches. Other `rules` than in the call before are a change of the rules. `payload_type` is
-    the setting: without it bytes stay bytes, and all else becomes text. Cutting a log into several calls gives the same
-    batches as one.
+    Cutting a log into several calls gives the same batches as one.
 
-    Raises MessagesError if a column is missing or has another type, SettingsError for an unknown `payload_type`.
+    Args:
+        messages: The columns `key, type, event_time, received_at`, and if it has them `source, sequence, payload` and
+            `version`. Rows that arrived together must be in one call; by default each row has a separate version.
+        rules: The rules; others than in the call before are a change of the rules.
+        state: The `state` of the call before; None for the first one.
+        now: A tick after the messages, a time or microseconds: the floor of every source becomes at least this.
+        flush: Close all open batches.
+        payload_type: The setting: without it bytes stay bytes, and all else becomes text.
+
+    Returns:
+        The batches that changed, open ones and closed ones, the rejected messages, and the state for the next call.
+
+    Raises:
+        MessagesError: A column is missing or has another type.
+        SettingsError: The `payload_type` is unknown.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from datetime import UTC, datetime
+        >>> noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
+        >>> row = {"key": "pump-1", "type": "temperature", "event_time": noon, "received_at": noon}
+        >>> result = windrow.batch(pa.Table.from_pylist([row]), windrow.Rules(window="10s"), flush=True)
+        >>> result.batches["message_count"].to_pylist()
+        [1]
     """
     payload = parse(payload_type) if payload_type else None
     conforming = message_columns.with_room(message_columns.conform(messages, payload))

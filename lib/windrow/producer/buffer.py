@@ -14,7 +14,17 @@ class Buffer:
     """Room for so many bytes, which the producers of several ids of one depot may share: pass it to each of them."""
 
     def __init__(self, size_bytes: int) -> None:
-        """Begin empty. Raises ValueError for a size that is not positive."""
+        """Begin empty.
+
+        Raises:
+            ValueError: The size is not positive.
+
+        Example:
+            >>> room = windrow.Buffer(1_000_000)
+            >>> first, second = (windrow.Producer("data/depot", name, buffer=room) for name in ("line-1", "line-2"))
+            >>> first.close(), second.close()
+            (None, None)
+        """
         if size_bytes <= 0:
             raise ValueError(f"a buffer of {size_bytes} bytes has no room")
         self.size_bytes = size_bytes

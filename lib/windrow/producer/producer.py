@@ -43,11 +43,28 @@ class Producer(Sender):
         buffer: Buffer | None = None,
         **settings: Any,
     ) -> None:
-        """Open the depot, or create it with this type of payloads, such as `double`, and the retention `keep`.
+        """Open the depot, or create it.
 
-        Producers of several ids may share a `buffer`, which takes the place of `buffer_bytes`. `settings` are those of
-        `[producer]`. Raises SettingsError, TableRefused, TableUnreadable, ProducerInUse, and
-        MessageRefused for an invalid id.
+        Args:
+            depot: The path of the depot.
+            producer_id: The name under which messages are numbered; one process uses it at a time.
+            payload: The type of payloads of a new depot, such as `double`.
+            keep: The retention of a new depot.
+            buffer: Room that producers of several ids share, in place of `buffer_bytes`.
+            settings: Those of `[producer]`, and `buffer_bytes`, `max_block`, `delivery_timeout` and `durable`.
+
+        Raises:
+            SettingsError: A setting is wrong.
+            MessageRefused: The id is invalid.
+            TableRefused: The table is not a depot of messages.
+            TableUnreadable: The depot cannot be read.
+            ProducerInUse: The id has other settings in this process, or the process is a fork.
+
+        Example:
+            >>> with windrow.Producer("data/depot", "gateway-7") as producer:
+            ...     sent = producer.send(key="pump-2", type="temperature", payload="21.5")
+            >>> sent.result().sequence
+            1
         """
         super().__init__(
             depot, required_name("producer_id", producer_id), messages.schema(parse(payload)), keep, settings, buffer
@@ -182,10 +199,27 @@ class RawProducer(Sender):
     def __init__(
         self, depot: str, source: str, *, keep: str = "90d", buffer: Buffer | None = None, **settings: Any
     ) -> None:
-        """Open the raw depot, or create it with the retention `keep`.
+        r"""Open the raw depot, or create it.
 
-        `settings` are those of `[producer]`. Raises SettingsError, TableRefused, TableUnreadable, ProducerInUse,
-        MessageRefused for an invalid source name.
+        Args:
+            depot: The path of the raw depot.
+            source: The name of the raw source.
+            keep: The retention of a new depot.
+            buffer: Room that producers of several sources share, in place of `buffer_bytes`.
+            settings: Those of `[producer]`, and `buffer_bytes`, `max_block`, `delivery_timeout` and `durable`.
+
+        Raises:
+            SettingsError: A setting is wrong.
+            MessageRefused: The name of the source is invalid.
+            TableRefused: The table is not a raw depot.
+            TableUnreadable: The depot cannot be read.
+            ProducerInUse: The source has other settings in this process, or the process is a fork.
+
+        Example:
+            >>> with windrow.RawProducer("data/raw", "line-1") as producer:
+            ...     sent = producer.send(b"2026-01-31T12:00:00Z,pump-1,21.5\n")
+            >>> sent.result().sequence
+            1
         """
         super().__init__(depot, required_name("source", source), chunks.RAW, keep, settings, buffer)
         self.source = source

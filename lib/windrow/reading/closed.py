@@ -102,11 +102,30 @@ def read_closed(
 ) -> Closed:
     """Return the batches that closed after `since`, each exactly once, in the order in which they closed.
 
-    `since` is the `upto` of the previous call, None for the beginning, or the bare number of a microbatch, which cannot
-    be checked for a RESTORE. `batches_at_once` is the most batches that are read; the result is empty only when nothing
-    is left. With `pivot` a batch is a row of numbers with a column for each of the `types`, by default all those in
-    these batches (see `reading.pivot`). Raises LedgerRestored when the ledger no longer holds what was read up to
-    `since`; SettingsError, TableMissing, TableRefused; OutputRefused for the pivot of payloads that are no numbers.
+    Args:
+        ledger: The path of the ledger.
+        since: The `upto` of the previous call, None for the beginning, or the bare number of a microbatch, which cannot
+            be checked for a RESTORE.
+        batches_at_once: How many batches are read at most; the result is empty only when nothing is left.
+        pivot: Whether a batch is a row of numbers with a column for each of the types (see `reading.pivot`).
+        types: These types; by default all those in these batches.
+
+    Returns:
+        The batches, and the `since` of the next call.
+
+    Raises:
+        LedgerRestored: The ledger no longer holds what was read up to `since`.
+        SettingsError: `since` is not one.
+        TableMissing: There is no such ledger.
+        TableRefused: The table is not a ledger.
+        OutputRefused: With `pivot`: payloads are no numbers.
+
+    Example:
+        >>> closed = windrow.read_closed("data/ledger")
+        >>> closed.batches["key"].to_pylist()
+        ['pump-1']
+        >>> windrow.read_closed("data/ledger", closed.upto).batches.num_rows
+        0
     """
     if types is not None and not pivot:
         raise SettingsError(f"types = {types!r} are columns of a pivot", "Say pivot=True, or leave them out.")
@@ -192,10 +211,25 @@ def _mark(book: Ledger, number: int) -> str:
 def stream_closed(spark: SparkSession, ledger: str, since: int | None = None) -> DataFrame:
     """Return a streaming frame of closed batches, with the columns of the view `closed_batches`, each exactly once.
 
-    `ledger` is a path, or a name in a catalog if it looks like `a.b` or `a.b.c` (write `./a.b` for such a path). At its
-    first start the stream delivers all closed batches, or only those that closed after microbatch `since`; from then
-    on each batch as it closes. Spark keeps the position in the checkpoint of the query. A RESTORE that takes closed
-    batches back stops the stream with WINDROW-LEDGER-RESTORED. Raises TableMissing, TableRefused.
+    At its first start the stream delivers all closed batches, from then on each batch as it closes. Spark keeps the
+    position in the checkpoint of the query. A RESTORE that takes closed batches back stops the stream with
+    WINDROW-LEDGER-RESTORED.
+
+    Args:
+        spark: The session.
+        ledger: A path, or a name in a catalog if it looks like `a.b` or `a.b.c` (write `./a.b` for such a path).
+        since: A microbatch: the stream begins with the batches that closed after it.
+
+    Returns:
+        The frame.
+
+    Raises:
+        TableMissing: There is no such ledger.
+        TableRefused: The table is not a ledger.
+
+    Example:
+        >>> closed = windrow.stream_closed(spark, "data/ledger")  # doctest: +SKIP
+        >>> closed.writeStream.option("checkpointLocation", "data/checkpoint").toTable("closed")  # doctest: +SKIP
     """
     from pyspark.sql import functions as F
 

@@ -161,9 +161,21 @@ class Pivot:
 def pivot(batches: pa.Table, types: Sequence[str], repeats: bool = False) -> pa.Table:
     """Return a row of numbers for each batch, with a column for each type (see `reading.pivot`).
 
-    `batches` are as `read_closed` or a topology over a ledger returns them; `repeats` says whether they may hold
-    several messages of a type. Raises OutputRefused if payloads are no numbers, and for a batch that repeats a type
-    without `repeats`.
+    Args:
+        batches: Batches as `read_closed` or a topology over a ledger returns them.
+        types: The types that become columns.
+        repeats: Whether a batch may have several messages of a type.
+
+    Returns:
+        The table, in the order of the batches.
+
+    Raises:
+        OutputRefused: Payloads are no numbers, or a batch repeats a type without `repeats`.
+
+    Example:
+        >>> closed = windrow.read_closed("data/ledger")
+        >>> windrow.pivot(closed.batches, ["temperature"])["temperature"].to_pylist()
+        [21.5]
     """
     payload = plain_type(batches.schema.field("messages").type.value_type.field("payload").type)
     return Pivot(once(types), payload, repeats).rows(batches)
@@ -174,9 +186,24 @@ def create_pivot_view(
 ) -> None:
     """Create or replace a view with a row for each closed batch and a column for each type (see `reading.pivot`).
 
-    `ledger` is a path or a name in a catalog. A `view` without a dot is temporary, with one it is in a catalog. With
-    `early` it has open batches too. The types are those in these batches unless given; call the function again for
-    new ones. Raises TableMissing, OutputRefused if payloads are no numbers, TableRefused if Spark refuses the view.
+    Args:
+        spark: The session.
+        ledger: A path or a name in a catalog.
+        view: The name of the view: without a dot it is temporary, with one it is in a catalog.
+        types: The types that become columns, by default those in these batches; call the function again for new ones.
+        early: Whether the view has open batches too.
+
+    Returns:
+        Nothing.
+
+    Raises:
+        TableMissing: There is no such ledger.
+        OutputRefused: Payloads are no numbers.
+        TableRefused: Spark refuses the view.
+
+    Example:
+        >>> windrow.create_pivot_view(spark, "data/ledger", "readings")  # doctest: +SKIP
+        >>> spark.table("readings").show()  # doctest: +SKIP
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F

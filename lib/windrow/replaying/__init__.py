@@ -69,13 +69,36 @@ def replay(
     spark: SparkSession | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Replay:
-    """Replay the history of the ledger of `settings` into a new ledger at the path `into`, and compare the two.
+    """Replay the history of a ledger into a new one, and compare the two.
 
-    Without `into` the new ledger is deleted after the comparison. `rules` replace the recorded ones; `ticks="fresh"`
-    leaves out recorded ticks and flushes. The result lists at most `limit` changes and moves. `progress` is called with
-    the number of messages done and the total. The embedded engine is used unless `spark` is given or the settings say
-    `engine = "spark"`. Raises SettingsError, NotFound, TableMissing, TableRefused, DepotUnreadable, DepotChanged, and
-    TableUnwritable for a full disk.
+    The embedded engine is used unless `spark` is given or the settings say `engine = "spark"`.
+
+    Args:
+        settings: The settings that name depot and ledger, by default those of `windrow.toml`.
+        into: The path of the new ledger; without it the ledger is deleted after the comparison.
+        rules: Rules in place of the recorded ones.
+        ticks: `"fresh"` leaves out recorded ticks and flushes.
+        portion: A part of the log; None for all.
+        limit: How many changes and moves the result lists at most.
+        spark: A session to replay with.
+        progress: Called with the number of messages done and the total.
+
+    Returns:
+        The comparison, and the counts of both sides.
+
+    Raises:
+        SettingsError: A setting is wrong.
+        NotFound: The depot does not have the `portion`.
+        TableMissing: There is no such depot or ledger.
+        TableRefused: A table is not what it must be.
+        DepotUnreadable: The depot no longer has versions that the ledger read.
+        DepotChanged: The depot has other rows than the ledger read.
+        TableUnwritable: The disk is full.
+
+    Example:
+        >>> settings = windrow.Settings(depot="data/depot", ledger="data/ledger")
+        >>> windrow.replay(settings).comparison.moved
+        0
     """
     settings, portion = settings or Settings.load(), portion or Portion()
     _require(settings, into, ticks, portion.streams)

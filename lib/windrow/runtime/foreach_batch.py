@@ -38,10 +38,25 @@ def foreach_batch(
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for `foreachBatch`, which appends a frame to the depot and batches what the depot has.
 
-    `[ingest.columns]` maps the columns of the frame to those of a message. The depot is created if it does not exist.
-    `report` and `observers` are those of `windrow.run`. `stream` names the stream, as no other one that writes to this
-    depot is named: Spark Connect needs it, because it hides the id of the query. The function raises
-    EngineUnavailable without one there, and the errors of `windrow.run`.
+    The depot is created if it does not exist.
+
+    Args:
+        settings: The settings, by default those of `windrow.toml`; `[ingest.columns]` maps the columns of the frame.
+        report: Called after each commit, as by `windrow.run`.
+        observers: Those of `windrow.run`.
+        stream: The name of the stream, which no other stream into this depot has. Spark Connect needs it, because it
+            hides the id of the query.
+
+    Returns:
+        The function, which raises the errors of `windrow.run`, and EngineUnavailable without a `stream` on Spark
+        Connect.
+
+    Raises:
+        SettingsError: A setting is wrong.
+
+    Example:
+        >>> stream = spark.readStream.table("main.bronze.events")  # doctest: +SKIP
+        >>> stream.writeStream.foreachBatch(windrow.foreach_batch()).start()  # doctest: +SKIP
     """
     from windrow.rows.frame import schema_of
 

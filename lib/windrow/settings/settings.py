@@ -239,7 +239,22 @@ class Settings(BaseSettings):
 
     @classmethod
     def load(cls, file: str | Path | None = None, **flags: Any) -> Settings:
-        """Read settings from `file` (default: `windrow.toml` here, if there is one), environment and flags."""
+        """Read the settings of a file, the environment and flags, of which the later ones win.
+
+        Args:
+            file: The file; by default `windrow.toml` here, if there is one.
+            flags: Settings by name; those in a section as a dictionary.
+
+        Returns:
+            The settings.
+
+        Raises:
+            SettingsError: A name is unknown or a value wrong; all mistakes are reported at once.
+
+        Example:
+            >>> windrow.Settings.load(depot="data/depot", rules={"window": "1m"}).rules.window
+            60000000
+        """
         path = Path(file or FILE)
         if file is None and not path.exists():
             return cls(**flags).with_storage()

@@ -49,9 +49,25 @@ def run_topology(
 ) -> Summary:
     """Process what is new in the depots of a topology, then stop; with `once=False` repeat every `run.every`.
 
-    `settings` are those of `windrow.toml`, except depot and ledger, which the topology names. `accept` names a depot
-    and a version of it to skip. The rest is as in `windrow.run`. Returns a summary. Raises the errors of
-    `windrow.errors`; earlier commits stay.
+    Args:
+        topology: The topology.
+        settings: Those of `windrow.toml`, except depot and ledger, which the topology names.
+        once: Whether the run ends when all is read.
+        spark: The session to use; without one the settings choose the engine.
+        clock: Another clock than that of the machine, for tests.
+        report: Called after each commit.
+        observers: As for `windrow.run`.
+        accept: A depot and a version of it that the run skips.
+
+    Returns:
+        A summary of the run.
+
+    Raises:
+        WindrowError: One of `windrow.errors`; commits made before an error stay.
+
+    Example:
+        >>> counts = windrow.Topology("counts", ["data/depot"], "data/states")
+        >>> windrow.run_topology(counts, windrow.Settings(engine="embedded"))  # doctest: +SKIP
     """
     settings = settings or Settings.load()
     with opened(topology, settings, clock or WallClock(), spark, observers, report) as runner:

@@ -85,7 +85,22 @@ class Topology:
         in_step: bool = False,
         outputs: Mapping[str, str] | None = None,
     ) -> None:
-        """Declare a topology without states. Raises TopologyRefused."""
+        """Declare a topology without states.
+
+        Args:
+            name: The name of the topology.
+            depots: Locations, or locations or `Depot`s by name; a location without a name is named by its last part.
+            states: The path or catalog name of the table of all states.
+            in_step: Read no depot beyond the time that all others have reached.
+            outputs: The locations, by name, of depots to which functions append.
+
+        Raises:
+            TopologyRefused: A name is invalid, or two tables are one.
+
+        Example:
+            >>> windrow.Topology("counts", {"readings": "data/depot"}, "data/states").name
+            'counts'
+        """
         _require_name(name, "topology")
         self.name, self.location, self.in_step = name, states, in_step
         self.depots, self.outputs = _named(depots), dict(outputs or {})

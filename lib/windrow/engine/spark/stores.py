@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from windrow.errors import EngineUnavailable
 
+__all__ = ["JAR"]
 S3 = ("s3a", "s3", "s3n")
 LOG_STORE = "windrow.ConditionalLogStore"
 JAR = Path(__file__).with_name("java") / "log_store.jar"

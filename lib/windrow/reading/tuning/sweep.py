@@ -59,11 +59,33 @@ def tune(
     rules: Rules | None = None,
     progress: Progress = lambda done, total: None,
 ) -> pa.Table:
-    """Return what each pair of window and max_delay makes of `messages` (as `windrow.batch` takes them), a row each.
+    """Return what each pair of window and max_delay makes of messages, a row each.
 
-    Windows and delays that are not given are chosen to suit the messages; all other rules are those of `rules`.
-    Sources with wrong clocks are left out (`Trial.of`). `sweep` explains the columns. Raises MessagesError, RulesError,
-    SettingsError, and NotFound without messages.
+    Sources with wrong clocks are left out (`Trial.of`). `sweep` explains the columns.
+
+    Args:
+        messages: Messages as `windrow.batch` takes them.
+        windows: Windows to try, by default some that suit the messages.
+        delays: Values of `max_delay` to try, by default some that suit the messages.
+        rules: All other rules.
+        progress: Called with the pairs done and their number.
+
+    Returns:
+        The table.
+
+    Raises:
+        MessagesError: A column is missing or has another type.
+        RulesError: A pair contradicts the other rules.
+        SettingsError: A text is not a duration.
+        NotFound: There is no message.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from datetime import UTC, datetime
+        >>> noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
+        >>> row = {"key": "pump-1", "type": "temperature", "event_time": noon, "received_at": noon}
+        >>> windrow.tune(pa.Table.from_pylist([row]), windows=["10s", "1m"], delays=["5s"]).num_rows
+        2
     """
     return sweep(Trial.of(messages, rules=rules), windows, delays, rules, progress)
 
