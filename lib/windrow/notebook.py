@@ -43,8 +43,8 @@ class Notebook:
         widgets = getattr(self._names.get("dbutils"), "widgets", None)
         if widgets is not None:
             widgets.text(name, default)
-        given = os.environ.get(f"NOTEBOOK_{name.upper()}", default) if widgets is None else widgets.get(name)
-        self.parameters[name] = str(given)
+        value = os.environ.get(f"NOTEBOOK_{name.upper()}", default) if widgets is None else widgets.get(name)
+        self.parameters[name] = str(value)
         return self.parameters[name]
 
     def time_parameter(self, name: str) -> int | None:
@@ -60,8 +60,8 @@ class Notebook:
         """The settings of the file `config`, with the parameters `depot` and `ledger` taking precedence."""
         file = self.parameter("config") or None
         known = Settings.load(file)
-        given = {name: self.parameter(name, getattr(known, name)) for name in ("depot", "ledger")}
-        return Settings.load(file, **given)
+        parameters = {name: self.parameter(name, getattr(known, name)) for name in ("depot", "ledger")}
+        return Settings.load(file, **parameters)
 
     @cached_property
     def spark(self) -> SparkSession:

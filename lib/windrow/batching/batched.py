@@ -86,21 +86,21 @@ def batch(
     """
     payload = parse(payload_type) if payload_type else None
     conforming = message_columns.with_room(message_columns.conform(messages, payload))
-    given = message_columns.with_dictionaries(by_version(conforming))
-    fields = tables.batch_fields(plain_type(given.schema.field("payload").type))
+    arrived = message_columns.with_dictionaries(by_version(conforming))
+    fields = tables.batch_fields(plain_type(arrived.schema.field("payload").type))
     before = state or State(pa.schema(fields).empty_table(), Floors.empty(), Floors.empty(), rules)
     if before.rules != rules:
         before = before.after(follow(before.rules, rules, before.floors))
-    unseen = refused_before_rules(given, message_columns.LATEST)
-    valid, good = without(given, to_numpy(unseen["row"]))
+    unseen = refused_before_rules(arrived, message_columns.LATEST)
+    valid, good = without(arrived, to_numpy(unseen["row"]))
     version_of_valid = to_numpy(valid["version"])
     processing_time, floors = processing_times(valid, before.floors)
     if now is not None:
         floors = floors.at_least(now if isinstance(now, int) else microseconds_of(now))
     decision = decide(valid, processing_time, version_of_valid, before.open, rules, Clocks(floors, before.cuts), flush)
     refusals = [unseen, refused(decision, good, processing_time)]
-    rejecting = partial(rejected, given, to_numpy(given["version"]), refusals, None)
-    batches, refused_messages = at_once([partial(listed, decision), rejecting], given.num_rows)
+    rejecting = partial(rejected, arrived, to_numpy(arrived["version"]), refusals, None)
+    batches, refused_messages = at_once([partial(listed, decision), rejecting], arrived.num_rows)
     return Batched(
         batches=batches,
         rejected=refused_messages,

@@ -56,9 +56,9 @@ def bridge(
     if kind not in KINDS:
         raise SettingsError(f"{kind!r} cannot be bridged", f"Say {', '.join(KINDS)}.")
     seconds = None if for_ is None else microseconds(for_, "--for") / SECOND
-    given: dict[str, Any] = {"topics": topic or None, "group": group}
-    given |= {"brokers": broker} if kind == "kafka" else {"broker": broker, "client_id": client_id}
-    part = {name: value for name, value in given.items() if value is not None} or None
+    flags: dict[str, Any] = {"topics": topic or None, "group": group}
+    flags |= {"brokers": broker} if kind == "kafka" else {"broker": broker, "client_id": client_id}
+    part = {name: value for name, value in flags.items() if value is not None} or None
     if client_id if kind == "kafka" else until_end:
         name = "--client-id is for mqtt" if kind == "kafka" else "--until-end is for kafka"
         raise SettingsError(f"{name}, not for {kind}", "Leave it out.")
@@ -94,7 +94,7 @@ def sentence(done: Summary | KafkaSummary) -> str:
     from windrow.producer.bridge.summary import KafkaSummary
 
     invalid = f", {done.invalid:,} of them invalid" if done.invalid else ""
-    said = f"{count(done.committed, 'message')} from {done.broker} in {done.depot}{invalid}"
+    text = f"{count(done.committed, 'message')} from {done.broker} in {done.depot}{invalid}"
     if isinstance(done, KafkaSummary):
-        return f"{said}; {count(done.partitions, 'partition')} at the end, lag {done.lag:,}."
-    return f"{said}; {count(done.acknowledged, 'acknowledgement')}, {count(done.connections, 'connection')}."
+        return f"{text}; {count(done.partitions, 'partition')} at the end, lag {done.lag:,}."
+    return f"{text}; {count(done.acknowledged, 'acknowledgement')}, {count(done.connections, 'connection')}."

@@ -115,8 +115,8 @@ def _produce_raw(call: Call, file: str, source: str, last: bool) -> None:
 
 
 def _require_raw_alone(id_: str | None, column: list[str] | None, no_resume: bool, strict: bool) -> None:
-    given = {"--id": id_, "--column": column, "--no-resume": no_resume, "--strict": strict}
-    for name, value in given.items():
+    flags = {"--id": id_, "--column": column, "--no-resume": no_resume, "--strict": strict}
+    for name, value in flags.items():
         if value:
             raise SettingsError(f"{name} is for lines, not for --raw-source", "Leave it out.")
 
@@ -151,14 +151,16 @@ def _closing(producer: P) -> Iterator[P]:
 
 
 def _sentence(done: Produced) -> str:
-    said = [f"{count(done.messages, 'message')} sent, {done.messages_per_second:,.0f}/s."]
+    sentences = [f"{count(done.messages, 'message')} sent, {done.messages_per_second:,.0f}/s."]
     if done.rejected:
         verb = "is no message and" if done.rejected == 1 else "are no messages and"
-        said.append(f"{done.rejected:,} of them {verb} will be rejected.")
+        sentences.append(f"{done.rejected:,} of them {verb} will be rejected.")
     if done.skipped:
-        said.append(f"{count(done.skipped, 'line')} before them {'was' if done.skipped == 1 else 'were'} in the depot.")
+        sentences.append(
+            f"{count(done.skipped, 'line')} before them {'was' if done.skipped == 1 else 'were'} in the depot."
+        )
     if done.unfinished:
-        said.append(f"Line {done.line + 1:,} has no end yet and was not sent.")
+        sentences.append(f"Line {done.line + 1:,} has no end yet and was not sent.")
     if done.stopped:
-        said.append(f"Stopped after line {done.line:,}.")
-    return " ".join(said)
+        sentences.append(f"Stopped after line {done.line:,}.")
+    return " ".join(sentences)

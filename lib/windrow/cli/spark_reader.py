@@ -142,8 +142,8 @@ class SparkTable:
 
     def metadata(self) -> SimpleNamespace:
         """Return the `id` of the table, and its properties as `configuration`."""
-        found = detail(self.engine.session, reference(self.location)) or {"id": None, "properties": {}}
-        return SimpleNamespace(id=found["id"], configuration=found["properties"])
+        properties = detail(self.engine.session, reference(self.location)) or {"id": None, "properties": {}}
+        return SimpleNamespace(id=properties["id"], configuration=properties["properties"])
 
     def history(self, since: int) -> list[dict[str, Any]]:
         """Return the commits from a version on, newest first."""

@@ -104,8 +104,8 @@ class DeltaRsLog:
         for forgotten in [version for version in snapshot.commits if version < begin]:
             del snapshot.commits[forgotten]
         with reading(self.location, "depot"):
-            found = history(snapshot.table, begin, upto, files=bool(begin), known=snapshot if begin else None)
-            return commits(found, lambda stamp: int(stamp) * 1_000, SAID, "log")
+            result = history(snapshot.table, begin, upto, files=bool(begin), known=snapshot if begin else None)
+            return commits(result, lambda stamp: int(stamp) * 1_000, SAID, "log")
 
     def history(self, since: int) -> Iterator[dict[str, Any]]:
         """Yield the commits from a version on, newest first, as `windrow.delta.table.history` does."""
@@ -114,8 +114,8 @@ class DeltaRsLog:
 
     def notes(self) -> list[tuple[dict[str, Any], int | None]]:
         """Return the notes of the commits, and how many rows each added, oldest first; none without a table."""
-        found = [] if self.table() is None else list(self.history(0))
-        return [(note_of(commit), rows_added(commit)) for commit in reversed(found)]
+        commits = [] if self.table() is None else list(self.history(0))
+        return [(note_of(commit), rows_added(commit)) for commit in reversed(commits)]
 
     def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
         """Return the names of the files that versions added, with the version; and which versions removed rows."""
@@ -198,20 +198,20 @@ def added(commits: Iterable[Commit], after: int, upto: int) -> dict[int, int | N
 
 
 def commits(
-    history: Iterable[Mapping[str, Any]], microseconds: Callable[[Any], int], said: Sequence[str], by: str
+    history: Iterable[Mapping[str, Any]], microseconds: Callable[[Any], int], notes: Sequence[str], by: str
 ) -> list[Commit]:
     """Return commits (`version, timestamp, operation, operationMetrics`) in order.
 
-    The fingerprint of a commit is the name of its reader (`by`) and a digest of the fields that it read (`said`).
+    The fingerprint of a commit is the name of its reader (`by`) and a digest of the fields that it read (`notes`).
     """
-    found = [
+    commits_read = [
         Commit(
             int(one["version"]),
             microseconds(one["timestamp"]),
             rows_added(one),
-            fingerprint(one, said, by),
+            fingerprint(one, notes, by),
             one.get("operation") == "RESTORE",
         )
         for one in history
     ]
-    return sorted(found, key=lambda commit: commit.version)
+    return sorted(commits_read, key=lambda commit: commit.version)

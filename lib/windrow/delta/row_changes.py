@@ -62,8 +62,8 @@ def changes(
         _changed(table, at, columns, schema, skip_unknown) if changed else _added(table, at, schema)
         for changed, at in runs
     )
-    found = chain.from_iterable(parts) if by_files else _feed(table, first, last, columns, schema)
-    return pa.RecordBatchReader.from_batches(schema, found)
+    batches = chain.from_iterable(parts) if by_files else _feed(table, first, last, columns, schema)
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def parquet_file(opened: pa.NativeFile, size: int) -> pq.ParquetFile:
@@ -107,14 +107,14 @@ def _feed(
 ) -> Iterator[pa.RecordBatch]:
     """Yield what the change feed recorded of versions. Raises DepotUnreadable, DeltaError."""
     try:
-        found = table.load_cdf(
+        feed = table.load_cdf(
             starting_version=first, ending_version=last, columns=None if columns is None else list(columns)
         )
     except DeltaError as error:
         if off := FEED_WAS_OFF.search(str(error)):
             raise without_feed(int(off[1] or first)) from error
         raise
-    for batch in pa.RecordBatchReader.from_stream(found):
+    for batch in pa.RecordBatchReader.from_stream(feed):
         yield batch.select(schema.names).cast(schema)
 
 

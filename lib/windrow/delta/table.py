@@ -282,8 +282,8 @@ def scanned(table: DeltaTable) -> Iterator[pa.RecordBatchReader]:
             with file.scanner(dataset.schema).to_reader() as rows:
                 yield from rows
 
-    with closing(pieces()) as found:
-        yield pa.RecordBatchReader.from_batches(dataset.schema, found)
+    with closing(pieces()) as batches:
+        yield pa.RecordBatchReader.from_batches(dataset.schema, batches)
 
 
 def table_files(location: str, table: DeltaTable, sizes: dict[str, int] | None = None) -> FileSystem:
@@ -381,7 +381,7 @@ def _commit(store: FileSystem, version: int, content: bytes, files: bool) -> dic
     if not content:
         raise EmptyEntry(f"{place} is empty, as after a power cut")
     try:
-        info: dict[str, Any] = next((found["commitInfo"] for found in _actions(content, "commitInfo")), {})
+        info: dict[str, Any] = next((result["commitInfo"] for result in _actions(content, "commitInfo")), {})
         silent = rows_added(info) is None
         actions = _actions(content, "add", "remove") if files or silent else []
     except ValueError as error:
@@ -398,8 +398,8 @@ def _commit(store: FileSystem, version: int, content: bytes, files: bool) -> dic
 def _actions(content: bytes, *names: str) -> list[dict[str, Any]]:
     """Return the actions of some kinds in a log entry. Raises ValueError."""
     words = [f'"{name}"'.encode() for name in names]
-    found = [json.loads(line) for line in content.splitlines() if any(word in line for word in words)]
-    return [action for action in found if any(name in action for name in names)]
+    parsed = [json.loads(line) for line in content.splitlines() if any(word in line for word in words)]
+    return [action for action in parsed if any(name in action for name in names)]
 
 
 def missing(location: str, role: str) -> TableMissing:

@@ -57,12 +57,12 @@ class Converted:
 
 def convert(texts: Texts | pa.Array, field: Field) -> Converted:
     """Convert texts, or an array of `string` or `binary`, to the type of a field."""
-    given = texts if isinstance(texts, Texts) else Texts.of(texts)
-    values, good = read(given, field)
-    bad = np.flatnonzero(given.valid & ~good)
+    converted = texts if isinstance(texts, Texts) else Texts.of(texts)
+    values, good = read(converted, field)
+    bad = np.flatnonzero(converted.valid & ~good)
     reason = ENCODING if pa.types.is_string(field.type) and field.pattern != RAW_JSON else CAST
     what = "not UTF-8" if reason == ENCODING else f"no {type_text(field)}"
-    return Converted(values, bad, reason, details(given.take(bad), f"is {what}"))
+    return Converted(values, bad, reason, details(converted.take(bad), f"is {what}"))
 
 
 def read(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:

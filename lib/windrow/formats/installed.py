@@ -44,10 +44,12 @@ def names() -> list[str]:
 
 def builder(name: str) -> Build:
     """Return the function that builds a format. Raises FormatFailed and SettingsError."""
-    found = {str(one.dist and one.dist.name): one for one in _others().get(name, ())}
-    if name not in OWN and len(found) > 1:
-        raise SettingsError(f"the packages {' and '.join(sorted(found))} both have a format {name!r}", "Uninstall one.")
-    entry = OWN.get(name) or next(iter(found.values()), None)
+    providers = {str(one.dist and one.dist.name): one for one in _others().get(name, ())}
+    if name not in OWN and len(providers) > 1:
+        raise SettingsError(
+            f"the packages {' and '.join(sorted(providers))} both have a format {name!r}", "Uninstall one."
+        )
+    entry = OWN.get(name) or next(iter(providers.values()), None)
     if entry is None:
         raise FormatFailed(f"the format {name!r} is not installed here", "Install its package on every machine.")
     try:
@@ -59,7 +61,7 @@ def builder(name: str) -> Build:
 
 def _others() -> dict[str, list[EntryPoint]]:
     """Return the entry points of other packages by the name of the format."""
-    found: dict[str, list[EntryPoint]] = {}
+    providers: dict[str, list[EntryPoint]] = {}
     for entry in entry_points(group=GROUP):
-        found.setdefault(entry.name, []).append(entry)
-    return found
+        providers.setdefault(entry.name, []).append(entry)
+    return providers

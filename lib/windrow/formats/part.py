@@ -61,8 +61,8 @@ class FormatPart(Part):
 
         Fields stay in their order, which says in many formats where each one is.
         """
-        said = self.model_dump(mode="json", exclude_defaults=True)
-        return json.dumps(said | {"strict": self.strict}, ensure_ascii=False) if said else None
+        changed = self.model_dump(mode="json", exclude_defaults=True)
+        return json.dumps(changed | {"strict": self.strict}, ensure_ascii=False) if changed else None
 
     @classmethod
     def of_record(cls, text: str | None) -> FormatPart:

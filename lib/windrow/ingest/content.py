@@ -116,19 +116,19 @@ def size_of(file: str, refused: type[FileRefused | FileUnreadable]) -> int | Non
             raise refused("standard input is closed", "Name a file, or pipe one in.")
         return None
     try:
-        found = Path(file).stat()
+        result = Path(file).stat()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         hint = "Check the path; it is relative to the current directory."
         raise refused(f"{file} cannot be read: {why}", hint) from None
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(result.st_mode):
         raise refused(f"{file} is a directory", f"Name its files: {file}/*.")
     if not os.access(file, os.R_OK):
         raise refused(f"{file} cannot be read: permission denied", "Change its permissions, or copy the file.")
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
+    return result.st_size if stat.S_ISREG(result.st_mode) else None
 
 
 def _state(stream: BinaryIO) -> tuple[int, int] | None:
     """Return what changes when a file is written to (size, time in nanoseconds); None for a pipe or a device."""
-    found = os.fstat(stream.fileno())
-    return (found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+    result = os.fstat(stream.fileno())
+    return (result.st_size, result.st_mtime_ns) if stat.S_ISREG(result.st_mode) else None

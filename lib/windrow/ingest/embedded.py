@@ -43,13 +43,13 @@ class EmbeddedWriter(DepotWriter):
             ) from error
         return Input(file, format_, parquet.schema_arrow, None, parquet)
 
-    def input_log(self, given: Input) -> DeltaRsLog:
+    def input_log(self, input_: Input) -> DeltaRsLog:
         """Return the log of a Delta table to ingest."""
-        return DeltaRsLog(given.file)
+        return DeltaRsLog(input_.file)
 
     def append(
         self,
-        given: Input,
+        input_: Input,
         mapping: Mapping,
         transaction: tuple[str, int],
         after: int | None,
@@ -64,8 +64,8 @@ class EmbeddedWriter(DepotWriter):
         noted = CommitProperties(
             custom_metadata={"userMetadata": note}, app_transactions=[Transaction(application, version)]
         )
-        with _rows(given, after) as rows, self.engine.lock(self.place), writing(self.place, "depot"):
-            mapped = Counted(mapping.apply(rows, payload), given.file, progress)
+        with _rows(input_, after) as rows, self.engine.lock(self.place), writing(self.place, "depot"):
+            mapped = Counted(mapping.apply(rows, payload), input_.file, progress)
             try:
                 write_deltalake(
                     table,
@@ -76,7 +76,7 @@ class EmbeddedWriter(DepotWriter):
                 )
             except CommitFailedError as error:
                 raise FileRefused(
-                    f"{given.file} is being ingested by another process: {first_line(error)}", "Run it again."
+                    f"{input_.file} is being ingested by another process: {first_line(error)}", "Run it again."
                 ) from error
             except Exception as error:
                 raise (mapped.failure or error) from error
@@ -116,11 +116,11 @@ class Counted:
 
 
 @contextmanager
-def _rows(given: Input, after: int | None) -> Iterator[pa.RecordBatchReader]:
+def _rows(input_: Input, after: int | None) -> Iterator[pa.RecordBatchReader]:
     """Read the rows of an input; with `after`, only the rows that a Delta table added after this version."""
-    opened = given.handle
+    opened = input_.handle
     if isinstance(opened, ParquetFile):
-        yield pa.RecordBatchReader.from_batches(given.schema, opened.iter_batches())
+        yield pa.RecordBatchReader.from_batches(input_.schema, opened.iter_batches())
     elif not isinstance(opened, DeltaTable):
         raise BrokenPromise("the embedded engine opens files and Delta tables")
     elif after is None:
@@ -130,5 +130,5 @@ def _rows(given: Input, after: int | None) -> Iterator[pa.RecordBatchReader]:
         try:
             feed = plain(changes(opened, after + 1).read_all())
         except DeltaError as error:
-            raise ungrown(given.file, after, error) from error
-        yield added_rows(feed, given.file).to_reader()
+            raise ungrown(input_.file, after, error) from error
+        yield added_rows(feed, input_.file).to_reader()

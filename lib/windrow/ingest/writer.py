@@ -59,12 +59,12 @@ class DepotWriter(Protocol):
     def open_input(self, file: str, format_: str) -> Input:
         """Open a file (`parquet`) or a Delta table (`delta`) to ingest. Raises FileRefused."""
 
-    def input_log(self, given: Input) -> Log:
+    def input_log(self, input_: Input) -> Log:
         """Return the log of a Delta table to ingest."""
 
     def append(
         self,
-        given: Input,
+        input_: Input,
         mapping: Mapping,
         transaction: tuple[str, int],
         after: int | None,
@@ -95,9 +95,9 @@ class DepotWriter(Protocol):
 
     def _created_type(self, payload: pa.DataType | None) -> pa.DataType | None:
         """Return the type of payloads in a depot to create: the one that is set, unless an expression makes it."""
-        given = self.settings.payload_type
-        is_set = payload is not None and given and "payload" not in self.settings.depot_columns
-        return parse(given) if is_set else payload
+        payload_type = self.settings.payload_type
+        is_set = payload is not None and payload_type and "payload" not in self.settings.depot_columns
+        return parse(payload_type) if is_set else payload
 
 
 def ungrown(file: str, after: int, error: Exception) -> FileRefused:

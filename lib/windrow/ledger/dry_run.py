@@ -65,7 +65,7 @@ class DryRunLedger(Ledger):
 
     def live(self) -> Live:
         """Return the live rows after the microbatches so far."""
-        return Live.held(self._rows(), 0)
+        return Live.of_rows(self._rows(), 0)
 
     def _rows(self) -> pa.Table:
         if self._live is None:

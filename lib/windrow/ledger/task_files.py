@@ -48,11 +48,11 @@ def written_by_tasks(rows: DataFrame, writer: RowWriter, function: Function = un
     """
     writing = in_one(partial(_write, function, writer))
     try:
-        found = plain(rows.mapInArrow(writing, from_arrow_schema(RESULT)).toArrow())
+        written = plain(rows.mapInArrow(writing, from_arrow_schema(RESULT)).toArrow())
     except PySparkException as error:
         raise translated(error) from error
-    files = [WrittenFile(**file) for task in found["files"].to_pylist() for file in task]
-    return WrittenRows(files, _rows_in(found["groups"]))
+    files = [WrittenFile(**file) for task in written["files"].to_pylist() for file in task]
+    return WrittenRows(files, _rows_in(written["groups"]))
 
 
 def _write(function: Function, writer: RowWriter, rows: pa.Table) -> pa.Table:

@@ -287,8 +287,8 @@ def reached(columns: Iterable[str], ledger: str, started: str, before: int) -> s
 
 def reached_of(rows: Iterable[Any], depot_id: str) -> int:
     """Return the version up to which a depot was read from the rows of `reached`; -1 for none."""
-    found = [row["reached"] for row in rows if row["depot_id"] == depot_id and row["reached"] is not None]
-    return int(found[0]) if found else -1
+    positions = [row["reached"] for row in rows if row["depot_id"] == depot_id and row["reached"] is not None]
+    return int(positions[0]) if positions else -1
 
 
 def require_filled(rows: pa.Table, names: Iterable[str]) -> None:

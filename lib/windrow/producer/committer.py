@@ -142,8 +142,8 @@ class Committer:
     # The committing thread.
 
     def _commit_all(self) -> None:
-        while (found := self._next()) is not None:
-            queue, batch = found
+        while (result := self._next()) is not None:
+            queue, batch = result
             try:
                 self._deliver(queue, batch)
             except BaseException:  # whatever it is, the next batch has senders too

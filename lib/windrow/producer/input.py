@@ -88,18 +88,18 @@ class Input(Descriptor):
 
     def take(self, rows: int, byte_count: int, seconds: float) -> list[bytes]:
         """Wait for lines; return them once there are enough, or `seconds` after the first one; none at the end."""
-        found: list[bytes] = []
-        held, until = 0, None
-        while len(found) < rows and held < byte_count:
+        lines: list[bytes] = []
+        size, until = 0, None
+        while len(lines) < rows and size < byte_count:
             if not self._lines and not self._read(None if until is None else max(until - time.monotonic(), 0)):
                 break
-            taken = self._lines[: rows - len(found)]
+            taken = self._lines[: rows - len(lines)]
             del self._lines[: len(taken)]
-            found += taken
-            held += sum(map(len, taken))
-            if until is None and found:
+            lines += taken
+            size += sum(map(len, taken))
+            if until is None and lines:
                 until = time.monotonic() + seconds
-        return found
+        return lines
 
     def _read(self, seconds: float | None) -> bool:
         """Read a block, or wait up to `seconds` for one; return False at the end or after that time."""

@@ -184,7 +184,9 @@ class ProducerQueue:
         """Count a committed batch, and release its room."""
         now, messages = time.monotonic(), batch.messages
         self.sequence += messages
-        queued = [began - sent for sent in batch.times] if batch.given is None else [began - batch.begun] * messages
+        queued = (
+            [began - sent for sent in batch.times] if batch.sent_table is None else [began - batch.begun] * messages
+        )
         self.counters.committed(
             Request(now, messages, batch.reserved, sum(queued), max(queued, default=0.0), now - began)
         )
@@ -306,9 +308,9 @@ class ProducerQueue:
             raise self._full()
 
     def _full(self) -> ProducerFull:
-        held = self.buffer.size_bytes - self.buffer.available_bytes
+        waiting_bytes = self.buffer.size_bytes - self.buffer.available_bytes
         return ProducerFull(
-            f"the buffer of producer {self.name!r} is full: it holds {held:,} bytes",
+            f"the buffer of producer {self.name!r} is full: it holds {waiting_bytes:,} bytes",
             "Messages come faster than they are committed. Send less, or raise buffer_bytes or max_block.",
         )
 

@@ -66,7 +66,7 @@ def table_of(columns: Iterable[Sequence[object]], schema: pa.Schema) -> pa.Table
     return pa.table([_array(values, type_) for values, type_ in zip(columns, schema.types, strict=True)], schema)
 
 
-def conformed(given: pa.Table, source: str, now: int, payload: pa.DataType) -> pa.Table:
+def conformed(rows: pa.Table, source: str, now: int, payload: pa.DataType) -> pa.Table:
     """Return a table of messages with all columns, and defaults for missing ones. Raises MessagesError."""
     missing = {
         "source": pa.scalar(source),
@@ -75,7 +75,7 @@ def conformed(given: pa.Table, source: str, now: int, payload: pa.DataType) -> p
         "sequence": pa.scalar(None, pa.int64()),
         "payload": pa.scalar(None, payload),
     }
-    whole = given
+    whole = rows
     for name, value in missing.items():
         if name not in whole.column_names:
             whole = whole.append_column(name, pa.repeat(value, whole.num_rows))
@@ -99,9 +99,9 @@ def required_chunks(table: pa.Table, first: int) -> pa.Table:
     wrong = np.flatnonzero(table["sequence"].to_numpy() != np.arange(first, first + table.num_rows))
     # guard: chunk-sent-again
     if wrong.size:
-        given, number = table["sequence"][int(wrong[0])].as_py(), first + int(wrong[0])
+        sequence, number = table["sequence"][int(wrong[0])].as_py(), first + int(wrong[0])
         raise MessageRefused(
-            f"chunk {given} was sent, but chunk {number} is the next one of its raw source",
+            f"chunk {sequence} was sent, but chunk {number} is the next one of its raw source",
             "Open the producer again, and continue after `last_sequence()`.",
         )
     return table

@@ -47,8 +47,8 @@ class Entry:
 
     def numbers(self, messages: int) -> dict[str, int]:
         """Return the application transactions of the commit."""
-        given = {marks(self.name): self.mark, fingerprints(self.name): self.fingerprint}
-        told = {name: number for name, number in given.items() if number is not None}
+        values = {marks(self.name): self.mark, fingerprints(self.name): self.fingerprint}
+        told = {name: number for name, number in values.items() if number is not None}
         return {application(self.name): self.before + messages} | told
 
 
@@ -221,9 +221,9 @@ def _required(table: DeltaTable, location: str, raw: bool) -> tuple[pa.Schema, l
     wanted = chunks.RAW if raw else messages.schema(of_column(schema))
     what = "chunk" if raw else "message"
     for field in wanted:
-        found = plain_type(schema.field(field.name).type) if field.name in schema.names else None
-        if found != field.type:
-            state = "missing" if found is None else f"of type {found}"
+        type_ = plain_type(schema.field(field.name).type) if field.name in schema.names else None
+        if type_ != field.type:
+            state = "missing" if type_ is None else f"of type {type_}"
             raise TableRefused(
                 f"the depot at {location} does not have the columns of a producer's {what}s: {field.name} is {state}",
                 "Produce to a separate depot; a run reads one depot at a time.",

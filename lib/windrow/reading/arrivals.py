@@ -35,13 +35,13 @@ def arrivals(log: DepotTable, asked: Asked, at: int, columns: dict[str, str], pa
     out. Raises ExpressionError for a mapping (`columns`) that needs Spark.
     """
     try:
-        _, found = feed.read_from(log, 0, lambda first: _feed(log, first, asked, at, columns, payload))
+        _, rows = feed.read_from(log, 0, lambda first: _feed(log, first, asked, at, columns, payload))
     except UNREADABLE:
         return []
-    if "payload" in found.column_names:
-        typed = converted(found["payload"], payload)
-        found = found.set_column(found.column_names.index("payload"), "payload", typed)
-    return [DEFAULTS | row for row in records(found)]
+    if "payload" in rows.column_names:
+        typed = converted(rows["payload"], payload)
+        rows = rows.set_column(rows.column_names.index("payload"), "payload", typed)
+    return [DEFAULTS | row for row in records(rows)]
 
 
 def not_found(log: DepotTable, asked: Asked, at: int, mapped: bool, batch: str) -> NotFound:
@@ -79,8 +79,8 @@ def _plain(log: DeltaTable, first: int, asked: Asked, at: int) -> pa.Table:
     where = f"{equal(asked)} AND CAST(event_time AS BIGINT) = {at:d} AND {CHANGE} = 'insert'"
     wanted = [*names, "key", "event_time", CHANGE, VERSION]
     stream = log.load_cdf(starting_version=first, columns=wanted, predicate=where, allow_out_of_range=True)
-    found = pa.RecordBatchReader.from_stream(stream).read_all()
-    return found.select([*names, VERSION]).rename_columns([*names, "version"])
+    rows = pa.RecordBatchReader.from_stream(stream).read_all()
+    return rows.select([*names, VERSION]).rename_columns([*names, "version"])
 
 
 def _filtered(pieces: Iterable[pa.Table], asked: Asked, at: int) -> pa.Table:

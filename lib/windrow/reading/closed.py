@@ -83,12 +83,12 @@ class Span:
             return f"{later} AND {column} <= {self.end}"
         return f"{later} AND ({column} < {self.end} OR ({column} = {self.end} AND id <= {quoted(self.until)}))"
 
-    def require_whole(self, found: int) -> None:
+    def require_whole(self, count: int) -> None:
         """Raise LedgerRestored unless as many rows were found as the history says."""
-        if found != self.rows:
+        if count != self.rows:
             raise LedgerRestored(
                 f"microbatches {self.begin + (self.after is None)} to {self.end} wrote {self.rows} {self.state} rows, "
-                f"but {found} are there",
+                f"but {count} are there",
                 BY_HAND,
             )
 
@@ -132,13 +132,13 @@ def read_closed(
     book = open_ledger(ledger)
     wanted = span(book, "closed", since, batches_at_once)
     schema = pa.schema(tables.batch_fields(book.payload))
-    found = book.rows("closed", ", ".join(schema.names), wanted.where, "ORDER BY closed_in, id").cast(schema)
-    wanted.require_whole(found.num_rows)
+    rows = book.rows("closed", ", ".join(schema.names), wanted.where, "ORDER BY closed_in, id").cast(schema)
+    wanted.require_whole(rows.num_rows)
     if pivot:
         from windrow.reading.pivot import Pivot
 
-        found = Pivot.of(book, wanted.where, types).rows(found)
-    return Closed(found, wanted.upto)
+        rows = Pivot.of(book, wanted.where, types).rows(rows)
+    return Closed(rows, wanted.upto)
 
 
 def span(book: Ledger, state: Final, since: str | int | None, rows_at_once: int | None = None) -> Span:
@@ -174,10 +174,10 @@ def _upto(book: Ledger, number: int) -> str:
 
 def _id_of(book: Ledger, state: Final, number: int, count: int) -> str:
     """Return the id of the last of the first `count` rows that a microbatch wrote. Raises LedgerRestored."""
-    found = book.rows(state, "id", f"{WRITTEN_IN[state]} = {number}", f"ORDER BY id LIMIT 1 OFFSET {count - 1}")
-    if not found.num_rows:
+    rows = book.rows(state, "id", f"{WRITTEN_IN[state]} = {number}", f"ORDER BY id LIMIT 1 OFFSET {count - 1}")
+    if not rows.num_rows:
         raise LedgerRestored(f"microbatch {number} wrote {count} {state} rows or more, but fewer are there", BY_HAND)
-    return str(found["id"][0].as_py())
+    return str(rows["id"][0].as_py())
 
 
 def _checked_position(book: Ledger, since: str | int | None, reached: int) -> tuple[int, int]:
@@ -250,11 +250,11 @@ def _changes(spark: SparkSession, ledger: str) -> DataFrame:
     reader = spark.readStream.format("delta").option("readChangeFeed", "true").option("maxFilesPerTrigger", EVERY_FILE)
     try:
         changes = reader.table(ledger) if is_catalog_name(ledger) else reader.load(ledger)
-        found = set(changes.columns)
+        names = set(changes.columns)
     except AnalysisException as error:
         if error.getCondition() not in NO_TABLE:
             raise
         raise TableMissing(f"there is no ledger at {ledger}", "Give its path, or its name in a catalog.") from error
-    if not found.issuperset(tables.BATCH):
+    if not names.issuperset(tables.BATCH):
         raise TableRefused(f"{ledger} is a Delta table, but not a ledger", "Give the path of a ledger.")
     return changes

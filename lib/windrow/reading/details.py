@@ -25,11 +25,11 @@ def batch(ledger: str, id: str, idle_timeout: int | None = IDLE_TIMEOUT) -> dict
     book = open_ledger(ledger)
     start = _start_of(id)
     where = f"id = {quoted(id)} AND window_start = {moment(start)}"
-    found = _read(book, ("open", "closed"), where)
-    if not found:
+    rows = _read(book, ("open", "closed"), where)
+    if not rows:
         stream = f"starts_with(id, {quoted(id.rsplit('/', 2)[0] + '/')})"
         raise NotFound(f"there is no batch {id}", nearest_batch(book, stream, start))
-    return _explained(book, found, idle_timeout)[0]
+    return _explained(book, rows, idle_timeout)[0]
 
 
 def batches(
@@ -66,10 +66,10 @@ def rejection(ledger: str, id: str) -> dict[str, Any]:  # noqa: A002 - the colum
     NotFound, TableMissing, TableRefused.
     """
     book = open_ledger(ledger)
-    found = records(book.rows("rejected", _rejected(book), f"id = {quoted(id)}"))
-    if not found:
+    rows = records(book.rows("rejected", _rejected(book), f"id = {quoted(id)}"))
+    if not rows:
         raise NotFound(f"there is no rejected message {id}", "`windrow show --rejected` lists them.")
-    return found[0]
+    return rows[0]
 
 
 def rejections(
@@ -105,10 +105,10 @@ def nearest_batch(book: Ledger, where: str, at: int) -> str:
     """Name the batch that is nearest to an event time (microseconds), of those that fulfil an SQL condition."""
     apart = f"greatest({START} - {at:d}, {at:d} - epoch_us(window_end), 0)"
     names = "id, window_start, window_end"
-    found = records(book.rows(("open", "closed"), names, where, f"ORDER BY {apart}, id LIMIT 1"))
-    if not found:
+    rows = records(book.rows(("open", "closed"), names, where, f"ORDER BY {apart}, id LIMIT 1"))
+    if not rows:
         return "Its stream has no batches in this ledger."
-    return "Its nearest batch is {id}, {window_start} to {window_end}.".format(**found[0])
+    return "Its nearest batch is {id}, {window_start} to {window_end}.".format(**rows[0])
 
 
 def _start_of(id_: str) -> int:
@@ -119,11 +119,11 @@ def _start_of(id_: str) -> int:
     return int(parts["start"])
 
 
-def _explained(book: Ledger, found: list[dict[str, Any]], idle_timeout: int | None) -> list[dict[str, Any]]:
+def _explained(book: Ledger, rows: list[dict[str, Any]], idle_timeout: int | None) -> list[dict[str, Any]]:
     """Add `closing` to open batches: what they wait for."""
-    waiting = [row for row in found if row["state"] == "open"]
+    waiting = [row for row in rows if row["state"] == "open"]
     if not waiting:
-        return found
+        return rows
     clocks = _clocks(book)
     delay = book.progress().max_delay_us
     ends = book.rows("open", "id, epoch_us(window_end) AS window_end").to_pylist()
@@ -131,7 +131,7 @@ def _explained(book: Ledger, found: list[dict[str, Any]], idle_timeout: int | No
     for row in waiting:
         row["timeout"] = time_text(timeouts[row["id"]])
         row["closing"] = _closing(timeouts[row["id"]], clocks[row["source"]], idle_timeout)
-    return found
+    return rows
 
 
 def _clocks(book: Ledger) -> dict[str, dict[str, int]]:

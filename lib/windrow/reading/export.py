@@ -146,17 +146,17 @@ def _refused_bytes(choice: Choice, book: Ledger) -> Choice:
     return replace(choice, what="bytes")
 
 
-def format_of(out: str, given: str | None) -> Format:
+def format_of(out: str, name: str | None) -> Format:
     """Return the given format, or the one that the ending of the file names. Raises OutputRefused."""
     known = f"Known are {', '.join(FORMATS)}."
-    if given is not None and given not in FORMATS:
-        raise OutputRefused(f"there is no format {given!r}", known)
-    found = FORMATS[given] if given else ENDINGS.get(Path(out).suffix.lower())
-    if found is None:
+    if name is not None and name not in FORMATS:
+        raise OutputRefused(f"there is no format {name!r}", known)
+    format_ = FORMATS[name] if name else ENDINGS.get(Path(out).suffix.lower())
+    if format_ is None:
         raise OutputRefused(f"the ending of {out!r} names no format", f"Add --format. {known}")
-    if found == "parquet" and out == STANDARD_OUTPUT:
+    if format_ == "parquet" and out == STANDARD_OUTPUT:
         raise OutputRefused("parquet cannot go to standard output", "Name a file, or use --format csv or json.")
-    return found
+    return format_
 
 
 @contextmanager

@@ -64,8 +64,8 @@ class Pivot:
         if types is not None:
             return cls(once(types), book.payload, kept, early)
         each = "DISTINCT unnest(list_distinct(list_transform(messages, lambda one: one.type))) AS type"
-        found = book.rows(EARLY if early else "closed", each, where)["type"].to_pylist()
-        return cls(tuple(sorted(found, key=str.encode)), book.payload, kept, early)
+        result = book.rows(EARLY if early else "closed", each, where)["type"].to_pylist()
+        return cls(tuple(sorted(result, key=str.encode)), book.payload, kept, early)
 
     def __post_init__(self) -> None:
         """Raise OutputRefused if payloads are no numbers."""
@@ -217,8 +217,8 @@ def create_pivot_view(
         repeats = bool(kept.select("id").limit(1).collect())
         if types is None:
             rows = frame.where(F.col("state").isin(*EARLY) if early else "state = 'closed'")
-            found = rows.selectExpr("explode(messages.type)").distinct().collect()
-            types = sorted((row[0] for row in found), key=str.encode)
+            rows_of_types = rows.selectExpr("explode(messages.type)").distinct().collect()
+            types = sorted((row[0] for row in rows_of_types), key=str.encode)
     except (PySparkException, KeyError) as error:
         raise TableMissing(f"there is no ledger at {ledger}", "Give its path, or its name in a catalog.") from error
     query = Pivot(once(types), payload, repeats, early).query(table)
@@ -248,8 +248,8 @@ def _figures(row: Numbers, values: Numbers, kinds: Iterable[str], rows: int) -> 
     at[row[begins]] = np.arange(begins.size)
     counts = ends - begins + 1
 
-    def reduced(function: np.ufunc, given: Numbers) -> Numbers:
-        return function.reduceat(given, begins) if begins.size else given[:0]
+    def reduced(function: np.ufunc, numbers: Numbers) -> Numbers:
+        return function.reduceat(numbers, begins) if begins.size else numbers[:0]
 
     figures = {
         "first": lambda: pa.array(values[begins]),
@@ -259,8 +259,8 @@ def _figures(row: Numbers, values: Numbers, kinds: Iterable[str], rows: int) -> 
         "mean": lambda: pa.array(reduced(np.add, values.astype(np.float64)) / np.maximum(counts, 1)),
         "count": lambda: pa.array(counts),
     }
-    found = [figures[kind]().take(pa.array(at, mask=at < 0)) for kind in kinds]
-    return [pc.fill_null(one, 0) if kind == "count" else one for kind, one in zip(kinds, found, strict=True)]
+    columns = [figures[kind]().take(pa.array(at, mask=at < 0)) for kind in kinds]
+    return [pc.fill_null(one, 0) if kind == "count" else one for kind, one in zip(kinds, columns, strict=True)]
 
 
 def _without_nan(values: Numbers) -> pa.Array:

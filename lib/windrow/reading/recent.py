@@ -48,15 +48,15 @@ def recent(
     bounded = begin is not None or end is not None
     wanted = 0 if bounded or not isinstance(log, DeltaTable) else _first_needed(log, most + 1)
     with reading(depot, "depot"):
-        first, found = feed.read_from(log, wanted, lambda at: _read(log, at, columns or {}, payload, begin, end))
-    if not found.num_rows:
+        first, rows = feed.read_from(log, wanted, lambda at: _read(log, at, columns or {}, payload, begin, end))
+    if not rows.num_rows:
         raise NotFound(
             f"the depot {depot} has no message{' in this range' if bounded else ''}",
             "Choose another range." if bounded else "`windrow ingest` adds some.",
         )
-    kept = _last(found, most)
+    kept = _last(rows, most)
     versions = pc.min_max(kept["version"])
-    cut = kept.num_rows < found.num_rows or (first > wanted and not bounded)
+    cut = kept.num_rows < rows.num_rows or (first > wanted and not bounded)
     return Recent(kept, versions["min"].as_py(), versions["max"].as_py(), cut)
 
 

@@ -184,9 +184,9 @@ class Ledger:
         The first piece is empty, so that there always is one.
         """
         with self.opened(states, self._named(columns, where, rest), where) as connection:
-            found = answer(connection, f"SELECT {columns} FROM ledger WHERE ({where}) {rest}")  # noqa: S608
-            yield found.schema.empty_table()
-            for batch in found:
+            answer_rows = answer(connection, f"SELECT {columns} FROM ledger WHERE ({where}) {rest}")  # noqa: S608
+            yield answer_rows.schema.empty_table()
+            for batch in answer_rows:
                 yield pa.Table.from_batches([batch])
 
     def ask(self, statement: str, states: str | tuple[str, ...], where: str = "true") -> pa.Table:
@@ -263,16 +263,16 @@ class Ledger:
         Raises TableRefused unless there is exactly one progress row.
         """
         columns = list(Progress.__dataclass_fields__)
-        found = self.rows("progress", ", ".join(columns), f"id = {quoted(tables.PROGRESS)}").to_pylist()
-        if len(found) != 1:
-            raise TableRefused(f"the ledger has {len(found)} progress rows instead of one", DAMAGED)
+        rows = self.rows("progress", ", ".join(columns), f"id = {quoted(tables.PROGRESS)}").to_pylist()
+        if len(rows) != 1:
+            raise TableRefused(f"the ledger has {len(rows)} progress rows instead of one", DAMAGED)
         if depot is not None:
             own = self.rows("progress", ", ".join(POSITION), f"depot = {quoted(depot)} AND source IS NULL").to_pylist()
-            found[0] |= own[0] if own else {"depot_id": "", "start_from": "", "depot_version": -1}
-        if None in found[0].values():
-            empty = ", ".join(name for name, value in found[0].items() if value is None)
+            rows[0] |= own[0] if own else {"depot_id": "", "start_from": "", "depot_version": -1}
+        if None in rows[0].values():
+            empty = ", ".join(name for name, value in rows[0].items() if value is None)
             raise TableRefused(f"the progress row of the ledger has no {empty}", DAMAGED)
-        return Progress(**found[0])
+        return Progress(**rows[0])
 
     def of_known_schema(self) -> Self:
         """Return this ledger. Raises TableRefused for one of another schema version, whatever its other columns are."""
@@ -282,9 +282,9 @@ class Ledger:
         return self
 
 
-def require_known_schema(found: pa.Table) -> None:
+def require_known_schema(rows: pa.Table) -> None:
     """Raise TableRefused if the answer to `SCHEMA_VERSIONS` has another schema version than this one."""
-    for version in found["schema_version"].to_pylist():
+    for version in rows["schema_version"].to_pylist():
         if version not in (None, tables.SCHEMA_VERSION):
             raise TableRefused(
                 f"the ledger has schema version {version}, this Windrow knows {tables.SCHEMA_VERSION}",
@@ -362,10 +362,10 @@ def changes_of(
 def open_depot(location: str, ledger: Ledger, progress: Progress) -> DepotTable:
     """Open the depot of a ledger. Raises TableMissing, or OtherDepot for a depot that the ledger does not read."""
     depot = depot_table(location)
-    found = str(depot.metadata().id)
-    if progress.depot_id not in (found, ""):
+    depot_id = str(depot.metadata().id)
+    if progress.depot_id not in (depot_id, ""):
         raise OtherDepot(
-            f"the ledger {ledger.location} belongs to depot {progress.depot_id}, {location} is {found}",
+            f"the ledger {ledger.location} belongs to depot {progress.depot_id}, {location} is {depot_id}",
             "Name the depot that the ledger was made from (--depot), or the ledger of this depot (--ledger).",
         )
     return depot
@@ -386,11 +386,11 @@ def accepted_versions(ledger: Ledger, depot: str | None = None) -> tuple[int, ..
 def recorded_rules(rules: str | None) -> dict[str, Any]:
     """Return the rules that a ledger recorded, durations in microseconds. Raises TableRefused if they are not valid."""
     try:
-        found = json.loads(rules or "")
-        durations = {name: int(found[name]) for name in ("window", "max_delay", "max_leap")}
+        recorded = json.loads(rules or "")
+        durations = {name: int(recorded[name]) for name in ("window", "max_delay", "max_leap")}
     except (ValueError, KeyError, TypeError) as error:
         raise TableRefused(f"the ledger recorded rules that are not valid: {rules}", DAMAGED) from error
-    return {**found, **durations}
+    return {**recorded, **durations}
 
 
 def within(first: str, last: str, begin: int | None, end: int | None) -> str:

@@ -197,11 +197,11 @@ def recent_rows(book: Ledger, min_count: int = MIN_COUNT) -> Iterator[RecentRows
 
 def _splits(recent: RecentRows) -> Iterator[LedgerWarning]:
     """Tell when most windows end where a repeated type split them; each of these splits opened another batch."""
-    for found in recent.beyond(SPLITS):
+    for row in recent.beyond(SPLITS):
         window = span(recorded_rules(recent.book.progress().rules)["window"])
         yield LedgerWarning(
             "ledger-splits",
-            f"{found['split']:,} of {found['batches']:,} closed windows were split before their end ({window}) because "
+            f"{row['split']:,} of {row['batches']:,} closed windows were split before their end ({window}) because "
             "a type came again",
             'Set repeats = "keep" to have all measurements of a window in one batch, and window_start = "aligned" for '
             'windows on the calendar, or split_at = "midpoint" to split between two rounds of measurements; '
@@ -211,11 +211,11 @@ def _splits(recent: RecentRows) -> Iterator[LedgerWarning]:
 
 def _slivers(recent: RecentRows) -> Iterator[LedgerWarning]:
     """Tell when many closed batches hold far fewer messages than is usual for their stream."""
-    for found in recent.beyond(SLIVERS):
-        share = 100 * found["slivers"] / found["batches"]
+    for row in recent.beyond(SLIVERS):
+        share = 100 * row["slivers"] / row["batches"]
         yield LedgerWarning(
             "ledger-slivers",
-            f"{found['slivers']:,} of {found['batches']:,} closed batches ({share:.0f} %) have less than a quarter of "
+            f"{row['slivers']:,} of {row['batches']:,} closed batches ({share:.0f} %) have less than a quarter of "
             "the messages that are usual for their source and key",
             'If measurements come at regular times, set window_start = "aligned" and repeats = "keep"; `windrow tune` '
             "counts such batches for each window.",
@@ -224,13 +224,13 @@ def _slivers(recent: RecentRows) -> Iterator[LedgerWarning]:
 
 def _shared(recent: RecentRows) -> Iterator[LedgerWarning]:
     """Tell of sources with several keys whose clocks differ, so that the fastest makes the others too old."""
-    if found := recent.beyond(SHARED + "ORDER BY source"):
+    if rows := recent.beyond(SHARED + "ORDER BY source"):
         named = [
             f"{row['source']!r} ({row['late']:,} of {row['read']:,} messages, {row['raised']:,} of them only "
             "because others moved its clock)"
-            for row in found[:NAMED]
+            for row in rows[:NAMED]
         ]
-        more = [f"and {len(found) - NAMED:,} more"] if len(found) > NAMED else []
+        more = [f"and {len(rows) - NAMED:,} more"] if len(rows) > NAMED else []
         yield LedgerWarning(
             "clock-shared",
             f"keys with different clocks share a source, and messages were too old: {', '.join(named + more)}",
@@ -240,15 +240,15 @@ def _shared(recent: RecentRows) -> Iterator[LedgerWarning]:
 
 def _sources(recent: RecentRows) -> Iterator[LedgerWarning]:
     """Tell of sources of which nearly all messages are too old or too futuristic: their clocks are off."""
-    found = recent.beyond(SOURCES)
-    if not found:
+    rows = recent.beyond(SOURCES)
+    if not rows:
         return
     offsets = {row["source"]: plain_offset(row["offset_us"]) for row in recent.beyond(OFFSETS)}
     named = [
         f"{row['source']!r} ({row['rejected']:,} of {row['read']:,}, {_apart(offsets[row['source']])})"
-        for row in found[:NAMED]
+        for row in rows[:NAMED]
     ]
-    more = [f"and {len(found) - NAMED:,} more"] if len(found) > NAMED else []
+    more = [f"and {len(rows) - NAMED:,} more"] if len(rows) > NAMED else []
     asked = f"kind = 'data' AND microbatch > {recent.since}"
     mapping = json.loads(recent.book.rows("microbatch", "columns", asked, COLUMNS)["columns"][0].as_py() or "{}")
     yield LedgerWarning(
@@ -257,7 +257,7 @@ def _sources(recent: RecentRows) -> Iterator[LedgerWarning]:
         "event time minus processing time",
         "If their clocks are wrong, begin a new ledger, because this one keeps what it rejected, and write under "
         f"[depot.columns]{'' if mapping else TABLE}: event_time = "
-        + json.dumps(corrected(mapping, {row["source"]: offsets[row["source"]] for row in found}), ensure_ascii=False),
+        + json.dumps(corrected(mapping, {row["source"]: offsets[row["source"]] for row in rows}), ensure_ascii=False),
     )
 
 
@@ -295,8 +295,8 @@ def _text(source: str) -> str:
 
 def _delay(recent: RecentRows) -> Iterator[LedgerWarning]:
     """Tell when too many messages are too old, not counting those of wrong clocks."""
-    for found in recent.beyond(DELAY):
-        late, read = found["late"], found["read"]
+    for row in recent.beyond(DELAY):
+        late, read = row["late"], row["read"]
         yield LedgerWarning(
             "ledger-delay",
             f"{late:,} of {read:,} messages ({100 * late / read:.1f} %) were too old for max_delay "

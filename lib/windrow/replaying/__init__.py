@@ -55,8 +55,8 @@ class Portion:
     @property
     def streams(self) -> Streams:
         """Return the streams of these keys and sources."""
-        given = {"key": tuple(self.keys), "source": tuple(self.sources)}
-        return {name: values for name, values in given.items() if values}
+        names = {"key": tuple(self.keys), "source": tuple(self.sources)}
+        return {name: values for name, values in names.items() if values}
 
 
 def replay(
@@ -107,8 +107,8 @@ def replay(
         engine = "spark" if spark is not None or settings.engine == "spark" else "embedded"
         chosen = settings.model_copy(update={"ledger": place, "engine": engine})
         span = _span(settings, tables_of(chosen, spark)[0], portion)
-        given = None if rules is None else rules.to_json()
-        legs = under(given, ticks, recorded(span.end, span.after, span.upto))
+        rules_json = None if rules is None else rules.to_json()
+        legs = under(rules_json, ticks, recorded(span.end, span.after, span.upto))
         player = Player(
             chosen, _needed_streams(portion.streams, legs), lambda done: progress(done, span.messages), spark
         )
@@ -126,7 +126,7 @@ def replay(
             first_depot_version=span.first,
             last_depot_version=span.last,
             messages=span.messages,
-            rules=None if given is None else recorded_rules(given),
+            rules=None if rules_json is None else recorded_rules(rules_json),
             keys=tuple(portion.keys),
             sources=tuple(portion.sources),
             recorded=sides[0],

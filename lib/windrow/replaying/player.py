@@ -47,8 +47,8 @@ def begin(source: Source, ledger: Ledger, span: Span, rules: str) -> None:
         source.require_mapping()
         ledger.create(_first(source, span, rules), keep)
     else:
-        with scanned(span.begin.table) as found:
-            create_ledger(into, _copied(span.begin, found), keep)
+        with scanned(span.begin.table) as batches:
+            create_ledger(into, _copied(span.begin, batches), keep)
 
 
 def require_new(ledger: Ledger) -> None:
@@ -72,10 +72,12 @@ def _first(source: Source, span: Span, rules: str) -> pa.Table:
     return first_rows(schema, {None: Reached(depot.id, start_from, reached)}, rules)
 
 
-def _copied(ledger: Book, found: pa.RecordBatchReader) -> pa.RecordBatchReader:
+def _copied(ledger: Book, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """Return the rows of a ledger in the schema of a new one, piece by piece."""
     schema = tables.ledger_schema(ledger.payload, raw=ledger.raw)
-    pieces = (rows for piece in found for rows in plain(pa.table(piece)).select(schema.names).cast(schema).to_batches())
+    pieces = (
+        rows for piece in reader for rows in plain(pa.table(piece)).select(schema.names).cast(schema).to_batches()
+    )
     return pa.RecordBatchReader.from_batches(schema, pieces)
 
 

@@ -177,8 +177,8 @@ def buckets_of(keys: pa.ChunkedArray | pa.Array) -> Ints:
     """Return the bucket of each key; NULL is in the first one."""
     coded = whole(keys).dictionary_encode()
     numbers = np.array([*(zlib.crc32(key.encode()) % BUCKETS for key in coded.dictionary.to_pylist()), 0])
-    found: Ints = numbers[to_numpy(coded.indices.fill_null(numbers.size - 1))]
-    return found
+    buckets: Ints = numbers[to_numpy(coded.indices.fill_null(numbers.size - 1))]
+    return buckets
 
 
 def _by_bucket(rows: pa.Table, by: str) -> Iterator[tuple[int, pa.Table]]:

@@ -68,11 +68,11 @@ def foreach_batch(
         writer = cast("SparkWriter", writer_of(open_engine(settings, session), settings))
         writer.mend()
         schema = schema_of(frame)
-        given = Input(f"batch {batch_id} of the stream", "stream", schema, None, frame)
+        input_ = Input(f"batch {batch_id} of the stream", "stream", schema, None, frame)
         mapping = Mapping.of(settings.ingest.columns, frame.columns)
         writer.create(mapping.payload_type(schema), settings.keep)
         # guard: stream-batch-once
-        if writer.append_batch(given, mapping, query, batch_id):
+        if writer.append_batch(input_, mapping, query, batch_id):
             log.warning("the stream gave a known number to other rows; they were appended", batch=batch_id)
         run(settings, spark=session, report=report, observers=observers)
 

@@ -239,11 +239,11 @@ def _depot_state(control: pa.Table, live: Live, whole: pa.Table, depot: str | No
 
 def progress_row(rows: pa.Table) -> pa.Table:
     """Return the one progress row among the live rows of a ledger. Raises TableRefused."""
-    found = np.flatnonzero(to_numpy(pc.equal(rows["id"], text(tables.PROGRESS)), null=0))
+    places = np.flatnonzero(to_numpy(pc.equal(rows["id"], text(tables.PROGRESS)), null=0))
     # guard: one-progress-row
-    if found.size != 1:
-        raise TableRefused(f"the ledger has {found.size} progress rows instead of one", DAMAGED)
-    whole = rows.slice(int(found[0]), 1)
+    if places.size != 1:
+        raise TableRefused(f"the ledger has {places.size} progress rows instead of one", DAMAGED)
+    whole = rows.slice(int(places[0]), 1)
     version = whole["schema_version"][0].as_py()
     # guard: schema-version
     if version != tables.SCHEMA_VERSION:

@@ -189,16 +189,16 @@ class Runner(Control):
         """Read what depots added up to the last look, and process what arrived in all of them together."""
         looked = [(cursor, cursor.latest) for cursor in cursors]
         with ExitStack() as read:
-            found = []
+            pending = []
             for cursor, upto in looked:
                 reached = cursor.reached.depot_version
                 if upto > reached and cursor.source.streams(reached):
                     self._stream(cursor, upto)
                 elif upto > reached:
                     arrivals = self.driver.in_time(partial(read.enter_context, cursor.source.arrived(reached, upto)))
-                    found += [] if arrivals is None else [Found(cursor, arrivals)]
-            if found:
-                self._process(found)
+                    pending += [] if arrivals is None else [Found(cursor, arrivals)]
+            if pending:
+                self._process(pending)
         # guard: cut-short-is-read-again
         if not (self._stopped() or self._in_step):
             for cursor, upto in looked:
@@ -231,46 +231,46 @@ class Runner(Control):
     def _handle(self, cursor: DepotCursor, arrivals: Arrivals) -> None:
         self._process([Found(cursor, arrivals)])
 
-    def _process(self, found: Sequence[Found]) -> None:
+    def _process(self, pending: Sequence[Found]) -> None:
         """Run one microbatch for each slice of the arrivals, each from the state in the ledger."""
         # guard: stop-between-microbatches
         while not self.driver.stop_requested:
-            known = [cursor.reached.depot_version for cursor, _ in found]
-            slices = self.driver.in_time(partial(self._slices, found))
+            known = [cursor.reached.depot_version for cursor, _ in pending]
+            slices = self.driver.in_time(partial(self._slices, pending))
             if not slices:
                 return
             microbatch = self.driver.primed()
             # guard: paused-takes-no-microbatch
             if microbatch.primed.paused:
                 return
-            _require_no_gap(found)
+            _require_no_gap(pending)
             # guard: filtered-by-version
-            if [cursor.reached.depot_version for cursor, _ in found] != known:
+            if [cursor.reached.depot_version for cursor, _ in pending] != known:
                 continue
             try:
                 # guard: microbatch-follows-rules
                 if self.driver.commit_changed_settings(microbatch):
                     continue
-                for cursor, arrivals in found:
+                for cursor, arrivals in pending:
                     # guard: listed-of-known-depot
                     require_listed(arrivals.listed, cursor.reached, cursor.source.settings)
-                _refuse_restored(found, slices)
-                if not self._run(microbatch, slices, found) or self._in_step:
+                _refuse_restored(pending, slices)
+                if not self._run(microbatch, slices, pending) or self._in_step:
                     return
             except LedgerMoved:
                 self.driver.note_refused()
 
-    def _run(self, microbatch: Microbatch, slices: Mapping[str | None, Read], found: Sequence[Found]) -> bool:
+    def _run(self, microbatch: Microbatch, slices: Mapping[str | None, Read], pending: Sequence[Found]) -> bool:
         """Run a microbatch over slices; its plan is durable before a function sees them.
 
         Returns False if an earlier attempt planned to read depots in which nothing was found here.
         """
         latest = microbatch.started_at + self.driver.settings.max_clock_skew
         upto = {str(name): max(read.arrived.expected) for name, read in slices.items()}
-        step, passed = self._step, _passed(found, slices)
+        step, passed = self._step, _passed(pending, slices)
         planned = self.driver.begin_attempt(microbatch, upto, step.overtaken, step.until)
         if planned is not None and planned.upto != upto:
-            slices, passed = self._slices(found, planned), {}
+            slices, passed = self._slices(pending, planned), {}
             if planned.upto.keys() != slices.keys():
                 return False
         until = planned.until if planned is not None and self._by_time else None
@@ -278,12 +278,12 @@ class Runner(Control):
         self.driver.forget_plan(microbatch)
         return True
 
-    def _slices(self, found: Sequence[Found], planned: SavedPlan | None = None) -> dict[str | None, Read]:
+    def _slices(self, pending: Sequence[Found], planned: SavedPlan | None = None) -> dict[str | None, Read]:
         """Return the next slice of each depot: what was planned, or a fair share of the limit; in step one version."""
         limit = 1 if self._in_step else self.driver.options.max_messages or self.driver.settings.max_messages
-        most = max(1, limit // len(found)) if planned is None else UNLIMITED
+        most = max(1, limit // len(pending)) if planned is None else UNLIMITED
         slices: dict[str | None, Read] = {}
-        for cursor, arrivals in found:
+        for cursor, arrivals in pending:
             name, known = cursor.name, cursor.reached.depot_version
             upto = None if planned is None else planned.upto.get(str(name), known)
             arrived = arrivals.after(known, most, upto)
@@ -296,21 +296,21 @@ class Runner(Control):
         return self.__dict__ | {"_maintain": tuple}
 
 
-def _refuse_restored(found: Sequence[Found], slices: Mapping[str | None, Read]) -> None:
+def _refuse_restored(pending: Sequence[Found], slices: Mapping[str | None, Read]) -> None:
     """Raise DepotChanged if a slice has a RESTORE, unless `on_depot_delete` is `ignore`."""
-    for cursor, arrivals in found:
+    for cursor, arrivals in pending:
         read = slices.get(cursor.name)
         if read is not None and cursor.source.settings.on_depot_delete == "error":
             refuse_restored(arrivals.listed, read.arrived.expected)
 
 
-def _passed(found: Sequence[Found], slices: Mapping[str | None, Read]) -> dict[str | None, Reached]:
+def _passed(pending: Sequence[Found], slices: Mapping[str | None, Read]) -> dict[str | None, Reached]:
     """Return the positions at the ends of depots that were read, and had no rows.
 
     Else a state of another topology that never changes would be read from its beginning each time, as long as it can.
     """
     passed = {}
-    for cursor, arrivals in found:
+    for cursor, arrivals in pending:
         name, last, known = cursor.name, arrivals.last, cursor.reached
         # guard: passed-without-rows
         if name not in slices and last is not None and last > known.depot_version:
@@ -319,9 +319,9 @@ def _passed(found: Sequence[Found], slices: Mapping[str | None, Read]) -> dict[s
     return passed
 
 
-def _require_no_gap(found: Sequence[Found]) -> None:
+def _require_no_gap(pending: Sequence[Found]) -> None:
     """Raise LedgerBehind if a stream begins after the version that a ledger reads next."""
-    for cursor, arrivals in found:
+    for cursor, arrivals in pending:
         # guard: stream-begins-in-time
         if cursor.reached.depot_version + 1 < arrivals.listed.begin:
             raise LedgerBehind(

@@ -115,8 +115,8 @@ def _is_usable(root: Path, version: int, settings: Settings) -> bool:
         embedded_schema(settings.ledger, table)
         rows = plain(filtered(table, [("state", "not in", list(tables.FINAL))], None))
     except FAULTS as error:
-        found = OS_ERROR.search(str(error))
-        code = getattr(error, "errno", None) or (int(found[1]) if found else None)
+        match = OS_ERROR.search(str(error))
+        code = getattr(error, "errno", None) or (int(match[1]) if match else None)
         # guard: disk-fails
         if code not in (None, errno.ENOENT):
             raise  # a missing permission or a failing disk does not mean that the version is damaged

@@ -103,14 +103,14 @@ def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> Summary | No
     if read.table() is None or beyond_files(latest_table(ledger, "ledger")):
         return None
     state = prime(read)
-    found = require_depot(source, state.reached)
-    algorithm.require(state, found)
+    result = require_depot(source, state.reached)
+    algorithm.require(state, result)
     if state.paused:
         return Summary("spark", paused=True)
     begins_elsewhere = "start_from" in settings.model_fields_set and settings.start_from != state.reached.start_from
     if begins_elsewhere or state.rules != algorithm.settings:
         return None
-    new = added(DeltaRsLog(depot).commits(state.reached.depot_version), state.reached.depot_version, found.version)
+    new = added(DeltaRsLog(depot).commits(state.reached.depot_version), state.reached.depot_version, result.version)
     is_due = settings.idle_timeout is not None and algorithm.due(state, now) is not None
     return None if is_due or set(new.values()) - {0} else Summary("spark")
 

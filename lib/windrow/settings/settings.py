@@ -113,11 +113,11 @@ class Variables(EnvSettingsSource):
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
         """Return the value of a variable that is no text or number."""
         try:
-            found = json.loads(value)
+            decoded = json.loads(value)
         except ValueError:
-            found = value
+            decoded = value
         listed = get_origin(field.annotation) in {list, tuple} and not value.lstrip().startswith(("[", "{"))
-        return [one.strip() for one in value.split(",") if one.strip()] if listed else found
+        return [one.strip() for one in value.split(",") if one.strip()] if listed else decoded
 
 
 class Settings(BaseSettings):
@@ -203,18 +203,18 @@ class Settings(BaseSettings):
 
     def __init__(self, **values: Any) -> None:
         """Take values over environment and defaults; see `load` for the file."""
-        found: list[UsageError] = [*_unknown_variables(os.environ), *_unknown_names(self.file_content)]
+        errors: list[UsageError] = [*_unknown_variables(os.environ), *_unknown_names(self.file_content)]
         try:
             super().__init__(**values)
         except ValidationError as error:
-            named = {one.setting for one in found if isinstance(one, SettingsError)}
-            found += [
+            named = {one.setting for one in errors if isinstance(one, SettingsError)}
+            errors += [
                 one for one in _settings_errors(error) if not any(_is_within(name, one.setting) for name in named)
             ]
         else:
-            found += self._contradictions()
-        if found:
-            raise together([self._placed(one, values) for one in found]) from None
+            errors += self._contradictions()
+        if errors:
+            raise together([self._placed(one, values) for one in errors]) from None
 
     def _contradictions(self) -> Iterator[UsageError]:
         checks: Mapping[tuple[str, ...], Callable[[], object]] = {
@@ -394,7 +394,7 @@ def _settings_errors(error: ValidationError, among: Iterable[str] | None = None)
 def _settings_error(first: ErrorDetails, among: Iterable[str] | None) -> SettingsError:
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        found = SettingsError(f"unknown setting {name!r}", _nearest(name, set(among or _known_names())))
+        settings_error = SettingsError(f"unknown setting {name!r}", _nearest(name, set(among or _known_names())))
     else:
         message = first["msg"].removeprefix("Value error, ")
         place = first["loc"] or ("",)
@@ -403,6 +403,6 @@ def _settings_error(first: ErrorDetails, among: Iterable[str] | None) -> Setting
         secret = secret or (place[-1] == "broker" and "@" in str(first["input"]))
         value = "" if secret or isinstance(first["input"], Mapping) else f" = {first['input']!r}"
         text = f"{name}{value}: {message}" if name else message
-        found = SettingsError(text, "See `windrow init` for an example with all settings.")
-    found.setting = tuple(map(str, first["loc"]))
-    return found
+        settings_error = SettingsError(text, "See `windrow init` for an example with all settings.")
+    settings_error.setting = tuple(map(str, first["loc"]))
+    return settings_error

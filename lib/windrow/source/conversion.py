@@ -130,9 +130,9 @@ class Conversion:
             from windrow.rows.frame import frame_of
 
             frame = frame_of(session, fields.select(self.columns.names).cast(self.columns, safe=False))
-            found = plain(frame.selectExpr(*self.mapping.spark_select(self.payload)).toArrow())
-            require(found.num_rows == fields.num_rows, "Spark returned as many messages as there are records")
-            return messages.conform(found, self.payload)
+            rows = plain(frame.selectExpr(*self.mapping.spark_select(self.payload)).toArrow())
+            require(rows.num_rows == fields.num_rows, "Spark returned as many messages as there are records")
+            return messages.conform(rows, self.payload)
 
         return to_messages
 
@@ -227,13 +227,13 @@ def payload_type_of(settings: Settings, mapping: ColumnMapping | None, columns: 
 
     Raises MessagesError if payloads must be converted and no expression says how.
     """
-    found = payload.of_column(columns)
+    depot_type = payload.of_column(columns)
     if not settings.payload_type:
-        return mapping.payload_type(columns) if mapping else payload.text_or_bytes(found)
+        return mapping.payload_type(columns) if mapping else payload.text_or_bytes(depot_type)
     wanted = payload.parse(settings.payload_type)
-    given = plain_type(columns.field("payload").type) if "payload" in columns.names else found
-    if mapping is None and wanted != given:
-        has = payload.name(found) if given == found else str(given)
+    mapped_type = plain_type(columns.field("payload").type) if "payload" in columns.names else depot_type
+    if mapping is None and wanted != mapped_type:
+        has = payload.name(depot_type) if mapped_type == depot_type else str(mapped_type)
         raise MessagesError(
             f"payload_type is {payload.name(wanted)}, but the depot has payloads of type {has}",
             'Map them: write payload = "payload" under [depot.columns], or another expression.',

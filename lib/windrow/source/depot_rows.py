@@ -99,9 +99,9 @@ def _changes(added: pa.Table, state: StateChanges) -> pa.Table:
     own = added.filter(pc.equal(added["state"], text(state.state)))
     rows = own.sort_by([(VERSION, "ascending"), ("id", "ascending")])
     columns = [_of_any_version(rows, state, field) for field in state.columns]
-    found = pa.Table.from_arrays(columns, schema=state.columns)
-    found = found.append_column(tables.DELETED, pc.fill_null(rows[tables.DELETED], False))
-    return found.append_column(version_name(found.column_names), rows[VERSION].cast(pa.int64()))
+    result = pa.Table.from_arrays(columns, schema=state.columns)
+    result = result.append_column(tables.DELETED, pc.fill_null(rows[tables.DELETED], False))
+    return result.append_column(version_name(result.column_names), rows[VERSION].cast(pa.int64()))
 
 
 def _of_any_version(rows: pa.Table, state: StateChanges, field: pa.Field) -> pa.Array:
@@ -112,11 +112,11 @@ def _of_any_version(rows: pa.Table, state: StateChanges, field: pa.Field) -> pa.
         raise DepotChanged(
             f"the column {field.name!r} of the state {state.state} had values of another type: {error}", MIGRATED
         ) from error
-    found, count = columns[0], rows.num_rows
+    matching, count = columns[0], rows.num_rows
     for other in columns[1:]:
-        at = pc.if_else(pc.is_valid(found), np.arange(count), np.arange(count, 2 * count))
-        found = pa.concat_arrays([found, other]).take(at)
-    return found
+        at = pc.if_else(pc.is_valid(matching), np.arange(count), np.arange(count, 2 * count))
+        matching = pa.concat_arrays([matching, other]).take(at)
+    return matching
 
 
 def _set_back(feed: pa.Table, inserted: pa.ChunkedArray, of_state: bool, on_depot_delete: str) -> pa.Table:

@@ -259,10 +259,10 @@ def _marked(error: BaseException) -> str:
 
 def failure_in(text: str) -> Exception | None:
     """Return the error that `Take` put into the text of a stream's error, None if there is none."""
-    found = MARK.search(text)
-    if found is None:
+    match = MARK.search(text)
+    if match is None:
         return None
-    name, message, hint = json.loads(found[1])
+    name, message, hint = json.loads(match[1])
     kind: Any = getattr(errors, name, None)
     if kind is None:
         return RuntimeError(f"{name}: {message}")

@@ -96,9 +96,9 @@ class SparkArrivals(Arrivals):
         if self.settings.on_depot_delete == "error" or self.conversion.state is not None:
             self._refuse(part)
         new_rows = _new_rows(part, self.conversion, rows)
-        if self.conversion.verbatim and unknown and new_rows.held.isEmpty():
+        if self.conversion.verbatim and unknown and new_rows.content.isEmpty():
             return None
-        return slice_of(self.conversion, new_rows, counts, to_messages, self._parser(new_rows.held))
+        return slice_of(self.conversion, new_rows, counts, to_messages, self._parser(new_rows.content))
 
     def _parser(self, chunks: DataFrame) -> ChunkParser | None:
         """Return what parses the chunks of a raw depot on the executors."""

@@ -47,10 +47,10 @@ class ArrowState:
         ids = self._state.ids(wanted)
         rows = self._rows(IdFilter(ids.unique()))
         at = pc.index_in(ids, rows["id"].combine_chunks())
-        found = rows.select(self._state.values.names).take(at)
+        values = rows.select(self._state.values.names).take(at)
         columns = {name: wanted[name] for name in wanted.column_names if name in self._state.keys.names}
         for one in self._state.values:
-            column = found[one.name].combine_chunks()
+            column = values[one.name].combine_chunks()
             if one.name in self._state.initial:
                 column = pc.if_else(pc.is_null(at), pa.scalar(self._state.initial[one.name], one.type), column)
             columns[one.name] = column
@@ -190,8 +190,8 @@ class ArrowState:
             return self._stored
         unknown = reduce(IdFilter.difference, self._looked_up.values(), wanted)
         if len(unknown.ids):
-            found = self._read(unknown)
-            new = found.filter(pc.invert(pc.is_in(found["id"], self._stored["id"].combine_chunks())))
+            loaded = self._read(unknown)
+            new = loaded.filter(pc.invert(pc.is_in(loaded["id"], self._stored["id"].combine_chunks())))
             self._stored = pa.concat_tables([self._stored, new]).combine_chunks()
             before = self._looked_up.get(unknown.components)
             self._looked_up[unknown.components] = unknown if before is None else before.union(unknown)
@@ -206,11 +206,11 @@ def _chosen(mask: pa.Array, one: pa.Array, other: pa.Array) -> pa.Array:
 
 def joined(state: State, before: pa.Table, new: pa.Table, asked: list[Combined]) -> pa.Table:
     """Return rows of a state joined with aggregates, `value 0`, `value 1`, ... Raises TopologyRefused."""
-    found = {name: before[name] for name in before.column_names if name in state.columns.names}
+    columns = {name: before[name] for name in before.column_names if name in state.columns.names}
     for number, one in enumerate(asked):
         with _refusing(state, one.value):
-            found[one.value] = _joined(one.operation, before[one.value], new[f"value {number}"])
-    return pa.table(found)
+            columns[one.value] = _joined(one.operation, before[one.value], new[f"value {number}"])
+    return pa.table(columns)
 
 
 @contextmanager
@@ -232,8 +232,10 @@ def _aggregated(rows: pa.Table, keys: list[str], asked: list[Combined]) -> pa.Ta
             name, column = f"exact {number}", ordered[one.input].cast(exact)
             ordered = ordered.append_column(name, column)
         targets.append(([], "count_all") if name is None else (name, one.operation))
-    found = ordered.group_by(keys, use_threads=False).aggregate(targets)  # one thread, so sums of floats are repeated
-    return found.rename_columns([*keys, *(f"value {number}" for number in range(len(asked)))])
+    aggregated = ordered.group_by(keys, use_threads=False).aggregate(
+        targets
+    )  # one thread, so sums of floats are repeated
+    return aggregated.rename_columns([*keys, *(f"value {number}" for number in range(len(asked)))])
 
 
 def _exact(*types: pa.DataType) -> pa.DataType | None:

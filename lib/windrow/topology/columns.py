@@ -39,10 +39,10 @@ def columns_of(declared: str) -> pa.Schema:
         parsed = sqlglot.parse_one(f"CREATE TABLE t ({declared})", read="spark")
     except sqlglot.errors.SqlglotError as error:
         raise _refused(declared) from error
-    found = [column for column in parsed.this.expressions if isinstance(column, exp.ColumnDef)]
-    if not found or len(found) != len(parsed.this.expressions):
+    definitions = [column for column in parsed.this.expressions if isinstance(column, exp.ColumnDef)]
+    if not definitions or len(definitions) != len(parsed.this.expressions):
         raise _refused(declared)
-    fields = [pa.field(column.name, _type(column.kind, declared)) for column in found]
+    fields = [pa.field(column.name, _type(column.kind, declared)) for column in definitions]
     names = [field.name.lower() for field in fields]
     twice = {name for name in names if names.count(name) > 1}
     if twice:

@@ -125,11 +125,11 @@ def require_fed_as_declared(name: str, source: Source, feeder: RecordedFeeder | 
 
 def feeders_of(topology: Topology, ledger: Ledger) -> dict[str, RecordedFeeder]:
     """Return the topologies that feed depots, by the names of these, as seen through the engine of a ledger."""
-    engine, settings, found = ledger.engine, ledger.settings, dict[str, RecordedFeeder]()
+    engine, settings, feeders = ledger.engine, ledger.settings, dict[str, RecordedFeeder]()
     for name, depot in topology.depots.items():
         if (feeder := depot.fed_by) is not None:
             used = {one: settings_of(feeder, place, settings) for one, place in feeder.depots.items()}
             states = ledger_of(engine, next(iter(used.values())))
             sources = {one: source_of_depot(engine, place, used[one]) for one, place in feeder.depots.items()}
-            found[name] = RecordedFeeder(feeder, sources, states, feeders_of(feeder, ledger), depot.state is not None)
-    return found
+            feeders[name] = RecordedFeeder(feeder, sources, states, feeders_of(feeder, ledger), depot.state is not None)
+    return feeders

@@ -62,17 +62,17 @@ class Functions(Algorithm):
 
     def require(self, primed: LedgerState, depot: Table) -> None:
         """Raise TableRefused if a state has other columns, and that is not declared, or the table lacks one."""
-        held = primed.progress.schema
-        require_allowed(self.topology.states, recorded_states(self.topology.states, primed.rules, held))
+        schema = primed.progress.schema
+        require_allowed(self.topology.states, recorded_states(self.topology.states, primed.rules, schema))
         for wanted in self.topology.schema(raw=depot.raw):
-            if wanted.name not in held.names:
+            if wanted.name not in schema.names:
                 raise TableRefused(
                     f"the table of states has no column {wanted.name!r}",
                     "It belongs to another topology: check states.",
                 )
-            if held.field(wanted.name).type != wanted.type:
+            if schema.field(wanted.name).type != wanted.type:
                 raise TableRefused(
-                    f"the column {wanted.name!r} of the table of states is {held.field(wanted.name).type}, the "
+                    f"the column {wanted.name!r} of the table of states is {schema.field(wanted.name).type}, the "
                     f"topology declares {wanted.type}",
                     "Use another name, or declare a greater version of the state.",
                 )
@@ -118,9 +118,9 @@ class Functions(Algorithm):
             here = due.rows(schema, work.states, migrated)
             here = pa.concat_tables([MicrobatchResult.nothing(schema).rows, here])
             history = {"options_used": recorded_options(plan.primed), "appended": work.recorded_appends()}
-            for name, said in (("migrated", migrated), ("overtook", plan.overtook)):
-                if said:
-                    history[name] = pa.array([list(said)], pa.list_(pa.string()))
+            for name, note in (("migrated", migrated), ("overtook", plan.overtook)):
+                if note:
+                    history[name] = pa.array([list(note)], pa.list_(pa.string()))
             return work.result(here, history | due.recorded, migrated)
 
     def _migrated(self, primed: LedgerState) -> dict[str, pa.Table]:
@@ -141,7 +141,7 @@ def _executors_blamed(plan: Plan) -> Iterator[None]:
             raise
         from windrow.engine.spark.errors import of_functions
 
-        found = of_functions(error, BUGS)
-        if found is None:
+        blamed = of_functions(error, BUGS)
+        if blamed is None:
             raise
-        raise found from error
+        raise blamed from error

@@ -25,7 +25,7 @@ from windrow.topology.state import DUE, State, stored_name
 def recorded_states(declared: Mapping[str, State], rules: str | None, table: pa.Schema) -> dict[str, State]:
     """Return the states as recorded settings have them; `table` has the columns of the table of states."""
     settings = json.loads(rules or "{}")
-    found = {}
+    states = {}
     for name, types in settings.get("states", {}).items():
         state = declared.get(name)
         keys = settings.get("keys", {}).get(name)
@@ -33,10 +33,10 @@ def recorded_states(declared: Mapping[str, State], rules: str | None, table: pa.
             keys = [] if state is None else [key for key in state.keys.names if key in types]
         version = settings.get("versions", {}).get(name, 1)
         if state is not None and (version, types, keys) == (state.version, types_of(state), state.keys.names):
-            found[name] = state
+            states[name] = state
         else:
-            found[name] = _recorded(name, types, keys, version, table)
-    return found
+            states[name] = _recorded(name, types, keys, version, table)
+    return states
 
 
 def _recorded(name: str, columns: Iterable[str], keys: Sequence[str], version: int, table: pa.Schema) -> State:

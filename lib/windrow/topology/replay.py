@@ -147,13 +147,13 @@ def replay_topology(
             progress(done, len(planned))
         _run(runner, clock, _between(again, new, anew, clock.at, max((one.now for one in _recorded(rows)), default=0)))
         fired = Counter(name for row in history_of(new) for name in row["events_fired"] or ())
-        held, digests, differences = dict[str, int](), dict[str, str](), list[Difference]()
+        row_counts, digests, differences = dict[str, int](), dict[str, str](), list[Difference]()
         for name, state in topology.states.items():
             both = [pieces_of(states_of(one), state) for one in (ledger, new)]
-            held[name], digests[name], difference = _compared(state, both, settings.max_memory_bytes)
+            row_counts[name], digests[name], difference = _compared(state, both, settings.max_memory_bytes)
             differences += [] if difference is None else [difference]
         went_on = 0 if live is None else len(runner_of(again, sources, new, live).once().microbatches)
-    counted = len(planned), dict(fired), held, digests, differences, went_on
+    counted = len(planned), dict(fired), row_counts, digests, differences, went_on
     return Replayed(into, ticks, not differences, topology.name, *counted)
 
 
@@ -187,16 +187,16 @@ def _planned(topology: Topology, rows: list[Row], ticks: Ticks, anew: Collection
     if ticks == "reuse" or not recorded:
         return recorded
     schedule = {name: recorded[0].now + event.every for name, event in topology.events.items() if name in anew}
-    found: list[SavedPlan] = []
+    plans: list[SavedPlan] = []
     for one in recorded:
         own = [name for name in one.events or () if name not in anew]
-        found += _due(topology, schedule, one.now)
+        plans += _due(topology, schedule, one.now)
         if one.migrated:
-            found.append(one)
+            plans.append(one)
         elif one.upto or own or topology.in_step or one is recorded[0]:  # the first one schedules events
             timers = [name for name in anew if name in topology.states]
-            found.append(replace(one, microbatch=0, events=own + timers))
-    return found
+            plans.append(replace(one, microbatch=0, events=own + timers))
+    return plans
 
 
 def _between(topology: Topology, ledger: Ledger, anew: Collection[str], after: int, until: int) -> Iterator[SavedPlan]:
@@ -333,8 +333,8 @@ def _compared(
 def _differing(recorded: Digests, replayed: Digests) -> pa.Array:
     """Return the ids, in order, whose rows have other digests, or that only one side has."""
     ids = [recorded.differing(replayed)["id"], replayed.differing(recorded)["id"]]
-    found = pa.chunked_array([chunk for one in ids for chunk in one.chunks], pa.string()).unique()
-    return found.take(pc.array_sort_indices(found))
+    distinct_ids = pa.chunked_array([chunk for one in ids for chunk in one.chunks], pa.string()).unique()
+    return distinct_ids.take(pc.array_sort_indices(distinct_ids))
 
 
 def _under(state: State, rows: pa.Table, ids: pa.Array) -> list[Row | None]:

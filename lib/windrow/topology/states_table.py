@@ -163,8 +163,8 @@ def states_table(location: str, at: int | None = None, session: SparkSession | N
     if is_catalog_name(location):
         from windrow.engine.spark.session import find_session
 
-        found = SparkStates(session or find_session(location, location), location)
-        return found if at is None else SparkStates(found.session, location, found.version_after(at))
+        states = SparkStates(session or find_session(location, location), location)
+        return states if at is None else SparkStates(states.session, location, states.version_after(at))
     table = open_table(location, "ledger")
     if at is None:
         return DeltaRsStates(table)

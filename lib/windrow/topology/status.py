@@ -75,15 +75,15 @@ def _waits(topology: Topology, depots: Iterable[DepotStatus], now: int, settings
     """Return the depots that have nothing to read, and for which others wait."""
     used = settings.model_copy(update={"ledger": topology.location})
     waiting = {depot.name for depot in depots if depot.versions_waiting}
-    found = []
+    waits = []
     for name, feeder in feeders_of(topology, ledger_of(EmbeddedEngine(used), used)).items():
         if not waiting or name in waiting:
             continue
         position = feeder.position(now)
         if position.since is not None:
             reached = None if position.clock == UNKNOWN else time_text(position.clock)
-            found.append(WaitStatus(name, position.feeder, reached, time_text(position.since)))
-    return found
+            waits.append(WaitStatus(name, position.feeder, reached, time_text(position.since)))
+    return waits
 
 
 def places_of(topology: Topology) -> Places:

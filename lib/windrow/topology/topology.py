@@ -275,13 +275,13 @@ class Topology:
 
     def views(self, table: str) -> dict[str, str]:
         """Return the SQL of a view over each state, `<topology>_<state>`, of a table reference."""
-        found = {}
+        result = {}
         for state in self.states.values():
             rows = tables.live_rows(table, _of(state.name), SORTED)
             # without a key there is always one row
             rows = f"({rows})" if state.keys.names else f"(SELECT 1 AS one) LEFT JOIN ({rows}) ON true"
-            found[f"{self.name}_{state.name}".replace("-", "_")] = f"SELECT {', '.join(_selected(state))} FROM {rows}"
-        return found
+            result[f"{self.name}_{state.name}".replace("-", "_")] = f"SELECT {', '.join(_selected(state))} FROM {rows}"
+        return result
 
 
 def _selected(state: State) -> Iterator[str]:
@@ -312,9 +312,9 @@ def _of(state: str) -> str:
     return f"state = '{state}'"
 
 
-def _initial(state: str, values: pa.Schema, given: Mapping[str, Any]) -> dict[str, Any]:
+def _initial(state: str, values: pa.Schema, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return initial values. Raises TopologyRefused for those that are not of the declared types."""
-    for name, value in given.items():
+    for name, value in options.items():
         if name not in values.names:
             raise TopologyRefused(
                 f"{state}: initial has no value {name!r}", f"The values are {', '.join(values.names)}."
@@ -323,7 +323,7 @@ def _initial(state: str, values: pa.Schema, given: Mapping[str, Any]) -> dict[st
             pa.scalar(value, values.field(name).type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
             raise TopologyRefused(f"{state}: the initial {name} is {value!r}: {error}", "Give it its type.") from error
-    return dict(given)
+    return dict(options)
 
 
 def _interval(text: str, name: str) -> int:
@@ -343,17 +343,17 @@ def _named(depots: Iterable[str] | Mapping[str, str | Depot]) -> dict[str, Depot
     if isinstance(depots, str):
         raise TopologyRefused(f"depots={depots!r} is not a list", f"Write depots=[{depots!r}].")
     if isinstance(depots, Mapping):
-        given = dict(depots)
+        depots_by_name = dict(depots)
     else:
         listed = list(depots)
-        given = {re.split(r"[/.]", location.rstrip("/"))[-1]: location for location in listed}
-        if len(given) < len(listed):
+        depots_by_name = {re.split(r"[/.]", location.rstrip("/"))[-1]: location for location in listed}
+        if len(depots_by_name) < len(listed):
             raise TopologyRefused("two depots have the same last part", "Name them: depots={'name': 'location', ...}.")
-    if not given:
+    if not depots_by_name:
         raise TopologyRefused("the topology has no depot", "Add at least one: depots=[...].")
-    for name in given:
+    for name in depots_by_name:
         _require_name(name, "depot")
-    return {name: depot if isinstance(depot, Depot) else Depot(depot) for name, depot in given.items()}
+    return {name: depot if isinstance(depot, Depot) else Depot(depot) for name, depot in depots_by_name.items()}
 
 
 def _require_fed(name: str, depot: Depot) -> None:
@@ -377,8 +377,12 @@ def _require_fed(name: str, depot: Depot) -> None:
 def _form(function: Callable[[Any], None]) -> Form:
     """Return what a function works with, by the annotation of its parameter."""
     annotations = [value for name, value in getattr(function, "__annotations__", {}).items() if name != "return"]
-    found = annotations[0] if annotations else None
-    name = found.strip("'\"").rsplit(".", 1)[-1] if isinstance(found, str) else getattr(found, "__name__", None)
+    annotation = annotations[0] if annotations else None
+    name = (
+        annotation.strip("'\"").rsplit(".", 1)[-1]
+        if isinstance(annotation, str)
+        else getattr(annotation, "__name__", None)
+    )
     if name == "Microbatch":
         return "arrow"
     if name == "SparkMicrobatch":

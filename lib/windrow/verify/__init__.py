@@ -126,7 +126,7 @@ class Checks:
         begin = base.since.depot_version + 1 if base else begin
         read = self._read_depot(begin)
         read = base.add_to(read) if base else read
-        found = [*([] if base else began), *read.findings(), *on_disk]
+        result = [*([] if base else began), *read.findings(), *on_disk]
         books = list[Books]()
         for number, version in enumerate(self._wanted):
             before = self._wanted[number - 1] if number else None
@@ -139,8 +139,8 @@ class Checks:
                     parts = self._parts(connection, joined, read, rows, base)
                     books.append(checked.run(connection, parts, self._most, self._progress))
                 by_log = self._check_log(snapshot, before, base)
-            found += at_version(version, [*by_log, *checked.found])
-        differences, findings = parted(found)
+            result += at_version(version, [*by_log, *checked.findings])
+        differences, findings = parted(result)
         verified = None if differences else self._identify()
         founded = base.since if base else None, since_refused, verified
         return Report(self._location, self._book.location, *founded, tuple(books), differences, findings)
@@ -177,10 +177,10 @@ class Checks:
         if self._logs is None:
             return []
         since = base.since.ledger_version if base else 0
-        found = [*check_commits(self._book.location, snapshot, *self._logs, since)]
+        findings = [*check_commits(self._book.location, snapshot, *self._logs, since)]
         if before is not None and not self._logs[0].is_restored(before, snapshot.version):
-            found += check_finals(self._ledger(before), self._ledger(snapshot.version))
-        return found
+            findings += check_finals(self._ledger(before), self._ledger(snapshot.version))
+        return findings
 
     def _check_on_disk(self, base: Base | None) -> list[Found]:
         """Check the files of both tables and the end of each log, unless Spark reads them."""
@@ -191,10 +191,10 @@ class Checks:
         handles = [self._ledger(version).table for version in self._wanted]
         last = read_progress(book.location, book.version).microbatch
         where, other = (book.table, book.location, "ledger"), (depot, self._location, "depot")
-        found = check_table(self._logs[0], *where, handles, "state=microbatch", last, since[0])
+        findings = check_table(self._logs[0], *where, handles, "state=microbatch", last, since[0])
         for table in handles:
-            found += at_version(table.version(), check_states(table))
-        return [*found, *check_table(self._logs[1], *other, since=since[1])]
+            findings += at_version(table.version(), check_states(table))
+        return [*findings, *check_table(self._logs[1], *other, since=since[1])]
 
     def _read_depot(self, first: int) -> Depot:
         """Read the depot; if only Spark can map its columns, it is not checked and the report says so."""

@@ -149,7 +149,7 @@ def readable_from(read: Callable[[int], object], first: int, last: int) -> int:
 def way_of(names: list[str], text: str | None) -> Mapping | None:
     """Return the mapping, as the history recorded it, that turns rows with these columns into messages."""
     columns = json.loads(text or "{}")
-    missing = [name for name in COLUMNS if name not in DEFAULTS and name not in [given.lower() for given in names]]
+    missing = [name for name in COLUMNS if name not in DEFAULTS and name not in [values.lower() for values in names]]
     if missing and not columns:
         raise MessagesError(
             f"the depot has no column {missing[0]!r}", "Map its columns under [depot.columns] in windrow.toml."

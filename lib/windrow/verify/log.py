@@ -118,11 +118,11 @@ def _progress(snapshot: Snapshot, depot: Log) -> Iterator[Difference]:
     mark, by_spark = depot.marks.get(progress.depot_version), str(snapshot.commit_fingerprint).startswith("spark:")
     if mark is not None and not by_spark and (read.num_rows or snapshot.commit_fingerprint is not None):
         right["commit_fingerprint"] = mark
-    held = {"token": snapshot.token, "paused": progress.paused, "commit_fingerprint": snapshot.commit_fingerprint}
+    contents = {"token": snapshot.token, "paused": progress.paused, "commit_fingerprint": snapshot.commit_fingerprint}
     wrong = [
-        {"column": name, "expected": str(value), "found": str(held[name])}
+        {"column": name, "expected": str(value), "found": str(contents[name])}
         for name, value in right.items()
-        if held[name] != value
+        if contents[name] != value
     ]
     expected = "token and pause of the last microbatches, and the mark of the depot's commit"
     yield from differing("progress row", expected, pa.Table.from_pylist(wrong), "columns")

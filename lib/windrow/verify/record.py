@@ -26,12 +26,12 @@ class Record:
     def read(cls, path: str) -> Record | None:
         """Read a record, None if there is no such file. Raises ValueError for a file that is no whole record."""
         try:
-            found = json.loads(Path(path).read_text(encoding="utf-8"))
-            moment = found.pop("verified_at")
+            document = json.loads(Path(path).read_text(encoding="utf-8"))
+            moment = document.pop("verified_at")
             datetime.fromisoformat(moment)
             # guard: whole-record
-            _require_values(found)
-            return cls(Verified(**found), moment)
+            _require_values(document)
+            return cls(Verified(**document), moment)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -68,8 +68,8 @@ def remember(report: Report, path: str, now: datetime) -> bool:
     return True
 
 
-def _require_values(found: dict[str, Any]) -> None:
+def _require_values(document: dict[str, Any]) -> None:
     """Raise ValueError if a value is missing or of another type."""
     for field in fields(Verified):
-        if type(found.get(field.name)) is not TYPES[str(field.type)]:
+        if type(document.get(field.name)) is not TYPES[str(field.type)]:
             raise ValueError(f"no {field.name}")

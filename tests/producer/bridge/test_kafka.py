@@ -473,7 +473,7 @@ class TestFence:
         records = [until(lambda: reader.poll(1), "a message") for _ in range(4)]
         reader.close()
         first = Partition(chosen, topic, 0)
-        first.held = records[:2]
+        first.buffered = records[:2]
         first.send(KafkaSummary("", "", ""))
         first.settle(KafkaSummary("", "", ""))
         other = """if True:
@@ -483,7 +483,7 @@ class TestFence:
                 one.send_many(pyarrow.table({"key": ["k"], "type": ["t"], "payload": ["2"]}), 3).result()
         """
         subprocess.run([sys.executable, "-c", other, depot, f"kafka:windrow-bridge:{topic}/0"], check=True)
-        first.held = records[2:]
+        first.buffered = records[2:]
         first.send(KafkaSummary("", "", ""))
         with pytest.raises(ProducerFenced):
             first.settle(KafkaSummary("", "", ""))

@@ -115,8 +115,8 @@ class SparkEngine(Engine):
         """
         location = place
         if is_catalog_name(place):
-            found = detail(self._session, reference(place))
-            location = found["location"] if found and not is_managed(found["tableFeatures"]) else ""
+            properties = detail(self._session, reference(place))
+            location = properties["location"] if properties and not is_managed(properties["tableFeatures"]) else ""
             if self._on_platform and local_path(location) is None:
                 return None
         return str(local_path(location) or location) if location else None
@@ -133,12 +133,12 @@ class SparkEngine(Engine):
             # guard: spark-file-system
             return local_path(place) if place.startswith("file:") or bare_is_local(self._root) else None
         if place not in self._paths:
-            found = detail(self._session, reference(place))
-            if found is None:
+            properties = detail(self._session, reference(place))
+            if properties is None:
                 return None
-            self._places[place] = found["location"]
+            self._places[place] = properties["location"]
             # delta-rs reads the log, and a catalog may have commits that are not in it
-            self._paths[place] = None if is_managed(found["tableFeatures"]) else local_path(found["location"])
+            self._paths[place] = None if is_managed(properties["tableFeatures"]) else local_path(properties["location"])
         return self._paths[place]
 
     def names_files(self, place: str) -> bool:
@@ -152,8 +152,8 @@ class SparkEngine(Engine):
             return False
         if not is_catalog_name(place) or self.local_path(place) is not None:
             return True
-        found = detail(self._session, reference(place))
-        return found is not None and not is_managed(found["tableFeatures"])
+        properties = detail(self._session, reference(place))
+        return properties is not None and not is_managed(properties["tableFeatures"])
 
     def lock(self, place: str, sync: bool = True) -> AbstractContextManager[None]:
         """Hold the lock of a table on a local disk, however Spark writes to it; other tables have no lock.
@@ -291,7 +291,7 @@ class SparkEngine(Engine):
 
 def _required(error: Exception, properties: Mapping[str, str]) -> dict[str, str]:
     """Return what a catalog requires of a table in place of one of the properties; nothing that breaks the fence."""
-    found = dict(REQUIRED.findall(str(error)))
+    needs = dict(REQUIRED.findall(str(error)))
     # guard: required-spares-the-fence
-    spared = found.keys() & FENCE
-    return {} if spared or found.items() <= properties.items() else found
+    spared = needs.keys() & FENCE
+    return {} if spared or needs.items() <= properties.items() else needs

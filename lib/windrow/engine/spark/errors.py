@@ -36,8 +36,8 @@ ABSENT = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 def translated(error: Exception) -> Exception:
     """Return Windrow's error for an error of Spark, or the same error if there is none."""
     text = str(error)
-    if isinstance(error, PythonException) and (found := _of_python(text)):
-        return found
+    if isinstance(error, PythonException) and (own_error := _of_python(text)):
+        return own_error
     if BAD_VALUE in text:
         return ExpressionError(
             f"[depot.columns] cannot take a value of the depot: {first_line(error)}",

@@ -47,5 +47,5 @@ class SparkJournal(Journal):
 
     def notes(self) -> Iterable[Mapping[str, Any]]:
         """Return the latest notes, newest first."""
-        found = SparkLog(self.session, reference(self.location)).recent(LATEST)
-        return [note_of(commit) for commit in found]
+        commits = SparkLog(self.session, reference(self.location)).recent(LATEST)
+        return [note_of(commit) for commit in commits]

@@ -47,8 +47,8 @@ def session_settings() -> dict[str, str]:
     S3A finds the credentials in the environment.
     """
     endpoint, region = (os.environ.get(name) for name in ("AWS_ENDPOINT_URL", "AWS_REGION"))
-    found = {"endpoint": endpoint, "path.style.access": endpoint and "true", "endpoint.region": region}
-    return SETTINGS | {f"spark.hadoop.fs.s3a.{name}": value for name, value in found.items() if value}
+    options = {"endpoint": endpoint, "path.style.access": endpoint and "true", "endpoint.region": region}
+    return SETTINGS | {f"spark.hadoop.fs.s3a.{name}": value for name, value in options.items() if value}
 
 
 def require_exclusion(session: SparkSession, location: str) -> None:

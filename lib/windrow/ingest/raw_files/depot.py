@@ -110,7 +110,7 @@ class RawDepot:
         if whole is not None and whole != byte_count:
             raise refused(file, raw_source, f"the depot has {whole:,} bytes of it, now it has {byte_count:,}")
 
-    def commit(self, given: Portion, latest: Portion) -> tuple[int, bool] | None:
+    def commit(self, portion: Portion, latest: Portion) -> tuple[int, bool] | None:
         """Add the chunks of a portion in one commit; return the depot's version, and whether it had them already.
 
         `latest` is the portion up to which the file was read. Returns None as long as the file may be one that the
@@ -119,49 +119,49 @@ class RawDepot:
         """
         with commit_lock(self.location):
             try:
-                return self._committed(given, latest)
+                return self._committed(portion, latest)
             except FileRefused:
-                self.discard(given)
+                self.discard(portion)
                 raise
             except FAULTS as error:
-                found = self._version_of(given)  # if this fails too, the files stay
-                if found is not None:
-                    return found, False
+                version = self._version_of(portion)  # if this fails too, the files stay
+                if version is not None:
+                    return version, False
                 if self._root is not None or isinstance(error, CommitFailedError):
-                    self.discard(given)
+                    self.discard(portion)
                 raise unwritable(self.location, "depot", error) from error
 
-    def discard(self, given: Portion) -> None:
+    def discard(self, portion: Portion) -> None:
         """Remove the files of a portion."""
-        discard(self.store, [file.path for file in given.added])
+        discard(self.store, [file.path for file in portion.added])
 
-    def _committed(self, given: Portion, latest: Portion) -> tuple[int, bool] | None:
+    def _committed(self, portion: Portion, latest: Portion) -> tuple[int, bool] | None:
         left = ATTEMPTS
         while True:
             left -= 1
             table = self._open()
-            if _is_there(table, given, latest):
+            if _is_there(table, portion, latest):
                 if (
-                    version := self._version_of(given)
+                    version := self._version_of(portion)
                 ) is not None:  # an earlier attempt committed but reported failure
                     return version, False
-                self.discard(given)
+                self.discard(portion)
                 return table.version(), True
-            _require_next(table, given)
-            if not given.start and _may_be_another(table, latest):
+            _require_next(table, portion)
+            if not portion.start and _may_be_another(table, latest):
                 return None
             try:
-                return self._added(table, given, latest.begin), False
+                return self._added(table, portion, latest.begin), False
             except CommitFailedError:
                 if not left:
                     raise
 
-    def _added(self, table: DeltaTable, given: Portion, begin: str | None) -> int:
-        metrics = {"num_added_files": len(given.added), "num_removed_files": 0, "num_added_rows": given.rows}
-        metadata = {NOTE: given.name, BYTES: str(given.byte_count - given.start), "operationMetrics": metrics}
-        numbers = given.numbers(begin)
+    def _added(self, table: DeltaTable, portion: Portion, begin: str | None) -> int:
+        metrics = {"num_added_files": len(portion.added), "num_removed_files": 0, "num_added_rows": portion.rows}
+        metadata = {NOTE: portion.name, BYTES: str(portion.byte_count - portion.start), "operationMetrics": metrics}
+        numbers = portion.numbers(begin)
         table.create_write_transaction(
-            list(given.added),
+            list(portion.added),
             "append",
             table.schema(),
             commit_properties=CommitProperties(
@@ -171,13 +171,13 @@ class RawDepot:
             ),
             post_commithook_properties=UNTRIMMED,
         )
-        version = self._version_of(given)
+        version = self._version_of(portion)
         return self._open().version() if version is None else version
 
-    def _version_of(self, given: Portion) -> int | None:
+    def _version_of(self, portion: Portion) -> int | None:
         """Return the version that committed a portion, None if none did."""
         for commit in history(self._open(), self._seen + 1):
-            if commit.get(NOTE) == given.name:
+            if commit.get(NOTE) == portion.name:
                 return int(commit["version"])
         return None
 
@@ -187,37 +187,38 @@ class RawDepot:
         return table
 
 
-def _is_there(table: DeltaTable, given: Portion, latest: Portion) -> bool:
+def _is_there(table: DeltaTable, portion: Portion, latest: Portion) -> bool:
     """Tell whether a depot has a portion: in its raw source, or in another one with the same content.
 
     A file that came in partly under its own name is completed, even if another raw source has its content.
     """
     number = table.transaction_version
-    if number(PREFIX.format(given.digest, given.raw_source)) is not None and not given.last:
+    if number(PREFIX.format(portion.digest, portion.raw_source)) is not None and not portion.last:
         return True
     if not latest.last or number(CONTENT.format(latest.digest)) is None:
         return False
     # guard: raw-content-once
-    return number(RAW_SOURCE.format(given.raw_source)) is not None or number(BEGUN.format(given.raw_source)) is None
+    return number(RAW_SOURCE.format(portion.raw_source)) is not None or number(BEGUN.format(portion.raw_source)) is None
 
 
-def _require_next(table: DeltaTable, given: Portion) -> None:
+def _require_next(table: DeltaTable, portion: Portion) -> None:
     """Raise FileRefused for a portion that does not begin where its raw source ends in the depot."""
     # guard: raw-numbers-unique
-    if not given.added or table.transaction_version(RAW_SOURCE.format(given.raw_source)) is not None:
-        raise refused(given.file, given.raw_source, "its content differs from the content in the depot")
-    reached = table.transaction_version(BEGUN.format(given.raw_source)) or 0
+    if not portion.added or table.transaction_version(RAW_SOURCE.format(portion.raw_source)) is not None:
+        raise refused(portion.file, portion.raw_source, "its content differs from the content in the depot")
+    reached = table.transaction_version(BEGUN.format(portion.raw_source)) or 0
     # guard: raw-place-taken
-    if reached != given.start:
+    if reached != portion.start:
         raise FileRefused(
-            f"{given.file}: another process ingested raw source {given.raw_source} up to byte {reached:,} meanwhile",
+            f"{portion.file}: another process ingested raw source {portion.raw_source} up to byte {reached:,} "
+            "meanwhile",
             "Ingest it again; it resumes where the raw source ends then.",
         )
-    sent = table.transaction_version(application(given.raw_source)) or 0
+    sent = table.transaction_version(application(portion.raw_source)) or 0
     # guard: file-or-producer
-    if sent != given.chunks - given.rows:
+    if sent != portion.chunks - portion.rows:
         raise FileRefused(
-            f"{given.file}: a producer has sent chunks of raw source {given.raw_source} up to number {sent:,}",
+            f"{portion.file}: a producer has sent chunks of raw source {portion.raw_source} up to number {sent:,}",
             "Ingest it as another raw source: --raw-source NAME.",
         )
 

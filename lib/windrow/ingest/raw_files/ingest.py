@@ -77,22 +77,22 @@ def ingest(  # noqa: PLR0913 - the options of the command
 
 def _committed(depot: RawDepot, portions: Iterator[Portion]) -> RawIngested:
     """Commit the portions of the next file, each as soon as its content is known to be new."""
-    held: list[Portion] = []
+    contents: list[Portion] = []
     added: list[Portion] = []
     version, before = 0, None
     try:
         for latest in portions:
-            held.append(latest)
+            contents.append(latest)
             before = latest.start if before is None else before
-            while held and (done := depot.commit(held[0], latest)) is not None:
+            while contents and (done := depot.commit(contents[0], latest)) is not None:
                 version, known = done
                 if not known:
-                    added.append(held[0])
-                del held[0]
+                    added.append(contents[0])
+                del contents[0]
             if latest.last:
                 break
     except BaseException:
-        for portion in held[1:]:  # `commit` takes care of the first one
+        for portion in contents[1:]:  # `commit` takes care of the first one
             depot.discard(portion)
         raise
     return RawIngested(

@@ -133,7 +133,7 @@ class KafkaBridge:
         """Receive messages, send them, and note what is committed."""
         self._take()
         for one in list(self._partitions.values()):
-            if one.held or one.is_settled:
+            if one.buffered or one.is_settled:
                 self._send(one)
         self._measure()
         self._progress(self._counts)
@@ -176,7 +176,7 @@ class KafkaBridge:
 
     def _settle(self, one: Partition) -> None:
         """Wait for what is in flight, and forget what is held: the next worker reads it."""
-        one.held.clear()
+        one.buffered.clear()
         with suppress(ProducerFenced):
             one.settle(self._counts)
             self._store(one)
@@ -249,8 +249,8 @@ class KafkaBridge:
         if isinstance(self._start, str):
             return high if self._start == "latest" else low
         place.offset = self._start
-        found: int = self._consumer.offsets_for_times([place], ANSWER)[0].offset
-        return high if found < 0 else found
+        offset: int = self._consumer.offsets_for_times([place], ANSWER)[0].offset
+        return high if offset < 0 else offset
 
     def _require_read(self, one: Partition, low: int) -> None:
         """Require that this group has read what the broker no longer has, or that somebody gave it up.
@@ -391,9 +391,9 @@ def _options(settings: Settings) -> dict[str, Any]:
 def connection(kafka: KafkaPart) -> dict[str, Any]:
     """Return the properties with which a client reaches the brokers. Raises SettingsError."""
     secret = password(kafka, "kafka")
-    given = {name: value.get_secret_value() for name, value in kafka.properties.items()}
+    properties = {name: value.get_secret_value() for name, value in kafka.properties.items()}
     ours = {"bootstrap.servers": kafka.brokers, "log_level": 2}  # `_on_error` tells what is worse than a notice
-    return {**ours, **given, **({"sasl.password": secret} if secret else {})}
+    return {**ours, **properties, **({"sasl.password": secret} if secret else {})}
 
 
 def kafka_lag(settings: Settings, now: int) -> KafkaLag:

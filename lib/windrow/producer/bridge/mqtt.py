@@ -164,7 +164,7 @@ class MqttBridge:
         """Accept nothing new, and wait until all received messages are committed or have failed."""
         self._draining = True
         self._producer.flush(0)
-        while self._session.held:
+        while self._session.uncommitted_count:
             if self._connection.is_open:
                 self._connection.pump(self._woken, lambda: True)
             else:

@@ -117,8 +117,8 @@ def sweep(
     rows = []
     for done, (window, max_delay, changed, warning) in enumerate(tried):
         progress(done, len(tried))
-        said = {"window": span(window), "max_delay": span(max_delay), "warning": warning}
-        rows.append({"window_us": window, "max_delay_us": max_delay, **said, **_outcomes(trial, changed)})
+        labels = {"window": span(window), "max_delay": span(max_delay), "warning": warning}
+        rows.append({"window_us": window, "max_delay_us": max_delay, **labels, **_outcomes(trial, changed)})
     progress(len(tried), len(tried))
     return pa.table({field.name: pa.array([row[field.name] for row in rows], field.type) for field in SCHEMA})
 
@@ -128,9 +128,9 @@ def _outcomes(trial: Trial, rules: Rules) -> Row:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ShortWindowWarning)
         chosen = {name: replace(rules, **choice) for name, choice in CHOICES.items()}
-    found = {name: trial.outcome(one) for name, one in chosen.items()}
-    compared = {f"{figure}_{name}": row[figure] for figure in COMPARED for name, row in found.items()}
-    return found["keep" if rules.repeats == "keep" else rules.split_at] | compared
+    outcomes = {name: trial.outcome(one) for name, one in chosen.items()}
+    compared = {f"{figure}_{name}": row[figure] for figure in COMPARED for name, row in outcomes.items()}
+    return outcomes["keep" if rules.repeats == "keep" else rules.split_at] | compared
 
 
 def paired(rules: Rules, window: int, max_delay: int) -> tuple[Rules, str | None]:

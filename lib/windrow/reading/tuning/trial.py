@@ -114,9 +114,9 @@ class Trial:
         of the sources, the rules are to blame, and none is left out. Raises MessagesError, or NotFound when there is
         no message to batch.
         """
-        given = by_version(message_columns.conform(messages, of_column(messages.schema)))
-        refused = refused_before_rules(given, LATEST if latest is None else latest)
-        valid, _ = without(given, refused["row"].to_numpy())
+        arrived = by_version(message_columns.conform(messages, of_column(messages.schema)))
+        refused = refused_before_rules(arrived, LATEST if latest is None else latest)
+        valid, _ = without(arrived, refused["row"].to_numpy())
         version = valid["version"].to_numpy()
         processing_time, floors = processing_times(valid, Floors.empty())
         asked = {name: value for name, value in (("key", key), ("source", source)) if value is not None}
@@ -129,7 +129,7 @@ class Trial:
         wanted = valid.take(pa.array(rows))
         no_batches = pa.schema(tables.batch_fields(wanted.schema.field("payload").type)).empty_table()
         by = by_stream(wanted, processing_time[rows], version[rows], no_batches)
-        unseen = refused.filter(pa.array(_has(given, asked)[refused["row"].to_numpy()]))
+        unseen = refused.filter(pa.array(_has(arrived, asked)[refused["row"].to_numpy()]))
         kernel_columns = columns(by, 0, len(by.source))
         return cls(
             rows=by,

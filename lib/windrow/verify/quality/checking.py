@@ -95,8 +95,8 @@ def _opened(
 
 
 def _counted(rows: Rows) -> dict[str, int]:
-    found = rows.ask("SELECT state, count(*) AS rows FROM {batch} GROUP BY state").to_pylist()
-    return dict.fromkeys(STATES, 0) | {row["state"]: row["rows"] for row in found}
+    rows_by_state = rows.ask("SELECT state, count(*) AS rows FROM {batch} GROUP BY state").to_pylist()
+    return dict.fromkeys(STATES, 0) | {row["state"]: row["rows"] for row in rows_by_state}
 
 
 def _without_spark(suite: ExpectationSuite) -> ExpectationSuite:
@@ -104,8 +104,8 @@ def _without_spark(suite: ExpectationSuite) -> ExpectationSuite:
     from windrow.verify.quality.expectation import on_any_engine
 
     runnable = [on_any_engine(one) for one in suite.expectations]
-    for one, found in zip(suite.expectations, runnable, strict=True):
-        if found is None:
+    for one, expectation in zip(suite.expectations, runnable, strict=True):
+        if expectation is None:
             name = (one.meta or {}).get("name", one.expectation_type)
             raise EngineUnavailable(
                 f"the expectation {name} of {suite.name} needs Spark",

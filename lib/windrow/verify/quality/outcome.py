@@ -66,9 +66,9 @@ def outcome_of(suite: str, result: Any) -> Outcome:
             f"the expectation {name} of {suite} did not run: {first_line(Exception(raised))}",
             "Correct the query of your own expectation; for Windrow's, check that this version wrote the ledger.",
         )
-    found = result.result or {}
-    failed = found.get("observed_value", found.get("unexpected_count"))
-    details = found.get("details") or {}
+    results = result.result or {}
+    failed = results.get("observed_value", results.get("unexpected_count"))
+    details = results.get("details") or {}
     rows = tuple(_plain(row) for row in details.get("unexpected_rows") or () if isinstance(row, dict))
     return Outcome(
         suite=suite,
