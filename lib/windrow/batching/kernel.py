@@ -7,8 +7,9 @@ number its (type, event time) pairs. Four structures over these numbers answer e
 - `windows`, a set of positions: the earliest accepted time of each active window. Active windows never overlap. So only
   two windows can hold a time: the last one whose first message is not later, and the next one, because a window may
   start before its first message.
-- `accepted`, a set of places: the accepted messages. If the place of a message is in the set, it is a duplicate. If a neighbour of the same type is inside the window, there is a conflict, unless repeats are kept. The kernel looks
-  this up only for messages that are not later than the `newest` of their type.
+- `accepted`, a set of places: the accepted messages. If the place of a message is in the set, it is a duplicate. If a
+  neighbour of the same type is inside the window, there is a conflict, unless repeats are kept. The kernel looks this
+  up only for messages that are not later than the `newest` of their type.
 - `occupied`, a set of positions: the event times of accepted messages. It tells the last message before a split.
 - `heavy`, bytes by position. The weight of a window is the sum from its first position to its last. It is not needed if
   one batch can hold all messages of a stream.
