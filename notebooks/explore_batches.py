@@ -10,7 +10,7 @@
 
 # COMMAND ----------
 
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.notebook import Notebook
 from windrow.reading import plot
 
@@ -113,7 +113,7 @@ asked = at.parameter("key")
 found = streams.where(F.col("key") == asked) if asked else streams
 most = found.orderBy(F.desc("batches"), "key").first()
 if most is None:
-    raise NotFound("the ledger has no batch of this key", "Choose another key, or run `windrow run`.")
+    raise NotFoundError("the ledger has no batch of this key", "Choose another key, or run `windrow run`.")
 key, _, first = most
 chosen = at.time_parameter("begin")
 begin = first if chosen is None else chosen

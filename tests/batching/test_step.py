@@ -32,7 +32,7 @@ from tests.messages import message as plain_message
 from tests.messages import table as plain_table
 from windrow.batching.rules import Rules
 from windrow.batching.step import Step, passed, timeouts
-from windrow.errors import BrokenPromise
+from windrow.errors import InternalError
 from windrow.ledger.live import Held
 from windrow.model import messages, tables
 from windrow.model.floors import Floors, FloorsByVersion
@@ -209,7 +209,7 @@ class TestMicrobatches:
         log = Log(LogRules(TEN, 5, 1), ((message(0),),), versioned=True)
         ledger = Ledger(log)
         ledger.kind = Twice
-        with pytest.raises(BrokenPromise, match="an id stands twice"):
+        with pytest.raises(InternalError, match="an id stands twice"):
             ledger.play(log)
 
 
@@ -250,7 +250,7 @@ class TestHeaders:
         """A batch that changes although its messages were not read stops the step: they would be lost."""
         log = Log(LogRules(TEN, 5, 1), ((message(0),), (message(1, type="b"),)), versioned=True)
         ledger = Headless(log)
-        with pytest.raises(BrokenPromise, match="whose messages were not read"):
+        with pytest.raises(InternalError, match="whose messages were not read"):
             ledger.play(log, -1)
 
     @pytest.mark.parametrize("start", ["arrival", "event_time"])

@@ -14,7 +14,7 @@ from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from windrow.delta.creation import create_depot
-from windrow.errors import MicrobatchFailed, SettingsError
+from windrow.errors import RetriesExhaustedError, SettingsError
 from windrow.formats.codec_frames import encode
 from windrow.formats.format import format_of
 from windrow.formats.part import FormatPart
@@ -180,7 +180,7 @@ def test_short_read(world: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
     really = conversion.chunks_of
     monkeypatch.setattr(conversion, "chunks_of", lambda *given: really(*given).slice(1))
     world.append(*cut(dirty(), 300))
-    with pytest.raises(MicrobatchFailed, match="its commit added 7"):
+    with pytest.raises(RetriesExhaustedError, match="its commit added 7"):
         world.run(EngineFactory("embedded"), retries=0)
     assert world.history() == []
 

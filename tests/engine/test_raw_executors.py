@@ -13,7 +13,7 @@ from tests.clocks import ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.test_raw import BAD, CSV, ROWS, Raw
 from windrow.delta.log import DeltaRsLog
-from windrow.errors import MicrobatchFailed
+from windrow.errors import RetriesExhaustedError
 from windrow.formats.codec_frames import encode
 from windrow.model.commits import Commit
 
@@ -119,7 +119,7 @@ def test_short_read(
         return [replace(commit, rows=commit.rows and commit.rows + 1) for commit in really(log, *given)]
 
     monkeypatch.setattr(DeltaRsLog, "commits", one_more)
-    with pytest.raises(MicrobatchFailed, match="its commit added"):
+    with pytest.raises(RetriesExhaustedError, match="its commit added"):
         depot.run(spark_engine, format=CSV | {"max_read_bytes": 1}, retries=0)
     assert depot.history() == []
 

@@ -17,11 +17,11 @@ from windrow.verify import Report, decisions, parts, verify
 FULL_DISK = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-from windrow.errors import TableUnwritable
+from windrow.errors import TableUnwritableError
 from windrow.verify import verify
 try:
     verify(*sys.argv[1:], max_memory_bytes=10_000)
-except TableUnwritable as error:
+except TableUnwritableError as error:
     print(error.message, error.hint)
 """
 

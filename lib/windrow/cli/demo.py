@@ -14,7 +14,7 @@ from windrow.cli import running, shared_options
 from windrow.cli.ingest import ingest_files
 from windrow.cli.shared_options import Call, command, say
 from windrow.cli.terminal import aside
-from windrow.errors import MissingExtra
+from windrow.errors import MissingExtraError
 from windrow.model.durations import SECOND
 from windrow.runtime.wall_clock import WallClock
 
@@ -120,7 +120,7 @@ def _picture(settings: Settings, into: Path, host: str) -> Path | None:
     picture = into / "timeline.html"
     try:
         plot.save(plot.timeline(time_range.batches, time_range.rejected, title=title, begin=begin, end=end), picture)
-    except MissingExtra as error:
+    except MissingExtraError as error:
         aside.print(f"no picture: {error.message}. {error.hint}", markup=False)
         return None
     return picture

@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from windrow.cli.shared_options import Call, Named, command, count, platform_reads, say
 from windrow.cli.terminal import aside, people
-from windrow.errors import TableMissing, WindrowError
+from windrow.errors import TableMissingError, WindrowError
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _settings(call: Call) -> Settings:
         return settings
     try:
         return call.path_settings()
-    except TableMissing:
+    except TableMissingError:
         return settings
 
 

@@ -12,7 +12,7 @@ import typer
 
 from windrow.cli.progress import counter
 from windrow.cli.shared_options import Call, command, count
-from windrow.errors import FileRefused, SettingsError
+from windrow.errors import InputFileError, SettingsError
 from windrow.settings.path_cache import PRODUCE
 
 if TYPE_CHECKING:
@@ -123,16 +123,16 @@ def _require_raw_alone(id_: str | None, column: list[str] | None, no_resume: boo
 
 @contextmanager
 def _opened(file: str) -> Iterator[int]:
-    """Open a file, or standard input. Raises FileRefused."""
+    """Open a file, or standard input. Raises InputFileError."""
     if file == "-":
         if sys.stdin is None:  # its number is that of another file by now
-            raise FileRefused("standard input is closed", "Name a file, or give it a pipe.")
+            raise InputFileError("standard input is closed", "Name a file, or give it a pipe.")
         yield 0
         return
     try:
         descriptor = os.open(file, os.O_RDONLY)
     except OSError as error:
-        raise FileRefused(f"{file} cannot be read: {error.strerror}", "Check the path and its rights.") from error
+        raise InputFileError(f"{file} cannot be read: {error.strerror}", "Check the path and its rights.") from error
     try:
         yield descriptor
     finally:

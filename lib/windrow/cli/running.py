@@ -127,7 +127,7 @@ def _run_sentence(run: TopologyRun) -> str:
 
 
 def _require_depot(depot: str) -> None:
-    """Raise TableMissing for a local depot that is not there, before an engine starts for nothing."""
+    """Raise TableMissingError for a local depot that is not there, before an engine starts for nothing."""
     path = local_path(depot)
     if path is not None and not path.exists():
         from windrow.delta.table import missing

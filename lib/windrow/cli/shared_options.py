@@ -14,7 +14,7 @@ import typer
 
 from windrow.cli.terminal import people, write
 from windrow.delta.locations import is_catalog_name, local_path
-from windrow.errors import SettingsError, TableMissing, WindrowError
+from windrow.errors import SettingsError, TableMissingError, WindrowError
 from windrow.model.printable import json_text as escaped_json
 from windrow.settings import path_cache as paths
 from windrow.settings.settings import Settings
@@ -86,8 +86,8 @@ class Call:
     def path_settings(self, *roles: str, instead: str = paths.READ, **more: Any) -> Settings:
         """Return the settings of a command without a JVM: tables by name become the paths noted for them.
 
-        `roles` are the tables that the command needs, by default both. Raises TableMissing for a name without a noted
-        path; its hint says what to do `instead` if only Spark reaches the table.
+        `roles` are the tables that the command needs, by default both. Raises TableMissingError for a name without a
+        noted path; its hint says what to do `instead` if only Spark reaches the table.
         """
         from windrow.engine import from_platform
 
@@ -115,7 +115,7 @@ class Call:
     def readable_topology(self, place: str) -> Iterator[Topology]:
         """Yield the topology `module:name` for a command that reads with delta-rs, or with Spark if it has to.
 
-        Raises EngineUnavailable for tables by name without Spark.
+        Raises EngineUnavailableError for tables by name without Spark.
         """
         from windrow.engine import choose
         from windrow.engine.embedded import EmbeddedEngine
@@ -162,13 +162,13 @@ class Call:
 
     @contextmanager
     def waiting(self, allowed: bool, **document: Any) -> Iterator[None]:
-        """Say that there is nothing to do yet if a table is missing in the block; raise TableMissing if not `allowed`.
+        """Say that there is nothing to do yet if a table is missing in the block; if not `allowed`, TableMissingError.
 
         Somebody, or another job, has yet to create the table.
         """
         try:
             yield
-        except TableMissing as error:
+        except TableMissingError as error:
             if not allowed:
                 raise
             what = error.args[0]

@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from windrow.columnar.arrow import plain_type
 from windrow.delta.table import history, known_snapshot, latest_table, reading
-from windrow.errors import DepotUnreadable, TableMissing, TableRefused
+from windrow.errors import DepotUnreadableError, IncompatibleTableError, TableMissingError
 from windrow.model import chunks, tables
 from windrow.model.commits import BYTES, FEED, SAID, Commit, adds_only, fingerprint, note_of, rows_added
 from windrow.model.payload import of_column
@@ -71,14 +71,14 @@ class DeltaRsLog:
         """Return the table's identity and latest version, None when there is no table."""
         try:
             return identity(latest_table(self.location, "table"))
-        except TableMissing:
+        except TableMissingError:
             return None
 
     def latest(self) -> tuple[int, str | None] | None:
         """Return the table's latest version and the note (user metadata) of its commit, None when there is no table."""
         try:
             table = latest_table(self.location, "table")
-        except TableMissing:
+        except TableMissingError:
             return None
         version = table.version()
         with reading(self.location, "table"):
@@ -140,18 +140,18 @@ def number_after(location: str, application: str, least: int) -> int:
     """Return the first number from `least` on that the log of a table has not recorded for a transaction id."""
     try:
         recorded = latest_table(location, "depot").transaction_version(application)
-    except TableMissing:
+    except TableMissingError:
         return least
     return least if recorded is None else max(least, recorded + 1)
 
 
 def require_ledger(location: str, columns: Iterable[str], schema: pa.Schema) -> None:
-    """Raise TableRefused for a table that lacks columns of a ledger."""
+    """Raise IncompatibleTableError for a table that lacks columns of a ledger."""
     absent = [name for name in schema.names if name not in set(columns)]
     if {"id", "state", "token"} & set(absent):
-        raise TableRefused(f"{location} is a Delta table, but not a ledger", "Give the path of a ledger.")
+        raise IncompatibleTableError(f"{location} is a Delta table, but not a ledger", "Give the path of a ledger.")
     if absent:
-        raise TableRefused(
+        raise IncompatibleTableError(
             f"the ledger at {location} has no column {absent[0]}: it was created by another version of Windrow",
             "Use the version of Windrow that wrote it, or replay the depot into a new ledger.",
         )
@@ -184,13 +184,13 @@ def ledger_schema_of(columns: pa.Schema) -> pa.Schema:
 def added(commits: Iterable[Commit], after: int, upto: int) -> dict[int, int | None]:
     """Return how many rows each version after `after` up to `upto` added; None if its commit does not say.
 
-    Raises DepotUnreadable if a version is no longer in the log, because skipping it would lose data.
+    Raises DepotUnreadableError if a version is no longer in the log, because skipping it would lose data.
     """
     by_version = {commit.version: commit.rows for commit in commits}
     gone = set(range(after + 1, upto + 1)) - by_version.keys()
     # guard: version-in-log
     if gone:
-        raise DepotUnreadable(
+        raise DepotUnreadableError(
             f"depot version {min(gone)} must be read next, but is no longer in the depot's log",
             f'A new ledger can read the versions that are left: start_from = "version:{max(gone) + 1}".',
         )

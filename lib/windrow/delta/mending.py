@@ -49,7 +49,7 @@ from windrow.delta.logfiles import (
     versions,
 )
 from windrow.delta.table import writing
-from windrow.errors import TableUnreadable, TableUnwritable
+from windrow.errors import TableUnreadableError, TableUnwritableError
 from windrow.model import chunks
 from windrow.model.tables import DEPOT_COMMENT
 
@@ -83,7 +83,7 @@ class SetAside:
 def mend_tables(depots: Iterable[str], ledger: str) -> None:
     """Set aside what a power cut left at the ends of local tables, and ledger versions that have read what is lost.
 
-    Raises TableUnreadable, TableLocked, TableUnwritable.
+    Raises TableUnreadableError, TableLockedError, TableUnwritableError.
     """
     moved = [mend(depot, "depot") for depot in depots]
     # guard: empty-entries
@@ -96,7 +96,7 @@ def mend_tables(depots: Iterable[str], ledger: str) -> None:
 def mend(location: str, role: str) -> SetAside | None:
     """Set aside what a power cut left at the end of a local table's log; None if nothing is torn.
 
-    Raises TableUnreadable for a torn entry before the end, TableLocked, TableUnwritable.
+    Raises TableUnreadableError for a torn entry before the end, TableLockedError, TableUnwritableError.
     """
     root = local_path(location)
     torn = None
@@ -108,7 +108,7 @@ def mend(location: str, role: str) -> SetAside | None:
     try:
         with commit_lock(location, sync=False), writing(location, role):
             done = _mended(root, location, role)
-    except TableUnwritable:
+    except TableUnwritableError:
         if torn.first is not None or torn.damaged is not None:
             raise  # a checkpoint that is not whole may stay if we may not move it
     SYNCED.clear()
@@ -128,7 +128,7 @@ def _mended(root: Path, location: str, role: str) -> SetAside | None:
         return None
     # guard: damaged-stays
     if torn.damaged is not None:
-        raise TableUnreadable(
+        raise TableUnreadableError(
             f"version {torn.damaged} of the {role} at {location} is damaged: {entry_path(torn.damaged)}, or the size "
             "of a file that it names, is not as it was written",
             "Nothing was moved. Bring the file back from a copy; `windrow recover` takes a ledger back.",
@@ -137,7 +137,7 @@ def _mended(root: Path, location: str, role: str) -> SetAside | None:
         return _moved(root, location, role, range(0), torn.hints)
     # guard: torn-before-end
     if torn.whole_behind is not None:
-        raise TableUnreadable(
+        raise TableUnreadableError(
             f"version {torn.first} of the {role} at {location} is torn, but {torn.whole_behind} after it is whole",
             "For a ledger, run `windrow recover`; for a depot, bring the log entry back from a copy.",
         )
@@ -147,7 +147,8 @@ def _mended(root: Path, location: str, role: str) -> SetAside | None:
 def follow(ledger: str, lost: SetAside | None) -> None:
     """Set aside the versions of a local ledger that have read depot versions which were just set aside.
 
-    With `durable = false`, the ledger may reach the disk before the depot does. Raises TableLocked, TableUnwritable.
+    With `durable = false`, the ledger may reach the disk before the depot does. Raises TableLockedError,
+    TableUnwritableError.
     """
     root = local_path(ledger)
     if root is None or lost is None or not lost.versions:
@@ -169,15 +170,15 @@ def follow(ledger: str, lost: SetAside | None) -> None:
 def set_aside(location: str, role: str, first: int, hints: Iterable[str] = (), whole: bool = False) -> SetAside:
     """Move the versions from `first` on out of a local table's log; with `whole` or from version 0 on, the whole table.
 
-    The caller holds the table's lock. Raises OSError. Raises TableUnreadable, before anything is moved, if the rest of
-    the log could not be read.
+    The caller holds the table's lock. Raises OSError. Raises TableUnreadableError, before anything is moved, if the
+    rest of the log could not be read.
     """
     root = local_path(location) or Path(location)
     log_names = names(root / LOG)
     whole = whole or (first == 0 and not any(CHECKPOINT.fullmatch(name) for name in log_names))
     # guard: set-aside-readable
     if not (whole or is_whole(root, first - 1)):
-        raise TableUnreadable(
+        raise TableUnreadableError(
             f"version {first} of the {role} at {location} is torn, and the versions before it are not whole either",
             "Nothing was moved. Bring the log back from a copy; or, for a ledger, begin a new one (--ledger).",
         )

@@ -66,7 +66,7 @@ class TableRows:
     def opened(self, relations: Mapping[str, Relation], views: Mapping[str, str]) -> Iterator[DuckDBPyConnection]:
         """Yield a connection with relations, and with views of them.
 
-        Raises TableUnreadable, and TableUnwritable where neither memory nor disk have room.
+        Raises TableUnreadableError, and TableUnwritableError where neither memory nor disk have room.
         """
         import duckdb
 

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.compiled import ByteArray, Flags, Ints
-from windrow.errors import MissingExtra
+from windrow.errors import MissingExtraError
 from windrow.formats import numerals, times
 from windrow.formats.fields import RAW_JSON, Field, type_text
 from windrow.formats.texts import Texts, are_utf8, bitmap
@@ -169,7 +169,7 @@ def _nested(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
         from windrow.formats.shapes import read_json
     except ModuleNotFoundError as error:
         what = f"field {field.name!r}: {type_text(field)} needs msgspec"
-        raise MissingExtra(what, "pip install 'windrow-delta[formats]'") from error
+        raise MissingExtraError(what, "pip install 'windrow-delta[formats]'") from error
     return read_json(texts, field)
 
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from windrow.columnar.arrow import read_only
 from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled
-from windrow.errors import FormatFailed
+from windrow.errors import FormatPluginError
 from windrow.formats.automaton import Automaton, Followed
 from windrow.formats.installed import HINT, failed
 
@@ -92,7 +92,7 @@ class FunctionFinder:
     malformed: int = -1
 
     def follow(self, buffer: ByteArray, at: int, state: int, begin: int, most: int) -> Followed:  # noqa: ARG002
-        """Find where records end from `begin` on; see `Automaton.follow`. Raises FormatFailed."""
+        """Find where records end from `begin` on; see `Automaton.follow`. Raises FormatPluginError."""
         ends: list[int] = []
         while True:
             data = buffer[begin : begin + max(WINDOW, most)].tobytes()
@@ -114,7 +114,7 @@ class FunctionFinder:
         if end is not None and not begin < end <= len(data):
             where = "beyond the bytes that it was given" if end > begin else "where it begins, or before"
             place = f"from {begin} to {end} of {len(data)} bytes"
-            raise FormatFailed(f"the format {self.name!r} ended a record {where}: {place}", HINT)
+            raise FormatPluginError(f"the format {self.name!r} ended a record {where}: {place}", HINT)
         return end
 
 

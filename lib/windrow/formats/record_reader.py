@@ -76,14 +76,14 @@ class PerRecord(OfFields):
     most_bytes: int = 2**30
 
     def after(self, header: ReadHeader, record: bytes) -> PerRecord:
-        """Return the parser of the records after a header. Raises HeaderRefused, FormatFailed."""
+        """Return the parser of the records after a header. Raises HeaderRefused, FormatPluginError."""
         read, why = self._try(header, record)
         if why is not None:
             raise HeaderRefused(why.reason, why.detail)
         return PerRecord(self.name, self.fields, read, self.nulls, self.most_bytes)
 
     def parse(self, records: Records) -> Parsed:
-        """Return the values of the good records, and the reasons of the bad ones. Raises FormatFailed."""
+        """Return the values of the good records, and the reasons of the bad ones. Raises FormatPluginError."""
         rows, bad = RowCollector(self.fields, self.most_bytes), dict[int, Bad]()
         read = self.read or _unreadable
         for number in range(records.count):
@@ -98,7 +98,7 @@ class PerRecord(OfFields):
         return _by_record(result, record, rejects(bad), skipped)
 
     def _try(self, function: Callable[[bytes], T], record: bytes) -> tuple[T | None, Bad | None]:
-        """Return what a function of the package makes of a record, or why it is bad. Raises FormatFailed."""
+        """Return what a function of the package makes of a record, or why it is bad. Raises FormatPluginError."""
         try:
             return function(record), None
         except UnicodeError as error:

@@ -16,7 +16,7 @@ from windrow.delta.locations import require_safe
 from windrow.delta.log import DeltaRsLog
 from windrow.delta.row_changes import changes
 from windrow.delta.table import UNTRIMMED, open_table, scanned, writing
-from windrow.errors import BrokenPromise, FileRefused, WindrowError, first_line
+from windrow.errors import InputFileError, InternalError, WindrowError, first_line
 from windrow.expressions import Mapping
 from windrow.ingest.writer import DepotWriter, Input, added_rows, ungrown
 from windrow.model.payload import of_column
@@ -38,7 +38,7 @@ class EmbeddedWriter(DepotWriter):
                 return Input(file, format_, pa.schema(table.schema().to_arrow()), DeltaRsLog(file).table(), table)
             parquet = ParquetFile(file)
         except (DeltaError, TableNotFoundError, pa.ArrowException, OSError) as error:
-            raise FileRefused(
+            raise InputFileError(
                 f"{file} cannot be read as {format_}: {first_line(error)}", "Check the file and --format."
             ) from error
         return Input(file, format_, parquet.schema_arrow, None, parquet)
@@ -75,7 +75,7 @@ class EmbeddedWriter(DepotWriter):
                     post_commithook_properties=UNTRIMMED,
                 )
             except CommitFailedError as error:
-                raise FileRefused(
+                raise InputFileError(
                     f"{input_.file} is being ingested by another process: {first_line(error)}", "Run it again."
                 ) from error
             except Exception as error:
@@ -109,7 +109,7 @@ class Counted:
             self.failure = error
             raise
         except (pa.ArrowException, OSError) as error:
-            self.failure = FileRefused(
+            self.failure = InputFileError(
                 f"{self._file} cannot be read to its end: {first_line(error)}", "Nothing of it was added to the depot."
             )
             raise self.failure from error
@@ -122,7 +122,7 @@ def _rows(input_: Input, after: int | None) -> Iterator[pa.RecordBatchReader]:
     if isinstance(opened, ParquetFile):
         yield pa.RecordBatchReader.from_batches(input_.schema, opened.iter_batches())
     elif not isinstance(opened, DeltaTable):
-        raise BrokenPromise("the embedded engine opens files and Delta tables")
+        raise InternalError("the embedded engine opens files and Delta tables")
     elif after is None:
         with scanned(opened) as rows:
             yield rows

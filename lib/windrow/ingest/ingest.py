@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from windrow.delta.log import fingerprint_at
-from windrow.errors import FileRefused
+from windrow.errors import InputFileError
 from windrow.expressions import Mapping
 from windrow.ingest.writer import DepotWriter, Input
 from windrow.model.commits import is_other
@@ -45,7 +45,8 @@ def ingest(
     """Append files to the depot, one commit per file, and yield the result for each.
 
     `columns` maps message columns to expressions over the file's columns. `keep` is the retention of a depot that is
-    created here. `progress` is called with the file and the messages read so far. Raises FileRefused, ExpressionError.
+    created here. `progress` is called with the file and the messages read so far. Raises InputFileError,
+    ExpressionError.
     """
     writer.mend()
     states = [_state(_existing(file, format_)) for file in files]
@@ -79,13 +80,13 @@ def ingest(
 def _existing(file: str, format_: Format) -> str:
     path = Path(file)
     if "://" in file and format_ == "parquet":
-        raise FileRefused(f"{file} is not a local file", "Copy it to this machine, and name the copy.")
+        raise InputFileError(f"{file} is not a local file", "Copy it to this machine, and name the copy.")
     if "://" not in file and not path.exists():
-        raise FileRefused(f"{file} does not exist", "Check the path; it is relative to the current directory.")
+        raise InputFileError(f"{file} does not exist", "Check the path; it is relative to the current directory.")
     if format_ == "parquet" and path.is_dir():
         is_delta = (path / "_delta_log").is_dir()
         hint = "Use --format delta." if is_delta else f"Name its files: {file}/*.parquet."
-        raise FileRefused(f"{file} is a directory", hint)
+        raise InputFileError(f"{file} is a directory", hint)
     return file
 
 
@@ -99,10 +100,10 @@ def _state(file: str) -> tuple[int, ...] | None:
 
 
 def _require_unchanged(file: str, state: object) -> None:
-    """Raise FileRefused if a file changed since it was opened: its hash would stand for other rows."""
+    """Raise InputFileError if a file changed since it was opened: its hash would stand for other rows."""
     # guard: file-unchanged
     if _state(file) != state:
-        raise FileRefused(f"{file} changed while it was ingested", "Ingest it again when nothing writes to it.")
+        raise InputFileError(f"{file} changed while it was ingested", "Ingest it again when nothing writes to it.")
 
 
 def _note(writer: DepotWriter, input_: Input, transaction: str) -> str:
@@ -114,7 +115,7 @@ def _note(writer: DepotWriter, input_: Input, transaction: str) -> str:
 
 
 def _require_same_log(writer: DepotWriter, input_: Input, transaction: str) -> None:
-    """Raise FileRefused if a table has another commit under the last version that was ingested.
+    """Raise InputFileError if a table has another commit under the last version that was ingested.
 
     It was set back, and has grown again or will: rows under numbers that come again would count as ingested.
     """
@@ -125,7 +126,7 @@ def _require_same_log(writer: DepotWriter, input_: Input, transaction: str) -> N
     known, version = last["fingerprint"], int(last["version"])
     # guard: ingested-version-same
     if input_.table.version < version or is_other(fingerprint_at(writer.input_log(input_), version), known or None):
-        raise FileRefused(
+        raise InputFileError(
             f"version {version} of {input_.file} is not the commit that was ingested: the table was set back",
             "Bring its log back; or ingest the rows that are new from another table or as files.",
         )

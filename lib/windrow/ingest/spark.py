@@ -18,7 +18,7 @@ from windrow.delta.log import Log, Table
 from windrow.delta.table import unwritable
 from windrow.engine.spark.engine import SparkEngine
 from windrow.engine.spark.errors import BAD_VALUE
-from windrow.errors import ExpressionError, FileRefused, first_line
+from windrow.errors import ExpressionError, InputFileError, first_line
 from windrow.expressions import Mapping
 from windrow.ingest.stream_batch import StreamBatch
 from windrow.ingest.writer import DepotWriter, Input, added_rows, ungrown
@@ -47,7 +47,7 @@ class SparkWriter(DepotWriter):
             reader = self.engine.session.read.format(format_)
             frame = (reader if table is None else reader.option("versionAsOf", table.version)).load(_file(file))
         except Exception as error:  # the reader of a format may raise anything
-            raise FileRefused(
+            raise InputFileError(
                 f"{file} cannot be read as {format_}: {first_line(error)}", "Check the file and --format."
             ) from error
         return Input(file, format_, plain(frame.limit(0).toArrow()).schema, table, frame)
@@ -94,7 +94,7 @@ class SparkWriter(DepotWriter):
 
     @contextmanager
     def _mapped(self, rows: DataFrame, input_: Input, mapping: Mapping) -> Iterator[DataFrame]:
-        """Give the rows of an input as messages, to be appended. Raises ExpressionError, TableUnwritable."""
+        """Give the rows of an input as messages, to be appended. Raises ExpressionError, TableUnwritableError."""
         try:
             with configured(self.engine.session, ALIKE), configured(self.engine.session, WHOLE_TIMES):
                 mapped = rows.selectExpr(*mapping.spark_select(of_column(self.depot().schema)))

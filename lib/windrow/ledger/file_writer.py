@@ -19,7 +19,7 @@ from pyarrow.fs import FileSystem
 from windrow.delta.locations import local_path
 from windrow.delta.statistics import statistics
 from windrow.delta.table import files_at
-from windrow.errors import TableUnwritable, require
+from windrow.errors import TableUnwritableError, require
 from windrow.ledger.encoding import group_rows, with_dictionary
 from windrow.model import tables
 
@@ -83,12 +83,12 @@ class FileWriter:
 
 
 def require_there(location: str, files: Iterable[WrittenFile]) -> None:
-    """Raise TableUnwritable if a file that a task has written is not on the driver's disk."""
+    """Raise TableUnwritableError if a file that a task has written is not on the driver's disk."""
     path = local_path(location)
     # guard: files-of-tasks-are-there
     for there, file in () if path is None else ((path / file.path, file) for file in files):
         if not there.exists() or there.stat().st_size != file.size:
-            raise TableUnwritable(
+            raise TableUnwritableError(
                 f"a task of Spark has written {there}, but the driver does not see it",
                 "Nothing was committed. Put the ledger where all machines reach it. Or use commit = 'merge'.",
             )

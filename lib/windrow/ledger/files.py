@@ -35,7 +35,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from windrow.columnar.arrow import counted, flag, in_columns, mask, no_rows, plain, text, where, whole
 from windrow.columnar.compiled import Ints
 from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
-from windrow.errors import LedgerMoved, first_line
+from windrow.errors import ConcurrentCommitError, first_line
 from windrow.ledger.file_cache import FileCache
 from windrow.ledger.file_writer import FileWriter, WrittenFile, partition, pieces
 from windrow.ledger.headers import Headers
@@ -77,7 +77,9 @@ class LedgerFiles(OpenRows):
     def __init__(
         self, snapshot: Snapshot, schema: pa.Schema, cache: FileCache, before: LedgerFiles | None = None
     ) -> None:
-        """Read the control rows that every microbatch needs; not again what is in the cache. Raises TableUnreadable.
+        """Read the control rows that every microbatch needs; not again what is in the cache.
+
+        Raises TableUnreadableError.
 
         What the commit of `before` left need not be listed again.
         """
@@ -189,7 +191,7 @@ class LedgerFiles(OpenRows):
     def commit(self, new: Sequence[pa.Table], written: Sequence[WrittenFile], note: Mapping[str, str]) -> int:
         """Add the rows of one revision, new ones and those that tasks have written; return how many these are.
 
-        Raises CommitFailedError if others committed since prime, LedgerMoved if that cannot be checked.
+        Raises CommitFailedError if others committed since prime, ConcurrentCommitError if that cannot be checked.
         """
         added: list[tuple[WrittenFile, File | None]] = []
         for state in dict.fromkeys(state for rows in new for state in rows[BY].unique().to_pylist()):
@@ -204,7 +206,7 @@ class LedgerFiles(OpenRows):
         """Replace live rows by those that count: all of them, or what the latest commits wrote.
 
         A large one records that the open batches have `open_messages`. Raises CommitFailedError if others committed
-        since prime, LedgerMoved if that cannot be checked.
+        since prime, ConcurrentCommitError if that cannot be checked.
         """
         large, files = fold == "large", self.files if fold == "large" else self._unfolded()
         added: list[tuple[WrittenFile, File | None]] = []
@@ -254,7 +256,7 @@ class LedgerFiles(OpenRows):
     def _commit(self, added: Sequence[AddAction], folded: Sequence[File], note: Mapping[str, str]) -> None:
         """Add files, and remove those that a fold replaces, if the handle of prime is still at the latest version."""
         if not self.snapshot.stands():
-            raise LedgerMoved(
+            raise ConcurrentCommitError(
                 f"the ledger at {self._location} was restored, created again or read again since it was primed",
                 "Nothing was written.",
             )

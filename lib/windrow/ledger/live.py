@@ -130,7 +130,7 @@ class Live:
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Read the open batches that match, with messages those that can change; all with messages for None.
 
-        Raises TableRefused for damaged ones.
+        Raises IncompatibleTableError for damaged ones.
         """
         rows = self.open.wanted(wanted)
         require_filled(rows, FILLED if wanted is None else FILLED_HEADER)

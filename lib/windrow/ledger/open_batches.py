@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from windrow.columnar.arrow import in_columns, mask, plain, where, whole
 from windrow.delta.table import unreadable
 from windrow.engine.spark.engine import SparkEngine
-from windrow.errors import BrokenPromise
+from windrow.errors import InternalError
 from windrow.ledger.live import Due, OpenRows, ended_in
 from windrow.ledger.strategy import GOOD_PART
 from windrow.ledger.versions import latest, latest_frame, latest_whole
@@ -180,7 +180,7 @@ class SparkOpen(OpenRows):
             batches = batches.where(_may_hold(result, wanted.passed))
             streams = frame_of(self.session, result.select(["source", "key"]))
         if streams is None:
-            raise BrokenPromise("the streams of what arrived are known to the driver or to the executors")
+            raise InternalError("the streams of what arrived are known to the driver or to the executors")
         touched = F.broadcast(streams.distinct()) if result is not None else streams.distinct()
         joined = batches.join(touched.withColumn("touched", F.lit(True)), ["source", "key"], "left")
         joined = joined.join(self._clocks(wanted.passed), "source", "left")
@@ -218,7 +218,7 @@ def _of_state(versions: pa.Table, columns: pa.Schema) -> pa.Table:
 
 
 def brought(frame: DataFrame, ledger: str) -> pa.Table:
-    """Bring rows of a ledger to the driver. Raises TableUnreadable."""
+    """Bring rows of a ledger to the driver. Raises TableUnreadableError."""
     try:
         return plain(frame.toArrow())
     except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from windrow.errors import ProducerInUse
+from windrow.errors import ProducerInUseError
 
 
 class Buffer:
@@ -44,10 +44,10 @@ class Buffer:
         return bool(self._tickets)
 
     def join(self, lock: object) -> None:
-        """Let one more queue use it. Raises ProducerInUse if queues with another lock do."""
+        """Let one more queue use it. Raises ProducerInUseError if queues with another lock do."""
         # guard: buffer-of-one-depot
         if (self._queues or self._reserved) and self._lock is not lock:
-            raise ProducerInUse("the buffer is used by producers of another depot", "Use a buffer for each depot.")
+            raise ProducerInUseError("the buffer is used by producers of another depot", "Use a buffer for each depot.")
         self._lock = lock
         self._queues += 1
 

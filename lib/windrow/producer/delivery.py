@@ -118,7 +118,7 @@ class Batch:
         return delivery
 
     def table(self, first: int, schema: pa.Schema) -> pa.Table:
-        """Return the messages or chunks to write, numbered from `first`. Raises MessageRefused."""
+        """Return the messages or chunks to write, numbered from `first`. Raises InvalidMessageError."""
         sent = table_of(zip(*self.sent, strict=True), schema) if self.sent_table is None else self.sent_table
         whole = numbered(sent, first)
         return required_chunks(whole, first) if schema == chunks.RAW else whole

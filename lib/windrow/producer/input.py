@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from windrow.errors import FileRefused
+from windrow.errors import InputFileError
 from windrow.producer.delivery import Ack
 from windrow.producer.lines import KEPT_BYTES
 from windrow.producer.producer import RawProducer
@@ -46,7 +46,7 @@ class Descriptor:
         self.ended = self.stopped = False
 
     def read(self, most: int, seconds: float | None) -> bytes:
-        """Return up to `most` bytes once some are there; none at the end, or after `seconds`. Raises FileRefused."""
+        """Return up to `most` bytes once some are there; none at the end, or after `seconds`. Raises InputFileError."""
         while not self.ended:
             ready = select.select([self._descriptor, self._stop.woken], [], [], seconds)[0]
             if self._stop.woken in ready:
@@ -58,7 +58,7 @@ class Descriptor:
                     continue
                 except OSError as error:
                     why = f"the input cannot be read: {error.strerror}"
-                    raise FileRefused(why, "Check the file or the pipe.") from error
+                    raise InputFileError(why, "Check the file or the pipe.") from error
                 self.ended = not block
                 return block
             else:
@@ -152,7 +152,7 @@ class BytesInput(Descriptor):
         self._most, self._seconds = most, seconds
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the pieces. Raises FileRefused."""
+        """Yield the pieces. Raises InputFileError."""
         while not self.ended:
             piece, until = bytearray(), float("inf")
             while len(piece) < self._most:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from windrow.errors import MessageRefused, OtherInput, WindrowError
+from windrow.errors import InputMismatchError, InvalidMessageError, WindrowError
 from windrow.operate.log import log
 from windrow.producer.delivery import Ack, Position
 from windrow.producer.input import Fingerprint, Input
@@ -70,7 +70,8 @@ class Production:
         """Send all lines until the end or a stop, and return the result.
 
         With `resume`, skip the lines that the depot has; with `strict`, stop before a line that is not a message.
-        Raises OtherInput, MessageRefused and the producer's errors; their hints name the last committed line.
+        Raises InputMismatchError, InvalidMessageError and the producer's errors; their hints name the last committed
+        line.
         """
         began = time.monotonic()
         try:
@@ -79,7 +80,7 @@ class Production:
             if resume:
                 self._skip(position)
             self._send_all(resume, strict)
-        except OtherInput:
+        except InputMismatchError:
             raise
         except WindrowError as error:
             raise type(error)(error.message, f"{error.hint} {self._reached(resume)}") from error
@@ -89,7 +90,7 @@ class Production:
         return self.done
 
     def _skip(self, position: Position) -> None:
-        """Skip the lines that the depot has. Raises OtherInput if they are not the ones that were sent."""
+        """Skip the lines that the depot has. Raises InputMismatchError if they are not the ones that were sent."""
         rows, byte_count, seconds = self._limits
         mark = None
         while self._taken < position.sequence:
@@ -131,7 +132,7 @@ class Production:
             self._taken = portion.last
         if fault is not None:
             self._settle()
-            raise MessageRefused(
+            raise InvalidMessageError(
                 f"line {fault.line:,} is not a message: {fault.reason}", "Fix it, or leave out --strict."
             )
 
@@ -150,8 +151,8 @@ class Production:
         done.sequence, done.depot_version = ack.sequence, ack.version
         self._committed(done.messages)
 
-    def _other(self, why: str) -> OtherInput:
-        return OtherInput(
+    def _other(self, why: str) -> InputMismatchError:
+        return InputMismatchError(
             f"this is not the input that producer {self._producer.producer_id!r} has sent so far: {why}",
             "Use another id for each input (--id), or send all lines of this one with --no-resume.",
         )

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from windrow.delta.locations import local_path
 from windrow.delta.table import open_table
-from windrow.errors import TableMissing
+from windrow.errors import TableMissingError
 from windrow.model.durations import SECOND, in_words
 from windrow.model.timestamps import time_text
 from windrow.reading.log import waiting_versions
@@ -131,7 +131,8 @@ class BatcherStatus(Status):
 def status(depot: str, ledger: str, now: int) -> BatcherStatus:
     """Read the status of a ledger at wall time `now` (microseconds).
 
-    Raises TableMissing, TableRefused for a table that is not a ledger, OtherDepot for a depot that is not its own.
+    Raises TableMissingError, IncompatibleTableError for a table that is not a ledger, DepotMismatchError for a depot
+    that is not its own.
     """
     book = open_ledger(ledger)
     progress = book.progress()
@@ -155,11 +156,11 @@ def waiting(depot: str, ledger: str) -> int | None:
         return None
     try:
         log = open_table(depot, "depot")
-    except TableMissing:
+    except TableMissingError:
         return None
     try:
         read = open_ledger(ledger).progress().depot_version
-    except TableMissing:
+    except TableMissingError:
         read = -1
     return waiting_versions(log, read).messages
 

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.delta.locations import is_catalog_name
-from windrow.errors import LedgerRestored, SettingsError, TableMissing, TableRefused
+from windrow.errors import IncompatibleTableError, LedgerRestoredError, SettingsError, TableMissingError
 from windrow.model import tables
 from windrow.model.commits import CHANGE
 from windrow.reading.tables import Ledger, open_ledger, quoted
@@ -40,8 +40,8 @@ MARK_LETTERS = 12
 BY_HAND = "Somebody deleted or added rows by hand. RESTORE the ledger to the version before that."
 AFRESH = "Batches that you have read are no longer in the ledger. Discard them and read again without `since`."
 TAKEN_BACK = (
-    f"{LedgerRestored.code}: closed batches were taken back: the ledger was restored, or closed rows were deleted or "
-    "changed by hand. Start the stream again with a new checkpoint and an empty target."
+    f"{LedgerRestoredError.code}: closed batches were taken back: the ledger was restored, or closed rows were deleted "
+    "or changed by hand. Start the stream again with a new checkpoint and an empty target."
 )
 EVERY_FILE = 2_147_483_647  # a limit could split a RESTORE, and deliver rows it puts back before those it takes away
 NO_TABLE = ("DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_SCHEMA_NOT_SET", "TABLE_OR_VIEW_NOT_FOUND")
@@ -84,9 +84,9 @@ class Span:
         return f"{later} AND ({column} < {self.end} OR ({column} = {self.end} AND id <= {quoted(self.until)}))"
 
     def require_whole(self, count: int) -> None:
-        """Raise LedgerRestored unless as many rows were found as the history says."""
+        """Raise LedgerRestoredError unless as many rows were found as the history says."""
         if count != self.rows:
-            raise LedgerRestored(
+            raise LedgerRestoredError(
                 f"microbatches {self.begin + (self.after is None)} to {self.end} wrote {self.rows} {self.state} rows, "
                 f"but {count} are there",
                 BY_HAND,
@@ -114,11 +114,11 @@ def read_closed(
         The batches, and the `since` of the next call.
 
     Raises:
-        LedgerRestored: The ledger no longer holds what was read up to `since`.
+        LedgerRestoredError: The ledger no longer holds what was read up to `since`.
         SettingsError: `since` is not one.
-        TableMissing: There is no such ledger.
-        TableRefused: The table is not a ledger.
-        OutputRefused: With `pivot`: payloads are no numbers.
+        TableMissingError: There is no such ledger.
+        IncompatibleTableError: The table is not a ledger.
+        OutputFileError: With `pivot`: payloads are no numbers.
 
     Example:
         >>> closed = windrow.read_closed("data/ledger")
@@ -142,7 +142,7 @@ def read_closed(
 
 
 def span(book: Ledger, state: Final, since: str | int | None, rows_at_once: int | None = None) -> Span:
-    """Return which rows of a final state follow `since`, at most so many. Raises LedgerRestored, SettingsError."""
+    """Return which rows of a final state follow `since`, at most so many. Raises LedgerRestoredError, SettingsError."""
     if rows_at_once is not None and not (isinstance(rows_at_once, int) and rows_at_once > 0):
         raise SettingsError(f"batches_at_once is {rows_at_once!r}", "Give a whole number above 0, or leave it out.")
     reached = book.progress().microbatch
@@ -173,17 +173,19 @@ def _upto(book: Ledger, number: int) -> str:
 
 
 def _id_of(book: Ledger, state: Final, number: int, count: int) -> str:
-    """Return the id of the last of the first `count` rows that a microbatch wrote. Raises LedgerRestored."""
+    """Return the id of the last of the first `count` rows that a microbatch wrote. Raises LedgerRestoredError."""
     rows = book.rows(state, "id", f"{WRITTEN_IN[state]} = {number}", f"ORDER BY id LIMIT 1 OFFSET {count - 1}")
     if not rows.num_rows:
-        raise LedgerRestored(f"microbatch {number} wrote {count} {state} rows or more, but fewer are there", BY_HAND)
+        raise LedgerRestoredError(
+            f"microbatch {number} wrote {count} {state} rows or more, but fewer are there", BY_HAND
+        )
     return str(rows["id"][0].as_py())
 
 
 def _checked_position(book: Ledger, since: str | int | None, reached: int) -> tuple[int, int]:
     """Return the microbatch in `since` (0 for None), and how many of its rows were read if these were not all.
 
-    Raises LedgerRestored if it is another microbatch now.
+    Raises LedgerRestoredError if it is another microbatch now.
     """
     if since is None:
         return 0, 0
@@ -192,9 +194,9 @@ def _checked_position(book: Ledger, since: str | int | None, reached: int) -> tu
         raise SettingsError(f"since = {since!r} is not a position", "Give the `upto` of the last call, or a number.")
     number = int(parts["number"])
     if number > reached:
-        raise LedgerRestored(f"you have read up to microbatch {number}, but the ledger ends at {reached}", AFRESH)
+        raise LedgerRestoredError(f"you have read up to microbatch {number}, but the ledger ends at {reached}", AFRESH)
     if parts["mark"] not in {None, _mark(book, number)}:
-        raise LedgerRestored(f"microbatch {number} of the ledger is not the one that you have read", AFRESH)
+        raise LedgerRestoredError(f"microbatch {number} of the ledger is not the one that you have read", AFRESH)
     return number, int(parts["rows"] or 0)
 
 
@@ -224,8 +226,8 @@ def stream_closed(spark: SparkSession, ledger: str, since: int | None = None) ->
         The frame.
 
     Raises:
-        TableMissing: There is no such ledger.
-        TableRefused: The table is not a ledger.
+        TableMissingError: There is no such ledger.
+        IncompatibleTableError: The table is not a ledger.
 
     Example:
         >>> closed = windrow.stream_closed(spark, "data/ledger")  # doctest: +SKIP
@@ -254,7 +256,9 @@ def _changes(spark: SparkSession, ledger: str) -> DataFrame:
     except AnalysisException as error:
         if error.getCondition() not in NO_TABLE:
             raise
-        raise TableMissing(f"there is no ledger at {ledger}", "Give its path, or its name in a catalog.") from error
+        raise TableMissingError(
+            f"there is no ledger at {ledger}", "Give its path, or its name in a catalog."
+        ) from error
     if not names.issuperset(tables.BATCH):
-        raise TableRefused(f"{ledger} is a Delta table, but not a ledger", "Give the path of a ledger.")
+        raise IncompatibleTableError(f"{ledger} is a Delta table, but not a ledger", "Give the path of a ledger.")
     return changes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.model import durations, tables
 from windrow.model.timestamps import time_text
 from windrow.reading.tables import Ledger, equal, moment, open_ledger, quoted, within
@@ -20,7 +20,8 @@ START = "epoch_us(window_start)"
 def batch(ledger: str, id: str, idle_timeout: int | None = IDLE_TIMEOUT) -> dict[str, Any]:  # noqa: A002 - the column
     """Return a batch with its messages; an open batch also has `closing`, which says what it waits for.
 
-    `idle_timeout` is the setting, in microseconds (None: never). Raises NotFound, TableMissing, TableRefused.
+    `idle_timeout` is the setting, in microseconds (None: never). Raises NotFoundError, TableMissingError,
+    IncompatibleTableError.
     """
     book = open_ledger(ledger)
     start = _start_of(id)
@@ -28,7 +29,7 @@ def batch(ledger: str, id: str, idle_timeout: int | None = IDLE_TIMEOUT) -> dict
     rows = _read(book, ("open", "closed"), where)
     if not rows:
         stream = f"starts_with(id, {quoted(id.rsplit('/', 2)[0] + '/')})"
-        raise NotFound(f"there is no batch {id}", nearest_batch(book, stream, start))
+        raise NotFoundError(f"there is no batch {id}", nearest_batch(book, stream, start))
     return _explained(book, rows, idle_timeout)[0]
 
 
@@ -44,7 +45,7 @@ def batches(
 ) -> list[dict[str, Any]]:
     """Return batches with their messages: open ones from the earliest window, closed ones from the latest.
 
-    Their windows have event times in [begin, end) (microseconds). Raises TableMissing, TableRefused.
+    Their windows have event times in [begin, end) (microseconds). Raises TableMissingError, IncompatibleTableError.
     """
     book = open_ledger(ledger)
     begin = None if begin is None else begin + 1  # the end of a window is not inside
@@ -63,12 +64,12 @@ def rejection(ledger: str, id: str) -> dict[str, Any]:  # noqa: A002 - the colum
     """Return a rejected message, or a record or chunk that the format refused.
 
     In the ledger of a raw depot it also has `raw_source`, `chunk`, `offset` and `content`, NULL for a message. Raises
-    NotFound, TableMissing, TableRefused.
+    NotFoundError, TableMissingError, IncompatibleTableError.
     """
     book = open_ledger(ledger)
     rows = records(book.rows("rejected", _rejected(book), f"id = {quoted(id)}"))
     if not rows:
-        raise NotFound(f"there is no rejected message {id}", "`windrow show --rejected` lists them.")
+        raise NotFoundError(f"there is no rejected message {id}", "`windrow show --rejected` lists them.")
     return rows[0]
 
 
@@ -83,7 +84,7 @@ def rejections(
 ) -> list[dict[str, Any]]:
     """Return rejections as `rejection` does, the latest first, with an event time in [begin, end) (microseconds).
 
-    Raises TableMissing, TableRefused.
+    Raises TableMissingError, IncompatibleTableError.
     """
     order = f"ORDER BY microbatch DESC, received_at DESC NULLS LAST, id LIMIT {limit:d}"
     book = open_ledger(ledger)
@@ -112,10 +113,10 @@ def nearest_batch(book: Ledger, where: str, at: int) -> str:
 
 
 def _start_of(id_: str) -> int:
-    """Return the window start in an id, by which a query skips files. Raises NotFound."""
+    """Return the window start in an id, by which a query skips files. Raises NotFoundError."""
     parts = ID.fullmatch(id_)
     if not parts:
-        raise NotFound(f"{id_!r} is not the id of a batch", "An id looks like batch/SOURCE/KEY/WINDOW_START/PART.")
+        raise NotFoundError(f"{id_!r} is not the id of a batch", "An id looks like batch/SOURCE/KEY/WINDOW_START/PART.")
     return int(parts["start"])
 
 

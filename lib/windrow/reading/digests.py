@@ -107,10 +107,10 @@ def digests(ledger: str | Ledger, part: Part | None = None, version: int | None 
         The digests; two ledgers with the same `total` have the same content.
 
     Raises:
-        TableMissing: There is no such ledger.
-        TableRefused: The table is not a ledger.
-        TableUnreadable: A file cannot be read.
-        NotFound: The version does not exist.
+        TableMissingError: There is no such ledger.
+        IncompatibleTableError: The table is not a ledger.
+        TableUnreadableError: A file cannot be read.
+        NotFoundError: The version does not exist.
 
     Example:
         >>> windrow.digests("data/ledger").total == windrow.digests("data/ledger").total

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain_type, whole
 from windrow.delta.locations import for_spark, parts, quoted, reference
-from windrow.errors import OutputRefused, SettingsError, TableMissing, TableRefused, first_line
+from windrow.errors import IncompatibleTableError, OutputFileError, SettingsError, TableMissingError, first_line
 from windrow.model.payload import name as name_of
 from windrow.model.payload import of_column
 from windrow.model.tables import OF_BATCH, batch_fields, open_batches
@@ -57,7 +57,7 @@ class Pivot:
     def of(cls, book: Ledger, where: str, types: Sequence[str] | None = None, early: bool = False) -> Pivot:
         """Return the pivot of the batches that an SQL condition selects, with all their types unless given.
 
-        Raises OutputRefused if payloads are no numbers.
+        Raises OutputFileError if payloads are no numbers.
         """
         rules = book.rows("microbatch", "rules", rest="GROUP BY rules")["rules"].to_pylist()
         kept = any(recorded_rules(one).get("repeats") == "keep" for one in rules if one)
@@ -68,9 +68,9 @@ class Pivot:
         return cls(tuple(sorted(result, key=str.encode)), book.payload, kept, early)
 
     def __post_init__(self) -> None:
-        """Raise OutputRefused if payloads are no numbers."""
+        """Raise OutputFileError if payloads are no numbers."""
         if self.payload not in (pa.float64(), pa.int64(), pa.string()):
-            raise OutputRefused(
+            raise OutputFileError(
                 f"the payloads are {name_of(self.payload)}, and a pivot takes numbers or text with numbers",
                 "Query closed_messages with SQL instead; docs/sql-analysts.md has examples.",
             )
@@ -119,7 +119,7 @@ class Pivot:
         for at, type_ in enumerate(self.types):
             mine = order[bounds[at] : bounds[at + 1]]
             if not self.repeats and (np.diff(row[mine]) == 0).any():
-                raise OutputRefused(
+                raise OutputFileError(
                     f"a batch has several messages of type {type_!r}, and one column has room for one number",
                     'The ledger keeps repeats: say repeats=True, for columns such as "temperature.mean".',
                 )
@@ -170,7 +170,7 @@ def pivot(batches: pa.Table, types: Sequence[str], repeats: bool = False) -> pa.
         The table, in the order of the batches.
 
     Raises:
-        OutputRefused: Payloads are no numbers, or a batch repeats a type without `repeats`.
+        OutputFileError: Payloads are no numbers, or a batch repeats a type without `repeats`.
 
     Example:
         >>> closed = windrow.read_closed("data/ledger")
@@ -197,9 +197,9 @@ def create_pivot_view(
         Nothing.
 
     Raises:
-        TableMissing: There is no such ledger.
-        OutputRefused: Payloads are no numbers.
-        TableRefused: Spark refuses the view.
+        TableMissingError: There is no such ledger.
+        OutputFileError: Payloads are no numbers.
+        IncompatibleTableError: Spark refuses the view.
 
     Example:
         >>> windrow.create_pivot_view(spark, "data/ledger", "readings")  # doctest: +SKIP
@@ -220,12 +220,14 @@ def create_pivot_view(
             rows_of_types = rows.selectExpr("explode(messages.type)").distinct().collect()
             types = sorted((row[0] for row in rows_of_types), key=str.encode)
     except (PySparkException, KeyError) as error:
-        raise TableMissing(f"there is no ledger at {ledger}", "Give its path, or its name in a catalog.") from error
+        raise TableMissingError(
+            f"there is no ledger at {ledger}", "Give its path, or its name in a catalog."
+        ) from error
     query = Pivot(once(types), payload, repeats, early).query(table)
     try:
         spark.sql(f"CREATE OR REPLACE {'' if '.' in view else 'TEMPORARY '}VIEW {quoted(*parts(view))} AS {query}")
     except PySparkException as error:
-        raise TableRefused(
+        raise IncompatibleTableError(
             f"the view {view} cannot be created: {first_line(error)}", "Give it another name."
         ) from error
 

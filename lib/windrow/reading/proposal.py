@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.batching.rules import Rules
-from windrow.errors import MessagesError, NotFound
+from windrow.errors import MessagesError, NotFoundError
 from windrow.expressions import DEPOT
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model.durations import UNITS, span, text
@@ -93,10 +93,10 @@ class Proposal:
 def propose(rows: pa.Table, latest: int) -> Proposal:
     """Propose settings for a table of which these are some rows; times after `latest` (microseconds) are wrong.
 
-    Raises NotFound for a table without rows, MessagesError for one without times.
+    Raises NotFoundError for a table without rows, MessagesError for one without times.
     """
     if not rows.num_rows:
-        raise NotFound("the table has no rows to look at", "Write some first, or write [depot.columns] by hand.")
+        raise NotFoundError("the table has no rows to look at", "Write some first, or write [depot.columns] by hand.")
     search = Search(rows)
     columns = [*search.times(), *search.identity(), *search.sequence()]
     payload, payload_type = search.payload()

@@ -71,8 +71,9 @@ def trace(
 ) -> list[Arrival]:
     """Return what became of the messages of a key at an event time (microseconds), of one type or source if given.
 
-    `columns` maps the columns of a depot with other names. Raises NotFound when there is no such message, TableMissing,
-    TableRefused, OtherDepot; ExpressionError when the ledger has none and the mapping needs Spark.
+    `columns` maps the columns of a depot with other names. Raises NotFoundError when there is no such message,
+    TableMissingError, IncompatibleTableError, DepotMismatchError; ExpressionError when the ledger has none and the
+    mapping needs Spark.
     """
     book = open_ledger(ledger)
     progress = book.progress()

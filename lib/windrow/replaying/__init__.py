@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from windrow.batching.rules import Rules
 from windrow.delta.locations import is_catalog_name
 from windrow.delta.scratch import scratch_directory
-from windrow.errors import DepotUnreadable, EngineUnavailable, NotFound, SettingsError
+from windrow.errors import DepotUnreadableError, EngineUnavailableError, NotFoundError, SettingsError
 from windrow.reading.digests import Part, Streams
 from windrow.reading.tables import open_depot, open_ledger, recorded_rules
 from windrow.replaying.comparison import compare
@@ -88,12 +88,12 @@ def replay(
 
     Raises:
         SettingsError: A setting is wrong.
-        NotFound: The depot does not have the `portion`.
-        TableMissing: There is no such depot or ledger.
-        TableRefused: A table is not what it must be.
-        DepotUnreadable: The depot no longer has versions that the ledger read.
-        DepotChanged: The depot has other rows than the ledger read.
-        TableUnwritable: The disk is full.
+        NotFoundError: The depot does not have the `portion`.
+        TableMissingError: There is no such depot or ledger.
+        IncompatibleTableError: A table is not what it must be.
+        DepotUnreadableError: The depot no longer has versions that the ledger read.
+        DepotChangedError: The depot has other rows than the ledger read.
+        TableUnwritableError: The disk is full.
 
     Example:
         >>> settings = windrow.Settings(depot="data/depot", ledger="data/ledger")
@@ -150,15 +150,15 @@ def _require(settings: Settings, into: str | None, ticks: str, streams: Streams)
 
 
 def _require_some(sides: tuple[Side, Side], streams: Streams) -> None:
-    """Raise NotFound for streams without messages: the name is probably misspelt."""
+    """Raise NotFoundError for streams without messages: the name is probably misspelt."""
     if streams and not any(side.batches or side.rejected for side in sides):
         named = " and ".join(f"{name} {', '.join(map(repr, values))}" for name, values in streams.items())
-        raise NotFound(f"no message of {named} was read", "`windrow show` lists keys and sources.")
+        raise NotFoundError(f"no message of {named} was read", "`windrow show` lists keys and sources.")
 
 
 def _span(settings: Settings, source: Source, portion: Portion) -> Span:
     if source.engine.remote:
-        raise EngineUnavailable(
+        raise EngineUnavailableError(
             "a replay does not work with Spark Connect", "Use a classic Spark session, or --engine embedded."
         )
     return find_span(settings.ledger, source, portion.begin, portion.end)
@@ -180,6 +180,6 @@ def _play(player: Player, span: Span, legs: Sequence[Leg]) -> None:
     try:
         for leg in legs:
             player.play(leg)
-    except DepotUnreadable as error:
-        raise DepotUnreadable(error.message, EARLIER) from error
+    except DepotUnreadableError as error:
+        raise DepotUnreadableError(error.message, EARLIER) from error
     player.finish()

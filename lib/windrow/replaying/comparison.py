@@ -46,7 +46,7 @@ def compare(
 ) -> tuple[tuple[Side, Side], Comparison | None]:
     """Summarise a part of two ledgers, which so many microbatches made; compare them if their digests differ.
 
-    The comparison lists at most `limit` changes and moves. Raises TableUnwritable for a full disk.
+    The comparison lists at most `limit` changes and moves. Raises TableUnwritableError for a full disk.
     """
     with database(max_memory_bytes) as connection:
         digests = DigestTables(connection)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
 from windrow.engine import open_engine
-from windrow.errors import EngineUnavailable
+from windrow.errors import EngineUnavailableError
 from windrow.expressions import Mapping
 from windrow.ingest import writer_of
 from windrow.ingest.writer import Input
@@ -48,7 +48,7 @@ def foreach_batch(
             hides the id of the query.
 
     Returns:
-        The function, which raises the errors of `windrow.run`, and EngineUnavailable without a `stream` on Spark
+        The function, which raises the errors of `windrow.run`, and EngineUnavailableError without a `stream` on Spark
         Connect.
 
     Raises:
@@ -84,12 +84,12 @@ def _query_of(frame: DataFrame) -> str:
     try:
         query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
     except Exception as error:
-        raise EngineUnavailable(
+        raise EngineUnavailableError(
             "windrow.foreach_batch needs a name for the stream: Spark Connect hides the id of the streaming query",
             "Pass one that no other stream of this depot has: foreach_batch(settings, stream='readings').",
         ) from error
     if query is None:
-        raise EngineUnavailable(
+        raise EngineUnavailableError(
             "windrow.foreach_batch was called outside of a stream", "Pass it to writeStream.foreachBatch(...)."
         )
     return f"stream:{query}"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from windrow.errors import EngineUnavailable, LedgerBehind, LedgerMoved, Paused, UsageError
+from windrow.errors import ConcurrentCommitError, EngineUnavailableError, LedgerBehindError, PausedError, UsageError
 from windrow.ledger import Ledger
 from windrow.model.clock import Clock
 from windrow.model.results import Maintained, committed_in
@@ -102,7 +102,7 @@ class Runner(Control):
             # What an earlier attempt planned without messages comes first: the depots were not read.
             planned, before = self.driver.saved_plan(), self.driver.number
             if not self._stopped() and self.driver.settings.idle_timeout is not None:
-                with suppress(Paused):
+                with suppress(PausedError):
                     self.driver.do(self._tick_idle)
             # guard: read-after-a-saved-tick
             if planned is None or self.driver.number == before:
@@ -119,7 +119,7 @@ class Runner(Control):
         """Read a depot up to the version before `version`, then skip that one without reading its rows.
 
         A topology with several depots needs the name of the `depot`. Does nothing if the ledger has read that version.
-        Raises NotFound for a version that lost no rows.
+        Raises NotFoundError for a version that lost no rows.
         """
         named = [one for one in self.driver.cursors if depot in (None, one.name)]
         if len(named) != 1:
@@ -207,10 +207,10 @@ class Runner(Control):
     def _stream(self, cursor: DepotCursor, upto: int) -> None:
         """Let Spark's `foreachBatch` process what arrived in the one depot that is read.
 
-        Raises EngineUnavailable for one of several depots, which a microbatch could not have together.
+        Raises EngineUnavailableError for one of several depots, which a microbatch could not have together.
         """
         if len(self.driver.cursors) > 1:
-            raise EngineUnavailable(
+            raise EngineUnavailableError(
                 f"on Spark Connect a topology of several depots needs the change feed of the depot {cursor.name}",
                 "Switch it on (delta.enableChangeDataFeed = true) and begin there (start_from), or use a classic "
                 "session.",
@@ -219,7 +219,7 @@ class Runner(Control):
         source = cast("SparkSource", cursor.source)
         try:
             elsewhere = source.stream(before, upto, partial(self._handle, cursor))
-        except LedgerBehind:
+        except LedgerBehindError:
             # guard: back-seen-elsewhere
             self.driver.prime()  # where another process found it, this one has yet to learn where it stands
             raise
@@ -257,7 +257,7 @@ class Runner(Control):
                 _refuse_restored(pending, slices)
                 if not self._run(microbatch, slices, pending) or self._in_step:
                     return
-            except LedgerMoved:
+            except ConcurrentCommitError:
                 self.driver.note_refused()
 
     def _run(self, microbatch: Microbatch, slices: Mapping[str | None, Read], pending: Sequence[Found]) -> bool:
@@ -297,7 +297,7 @@ class Runner(Control):
 
 
 def _refuse_restored(pending: Sequence[Found], slices: Mapping[str | None, Read]) -> None:
-    """Raise DepotChanged if a slice has a RESTORE, unless `on_depot_delete` is `ignore`."""
+    """Raise DepotChangedError if a slice has a RESTORE, unless `on_depot_delete` is `ignore`."""
     for cursor, arrivals in pending:
         read = slices.get(cursor.name)
         if read is not None and cursor.source.settings.on_depot_delete == "error":
@@ -320,11 +320,11 @@ def _passed(pending: Sequence[Found], slices: Mapping[str | None, Read]) -> dict
 
 
 def _require_no_gap(pending: Sequence[Found]) -> None:
-    """Raise LedgerBehind if a stream begins after the version that a ledger reads next."""
+    """Raise LedgerBehindError if a stream begins after the version that a ledger reads next."""
     for cursor, arrivals in pending:
         # guard: stream-begins-in-time
         if cursor.reached.depot_version + 1 < arrivals.listed.begin:
-            raise LedgerBehind(
+            raise LedgerBehindError(
                 f"the stream begins at depot version {arrivals.listed.begin}, but the ledger has read up to "
                 f"{cursor.reached.depot_version}",
                 "The ledger was restored during the run; the stream starts again.",

@@ -14,9 +14,9 @@ from windrow.columnar.arrow import plain, plain_type, where
 from windrow.delta.log import Log, Table
 from windrow.errors import (
     ExpressionError,
+    IncompatibleTableError,
     MessagesError,
     SettingsError,
-    TableRefused,
     require,
 )
 from windrow.expressions import Mapping as ColumnMapping
@@ -60,19 +60,19 @@ class Conversion:
     def of(cls, settings: Settings, table: Table, rows: bool | StateChanges = False) -> Conversion:
         """Return the conversion of a depot; with `rows`, the rows of a depot without messages are read unchanged.
 
-        Raises SettingsError, ExpressionError, TableRefused for a ledger.
+        Raises SettingsError, ExpressionError, IncompatibleTableError for a ledger.
         """
         if isinstance(rows, StateChanges):
             return cls(None, None, table.schema, table.payload, verbatim=True, state=rows)
         if has_states(table.schema):
-            raise TableRefused(
+            raise IncompatibleTableError(
                 f"{settings.depot} has the states of a topology",
                 'Name the state whose changes to read: Depot("...", state="...").',
             )
         if rows and _has_no_messages(settings, table):
             return cls(None, None, table.schema, table.payload, verbatim=True)
         if is_ledger(table.schema):
-            raise TableRefused(
+            raise IncompatibleTableError(
                 f"{settings.depot} is a ledger, not a depot", "Check whether depot and ledger are swapped."
             )
         if not table.raw:
@@ -110,7 +110,7 @@ class Conversion:
     def new_rows(self, feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> pa.Table:
         """Return the new rows of a change feed: messages, chunks of a raw depot, or unchanged rows.
 
-        Raises DepotChanged for deletions and updates, unless `on_depot_delete` is `ignore`.
+        Raises DepotChangedError for deletions and updates, unless `on_depot_delete` is `ignore`.
         """
         if self.verbatim:
             return rows_of(feed, inserted, on_depot_delete, self.state)
@@ -268,7 +268,7 @@ def next_versions(counts: Mapping[int, int | None], after: int, max_messages: in
 def messages_of(kept: pa.Table, payload: pa.DataType) -> pa.Table:
     """Return the messages of new rows of a change feed, each with the depot version that added it.
 
-    Raises DepotUnreadable for text that is not UTF-8.
+    Raises DepotUnreadableError for text that is not UTF-8.
     """
     version = kept[VERSION].cast(pa.int64())
     rows = kept.drop_columns([name for name in FEED_COLUMNS if name in kept.schema.names])

@@ -109,7 +109,7 @@ class SparkArrivals(Arrivals):
         return partial(parse_on_executors, chunks, self.conversion.format, self.conversion, self.parsed)
 
     def _refuse(self, part: DataFrame) -> None:
-        """Raise DepotChanged for deletions and updates; of a ledger, if it was set back."""
+        """Raise DepotChangedError for deletions and updates; of a ledger, if it was set back."""
         if self.conversion.of_ledger:
             lost = F.col(CHANGE) != "insert"
             lost = lost | (F.col("kind") == "rollback") if self.settings.on_depot_delete == "error" else lost

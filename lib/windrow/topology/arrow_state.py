@@ -64,7 +64,7 @@ class ArrowState:
     def all(self, keys: pa.Table | None = None) -> pa.Table:
         """Return all rows of the state, or with `keys` those under them: these have its first key columns, or all.
 
-        Raises TopologyRefused.
+        Raises TopologyError.
         """
         wanted = None
         if keys is not None:
@@ -74,7 +74,7 @@ class ArrowState:
         return (rows if wanted is None else wanted.among(rows)).select(self._state.columns.names)
 
     def put(self, rows: pa.Table) -> None:
-        """Write rows, each key once, in place of the rows with the same keys. Raises TopologyRefused."""
+        """Write rows, each key once, in place of the rows with the same keys. Raises TopologyError."""
         new = self._conformed(rows, self._state.written, "put")
         if self._state.ttl is not None:
             new = new.append_column(DUE, pa.repeat(self._state.forgotten_at(self._now()), new.num_rows))
@@ -92,7 +92,7 @@ class ArrowState:
 
         `total=("amount", "sum")` takes the column `amount` of the rows. The operations are `sum`, `min`, `max`, `count`
         of what is not NULL, `first` and `last`, in the order of the rows or of a third name, a column. `"count"` alone
-        counts rows. Raises TopologyRefused.
+        counts rows. Raises TopologyError.
         """
         self._require_table(rows, "combine")
         asked = parsed(self._state, columns, rows.column_names)
@@ -205,7 +205,7 @@ def _chosen(mask: pa.Array, one: pa.Array, other: pa.Array) -> pa.Array:
 
 
 def joined(state: State, before: pa.Table, new: pa.Table, asked: list[Combined]) -> pa.Table:
-    """Return rows of a state joined with aggregates, `value 0`, `value 1`, ... Raises TopologyRefused."""
+    """Return rows of a state joined with aggregates, `value 0`, `value 1`, ... Raises TopologyError."""
     columns = {name: before[name] for name in before.column_names if name in state.columns.names}
     for number, one in enumerate(asked):
         with _refusing(state, one.value):
@@ -215,7 +215,7 @@ def joined(state: State, before: pa.Table, new: pa.Table, asked: list[Combined])
 
 @contextmanager
 def _refusing(state: State, what: str) -> Iterator[None]:
-    """Raise TopologyRefused for what Arrow cannot compute, such as a sum that does not fit its type."""
+    """Raise TopologyError for what Arrow cannot compute, such as a sum that does not fit its type."""
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

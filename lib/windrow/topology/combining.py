@@ -24,7 +24,7 @@ class Combined:
 
 
 def parsed(state: State, aggregations: Mapping[str, Given], columns: list[str]) -> list[Combined]:
-    """Return what `combine` was asked to do with rows that have these columns. Raises TopologyRefused."""
+    """Return what `combine` was asked to do with rows that have these columns. Raises TopologyError."""
     unknown = [name for name in aggregations if name not in state.values.names]
     if unknown:
         hint = f"The values of the state are {', '.join(state.values.names)}."

@@ -43,7 +43,10 @@ def examine_topology(topology: Topology, settings: Settings, now: int, network: 
 
 
 def _states(topology: Topology, settings: Settings) -> OpenLedger:
-    """Open the table of states, with the progress in the first depot. Raises TableMissing, TableRefused."""
+    """Open the table of states, with the progress in the first depot.
+
+    Raises TableMissingError, IncompatibleTableError.
+    """
     used = settings.model_copy(update={"ledger": topology.location})
     book, states = open_ledger(topology.location, of_topology=True), ledger_of(EmbeddedEngine(used), used)
     Functions(topology, {}, states).require(prime(states, list(topology.depots)), identity(book.table))
@@ -51,7 +54,10 @@ def _states(topology: Topology, settings: Settings) -> OpenLedger:
 
 
 def _depot(topology: Topology, settings: Settings, engine: str, now: int, name: str) -> tuple[OpenDepot, Checks]:
-    """Open a depot, to be checked as what it has: messages, rows, a ledger. Raises TableMissing, OtherDepot."""
+    """Open a depot, to be checked as what it has: messages, rows, a ledger.
+
+    Raises TableMissingError, DepotMismatchError.
+    """
     one, progress = topology.depots[name], None
     table = open_table(one.location, "depot")
     with suppress(WindrowError):

@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, DecimalType, IntegralType
 
 from windrow.columnar.arrow import in_columns, plain
-from windrow.errors import TopologyRefused
+from windrow.errors import TopologyError
 from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.model import messages
 from windrow.model.id_filter import IdFilter
@@ -61,7 +61,7 @@ class FrameState:
     def all(self, keys: DataFrame | None = None) -> DataFrame:
         """Return all rows of the state, or with `keys` those under them: these have its first key columns, or all.
 
-        A few keys come to the driver, so that only their rows are read. Raises TopologyRefused.
+        A few keys come to the driver, so that only their rows are read. Raises TopologyError.
         """
         self._spread()
         if keys is None:
@@ -94,7 +94,7 @@ class FrameState:
         )
 
     def put(self, rows: DataFrame) -> None:
-        """Write rows, each key once, in place of the rows with the same keys. Raises TopologyRefused."""
+        """Write rows, each key once, in place of the rows with the same keys. Raises TopologyError."""
         new = self._conformed(rows, self._state.written, "put")
         if self._state.ttl is not None:
             at = F.lit(self._state.forgotten_at(self._written_at).value)
@@ -117,7 +117,7 @@ class FrameState:
         """Aggregate rows by key, and join each aggregate with the value before; other values stay as they are.
 
         The operations are those of `ArrowState.combine`. Rows of a frame have no order, so `first` and `last` need a
-        column to order by: `price=("price", "last", "event_time")`. Raises TopologyRefused.
+        column to order by: `price=("price", "last", "event_time")`. Raises TopologyError.
         """
         asked = parsed(self._state, columns, rows.columns)
         names = self._state.keys.names
@@ -314,7 +314,7 @@ def _in_columns(rows: DataFrame, schema: pa.Schema) -> DataFrame:
 def _counted(rows: DataFrame) -> tuple[DataFrame, Counts]:
     """Keep rows on the executors until the commit, and count them.
 
-    Raises TopologyRefused for a duplicate key, or a key with NULL in it.
+    Raises TopologyError for a duplicate key, or a key with NULL in it.
     """
     frame = kept(rows)
     groups = frame.groupBy("state", "known", DELETED, "reason").agg(F.count("*").alias("count_all"))
@@ -322,7 +322,7 @@ def _counted(rows: DataFrame) -> tuple[DataFrame, Counts]:
     null = "id IS NULL OR instr(id, '%N') > 0"  # %N is NULL in an id, and nothing else
     if wrong := keys.where(f"times > 1 OR {null}").select(F.expr(null).alias("null")).limit(1).collect():
         what = "a row with NULL in its key" if wrong[0]["null"] else "a key twice"
-        raise TopologyRefused(f"a function put {what}", "Put one row per key, and no NULL in keys.")
+        raise TopologyError(f"a function put {what}", "Put one row per key, and no NULL in keys.")
     return frame, Counts.combine(plain(groups.toArrow()))
 
 

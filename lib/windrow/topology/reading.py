@@ -34,8 +34,8 @@ Row = dict[str, Any]
 def rows_of(location: str, state: State, keys: Keys | None, at: int | None, spark: SparkSession | None) -> pa.Table:
     """Return the rows of a state in the order of their keys, all or those of some keys, after microbatch `at`.
 
-    They have the columns that the state had then. A table in a catalog is read with Spark. Raises NotFound,
-    TableMissing, TopologyRefused.
+    They have the columns that the state had then. A table in a catalog is read with Spark. Raises NotFoundError,
+    TableMissingError, TopologyError.
     """
     table = states_table(location, at, spark)
     state = states_at(table, {state.name: state}).get(state.name, state)
@@ -71,7 +71,7 @@ def pieces_of(table: StatesTable, state: State) -> Iterator[pa.Table]:
 
 
 def filter_of(state: State, keys: Keys) -> IdFilter:
-    """Return the filter of the rows under keys, which all have the same first key columns. Raises TopologyRefused."""
+    """Return the filter of the rows under keys, which all have the same first key columns. Raises TopologyError."""
     listed = [dict(key) for key in keys]
     unknown = {name for key in listed for name in key if name not in state.keys.names}
     if unknown:

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import in_columns
 from windrow.delta.database import database
 from windrow.delta.scratch import scratch_directory
-from windrow.errors import DepotChanged, EngineUnavailable, TopologyRefused
+from windrow.errors import DepotChangedError, EngineUnavailableError, TopologyError
 from windrow.ledger import Ledger
 from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.ledger.versions import latest
@@ -116,13 +116,13 @@ def replay_topology(
     """Run the recorded microbatches again and compare the states; `into` is a directory for the new table, which stays.
 
     With a `live` clock the new table is then run on: it reads what came since, and what fell due fires as each event
-    says. `progress` is called after each microbatch, with how many were run and how many there are. Raises NotFound if
-    the topology never ran, TableRefused if `into` has a table of states, DepotUnreadable and DepotChanged if a depot no
-    longer has what was read.
+    says. `progress` is called after each microbatch, with how many were run and how many there are. Raises
+    NotFoundError if the topology never ran, IncompatibleTableError if `into` has a table of states,
+    DepotUnreadableError and DepotChangedError if a depot no longer has what was read.
     """
     _, ledger = tables_of(topology, settings, spark)
     if ledger.path is None and ledger.table() is not None:
-        raise EngineUnavailable(
+        raise EngineUnavailableError(
             f"only Spark reaches the files of {ledger.place}: it cannot be replayed at a path", AGAIN
         )
     require_run(topology, ledger)
@@ -158,11 +158,11 @@ def replay_topology(
 
 
 def _run(runner: Runner, clock: RecordedClock, plans: Iterable[SavedPlan]) -> None:
-    """Run microbatches, each at its time. Raises DepotChanged if one cannot be repeated."""
+    """Run microbatches, each at its time. Raises DepotChangedError if one cannot be repeated."""
     for one in plans:
         clock.at = one.now
         if not runner.run_saved_plan(one):
-            raise DepotChanged(
+            raise DepotChangedError(
                 f"microbatch {one.microbatch} cannot be repeated: the depots no longer have what it read",
                 "A replay needs the whole history: raise the setting keep.",
             )
@@ -265,11 +265,11 @@ def _recorded(rows: list[Row]) -> list[SavedPlan]:
 
 
 def _require_migrated(topology: Topology, recorded: LedgerState) -> None:
-    """Raise TopologyRefused if a state is declared with other columns than the table has."""
+    """Raise TopologyError if a state is declared with other columns than the table has."""
     states = recorded_states(topology.states, recorded.rules, recorded.progress.schema)
     for name, state in topology.states.items():
         if states.get(name, state).stored != state.stored:
-            raise TopologyRefused(
+            raise TopologyError(
                 f"the columns of the state {name} have changed, and nothing has run since", "Run the topology first."
             )
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from windrow.delta.database import database
 from windrow.delta.table import open_table
-from windrow.errors import DepotChanged, OtherDepot, WindrowError
+from windrow.errors import DepotChangedError, DepotMismatchError, WindrowError
 from windrow.ledger import Ledger
 from windrow.model import tables
 from windrow.replaying.digest_tables import RECORDED, DigestTables
@@ -85,7 +85,7 @@ def verify_topology(
     spark: Any = None,
     progress: Callable[[str], None] = lambda what: None,
 ) -> TopologyReport:
-    """Verify a topology; `progress` is called with what is verified. Raises NotFound if it never ran."""
+    """Verify a topology; `progress` is called with what is verified. Raises NotFoundError if it never ran."""
     sources, ledger = tables_of(topology, settings, spark)
     require_run(topology, ledger)
     primed, history = prime(ledger, list(sources)), history_of(ledger)
@@ -227,7 +227,7 @@ def _check_identity(name: str, source: Source, reached: Reached) -> list[Differe
         if reached.depot_id:
             # guard: verified-depot-is-read-one
             require_depot(source, reached)
-    except (OtherDepot, DepotChanged) as error:
+    except (DepotMismatchError, DepotChangedError) as error:
         return [Difference(f"the depot {name} is the one that was read", "its id and its commits", error.message)]
     return []
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import to_numpy
-from windrow.errors import TopologyRefused
+from windrow.errors import TopologyError
 from windrow.ledger import Ledger
 from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.model import messages, tables
@@ -97,10 +97,10 @@ class Work:
         return self._times_by_depot[depot]
 
     def call(self, function: Function) -> None:
-        """Call a function with Arrow tables, or with DataFrames. Raises TopologyRefused."""
+        """Call a function with Arrow tables, or with DataFrames. Raises TopologyError."""
         plan, frames = self.plan, function.form == "spark"
         if frames and plan.ledger.engine.session_at_work is None:
-            raise TopologyRefused(
+            raise TopologyError(
                 f"the function {function.name} needs Spark DataFrames, which the embedded engine does not have",
                 "Use --engine spark, or let the function work with Arrow tables (microbatch: Microbatch).",
             )
@@ -123,7 +123,7 @@ class Work:
         # guard: bugs-not-retried
         except BUGS as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
-            raise TopologyRefused(
+            raise TopologyError(
                 f"the function {function.name} failed: {type(error).__name__}: {error}, in line {place.lineno} of "
                 f"{place.filename}",
                 "Nothing was committed. Mend the function and run again.",
@@ -220,7 +220,7 @@ class Work:
         times = {}
         for name in self.topology.depots:
             if not self._holds_messages(name):
-                raise TopologyRefused(
+                raise TopologyError(
                     f"in_order needs messages, which the depot {name} does not hold",
                     "Map its columns: Depot(columns=...).",
                 )
@@ -238,7 +238,7 @@ class Work:
     def _arrived(self, depot: str) -> Any:
         if depot not in self.topology.depots:
             known = ", ".join(self.topology.depots)
-            raise TopologyRefused(f"there is no depot {depot!r}", f"The depots are {known}.")
+            raise TopologyError(f"there is no depot {depot!r}", f"The depots are {known}.")
         slice_ = self.plan.depots.get(depot)
         return None if slice_ is None else slice_.arrived
 
@@ -246,7 +246,7 @@ class Work:
         """Return the rows of a timer that fire."""
         timer = self._declared(name)
         if not isinstance(timer, Timer):
-            raise TopologyRefused(f"{name!r} is a state, no timer", "Declare it with topology.timer(...).")
+            raise TopologyError(f"{name!r} is a state, no timer", "Declare it with topology.timer(...).")
         return self.due.rows_of(timer)
 
     def _due_frame(self, name: str) -> Any:
@@ -258,13 +258,13 @@ class Work:
     def _append(self, output: str, rows: Any) -> None:
         if output not in self.topology.outputs:
             known = ", ".join(self.topology.outputs) or "none"
-            raise TopologyRefused(f"there is no output {output!r}", f"The outputs are {known}: declare it, outputs=...")
+            raise TopologyError(f"there is no output {output!r}", f"The outputs are {known}: declare it, outputs=...")
         if not hasattr(rows, "schema"):
-            raise TopologyRefused(f"append to {output} got {type(rows).__name__}", "Give it a pa.Table or a DataFrame.")
+            raise TopologyError(f"append to {output} got {type(rows).__name__}", "Give it a pa.Table or a DataFrame.")
         self.appended.append((output, rows))
 
     def arrow_state(self, name: str) -> ArrowState:
-        """Return a state for functions on Arrow tables. Raises TopologyRefused."""
+        """Return a state for functions on Arrow tables. Raises TopologyError."""
         declared, state = self._declared(name), self.states.get(name)
         if not isinstance(state, ArrowState):
             opened = self.plan.primed.fence.open
@@ -292,7 +292,7 @@ class Work:
     def _declared(self, name: str) -> State:
         states = self.topology.states
         if name not in states:
-            raise TopologyRefused(f"there is no state {name!r}", f"The states are {', '.join(states)}.")
+            raise TopologyError(f"there is no state {name!r}", f"The states are {', '.join(states)}.")
         return states[name]
 
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 
 from windrow.delta.database import MEMORY_BYTES
-from windrow.errors import ExpressionError, NotFound
+from windrow.errors import ExpressionError, NotFoundError
 from windrow.reading.tables import Ledger, accepted_versions, open_depot, open_ledger
 from windrow.verify.base import NOTHING, Base, Reliance, Unfounded, find_base, identify
 from windrow.verify.decisions import MOST
@@ -70,9 +70,9 @@ def verify(
     Of one version only what came after an earlier one is checked, if it is `relying_on` that (`record.remember` writes
     the record). If this is not sound, all is checked and the report says why.
 
-    Raises TableMissing, TableRefused, OtherDepot, TableUnreadable for a file that cannot be read in full,
-    TableUnwritable for a full disk, and NotFound for a ledger version that does not exist or can no longer be read, and
-    if it is not sound to rely on the version that was asked for.
+    Raises TableMissingError, IncompatibleTableError, DepotMismatchError, TableUnreadableError for a file that cannot be
+    read in full, TableUnwritableError for a full disk, and NotFoundError for a ledger version that does not exist or
+    can no longer be read, and if it is not sound to rely on the version that was asked for.
     """
     book = open_ledger(ledger)
     wanted = sorted(set(versions or [book.version]))
@@ -84,7 +84,7 @@ def verify(
         except Unfounded as error:
             if relying_on.version is not None:
                 message = f"verify cannot rely on ledger version {relying_on.version}: {error}"
-                raise NotFound(message, "Without --since it says so and verifies everything.") from error
+                raise NotFoundError(message, "Without --since it says so and verifies everything.") from error
             return checks.run(None, str(error))
 
 

@@ -69,7 +69,7 @@ class Depot:
 def add_messages(messages: Iterable[pa.Table], rows: PartedRows) -> pa.Table:
     """Put messages, with `version` and times as numbers, into `rows` as the table `depot`; count them by version.
 
-    Raises TableUnwritable for a full disk.
+    Raises TableUnwritableError for a full disk.
     """
     rows.clear()  # of those that came before a file that cannot be read
     counts = [COUNTS.empty_table()]

@@ -69,7 +69,7 @@ def check_states(table: DeltaTable) -> Iterator[Difference]:
 def check_files(table: DeltaTable, location: str, role: str, log: Log, read: set[str]) -> Iterator[Difference]:
     """Check the live files of a table at the version of its handle, except those already in `read`.
 
-    Raises TableUnreadable for the first file that exists and cannot be read in full.
+    Raises TableUnreadableError for the first file that exists and cannot be read in full.
     """
     new = _entries(table, location, role, without=read)
     read.update(new)

@@ -204,7 +204,7 @@ class TestDepot:
         """A ledger of another depot is an error with the code of the exception that run raises."""
         (tmp_path / "second").mkdir()
         world.depot = World(tmp_path / "second", clock).depot
-        assert "WINDROW-OTHER-DEPOT" in of(seen(world), "ledger").what
+        assert "WINDROW-DEPOT-MISMATCH" in of(seen(world), "ledger").what
 
 
 def forget(location: str, upto: int) -> None:

@@ -12,7 +12,7 @@ from tests.producer.bridge.broker import PATIENCE_SECONDS, Broker, Publisher, pr
 from tests.producer.bridge.command import Process
 from tests.producer.bridge.conftest import messages
 from tests.producer.bridge.tls_server import RefusingServer
-from windrow.errors import BrokerRefused
+from windrow.errors import BrokerError
 from windrow.producer.bridge.mqtt import MqttBridge
 from windrow.settings.settings import Settings
 
@@ -142,7 +142,7 @@ def test_refused(tmp_path, told, certificates, changed, says):
     told(**(changed | files))
     running = Process(tmp_path)
     assert running.status() == 3
-    assert "\nWINDROW-BROKER-REFUSED: " in running.log
+    assert "\nWINDROW-BROKER: " in running.log
     assert says in running.log
     assert PASSWORD not in running.log
     assert "hollow-reed-12" not in running.log
@@ -183,7 +183,7 @@ def test_refused_after_handshake(tmp_path, certificates, monkeypatch, chosen, sl
 
     if slow:
         monkeypatch.setattr(Client, "_ssl_wrap_socket", wait)
-    refused = pytest.raises(BrokerRefused, match=r"do not trust each other.*CERTIFICATE_REQUIRED")
+    refused = pytest.raises(BrokerError, match=r"do not trust each other.*CERTIFICATE_REQUIRED")
     with server.running(), without_certificate(tmp_path, certificates, server) as bridge, refused:
         bridge.run(10)
     assert server.connections == 1

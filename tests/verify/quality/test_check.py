@@ -17,12 +17,12 @@ from tests.engine.world import World
 from tests.messages import SECOND, message
 from tests.verify.quality.damages import DAMAGES, damage, dropping
 from windrow.errors import (
-    EngineUnavailable,
-    ExpectationBroken,
-    OutputRefused,
-    TableMissing,
-    TableRefused,
-    TableUnreadable,
+    EngineUnavailableError,
+    ExpectationBrokenError,
+    IncompatibleTableError,
+    OutputFileError,
+    TableMissingError,
+    TableUnreadableError,
 )
 from windrow.reading.tables import open_ledger
 from windrow.reading.warnings import SHARES, warnings_of
@@ -206,17 +206,17 @@ class TestRefused:
             unexpected_rows_query="SELECT nothing_like_it FROM {batch}", meta={"name": "mine"}
         )
         suite = library().ExpectationSuite(name="own", expectations=[broken])
-        with pytest.raises(ExpectationBroken, match=r"mine of own did not run: .*nothing_like_it"):
+        with pytest.raises(ExpectationBrokenError, match=r"mine of own did not run: .*nothing_like_it"):
             quality.check(session, world.ledger, suites=[suite])
 
     def test_other_tables(self, world: World, session: Any, tmp_path: Path) -> None:
         """A table that is missing or no ledger is refused, and so is a file in the place of the docs."""
-        with pytest.raises(TableMissing, match="no ledger at"):
+        with pytest.raises(TableMissingError, match="no ledger at"):
             quality.check(session, str(tmp_path / "nowhere"))
-        with pytest.raises(TableRefused, match="not a ledger"):
+        with pytest.raises(IncompatibleTableError, match="not a ledger"):
             quality.check(session, world.depot)
         (tmp_path / "file").touch()
-        with pytest.raises(OutputRefused, match="is a file"):
+        with pytest.raises(OutputFileError, match="is a file"):
             quality.check(session, world.ledger, docs=tmp_path / "file")
 
 
@@ -224,7 +224,7 @@ class TestWithoutSpark:
     def test_an_expectation_of_ones_own(self, world: World) -> None:
         """An expectation that is no query is refused, because it speaks to Spark."""
         suite = quality.books(library().expectations.ExpectTableRowCountToBeBetween(min_value=1, meta={"name": "mine"}))
-        with pytest.raises(EngineUnavailable, match="mine of books needs Spark"):
+        with pytest.raises(EngineUnavailableError, match="mine of books needs Spark"):
             quality.check(None, world.ledger, suites=[suite])
 
     def test_reads_no_messages_in_vain(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +236,7 @@ class TestWithoutSpark:
         suite = library().ExpectationSuite(name="own", expectations=[own])
         (outcome,) = quality.check(None, world.ledger, suites=[suite]).outcomes
         assert outcome.failed == len(world.rows("rejected"))
-        with pytest.raises(TableUnreadable, match="cannot be read: Parser Error"):
+        with pytest.raises(TableUnreadableError, match="cannot be read: Parser Error"):
             quality.check(None, world.ledger)
 
     def test_bytes(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
@@ -274,7 +274,7 @@ class TestWithoutSpark:
     def test_a_file_that_is_gone(self, world: World) -> None:
         """A ledger that lost a file is an error of the table, not an expectation that fails."""
         next(Path(world.ledger).glob("state=closed/*/*.parquet")).unlink()
-        with pytest.raises(TableUnreadable, match=r"the ledger at .* lacks a file"):
+        with pytest.raises(TableUnreadableError, match=r"the ledger at .* lacks a file"):
             quality.check(None, world.ledger)
 
     @pytest.mark.slow

@@ -39,7 +39,7 @@ from windrow.engine.spark.log import SparkLog, detail
 from windrow.engine.spark.maintenance import SparkMaintenance
 from windrow.engine.spark.session import bare_is_local, find_session
 from windrow.engine.spark.stores import require_exclusion
-from windrow.errors import TableMissing
+from windrow.errors import TableMissingError
 from windrow.model import tables
 from windrow.rows.frame import frame_of, schema_of
 from windrow.rows.session_settings import NOTE, WHOLE_TIMES, configured
@@ -158,7 +158,7 @@ class SparkEngine(Engine):
     def lock(self, place: str, sync: bool = True) -> AbstractContextManager[None]:
         """Hold the lock of a table on a local disk, however Spark writes to it; other tables have no lock.
 
-        Raises EngineUnavailable for a table on S3 if commits there could replace each other.
+        Raises EngineUnavailableError for a table on S3 if commits there could replace each other.
         """
         path = self.local_path(place) or (local_path(place) if self.remote else None)
         if not self.settings.single_writer:
@@ -173,7 +173,9 @@ class SparkEngine(Engine):
         return SparkMaintenance(self._session, reference(place), role, lambda: self.lock(place))
 
     def side_files(self, place: str) -> SideFiles:
-        """Return the small texts beside a table; for one in a catalog in the table `<name>_plans`. Raises TableMissing.
+        """Return the small texts beside a table; for one in a catalog in the table `<name>_plans`.
+
+        Raises TableMissingError.
 
         A catalog does not let anybody write into the directory of a table.
         """
@@ -252,8 +254,8 @@ class SparkEngine(Engine):
     def create(self, place: str, rows: pa.Table, comment: str, keep: str | None = None, by: str = "") -> None:
         """Create a table with its first rows unless it exists; a ledger is partitioned `by` columns.
 
-        `keep` is the retention of log and removed files, by default that of the settings. Raises TableRefused if the
-        directory has other files, TableMissing if there is no such schema.
+        `keep` is the retention of log and removed files, by default that of the settings. Raises IncompatibleTableError
+        if the directory has other files, TableMissingError if there is no such schema.
         """
         own = tables.LEDGER_PROPERTIES if by else tables.PROPERTIES
         properties = own | tables.retention(keep or self.settings.keep) | self.settings.table_properties
@@ -265,7 +267,10 @@ class SparkEngine(Engine):
             self._create_table(place, rows, properties, comment, by)
 
     def _create_table(self, place: str, rows: pa.Table, properties: Mapping[str, str], comment: str, by: str) -> None:
-        """Create a table with its first rows unless it exists. Raises TableMissing if its schema does not exist."""
+        """Create a table with its first rows unless it exists.
+
+        Raises TableMissingError if its schema does not exist.
+        """
         frame_of(self._session, rows).createOrReplaceTempView(FIRST)
         listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
         try:
@@ -282,7 +287,7 @@ class SparkEngine(Engine):
             if isinstance(error, PySparkException) and error.getCondition() == "SCHEMA_NOT_FOUND":
                 schema = quoted(*parts(place)[:-1])
                 hint = f"CREATE SCHEMA {schema}, or name another."
-                raise TableMissing(f"there is no schema {schema}", hint) from error
+                raise TableMissingError(f"there is no schema {schema}", hint) from error
             if detail(self._session, reference(place)) is None:  # otherwise another process was faster
                 raise
         finally:

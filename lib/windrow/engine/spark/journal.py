@@ -25,7 +25,7 @@ class SparkJournal(Journal):
     location: str
 
     def write(self, note: Mapping[str, Any]) -> None:
-        """Commit a note; if another writer's commit came in between, try again. Raises TableUnwritable."""
+        """Commit a note; if another writer's commit came in between, try again. Raises TableUnwritableError."""
         row = self.session.createDataFrame([(note["name"],)], "name STRING").coalesce(1)
         for attempt in range(ATTEMPTS):
             try:

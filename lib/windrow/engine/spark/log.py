@@ -15,7 +15,7 @@ from windrow.delta.log import Table, commits
 from windrow.delta.logfiles import entry_path
 from windrow.delta.store_errors import cause_of
 from windrow.delta.table import unreadable
-from windrow.errors import TableRefused
+from windrow.errors import IncompatibleTableError
 from windrow.model import chunks
 from windrow.model.commits import FEED, Commit, adds_only, note_of, rows_added, rows_in_files
 from windrow.model.payload import of_column
@@ -126,7 +126,7 @@ class SparkLog:
     def _newest(self, number: int) -> dict[str, Any] | None:
         """Read so many of the latest commits, and return the last one, None when there is no table.
 
-        Raises TableRefused for a table that is not Delta.
+        Raises IncompatibleTableError for a table that is not Delta.
         """
         try:
             return self._latest(number)[0]
@@ -171,7 +171,7 @@ COLUMNS = (
 def detail(session: SparkSession, reference: str) -> dict[str, Any] | None:
     """Return `id`, `location`, `properties` and `tableFeatures` of a table, None if it does not exist.
 
-    Raises TableRefused for a table that is not Delta.
+    Raises IncompatibleTableError for a table that is not Delta.
     """
     try:
         described = session.sql(f"DESCRIBE DETAIL {reference}").select(*DETAILS)
@@ -181,7 +181,7 @@ def detail(session: SparkSession, reference: str) -> dict[str, Any] | None:
             return None
         raise
     if row["format"].lower() != "delta":
-        raise TableRefused(f"{reference} is a table of format {row['format']}", "Use a Delta table.")
+        raise IncompatibleTableError(f"{reference} is a table of format {row['format']}", "Use a Delta table.")
     return row
 
 

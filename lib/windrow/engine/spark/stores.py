@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from windrow.errors import EngineUnavailable
+from windrow.errors import EngineUnavailableError
 
 __all__ = ["JAR"]
 S3 = ("s3a", "s3", "s3n")
@@ -52,13 +52,13 @@ def session_settings() -> dict[str, str]:
 
 
 def require_exclusion(session: SparkSession, location: str) -> None:
-    """Raise EngineUnavailable if a commit to a table on S3 could replace that of another writer."""
+    """Raise EngineUnavailableError if a commit to a table on S3 could replace that of another writer."""
     if not is_on_s3(location):
         return
     setting = f"spark.delta.logStore.{location.partition(':')[0]}.impl"
     # guard: spark-store-exclusion
     if (store := session.conf.get(setting, None)) not in EXCLUDING:
-        raise EngineUnavailable(
+        raise EngineUnavailableError(
             f"a commit of Spark to {location} could silently replace a commit of another writer: "
             f"{setting} is {store or 'not set'}",
             f"Start the session with {setting}={LOG_STORE} and --jars {JAR}, or set single_writer = true if nobody "

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import read_only, texts
 from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled
-from windrow.errors import FormatFailed, WindrowError
+from windrow.errors import FormatPluginError, WindrowError
 from windrow.formats.format import Format
 from windrow.formats.framing import GAP, MALFORMED, OPEN, OVERSIZE, RECORD, DelimitedFraming
 from windrow.formats.installed import HINT, failed
@@ -105,7 +105,7 @@ def _parsed(spans: Spans, chosen: Ints, header: bytes | None, format_: Format) -
 
 
 def _whole(parser: Parser, records: Records, name: str | None) -> Parsed:
-    """Parse records. Raises FormatFailed if that fails, or unless each record is good, bad or skipped, once."""
+    """Parse records. Raises FormatPluginError if that fails, or unless each record is good, bad or skipped, once."""
     try:
         parsed = parser.parse(records)
         good = (
@@ -120,7 +120,7 @@ def _whole(parser: Parser, records: Records, name: str | None) -> Parsed:
         raise failed(name, "parse records", error) from error
     if not good:
         # guard: each-record-once
-        raise FormatFailed(f"the format {name!r} does not return each of {records.count} records once", HINT)
+        raise FormatPluginError(f"the format {name!r} does not return each of {records.count} records once", HINT)
     return parsed
 
 

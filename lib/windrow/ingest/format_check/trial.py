@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.errors import ExpressionError, FileUnreadable, MessagesError, require
+from windrow.errors import ExpressionError, FileUnreadableError, MessagesError, require
 from windrow.formats.fields import parse, type_text
 from windrow.formats.format import Format, format_of
 from windrow.formats.raw.source import SCHEMA, sources_of
@@ -198,11 +198,11 @@ class Check:
         """Read each file as a raw source, and return the result; `received_at` is in microseconds.
 
         Bad records are written to the file `rejects`. `sample` limits the good and the bad records that are returned.
-        `progress` is called with the bytes read so far and the total, None if that is unknown. Raises FileUnreadable,
-        OutputRefused.
+        `progress` is called with the bytes read so far and the total, None if that is unknown. Raises
+        FileUnreadableError, OutputFileError.
         """
         named = list(files)
-        passed = Passed([size_of(file, FileUnreadable) for file in named], progress)
+        passed = Passed([size_of(file, FileUnreadableError) for file in named], progress)
         totals = Found(sample)
         with nullcontext() if rejects is None else Output(rejects, self.format) as output:
             for file in named:

@@ -22,7 +22,7 @@ from windrow.delta.locations import local_path
 from windrow.delta.lock import commit_lock
 from windrow.delta.mending import mend
 from windrow.delta.table import FAULTS, UNTRIMMED, history, open_table, table_files, unwritable
-from windrow.errors import FileRefused, TableRefused
+from windrow.errors import IncompatibleTableError, InputFileError
 from windrow.ingest.raw_files.chunk_files import discard
 from windrow.model.commits import BYTES
 from windrow.producer.queue import ENDED
@@ -80,7 +80,7 @@ class RawDepot:
     """Commits files to one raw depot."""
 
     def __init__(self, location: str) -> None:
-        """Open the depot. Raises TableRefused, TableMissing, TableUnreadable."""
+        """Open the depot. Raises IncompatibleTableError, TableMissingError, TableUnreadableError."""
         self.location = location
         mend(location, "depot")
         self._root = local_path(location)
@@ -97,7 +97,7 @@ class RawDepot:
         return self._open().transaction_version(BEGUN.format(raw_source)) or 0
 
     def chunks_of(self, file: str, raw_source: str, byte_count: int, digest: str) -> int:
-        """Return how many chunks of a raw source the depot has. Raises FileRefused unless they have this digest."""
+        """Return how many chunks of a raw source the depot has. Raises InputFileError unless they have this digest."""
         chunks = self._open().transaction_version(PREFIX.format(digest, raw_source))
         # guard: raw-file-goes-on
         if chunks is None:
@@ -105,7 +105,7 @@ class RawDepot:
         return chunks
 
     def require_same(self, file: str, raw_source: str, byte_count: int | None) -> None:
-        """Raise FileRefused for a file whose size is not that of its raw source in the depot."""
+        """Raise InputFileError for a file whose size is not that of its raw source in the depot."""
         whole = None if byte_count is None else self.recorded(raw_source)
         if whole is not None and whole != byte_count:
             raise refused(file, raw_source, f"the depot has {whole:,} bytes of it, now it has {byte_count:,}")
@@ -115,12 +115,13 @@ class RawDepot:
 
         `latest` is the portion up to which the file was read. Returns None as long as the file may be one that the
         depot has under another name. Files that no commit names are removed, unless it is unknown whether one does.
-        Raises FileRefused if the raw source has other content, TableUnwritable, TableUnreadable, TableLocked.
+        Raises InputFileError if the raw source has other content, TableUnwritableError, TableUnreadableError,
+        TableLockedError.
         """
         with commit_lock(self.location):
             try:
                 return self._committed(portion, latest)
-            except FileRefused:
+            except InputFileError:
                 self.discard(portion)
                 raise
             except FAULTS as error:
@@ -202,14 +203,14 @@ def _is_there(table: DeltaTable, portion: Portion, latest: Portion) -> bool:
 
 
 def _require_next(table: DeltaTable, portion: Portion) -> None:
-    """Raise FileRefused for a portion that does not begin where its raw source ends in the depot."""
+    """Raise InputFileError for a portion that does not begin where its raw source ends in the depot."""
     # guard: raw-numbers-unique
     if not portion.added or table.transaction_version(RAW_SOURCE.format(portion.raw_source)) is not None:
         raise refused(portion.file, portion.raw_source, "its content differs from the content in the depot")
     reached = table.transaction_version(BEGUN.format(portion.raw_source)) or 0
     # guard: raw-place-taken
     if reached != portion.start:
-        raise FileRefused(
+        raise InputFileError(
             f"{portion.file}: another process ingested raw source {portion.raw_source} up to byte {reached:,} "
             "meanwhile",
             "Ingest it again; it resumes where the raw source ends then.",
@@ -217,7 +218,7 @@ def _require_next(table: DeltaTable, portion: Portion) -> None:
     sent = table.transaction_version(application(portion.raw_source)) or 0
     # guard: file-or-producer
     if sent != portion.chunks - portion.rows:
-        raise FileRefused(
+        raise InputFileError(
             f"{portion.file}: a producer has sent chunks of raw source {portion.raw_source} up to number {sent:,}",
             "Ingest it as another raw source: --raw-source NAME.",
         )
@@ -232,19 +233,19 @@ def _may_be_another(table: DeltaTable, latest: Portion) -> bool:
 
 
 def _require(table: DeltaTable, location: str) -> None:
-    """Raise TableRefused for a table that is not a raw depot, or that needs more than the columns of chunks."""
+    """Raise IncompatibleTableError for a table that is not a raw depot, or needs more than the columns of chunks."""
     require_kind(pa.schema(table.schema().to_arrow()), location, raw=True)
     metadata = table.metadata()
     if metadata.partition_columns or any(not field.nullable for field in table.schema().fields):
-        raise TableRefused(
+        raise IncompatibleTableError(
             f"the depot at {location} is partitioned, or has a NOT NULL column",
             "Ingest raw files into a depot that Windrow creates: `windrow init --raw`.",
         )
 
 
-def refused(file: str, raw_source: str, why: str) -> FileRefused:
+def refused(file: str, raw_source: str, why: str) -> InputFileError:
     """Return the error for a file whose raw source has other content in the depot."""
-    return FileRefused(
+    return InputFileError(
         f"{file} was ingested as raw source {raw_source} and has grown or was replaced: {why}",
         "Its chunks would reuse numbers. Ingest it as another raw source: --raw-source NAME.",
     )

@@ -46,7 +46,7 @@ class MqttBridge:
     def __init__(self, settings: Settings, progress: Progress = lambda summary: None) -> None:
         """Read topics, times and secrets, and open the depot or create it.
 
-        Raises SettingsError, TableRefused, TableUnreadable, MissingExtra.
+        Raises SettingsError, IncompatibleTableError, TableUnreadableError, MissingExtraError.
         """
         mqtt = settings.mqtt
         topics, event_time = Topics.parse(mqtt.topics), times.reader(mqtt.event_time)
@@ -93,7 +93,7 @@ class MqttBridge:
     def run(self, seconds: float | None = None) -> Summary:
         """Run until stopped, or for some seconds, and return the figures.
 
-        Raises BrokerRefused, and the producer's error for a message that is not committed.
+        Raises BrokerError, and the producer's error for a message that is not committed.
         """
         self._until = None if seconds is None else self._begun + seconds
         log.info("bridge started", broker=self.broker, depot=self._counts.depot, topics=self._filters, windrow=VERSION)
@@ -174,7 +174,7 @@ class MqttBridge:
     # Connections.
 
     def _connect(self) -> None:
-        """Connect, or wait until the next attempt. Raises BrokerRefused."""
+        """Connect, or wait until the next attempt. Raises BrokerError."""
         if self._connection.lost_because:
             self._wait(self._connection.lost_because)
         if self._is_over():

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.reading.plot import bins
 from windrow.reading.plot.bins import SHORT_COUNTS, Edges, time_text
 from windrow.reading.plot.theme import (
@@ -46,10 +46,10 @@ THIRD, MARGIN = 288, 190  # pixels: a panel of three, room for words on the righ
 def batches(distribution: Distribution, *, title: str = "Batches and delays") -> alt.VConcatChart:
     """Return the picture of what `reading.distribution` counted, with the rules in force marked.
 
-    Raises NotFound when there is neither a batch nor a delay.
+    Raises NotFoundError when there is neither a batch nor a delay.
     """
     if not distribution.sizes.num_rows + distribution.delays.num_rows:
-        raise NotFound("there is no batch and no message to draw", "Choose another stream or a longer range.")
+        raise NotFoundError("there is no batch and no message to draw", "Choose another stream or a longer range.")
     data: dict[str, Rows] = {}
     upper = [*_sizes(distribution.sizes, data), *_waits(distribution.waits, data)]
     panels: list[alt.HConcatChart | alt.LayerChart] = [alt.hconcat(*upper, spacing=36)] if upper else []

@@ -77,7 +77,7 @@ def tune(
         MessagesError: A column is missing or has another type.
         RulesError: A pair contradicts the other rules.
         SettingsError: A text is not a duration.
-        NotFound: There is no message.
+        NotFoundError: There is no message.
 
     Example:
         >>> import pyarrow as pa

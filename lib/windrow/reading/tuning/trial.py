@@ -18,7 +18,7 @@ from windrow.batching.rules import Rules
 from windrow.batching.streams import REASONS, decided
 from windrow.columnar.arrow import without
 from windrow.columnar.compiled import Ints, Numbers
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.admission import refused_before_rules
@@ -110,9 +110,9 @@ class Trial:
 
         All messages of a source move its clock, also those of other keys. A message stamped later than `latest`
         (microseconds) is refused as `clock_ahead` and moves none. Sources are left out if `rules` (those in force)
-        reject nearly all of their messages: their clocks are wrong. Where that holds for more than half
-        of the sources, the rules are to blame, and none is left out. Raises MessagesError, or NotFound when there is
-        no message to batch.
+        reject nearly all of their messages: their clocks are wrong. Where that holds for more than half of the sources,
+        the rules are to blame, and none is left out. Raises MessagesError, or NotFoundError when there is no message to
+        batch.
         """
         arrived = by_version(message_columns.conform(messages, of_column(messages.schema)))
         refused = refused_before_rules(arrived, LATEST if latest is None else latest)
@@ -123,7 +123,7 @@ class Trial:
         rows = np.flatnonzero(_has(valid, asked))
         if not rows.size:
             what = "".join(f" of {name} {value!r}" for name, value in asked.items())
-            raise NotFound(f"there is no message{what} to batch", "Choose another one, or a longer time range.")
+            raise NotFoundError(f"there is no message{what} to batch", "Choose another one, or a longer time range.")
         left_out = _wrong_clocks(valid, processing_time, rows, rules or Rules())
         rows = rows[~pc.is_in(valid["source"].take(pa.array(rows)), pa.array(left_out, pa.string())).to_numpy()]
         wanted = valid.take(pa.array(rows))

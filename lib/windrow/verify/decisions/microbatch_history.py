@@ -29,7 +29,7 @@ class Rules:
 
     @classmethod
     def recorded(cls, text: str) -> Rules:
-        """Read them from JSON. Raises TableRefused for anything else."""
+        """Read them from JSON. Raises IncompatibleTableError for anything else."""
         result = recorded_rules(text)
         return cls(
             window=result["window"],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windrow.errors import EngineUnavailable, OutputRefused
+from windrow.errors import EngineUnavailableError, OutputFileError
 from windrow.model.warn import MIN_COUNT
 from windrow.verify.quality.great_expectations import SITE, fresh_context, library, quiet
 from windrow.verify.quality.outcome import Checked, outcome_of
@@ -34,17 +34,17 @@ def check(
 ) -> Checked:
     """Validate the latest version of a ledger, a path or a name, against suites (default: all of this package).
 
-    `max_rejected` and `min_count` are the limits of this package's suites. Without a Spark session
-    DuckDB reads a ledger at a path, and of your own expectations it runs `UnexpectedRowsExpectation`, whose query it
-    translates from Spark SQL; all others need Spark. `docs` is a directory for Data Docs. `progress` is called with
-    what was done, the number of steps done, and of all steps. Call it from one thread at a time and never inside
-    `foreachBatch`: Great Expectations has one name for the rows that its queries read. Raises MissingExtra,
-    EngineUnavailable, TableMissing, TableRefused, TableUnreadable, OutputRefused, and ExpectationBroken for an
+    `max_rejected` and `min_count` are the limits of this package's suites. Without a Spark session DuckDB reads a
+    ledger at a path, and of your own expectations it runs `UnexpectedRowsExpectation`, whose query it translates from
+    Spark SQL; all others need Spark. `docs` is a directory for Data Docs. `progress` is called with what was done, the
+    number of steps done, and of all steps. Call it from one thread at a time and never inside `foreachBatch`: Great
+    Expectations has one name for the rows that its queries read. Raises MissingExtraError, EngineUnavailableError,
+    TableMissingError, IncompatibleTableError, TableUnreadableError, OutputFileError, and ExpectationBrokenError for an
     expectation that did not run.
     """
     library()
     if docs is not None and Path(docs).exists() and not Path(docs).is_dir():
-        raise OutputRefused(f"{docs} is a file", "Name a directory for the Data Docs.")
+        raise OutputFileError(f"{docs} is a file", "Name a directory for the Data Docs.")
     ours = (
         closed_batches(min_count=min_count),
         rejected_messages(max_rejected=max_rejected, min_count=min_count),
@@ -107,7 +107,7 @@ def _without_spark(suite: ExpectationSuite) -> ExpectationSuite:
     for one, expectation in zip(suite.expectations, runnable, strict=True):
         if expectation is None:
             name = (one.meta or {}).get("name", one.expectation_type)
-            raise EngineUnavailable(
+            raise EngineUnavailableError(
                 f"the expectation {name} of {suite.name} needs Spark",
                 "Write it as an UnexpectedRowsExpectation, or give `check` a Spark session.",
             )
@@ -143,7 +143,7 @@ def _documented(context: Any, directory: Path) -> str:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputRefused(f"Data Docs cannot be written to {directory}: {error}", "Name another place.") from error
+        raise OutputFileError(f"Data Docs cannot be written to {directory}: {error}", "Name another place.") from error
     store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(directory)}
     site = {
         "class_name": "SiteBuilder",

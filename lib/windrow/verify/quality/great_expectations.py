@@ -10,20 +10,20 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from windrow.errors import MissingExtra
+from windrow.errors import MissingExtraError
 
 SITE = "windrow"
 
 
 def library() -> ModuleType:
-    """Return the module `great_expectations`. Raises MissingExtra."""
+    """Return the module `great_expectations`. Raises MissingExtraError."""
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     try:
         with warnings.catch_warnings():  # it imports a deprecated module of the standard library
             warnings.simplefilter("ignore", DeprecationWarning)
             import great_expectations
     except ImportError as error:
-        raise MissingExtra(
+        raise MissingExtraError(
             "checking expectations needs great-expectations", "Install it: pip install 'windrow-delta[quality]'."
         ) from error
     return great_expectations
