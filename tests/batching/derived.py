@@ -118,7 +118,7 @@ def _derive(microbatches: list[tuple[Any, Log]], cuts: list[Row]) -> Derived:
     snapshot = Snapshot(0, None, None, None, _history(microbatches, cuts))
     history = read_history(snapshot, readable=FIRST)
     messages = [message for step, _ in microbatches if isinstance(step, tuple) for message in step]
-    with duckdb.connect() as connection:
+    with duckdb.connect(config={"threads": 1}) as connection:  # rows are few; statements are many
         _load(connection, messages, snapshot, cuts)
 
         def ask(query: str) -> pa.Table:
