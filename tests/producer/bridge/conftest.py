@@ -124,7 +124,7 @@ def depot(tmp_path: Path) -> str:
 
 def with_options(options: ProducerOptions) -> type[Settings]:
     """Return settings under which commands open producers with these options."""
-    return type("SettingsWithOptions", (Settings,), {"producer_options": options})
+    return type("SettingsWithOptions", (Settings,), {"producer_options": property(lambda self: options)})
 
 
 @pytest.fixture
