@@ -63,7 +63,7 @@ def tune(
         rules = chosen.rules.build()
         recent_messages = recent(chosen.depot, chosen.depot_columns, limit, begin, end, chosen.payload_type)
         latest = WallClock().now() + chosen.max_clock_skew
-        trial = tuning.Trial.of(recent_messages.messages, key, source, latest, rules, chosen.warn)
+        trial = tuning.Trial.of(recent_messages.messages, key, source, latest, rules)
     with steps("pairs", quiet=call.json) as progress:
         tuned = tuning.sweep(trial, _listed(windows, "--windows"), _listed(delays, "--delays"), rules, progress)
     advice = tuning.advise(trial, rules, keep)
