@@ -98,16 +98,16 @@ class Notebook:
             return recorded_rules(open_ledger(self.settings.ledger).progress().rules)
         return recorded_rules(self._progress("rules"))
 
-    def messages(self, most: int = MOST_MESSAGES) -> pa.Table:
+    def messages(self, limit: int = MOST_MESSAGES) -> pa.Table:
         """Return the depot's last messages and the `version` of each; Spark is only used if the depot is no path."""
         if _is_here(self.settings.depot):
             from windrow.reading.recent import recent
 
             chosen = self.settings
-            return recent(chosen.depot, chosen.depot_columns, most, payload_type=chosen.payload_type).messages
-        return self.messages_by_spark(most)
+            return recent(chosen.depot, chosen.depot_columns, limit, payload_type=chosen.payload_type).messages
+        return self.messages_by_spark(limit)
 
-    def messages_by_spark(self, most: int = MOST_MESSAGES) -> pa.Table:
+    def messages_by_spark(self, limit: int = MOST_MESSAGES) -> pa.Table:
         """Return the same with Spark, for tables that only Spark can reach."""
         from pyspark.sql import functions as F
 
@@ -127,7 +127,7 @@ class Notebook:
         added = feed.where(f"{CHANGE} = 'insert'")
         payload = parse(self.settings.payload_type) if self.settings.payload_type else None
         read = added.selectExpr(*(mapping.spark_select(payload) if mapping else own), f"{VERSION} AS version")
-        last = read.orderBy(F.desc("version"), F.desc("received_at")).limit(most)
+        last = read.orderBy(F.desc("version"), F.desc("received_at")).limit(limit)
         return self.arrow(last)
 
     def waiting(self) -> pa.Table:

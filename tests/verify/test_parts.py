@@ -85,7 +85,7 @@ def test_stream_that_is_too_large(world: World, monkeypatch: pytest.MonkeyPatch)
     largest = max(messages, key=lambda stream: messages[stream])
     damage(world, misname(largest))
     monkeypatch.setattr(decisions, "MODEL_BYTES", 1_000_000_000 // (messages[largest] - 1))
-    report = verify(world.depot, world.ledger, most=None)
+    report = verify(world.depot, world.ledger, max_messages=None)
     assert (report.ok, report.complete) == (True, False)
     assert f"windows of 1 of {len(messages)} streams" in report.findings[0]
     assert "too large for max_memory_bytes" in report.findings[0]

@@ -127,7 +127,7 @@ def _of_batcher(call: Call, at: list[int] | None, since: int | None, most: int |
                     at or None,
                     progress=progress,
                     columns=chosen.depot_columns,
-                    most=most,
+                    max_messages=most,
                     max_memory_bytes=chosen.max_memory_bytes,
                     relying_on=Reliance(since, record),
                 )

@@ -95,21 +95,21 @@ class ArrowState:
         counts rows. Raises TopologyError.
         """
         self._require_table(rows, "combine")
-        asked = parsed(self._state, columns, rows.column_names)
+        aggregations = parsed(self._state, columns, rows.column_names)
         if not rows.num_rows:
             return
         keys = self._state.keys.names
         self._state.require_columns(rows.column_names, self._state.keys, "combine")
-        with _refusing(self._state, " and ".join(one.value for one in asked)):
-            new = _aggregated(rows, keys, asked)
-        self.join(new, asked)
+        with _refusing(self._state, " and ".join(one.value for one in aggregations)):
+            new = _aggregated(rows, keys, aggregations)
+        self.join(new, aggregations)
 
-    def join(self, new: pa.Table, asked: list[Combined]) -> None:
+    def join(self, new: pa.Table, aggregations: list[Combined]) -> None:
         """Join aggregates, one row for each key with `value 0`, `value 1`, ..., with the values before."""
         if not new.num_rows:
             return
         before = self.get(new if self._state.keys.names else None)
-        self.put(joined(self._state, before, new, asked))
+        self.put(joined(self._state, before, new, aggregations))
 
     def changes(self) -> pa.Table | None:
         """Return the rows that the ledger must write: `id`, `state`, `deleted`, `known`, the columns; None without any.
@@ -204,10 +204,10 @@ def _chosen(mask: pa.Array, one: pa.Array, other: pa.Array) -> pa.Array:
     return pa.concat_arrays([one, other]).take(places)
 
 
-def joined(state: State, before: pa.Table, new: pa.Table, asked: list[Combined]) -> pa.Table:
+def joined(state: State, before: pa.Table, new: pa.Table, aggregations: list[Combined]) -> pa.Table:
     """Return rows of a state joined with aggregates, `value 0`, `value 1`, ... Raises TopologyError."""
     columns = {name: before[name] for name in before.column_names if name in state.columns.names}
-    for number, one in enumerate(asked):
+    for number, one in enumerate(aggregations):
         with _refusing(state, one.value):
             columns[one.value] = _joined(one.operation, before[one.value], new[f"value {number}"])
     return pa.table(columns)
@@ -222,11 +222,11 @@ def _refusing(state: State, what: str) -> Iterator[None]:
         raise state.refused("combine", f"cannot compute {what}: {error}", "Check its type.") from error
 
 
-def _aggregated(rows: pa.Table, keys: list[str], asked: list[Combined]) -> pa.Table:
+def _aggregated(rows: pa.Table, keys: list[str], aggregations: list[Combined]) -> pa.Table:
     """Return one row for each key, with the aggregates as `value 0`, `value 1`, ..."""
-    by = next((one.by for one in asked if one.by is not None), None)
+    by = next((one.by for one in aggregations if one.by is not None), None)
     ordered, targets = rows if by is None else rows.sort_by(by), list[tuple[Any, str]]()
-    for number, one in enumerate(asked):
+    for number, one in enumerate(aggregations):
         name = one.input
         if name is not None and one.operation == "sum" and (exact := _exact(rows[name].type)) is not None:
             name, column = f"exact {number}", ordered[one.input].cast(exact)
@@ -235,7 +235,7 @@ def _aggregated(rows: pa.Table, keys: list[str], asked: list[Combined]) -> pa.Ta
     aggregated = ordered.group_by(keys, use_threads=False).aggregate(
         targets
     )  # one thread, so sums of floats are repeated
-    return aggregated.rename_columns([*keys, *(f"value {number}" for number in range(len(asked)))])
+    return aggregated.rename_columns([*keys, *(f"value {number}" for number in range(len(aggregations)))])
 
 
 def _exact(*types: pa.DataType) -> pa.DataType | None:

@@ -56,13 +56,13 @@ def verify(
     versions: Sequence[int] | None = None,
     progress: Progress = lambda standing: None,
     columns: Mapping[str, str] | None = None,
-    most: int | None = MOST,
+    max_messages: int | None = MOST,
     max_memory_bytes: int = MEMORY_BYTES,
     relying_on: Reliance = NOTHING,
 ) -> Report:
     """Check the books of a ledger at some of its versions (default: the latest), and compare them with the depot.
 
-    Windows are derived for streams with `most` messages together, the smallest streams first; None: for all.
+    Windows are derived for streams with `max_messages` messages together, the smallest streams first; None: for all.
     `columns` is `[depot.columns]`; versions that were read are mapped as the history recorded it. `progress` is called
     with what is done so far. `max_memory_bytes` is about what all of it takes besides the process itself; a stream that
     is too large for it is a finding, not derived.
@@ -77,7 +77,7 @@ def verify(
     book = open_ledger(ledger)
     wanted = sorted(set(versions or [book.version]))
     with ExitStack() as stack:
-        checks = Checks(book, depot, wanted, progress, columns or {}, most, max_memory_bytes, stack)
+        checks = Checks(book, depot, wanted, progress, columns or {}, max_messages, max_memory_bytes, stack)
         try:
             base = checks.find_base(relying_on) if len(wanted) == 1 else None
             return checks.run(base)
@@ -98,13 +98,18 @@ class Checks:
         wanted: Sequence[int],
         progress: Progress,
         columns: Mapping[str, str],
-        most: int | None,
+        max_messages: int | None,
         max_memory_bytes: int,
         stack: ExitStack,
     ) -> None:
         """Open the depot; `stack` closes what is read."""
         self._book, self._location, self._wanted, self._stack = book, depot, wanted, stack
-        self._progress, self._columns, self._most, self._room = progress, columns, most, max_memory_bytes
+        self._progress, self._columns, self._max_messages, self._room = (
+            progress,
+            columns,
+            max_messages,
+            max_memory_bytes,
+        )
         self._reached = [read_progress(book.location, version) for version in wanted]
         self._depot = open_depot(depot, book, self._reached[-1])
         self._logs: tuple[Log, Log] | None = None
@@ -137,7 +142,7 @@ class Checks:
                 checked = VersionCheck(joined, read, self._room, base)
                 with ledger_tables(joined, self._room) as connection:
                     parts = self._parts(connection, joined, read, rows, base)
-                    books.append(checked.run(connection, parts, self._most, self._progress))
+                    books.append(checked.run(connection, parts, self._max_messages, self._progress))
                 by_log = self._check_log(snapshot, before, base)
             result += at_version(version, [*by_log, *checked.findings])
         differences, findings = parted(result)
