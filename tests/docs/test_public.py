@@ -6,7 +6,6 @@ import doctest
 import inspect
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -86,14 +85,13 @@ def test_sections(name: str, call: Any) -> None:
 def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with a depot of one message and its ledger, in which the batch is closed."""
     monkeypatch.chdir(tmp_path)
-    noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    monkeypatch.setenv("WINDROW_ENGINE", "embedded")
     with windrow.Producer("data/depot", "pump") as producer:
-        producer.send(key="pump-1", type="temperature", event_time=noon, payload="21.5")
-    settings = windrow.Settings(depot="data/depot", ledger="data/ledger", engine="embedded", max_messages=1)
-    windrow.run(settings)
+        producer.send(key="pump-1", type="temperature", payload="21.5")
+    windrow.run(windrow.Settings(depot="data/depot", ledger="data/ledger", engine="embedded"))
     from windrow.cli import main
 
-    assert main(["flush", "--depot", "data/depot", "--ledger", "data/ledger", "--engine", "embedded"]) == 0
+    assert main(["tick", "--all", "--depot", "data/depot", "--ledger", "data/ledger"]) == 0
     return tmp_path
 
 

@@ -20,7 +20,7 @@ class Buffer:
             ValueError: The size is not positive.
 
         Example:
-            >>> room = windrow.Buffer(1_000_000)
+            >>> room = windrow.Buffer(16_777_216)
             >>> first, second = (windrow.Producer("data/depot", name, buffer=room) for name in ("line-1", "line-2"))
             >>> first.close(), second.close()
             (None, None)

@@ -97,7 +97,7 @@ def replay(
 
     Example:
         >>> settings = windrow.Settings(depot="data/depot", ledger="data/ledger")
-        >>> windrow.replay(settings).comparison.moved
+        >>> windrow.replay(settings).replayed.rejected
         0
     """
     settings, portion = settings or Settings.load(), portion or Portion()

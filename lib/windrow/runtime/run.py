@@ -67,7 +67,7 @@ def run(
 
     Example:
         >>> windrow.run(windrow.Settings(depot="data/depot", ledger="data/ledger", engine="embedded")).microbatches
-        0
+        []
     """
     settings, clock = settings or Settings.load(), clock or WallClock()
     if once and spark is None and accept is None and (idle := idle_summary(settings, clock, observers)) is not None:
