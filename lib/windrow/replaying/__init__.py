@@ -98,7 +98,7 @@ def replay(
     Example:
         >>> settings = windrow.Settings(depot="data/depot", ledger="data/ledger")
         >>> windrow.replay(settings).replayed.rejected
-        0
+        {}
     """
     settings, portion = settings or Settings.load(), portion or Portion()
     _require(settings, into, ticks, portion.streams)
