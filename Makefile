@@ -20,7 +20,7 @@ PROGRESS = while read -r word what size; do case $$word in \
 # them all in one process. In the order of their names: else files with few tests come last, which are the longest.
 IN_PARALLEL = -n 3 --dist worksteal
 ONE_JVM = -n 3 --dist loadgroup --no-loadscope-reorder
-PURE = $(addprefix tests/,batching columnar expressions formats model settings test_errors.py test_oracle.py)
+PURE = $(addprefix tests/,batching columnar expressions formats model settings test_errors.py)
 
 .PHONY: help
 help: ## list the targets

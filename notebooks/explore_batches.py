@@ -10,9 +10,7 @@
 
 # COMMAND ----------
 
-from windrow.columnar.arrow import plain
-from windrow.errors import NotFound
-from windrow.model import timestamps as moments
+from windrow.errors import NotFoundError
 from windrow.notebook import Notebook
 from windrow.reading import plot
 
@@ -115,15 +113,16 @@ asked = at.parameter("key")
 found = streams.where(F.col("key") == asked) if asked else streams
 most = found.orderBy(F.desc("batches"), "key").first()
 if most is None:
-    raise NotFound("the ledger has no batch of this key", "Choose another key, or run `windrow run`.")
+    raise NotFoundError("the ledger has no batch of this key", "Choose another key, or run `windrow run`.")
 key, _, first = most
-begin = moments.microseconds(at.parameter("begin"), "begin") if at.parameter("begin") else first
+chosen = at.time_parameter("begin")
+begin = first if chosen is None else chosen
 end = begin + int(at.parameter("seconds", "120")) * 1_000_000
 
 of_key = batches.where(F.col("key") == key)
 within = of_key.where((F.unix_micros("timeout") >= begin) & (F.unix_micros("window_start") < end))
 beside = rejected.where((F.col("key") == key) & (F.unix_micros("event_time").between(begin, end)))
 chart = plot.timeline(
-    plain(within.toArrow()), plain(beside.toArrow()), title=f"{key}: from event time to arrival", begin=begin, end=end
+    at.arrow(within), at.arrow(beside), title=f"{key}: from event time to arrival", begin=begin, end=end
 )
 at.show(chart, "timeline")

@@ -120,14 +120,10 @@ at.show(f"{waiting.num_rows} versions wait.")
 
 # COMMAND ----------
 
-from windrow.columnar.arrow import plain
-from windrow.delta.locations import for_spark, reference
 from windrow.reading import plot
 
-commits = spark.sql(f"DESCRIBE HISTORY {reference(for_spark(at.settings.ledger))}")
-number = "CAST(get_json_object(userMetadata, '$.microbatch') AS BIGINT) AS microbatch"
-commits.selectExpr(number, "timestamp").createOrReplaceTempView("commits")
-history = plain(
+at.commits()
+history = at.arrow(
     spark.sql("""
         SELECT
           microbatch, kind, attempt, messages, accepted, rejected, opened, closed, engine, started_at,
@@ -138,7 +134,7 @@ history = plain(
         FROM microbatches
         LEFT JOIN (SELECT microbatch, max(timestamp) AS timestamp FROM commits GROUP BY microbatch) USING (microbatch)
         ORDER BY microbatch
-    """).toArrow()
+    """)
 )
 minutes = int(at.parameter("minutes", "60"))
 if minutes and history.num_rows:

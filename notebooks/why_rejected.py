@@ -14,8 +14,6 @@
 
 from pyspark.sql import functions as F
 
-from windrow.columnar.arrow import plain
-from windrow.model import timestamps as moments
 from windrow.notebook import Notebook
 from windrow.reading import plot
 
@@ -23,12 +21,12 @@ at = Notebook(globals())
 spark = at.spark
 at.views()
 
-key, type_, time = at.parameter("key"), at.parameter("type"), at.parameter("time")
+key, type_, time = at.parameter("key"), at.parameter("type"), at.time_parameter("time")
 asked = spark.table("rejected_messages")
 for name, value in (("key", key), ("type", type_)):
     asked = asked.where(F.col(name) == value) if value else asked
-if time:
-    asked = asked.where(F.unix_micros("event_time") == moments.microseconds(time, "time"))
+if time is not None:
+    asked = asked.where(F.unix_micros("event_time") == time)
 asked.createOrReplaceTempView("asked")
 
 # COMMAND ----------
@@ -90,7 +88,7 @@ else:
 
 # COMMAND ----------
 
-from windrow.reading.reasons import explain
+from windrow.reading import explain
 
 if mine is not None:
     then = spark.table("microbatches").where(F.col("microbatch") == mine["microbatch"])
@@ -142,8 +140,8 @@ if mine is not None and mine["processing_time"] is not None:
     beside = spark.table("rejected_messages").where(stream)
     beside = beside.where((F.unix_micros("processing_time") >= begin) & (F.unix_micros("event_time") < end))
     chart = plot.timeline(
-        plain(batches.toArrow()),
-        plain(beside.toArrow()),
+        at.arrow(batches),
+        at.arrow(beside),
         title=f"{mine['key']}: around a message that was {mine['reason']}",
         begin=begin,
         end=end,

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from windrow.errors import LONGEST_LINE, TableRefused, first_line
+from windrow.errors import LONGEST_LINE, IncompatibleTableError, first_line
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_cause_in_another_thread(spark: Any) -> None:
 def test_a_kind_of_an_error_has_its_code():
     """A class below an error that has a code is a kind of it, whatever its name."""
 
-    class NoLedger(TableRefused):
+    class NoLedger(IncompatibleTableError):
         """None."""
 
-    assert NoLedger.code == TableRefused.code == "WINDROW-TABLE-REFUSED"
+    assert NoLedger.code == IncompatibleTableError.code == "WINDROW-INCOMPATIBLE-TABLE"

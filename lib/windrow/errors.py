@@ -3,47 +3,47 @@
 ::
 
     WindrowError
-    ├── UsageError                 the caller can fix it (exit status 2)
-    │   ├── SettingsError          WINDROW-SETTINGS
-    │   ├── RulesError             WINDROW-RULES
-    │   ├── ExpressionError        WINDROW-EXPRESSION
-    │   ├── MessagesError          WINDROW-MESSAGES
-    │   ├── MissingExtra           WINDROW-MISSING-EXTRA
-    │   ├── EngineUnavailable      WINDROW-ENGINE
-    │   ├── FileRefused            WINDROW-FILE
-    │   ├── NotFound               WINDROW-NOT-FOUND
-    │   ├── OutputRefused          WINDROW-OUTPUT
-    │   ├── StartFromChanged       WINDROW-START-FROM
-    │   ├── Paused                 WINDROW-PAUSED
-    │   ├── MessageRefused         WINDROW-MESSAGE
-    │   ├── FormatFailed           WINDROW-FORMAT-FAILED
-    │   ├── ProducerClosed         WINDROW-PRODUCER-CLOSED
-    │   ├── ProducerInUse          WINDROW-PRODUCER-IN-USE
-    │   ├── OtherInput             WINDROW-OTHER-INPUT
-    │   └── TopologyRefused        WINDROW-TOPOLOGY
-    └── OutsideError               the world failed (exit status 3)
-        ├── TableMissing           WINDROW-TABLE-MISSING
-        ├── TableRefused           WINDROW-TABLE-REFUSED
-        ├── TableUnreadable        WINDROW-TABLE-UNREADABLE
-        ├── TableUnwritable        WINDROW-TABLE-UNWRITABLE
-        ├── OtherDepot             WINDROW-OTHER-DEPOT
-        ├── DepotChanged           WINDROW-DEPOT-CHANGED
-        ├── DepotUnreadable        WINDROW-DEPOT-UNREADABLE
-        ├── ShortRead              WINDROW-SHORT-READ
-        ├── LedgerMoved            WINDROW-LEDGER-MOVED
-        ├── PhaseTimeout           WINDROW-PHASE-TIMEOUT
-        ├── LedgerBehind           WINDROW-LEDGER-BEHIND
-        ├── LedgerRestored         WINDROW-LEDGER-RESTORED
-        ├── TableLocked            WINDROW-TABLE-LOCKED
-        ├── MicrobatchFailed       WINDROW-MICROBATCH-FAILED
-        ├── ProducerFenced         WINDROW-PRODUCER-FENCED
-        ├── ProducerFull           WINDROW-PRODUCER-FULL
-        ├── DeliveryTimeout        WINDROW-DELIVERY-TIMEOUT
-        ├── BrokerRefused          WINDROW-BROKER-REFUSED
-        ├── OffsetsLost            WINDROW-OFFSETS-LOST
-        ├── FileUnreadable         WINDROW-FILE-UNREADABLE
-        ├── ExpectationBroken      WINDROW-EXPECTATION-BROKEN
-        └── BrokenPromise          WINDROW-BROKEN-PROMISE
+    ├── UsageError                   the caller can fix it (exit status 2)
+    │   ├── SettingsError            WINDROW-SETTINGS
+    │   ├── RulesError               WINDROW-RULES
+    │   ├── ExpressionError          WINDROW-EXPRESSION
+    │   ├── MessagesError            WINDROW-MESSAGES
+    │   ├── MissingExtraError        WINDROW-MISSING-EXTRA
+    │   ├── EngineUnavailableError   WINDROW-ENGINE
+    │   ├── InputFileError           WINDROW-FILE
+    │   ├── NotFoundError            WINDROW-NOT-FOUND
+    │   ├── OutputFileError          WINDROW-OUTPUT
+    │   ├── StartFromMismatchError   WINDROW-START-FROM
+    │   ├── PausedError              WINDROW-PAUSED
+    │   ├── InvalidMessageError      WINDROW-MESSAGE
+    │   ├── FormatPluginError        WINDROW-FORMAT-PLUGIN
+    │   ├── ProducerClosedError      WINDROW-PRODUCER-CLOSED
+    │   ├── ProducerInUseError       WINDROW-PRODUCER-IN-USE
+    │   ├── InputMismatchError       WINDROW-INPUT-MISMATCH
+    │   └── TopologyError            WINDROW-TOPOLOGY
+    └── OperationalError             the world failed (exit status 3)
+        ├── TableMissingError        WINDROW-TABLE-MISSING
+        ├── IncompatibleTableError   WINDROW-INCOMPATIBLE-TABLE
+        ├── TableUnreadableError     WINDROW-TABLE-UNREADABLE
+        ├── TableUnwritableError     WINDROW-TABLE-UNWRITABLE
+        ├── DepotMismatchError       WINDROW-DEPOT-MISMATCH
+        ├── DepotChangedError        WINDROW-DEPOT-CHANGED
+        ├── DepotUnreadableError     WINDROW-DEPOT-UNREADABLE
+        ├── RowCountMismatchError    WINDROW-ROW-COUNT-MISMATCH
+        ├── ConcurrentCommitError    WINDROW-CONCURRENT-COMMIT
+        ├── PhaseTimeoutError        WINDROW-PHASE-TIMEOUT
+        ├── LedgerBehindError        WINDROW-LEDGER-BEHIND
+        ├── LedgerRestoredError      WINDROW-LEDGER-RESTORED
+        ├── TableLockedError         WINDROW-TABLE-LOCKED
+        ├── RetriesExhaustedError    WINDROW-RETRIES-EXHAUSTED
+        ├── ProducerFencedError      WINDROW-PRODUCER-FENCED
+        ├── BufferFullError          WINDROW-BUFFER-FULL
+        ├── DeliveryTimeoutError     WINDROW-DELIVERY-TIMEOUT
+        ├── BrokerError              WINDROW-BROKER
+        ├── OffsetOutOfRangeError    WINDROW-OFFSET-OUT-OF-RANGE
+        ├── FileUnreadableError      WINDROW-FILE-UNREADABLE
+        ├── ExpectationBrokenError   WINDROW-EXPECTATION-BROKEN
+        └── InternalError            WINDROW-INTERNAL
 
 An error carries a message and a hint that says what to do. Only the command line and programs print it.
 """
@@ -91,7 +91,7 @@ class UsageError(WindrowError):
     setting: tuple[str, ...] = ()
 
 
-class OutsideError(WindrowError):
+class OperationalError(WindrowError):
     """A table, an engine or the disk did not do what it should."""
 
 
@@ -113,182 +113,182 @@ class MessagesError(UsageError):
     """A table of messages lacks a column, or a column has the wrong type."""
 
 
-class MissingExtra(UsageError):
+class MissingExtraError(UsageError):
     """A feature needs an extra that is not installed."""
 
 
-class EngineUnavailable(UsageError):
+class EngineUnavailableError(UsageError):
     """The requested engine cannot run here."""
 
     code = "WINDROW-ENGINE"
 
 
-class FileRefused(UsageError):
+class InputFileError(UsageError):
     """A file to ingest cannot be read."""
 
     code = "WINDROW-FILE"
 
 
-class NotFound(UsageError):
+class NotFoundError(UsageError):
     """There is no such batch, message or version."""
 
 
-class OutputRefused(UsageError):
+class OutputFileError(UsageError):
     """An output file cannot be written, or not in this format."""
 
     code = "WINDROW-OUTPUT"
 
 
-class StartFromChanged(UsageError):
+class StartFromMismatchError(UsageError):
     """`start_from` differs from the one the ledger began with."""
 
     code = "WINDROW-START-FROM"
 
 
-class Paused(UsageError):
+class PausedError(UsageError):
     """The ledger is paused, and the command would change it."""
 
 
-class MessageRefused(UsageError):
+class InvalidMessageError(UsageError):
     """A message to send is invalid or too large. It was not sent."""
 
     code = "WINDROW-MESSAGE"
 
 
-class FormatFailed(UsageError):
+class FormatPluginError(UsageError):
     """The format of another package cannot be loaded, or breaks the rules of a format."""
 
 
-class ProducerClosed(UsageError):
+class ProducerClosedError(UsageError):
     """A producer is closed, or was closed before a message could be committed."""
 
 
-class ProducerInUse(UsageError):
+class ProducerInUseError(UsageError):
     """A producer with this id is already open with other settings, or this one is a copy in a forked process."""
 
 
-class OtherInput(UsageError):
+class InputMismatchError(UsageError):
     """The input of `windrow produce` differs from the input that its producer has sent so far."""
 
 
-class TopologyRefused(UsageError):
+class TopologyError(UsageError):
     """A topology is declared wrongly, or one of its functions returned rows that do not fit its state."""
 
     code = "WINDROW-TOPOLOGY"
 
 
-class TableMissing(OutsideError):
+class TableMissingError(OperationalError):
     """There is no Delta table at the path."""
 
 
-class TableRefused(OutsideError):
+class IncompatibleTableError(OperationalError):
     """A Delta table exists, but Windrow did not create it, or it has another schema version."""
 
 
-class TableUnreadable(OutsideError):
+class TableUnreadableError(OperationalError):
     """A Delta table exists, but its log or one of its files is damaged, missing or not readable."""
 
     retryable = True
 
 
-class TableUnwritable(OutsideError):
+class TableUnwritableError(OperationalError):
     """A table cannot be written: the disk is full or read-only, or permissions are missing."""
 
     retryable = True
 
 
-class NotKept(TableUnwritable):
+class CommitNotDurableError(TableUnwritableError):
     """A commit is in the log, but syncing it to disk failed: a power cut may remove it."""
 
     retryable = False
 
 
-class OtherDepot(OutsideError):
+class DepotMismatchError(OperationalError):
     """The ledger belongs to another depot."""
 
 
-class DepotChanged(OutsideError):
+class DepotChangedError(OperationalError):
     """Rows of the depot were deleted or updated, or it was restored to an older version; a depot must only grow."""
 
 
-class DepotUnreadable(OutsideError):
+class DepotUnreadableError(OperationalError):
     """The next version to read is no longer, or not yet, in the depot's change data feed."""
 
 
-class ShortRead(OutsideError):
+class RowCountMismatchError(OperationalError):
     """The change data feed gave another number of rows than the depot's commit added."""
 
     retryable = True
 
 
-class LedgerMoved(OutsideError):
+class ConcurrentCommitError(OperationalError):
     """Another driver committed to the ledger between prime and commit."""
 
     retryable = True
 
 
-class PhaseTimeout(OutsideError):
+class PhaseTimeoutError(OperationalError):
     """A phase of a microbatch took longer than `phase_timeout` allows. The next attempt finds out what it left."""
 
     retryable = True
 
 
-class LedgerBehind(OutsideError):
+class LedgerBehindError(OperationalError):
     """The ledger is behind the start of the stream, because it was restored or created again during the run."""
 
     retryable = True
 
 
-class LedgerRestored(OutsideError):
+class LedgerRestoredError(OperationalError):
     """Closed batches that a reader received are gone: a RESTORE, a new ledger at the same place, deleted rows."""
 
 
-class TableLocked(OutsideError):
+class TableLockedError(OperationalError):
     """Another process held the lock of a local table for too long."""
 
     retryable = True
 
 
-class MicrobatchFailed(OutsideError):
+class RetriesExhaustedError(OperationalError):
     """A microbatch failed more often than `retries` allows."""
 
 
-class ProducerFenced(OutsideError):
+class ProducerFencedError(OperationalError):
     """Another process writes with the id of this producer, so this producer stopped."""
 
 
-class ProducerFull(OutsideError):
+class BufferFullError(OperationalError):
     """The buffer of a producer is full: messages are sent faster than the depot accepts them."""
 
 
-class DeliveryTimeout(OutsideError):
+class DeliveryTimeoutError(OperationalError):
     """A message was not committed within `delivery_timeout`."""
 
 
-class BrokerRefused(OutsideError):
+class BrokerError(OperationalError):
     """The broker rejected the bridge, or the bridge the broker: credentials, certificates, permissions, client id."""
 
 
-class OffsetsLost(OutsideError):
+class OffsetOutOfRangeError(OperationalError):
     """A Kafka partition no longer has what the depot has yet to read, or is another one than before."""
 
 
-class FileUnreadable(OutsideError):
+class FileUnreadableError(OperationalError):
     """A file to check cannot be read completely."""
 
 
-class ExpectationBroken(OutsideError):
+class ExpectationBrokenError(OperationalError):
     """An expectation could not be checked."""
 
 
-class BrokenPromise(OutsideError):
+class InternalError(OperationalError):
     """An internal check failed, before or after a commit. This is a bug."""
 
 
 def require(holds: bool, promise: str) -> None:
-    """Raise BrokenPromise unless `holds`. Checks come in pairs: before something is written, and after."""
+    """Raise InternalError unless `holds`. Checks come in pairs: before something is written, and after."""
     if not holds:
-        raise BrokenPromise(promise, REPORT)
+        raise InternalError(promise, REPORT)
 
 
 def is_panic(error: BaseException) -> bool:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from windrow.batching.rules import Rules
 from windrow.delta.locations import for_spark, local_path, reference
-from windrow.model import tables
+from windrow.model import tables, timestamps
 from windrow.model.printable import printable
 from windrow.runtime.batcher import recorded_rules
 from windrow.settings.settings import Settings
@@ -26,7 +26,9 @@ from windrow.settings.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+__all__ = ["Notebook"]
 MOST_MESSAGES, MOST_ROWS = 1_000_000, 20
+COMMITTED = "CAST(get_json_object(userMetadata, '$.microbatch') AS BIGINT) AS microbatch"
 
 
 class Notebook:
@@ -41,17 +43,25 @@ class Notebook:
         widgets = getattr(self._names.get("dbutils"), "widgets", None)
         if widgets is not None:
             widgets.text(name, default)
-        given = os.environ.get(f"NOTEBOOK_{name.upper()}", default) if widgets is None else widgets.get(name)
-        self.parameters[name] = str(given)
+        value = os.environ.get(f"NOTEBOOK_{name.upper()}", default) if widgets is None else widgets.get(name)
+        self.parameters[name] = str(value)
         return self.parameters[name]
+
+    def time_parameter(self, name: str) -> int | None:
+        """Return a parameter that is a time in ISO 8601, in microseconds since 1970; None if it is empty.
+
+        Raises SettingsError for a text that is not a time.
+        """
+        text = self.parameter(name)
+        return timestamps.microseconds(text, name) if text else None
 
     @cached_property
     def settings(self) -> Settings:
         """The settings of the file `config`, with the parameters `depot` and `ledger` taking precedence."""
         file = self.parameter("config") or None
         known = Settings.load(file)
-        given = {name: self.parameter(name, getattr(known, name)) for name in ("depot", "ledger")}
-        return Settings.load(file, **given)
+        parameters = {name: self.parameter(name, getattr(known, name)) for name in ("depot", "ledger")}
+        return Settings.load(file, **parameters)
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -68,6 +78,17 @@ class Notebook:
         for name, query in (queries | tables.views(ledger, raw=tables.is_over_raw(columns))).items():
             self.spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {query}")
 
+    def commits(self) -> None:
+        """Create the view `commits`: `microbatch` and `timestamp` of each commit in the log of the ledger."""
+        commits = self.spark.sql(f"DESCRIBE HISTORY {reference(for_spark(self.settings.ledger))}")
+        commits.selectExpr(COMMITTED, "timestamp").createOrReplaceTempView("commits")
+
+    def arrow(self, rows: DataFrame) -> pa.Table:
+        """Return the rows of a frame as pictures take them: an Arrow table with times in microseconds."""
+        from windrow.columnar.arrow import plain
+
+        return plain(rows.toArrow())
+
     @property
     def rules(self) -> Rules:
         """The rules that are in force in the ledger."""
@@ -77,20 +98,19 @@ class Notebook:
             return recorded_rules(open_ledger(self.settings.ledger).progress().rules)
         return recorded_rules(self._progress("rules"))
 
-    def messages(self, most: int = MOST_MESSAGES) -> pa.Table:
+    def messages(self, limit: int = MOST_MESSAGES) -> pa.Table:
         """Return the depot's last messages and the `version` of each; Spark is only used if the depot is no path."""
         if _is_here(self.settings.depot):
             from windrow.reading.recent import recent
 
             chosen = self.settings
-            return recent(chosen.depot, chosen.depot_columns, most, payload_type=chosen.payload_type).messages
-        return self.messages_by_spark(most)
+            return recent(chosen.depot, chosen.depot_columns, limit, payload_type=chosen.payload_type).messages
+        return self.messages_by_spark(limit)
 
-    def messages_by_spark(self, most: int = MOST_MESSAGES) -> pa.Table:
+    def messages_by_spark(self, limit: int = MOST_MESSAGES) -> pa.Table:
         """Return the same with Spark, for tables that only Spark can reach."""
         from pyspark.sql import functions as F
 
-        from windrow.columnar.arrow import plain
         from windrow.engine.spark.log import SparkLog
         from windrow.expressions import Mapping as Columns
         from windrow.model.commits import CHANGE, VERSION
@@ -107,8 +127,8 @@ class Notebook:
         added = feed.where(f"{CHANGE} = 'insert'")
         payload = parse(self.settings.payload_type) if self.settings.payload_type else None
         read = added.selectExpr(*(mapping.spark_select(payload) if mapping else own), f"{VERSION} AS version")
-        last = read.orderBy(F.desc("version"), F.desc("received_at")).limit(most)
-        return plain(last.toArrow())
+        last = read.orderBy(F.desc("version"), F.desc("received_at")).limit(limit)
+        return self.arrow(last)
 
     def waiting(self) -> pa.Table:
         """Return the unread depot versions in order: `version`, `committed_at`, `messages` (NULL: unknown)."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 import windrow
-from tests.oracle import Message, OracleRules
+from tests.batching.log import Call, Flush, Log, LogRules, Message, Tick, Version
 
 TIME = pa.timestamp("us", tz="UTC")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -30,72 +30,7 @@ UNIQUE = "unique"
 PAYLOADS = (UNIQUE, UNIQUE, None, "", "x", "ß", "xxxxx")
 BYTE_LIMITS = (None, 1, 2, 3, 5, 8, 13)
 
-Version = tuple[Message, ...]
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Tick:
-    """The clocks of all known sources reach `now`."""
-
-    now: int
-
-
-@dataclass(frozen=True)
-class Flush:
-    """All that is open closes, at `now` or, without it, at the floor of each source."""
-
-    now: int | None
-
-
-@dataclass(frozen=True)
-class Call:
-    """The arguments of one call of `windrow.batch`."""
-
-    messages: Version
-    now: int | None = None
-    flush: bool = False
-
-
-@dataclass(frozen=True)
-class Log:
-    """Rules and what happens under them; without `versioned` the table names no version: each row is its own."""
-
-    rules: OracleRules
-    steps: tuple[Version | Tick | Flush, ...]
-    versioned: bool
-    binary: bool = False
-
-    @property
-    def messages(self) -> list[Message]:
-        """All messages, as written."""
-        return [message for step in self.steps if isinstance(step, tuple) for message in step]
-
-    def calls(self, cuts: int = 0) -> Iterator[Call]:
-        """Return the calls that play the log; bit `n` of `cuts` ends a call after step `n`."""
-        pending: Version = ()
-        for number, step in enumerate(self.steps):
-            if isinstance(step, tuple):
-                pending += step
-            else:
-                yield Call(pending, step.now, isinstance(step, Flush))
-                pending = ()
-            if cuts >> number & 1:
-                yield Call(pending)
-                pending = ()
-        if pending:
-            yield Call(pending)
-
-    def with_messages(self, messages: Iterable[Message]) -> Log:
-        """Return a log of these messages alone, one version after the other."""
-        versions: dict[int, Version] = {}
-        for message in messages:
-            versions[message.version] = (*versions.get(message.version, ()), message)
-        return replace(self, steps=tuple(versions[version] for version in sorted(versions)))
-
-    def then(self, *steps: Version | Tick | Flush) -> Log:
-        """Return the log with more steps behind it."""
-        return replace(self, steps=self.steps + steps)
 
 
 class Move(NamedTuple):
@@ -114,11 +49,11 @@ class Move(NamedTuple):
     repeats: bool
 
 
-def any_rules() -> st.SearchStrategy[OracleRules]:
+def any_rules() -> st.SearchStrategy[LogRules]:
     """Rules of every proportion, also windows shorter than `max_delay` + `max_leap`."""
 
-    def build(unit: int, window: int, delay: int, leap: int, offset: int, *others: Any) -> OracleRules:
-        rules = OracleRules(unit * window, unit * delay, unit * leap, *others)
+    def build(unit: int, window: int, delay: int, leap: int, offset: int, *others: Any) -> LogRules:
+        rules = LogRules(unit * window, unit * delay, unit * leap, *others)
         return replace(rules, window_offset=offset % rules.window if rules.window_start == "aligned" else 0)
 
     return st.builds(
@@ -135,30 +70,30 @@ def any_rules() -> st.SearchStrategy[OracleRules]:
     )
 
 
-def chained_rules() -> st.SearchStrategy[OracleRules]:
+def chained_rules() -> st.SearchStrategy[LogRules]:
     """Rules whose window is longer than `max_delay` + `max_leap` and starts at the arrival."""
 
-    def lengthened(rules: OracleRules, extra: int) -> OracleRules:
+    def lengthened(rules: LogRules, extra: int) -> LogRules:
         window = rules.max_delay + rules.max_leap + extra
         return replace(rules, window=window, window_start="arrival", window_offset=0)
 
     return st.builds(lengthened, any_rules(), st.integers(1, 8))
 
 
-def aligned_rules() -> st.SearchStrategy[OracleRules]:
+def aligned_rules() -> st.SearchStrategy[LogRules]:
     """Rules whose windows lie on the calendar and are not split."""
 
-    def aligned(rules: OracleRules, offset: int) -> OracleRules:
+    def aligned(rules: LogRules, offset: int) -> LogRules:
         kept = {"repeats": "keep", "max_batch_bytes": None}
         return replace(rules, window_start="aligned", window_offset=offset % rules.window, **kept)
 
     return st.builds(aligned, any_rules(), st.integers(0, 8_000))
 
 
-def late_rules() -> st.SearchStrategy[OracleRules]:
+def late_rules() -> st.SearchStrategy[LogRules]:
     """Rules under which many short windows are open at a time."""
 
-    def delayed(rules: OracleRules, times: int) -> OracleRules:
+    def delayed(rules: LogRules, times: int) -> LogRules:
         return replace(rules, max_delay=times * rules.window)
 
     return st.builds(delayed, any_rules(), st.integers(10, 40))
@@ -173,7 +108,7 @@ def cuts(steps: int = 30) -> st.SearchStrategy[int]:
 @st.composite
 def logs(
     draw: st.DrawFn,
-    rules: st.SearchStrategy[OracleRules] | None = None,
+    rules: st.SearchStrategy[LogRules] | None = None,
     kinds: tuple[str, ...] = ("message",),
     versioned: st.SearchStrategy[bool] | None = None,
     streams: tuple[tuple[str, str], ...] = STREAMS,
@@ -201,7 +136,7 @@ def long_log(random: Random, size: int) -> Log:
     window, delay, leap = random.choice(((50, 20, 10), (30, 40, 10), (400, 300, 50)))
     limit, start = random.choice((None, 40)), random.choice(("arrival", "event_time", "aligned"))
     conflicts = random.choice(("split", "split", "keep")), random.choice(("message", "midpoint"))
-    rules = OracleRules(window, delay, leap, limit, start, *conflicts)
+    rules = LogRules(window, delay, leap, limit, start, *conflicts)
     clock, version, messages = 0, 0, []
     for index in range(size):
         clock += random.choice((0, 0, 1, 2, 9)) if random.random() < 0.99 else 2 * window + delay
@@ -213,7 +148,7 @@ def long_log(random: Random, size: int) -> Log:
     return Log(rules, (), versioned=True).with_messages(messages)
 
 
-def _moves(rules: OracleRules, kinds: tuple[str, ...]) -> st.SearchStrategy[Move]:
+def _moves(rules: LogRules, kinds: tuple[str, ...]) -> st.SearchStrategy[Move]:
     unit = math.gcd(rules.window, rules.max_delay, rules.max_leap)
     window, delay, leap = rules.window, rules.max_delay, rules.max_leap
     spans = (0, window, delay, leap, delay + window, window - delay)
@@ -293,7 +228,7 @@ def table(messages: Iterable[Message], log: Log) -> pa.Table:
     return pa.table({name: pa.array(columns[name], kind) for name, kind in kinds.items()})
 
 
-def windrow_rules(rules: OracleRules) -> windrow.Rules:
+def windrow_rules(rules: LogRules) -> windrow.Rules:
     """Return the rules as the package takes them; that a window is short is intended here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

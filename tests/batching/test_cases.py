@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.batching.strategies import LONG_AFTER, Books, Flush, Log, Tick
-from tests.oracle import Message, OracleRules
+from tests.batching.log import Flush, Log, LogRules, Message, Tick
+from tests.batching.strategies import LONG_AFTER, Books
 
 CASES = json.loads((Path(__file__).parent / "cases.json").read_text())["cases"]
 
@@ -33,11 +33,10 @@ def as_step(index: int, given: dict) -> tuple[Message, ...] | Tick | Flush:
     return {"tick": Tick, "flush": Flush}[given["op"]](given["processing_time"])
 
 
-def play(case: dict, cuts: int) -> Books:
-    """Return the books after a case, closed at the end."""
+def as_log(case: dict) -> Log:
+    """Return the log of a case, closed at the end."""
     steps = [as_step(index, given) for index, given in enumerate(case["inputs"]) if given["op"] != "finish"]
-    log = Log(OracleRules(**case["rules"]), (*steps, Tick(LONG_AFTER)), versioned=False)
-    return Books().play(log, cuts)
+    return Log(LogRules(**case["rules"]), (*steps, Tick(LONG_AFTER)), versioned=False)
 
 
 def as_in_case(row: dict, inputs: list[dict]) -> dict:
@@ -56,14 +55,14 @@ def as_in_case(row: dict, inputs: list[dict]) -> dict:
 class TestCases:
     def test_batches(self, case, cuts):
         """Every expected window comes out with timeout, closing time, part and messages in order, and no other."""
-        books = play(case, cuts)
+        books = Books().play(as_log(case), cuts)
         expected = [{"part": 0, **batch} for batch in case["expected"]["batches"]]
         assert [as_in_case(row, case["inputs"]) for row in books.closed] == expected
         assert books.open == []
 
     def test_dispositions(self, case, cuts):
         """Every message is accepted or rejected for the expected reason."""
-        books = play(case, cuts)
+        books = Books().play(as_log(case), cuts)
         accepted = [message["sequence"] for row in books.closed for message in row["messages"]]
         dispositions = dict.fromkeys(accepted, "accepted")
         dispositions |= {row["sequence"]: row["reason"] for row in books.rejected}

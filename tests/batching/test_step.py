@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.batching.log import Log, LogRules, Message
 from tests.batching.strategies import (
     LONG_AFTER,
     Books,
-    Log,
     Row,
     cuts,
     late_rules,
@@ -30,10 +30,9 @@ from tests.clocks import NOW
 from tests.conftest import one_in
 from tests.messages import message as plain_message
 from tests.messages import table as plain_table
-from tests.oracle import Message, OracleRules
 from windrow.batching.rules import Rules
 from windrow.batching.step import Step, passed, timeouts
-from windrow.errors import BrokenPromise
+from windrow.errors import InternalError
 from windrow.ledger.live import Held
 from windrow.model import messages, tables
 from windrow.model.floors import Floors, FloorsByVersion
@@ -207,10 +206,10 @@ class TestMicrobatches:
 
     def test_an_id_twice(self):
         """A step that names two rows alike is stopped before anything is written."""
-        log = Log(OracleRules(TEN, 5, 1), ((message(0),),), versioned=True)
+        log = Log(LogRules(TEN, 5, 1), ((message(0),),), versioned=True)
         ledger = Ledger(log)
         ledger.kind = Twice
-        with pytest.raises(BrokenPromise, match="an id stands twice"):
+        with pytest.raises(InternalError, match="an id stands twice"):
             ledger.play(log)
 
 
@@ -249,16 +248,16 @@ class TestHeaders:
 
     def test_without_messages_that_are_needed(self):
         """A batch that changes although its messages were not read stops the step: they would be lost."""
-        log = Log(OracleRules(TEN, 5, 1), ((message(0),), (message(1, type="b"),)), versioned=True)
+        log = Log(LogRules(TEN, 5, 1), ((message(0),), (message(1, type="b"),)), versioned=True)
         ledger = Headless(log)
-        with pytest.raises(BrokenPromise, match="whose messages were not read"):
+        with pytest.raises(InternalError, match="whose messages were not read"):
             ledger.play(log, -1)
 
     @pytest.mark.parametrize("start", ["arrival", "event_time"])
     @pytest.mark.parametrize("at", [12, 32])
     def test_windows_beside_a_message(self, at, start):
         """A window that opens beside open ones ends where the next one begins, and begins where the last one ends."""
-        rules = OracleRules(TEN, 1_000, 1, None, start, "split", "message")
+        rules = LogRules(TEN, 1_000, 1, None, start, "split", "message")
         sent = [(message(at),) for at in (20, 40)]
         log = Log(rules, (*sent, (message(at, received_at=41, version=41),)), versioned=True)
         assert content(Headers(log).play(log, -1).books) == content(Books().play(log))
@@ -266,7 +265,7 @@ class TestHeaders:
     def test_are_left_out(self):
         """Of many open windows of a stream only those at a message are read."""
         sent = [(message(number * TWENTY),) for number in range(TEN)]
-        log = Log(OracleRules(TEN, 1_000, 1), (*sent, (message(3 * TWENTY, type="b", version=1_000),)), versioned=True)
+        log = Log(LogRules(TEN, 1_000, 1), (*sent, (message(3 * TWENTY, type="b", version=1_000),)), versioned=True)
         ledger = Headers(log).play(log, -1)
         assert ledger.left_out > TEN
         assert content(ledger.books) == content(Books().play(log))

@@ -63,7 +63,7 @@ class TestInit:
         assert not (tmp_path / "data/ledger").exists()
         assert windrow("init", "--raw", "--json").json()["raw"]
         assert DeltaTable(tmp_path / "data/depot").version() == 0
-        assert "WINDROW-TABLE-REFUSED" in windrow("init").err
+        assert "WINDROW-INCOMPATIBLE-TABLE" in windrow("init").err
         assert windrow("init", "--depot", "messages").status == 0
         assert "does not hold raw chunks" in windrow("init", "--raw", "--depot", "messages").err
         assert windrow("init", "--raw", "--payload", "binary").status == 2

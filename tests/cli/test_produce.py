@@ -82,7 +82,7 @@ class TestProduce:
         file = lines(tmp_path / "other", *other)
         said = windrow("produce", file, "--id", "p")
         assert said.status == 2
-        assert "WINDROW-OTHER-INPUT" in said.err
+        assert "WINDROW-INPUT-MISMATCH" in said.err
         assert "--no-resume" in said.err
         assert DeltaTable(tmp_path / "data/depot").count() == 2
         document = windrow("produce", file, "--id", "p", "--no-resume", "--json").json()
@@ -123,7 +123,7 @@ class TestProduce:
 
         write_deltalake(tmp_path / "table", pa.table({"colour": ["red"]}))
         said = windrow("produce", lines(tmp_path / "lines", FIRST), "--id", "p", "--depot", "table")
-        assert (said.status, said.err.partition(":")[0]) == (3, "WINDROW-TABLE-REFUSED")
+        assert (said.status, said.err.partition(":")[0]) == (3, "WINDROW-INCOMPATIBLE-TABLE")
 
     def test_cannot_be_written(self, windrow: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """When the depot takes nothing more the error says why, and up to which line all is there."""

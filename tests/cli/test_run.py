@@ -178,7 +178,7 @@ class TestErrors:
 
     def test_debug_shows_the_traceback(self, windrow: Command) -> None:
         """With --debug the error itself comes through."""
-        from windrow.errors import TableMissing
+        from windrow.errors import TableMissingError
 
-        with pytest.raises(TableMissing):
+        with pytest.raises(TableMissingError):
             windrow("run", "--debug")

@@ -18,7 +18,7 @@ from windrow.columnar.arrow import (
     to_numpy,
     where,
 )
-from windrow.errors import BrokenPromise
+from windrow.errors import InternalError
 from windrow.model import tables
 
 TEXTS = st.lists(st.text(max_size=5), max_size=8)
@@ -86,7 +86,7 @@ class TestNumbers:
 
     def test_unexpected_null(self) -> None:
         """A NULL without a given number is an error."""
-        with pytest.raises(BrokenPromise):
+        with pytest.raises(InternalError):
             to_numpy(pa.array([1, None]))
 
     def test_times(self) -> None:

@@ -14,14 +14,14 @@ from windrow.delta.database import database, joins_as_written
 SORTED = """
 import resource, sys
 from windrow.delta import database
-from windrow.errors import TableUnwritable
+from windrow.errors import TableUnwritableError
 database.LEAST_DATABASE_BYTES = 60_000_000
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
 try:
     with database.database(1) as connection:
         connection.execute("CREATE TABLE numbers AS SELECT md5(range::TEXT) AS text FROM range(2_000_000)")
         print(connection.sql("SELECT count(*) FROM (SELECT text FROM numbers ORDER BY text)").fetchall())
-except TableUnwritable as error:
+except TableUnwritableError as error:
     print(error.message, error.hint)
 """
 

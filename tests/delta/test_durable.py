@@ -24,7 +24,14 @@ from windrow.delta.creation import create_depot
 from windrow.delta.lock import commit_lock
 from windrow.delta.logfiles import ASIDE, added_files, entry_path
 from windrow.delta.maintenance import DeltaRsMaintenance
-from windrow.errors import DepotChanged, NotKept, TableRefused, TableUnreadable, TableUnwritable, WindrowError
+from windrow.errors import (
+    CommitNotDurableError,
+    DepotChangedError,
+    IncompatibleTableError,
+    TableUnreadableError,
+    TableUnwritableError,
+    WindrowError,
+)
 from windrow.ingest.ingest import ingest
 from windrow.ingest.raw_files.depot import RawDepot
 from windrow.producer import Producer
@@ -146,7 +153,7 @@ class TestKeep:
         world.publish(*SAID[:2])
         runner = world.runner(embedded)
         monkeypatch.setattr(os, "fsync", refuse)
-        with pytest.raises(NotKept, match="does not keep"):
+        with pytest.raises(CommitNotDurableError, match="does not keep"):
             runner.once()
         assert not runner.summary.microbatches
 
@@ -174,7 +181,7 @@ class TestMend:
         """
         names = [entry.name for entry in entries(worked.ledger, last)]
         emptied(worked.ledger, last)
-        with pytest.raises(TableUnreadable, match="power cut"):
+        with pytest.raises(TableUnreadableError, match="power cut"):
             status(worked.depot, worked.ledger, NOW)
         worked.runner(engine).once()
         assert set(names) <= set(aside(worked.ledger))
@@ -227,7 +234,7 @@ class TestMend:
         entry = entries(getattr(worked, role), 1)[0]
         content = entry.read_bytes()
         entry.write_bytes(content.replace(b'"add"', b'"adf"', 1))
-        with pytest.raises(TableUnreadable, match=entry.name):
+        with pytest.raises(TableUnreadableError, match=entry.name):
             worked.runner(embedded)
         assert aside(worked.ledger) == aside(worked.depot) == []
         entry.write_bytes(content)
@@ -242,13 +249,13 @@ class TestMend:
         entry.write_bytes(content.replace(b'"add"', b'"add', 1))
         for read in (lambda: verify(worked.depot, worked.ledger), lambda: status(worked.depot, worked.ledger, NOW)):
             forget_tables()
-            with pytest.raises(TableUnreadable, match=entry.name):
+            with pytest.raises(TableUnreadableError, match=entry.name):
                 read()
         entry.write_bytes(content)
         forget_tables()
         file = next(Path(worked.ledger, "state=closed").glob("*/*.parquet"))
         file.unlink()
-        with pytest.raises(TableUnreadable, match=file.name):
+        with pytest.raises(TableUnreadableError, match=file.name):
             verify(worked.depot, worked.ledger)
 
     def test_of_the_depot(self, worked, embedded):
@@ -313,7 +320,7 @@ class TestMend:
     def test_torn_before_the_end(self, worked, embedded):
         """A torn entry before whole ones is an error, and nothing is moved."""
         entries(worked.ledger, 3)[0].write_bytes(b"")
-        with pytest.raises(TableUnreadable, match="recover"):
+        with pytest.raises(TableUnreadableError, match="recover"):
             worked.runner(embedded)
         assert aside(worked.ledger) == []
 
@@ -360,7 +367,7 @@ class TestMend:
             entry.unlink()
         emptied(worked.depot, 1)
         before = sorted(Path(worked.depot).rglob("*"))
-        with pytest.raises(TableUnreadable, match="Nothing was moved"):
+        with pytest.raises(TableUnreadableError, match="Nothing was moved"):
             mending.mend(worked.depot, "depot")
         assert sorted(Path(worked.depot).rglob("*")) == before
 
@@ -386,7 +393,7 @@ class TestMend:
         emptied(worked.depot, 3)
         mending.mend(worked.depot, "depot")
         forget_tables()
-        with pytest.raises(DepotChanged, match="recover"):
+        with pytest.raises(DepotChangedError, match="recover"):
             worked.runner(embedded, retries=0).once()
         recover(worked.settings(embedded))
         forget_tables()
@@ -472,13 +479,13 @@ class TestRecover:
             raise OSError(5, "input/output error")
 
         monkeypatch.setattr(DeltaTable, "to_pyarrow_table", fail)
-        with pytest.raises(TableUnwritable, match="input/output"):
+        with pytest.raises(TableUnwritableError, match="input/output"):
             recover(self.settings(worked))
         assert aside(worked.ledger) == []
 
     def test_no_ledger(self, worked):
         """A table that is not a ledger is refused."""
-        with pytest.raises(TableRefused, match="not a ledger"):
+        with pytest.raises(IncompatibleTableError, match="not a ledger"):
             recover(Settings(depot=worked.ledger, ledger=worked.depot, engine="embedded"))
         assert aside(worked.depot) == []
 

@@ -12,7 +12,7 @@ from tests.engine.world import World
 from tests.messages import HOUR, log
 from windrow.delta import lock
 from windrow.delta.lock import commit_lock
-from windrow.errors import TableLocked
+from windrow.errors import TableLockedError
 
 
 def test_by_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,9 +22,9 @@ def test_by_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     link = tmp_path / "elsewhere" / "link"
     link.symlink_to(tmp_path / "table")
-    with commit_lock(str(tmp_path / "table")), pytest.raises(TableLocked), commit_lock(str(link)):
+    with commit_lock(str(tmp_path / "table")), pytest.raises(TableLockedError), commit_lock(str(link)):
         pass
-    with commit_lock(str(link)), pytest.raises(TableLocked), commit_lock(f"file:{tmp_path}/table"):
+    with commit_lock(str(link)), pytest.raises(TableLockedError), commit_lock(f"file:{tmp_path}/table"):
         pass
 
 
@@ -35,6 +35,6 @@ def test_around_a_commit(world: World, engine: EngineFactory, monkeypatch: pytes
     world.runner(EngineFactory("embedded")).once()
     microbatch, version = world.microbatch(engine), world.version()
     monkeypatch.setattr(lock, "PATIENCE_SECONDS", 0.05)
-    with commit_lock(world.ledger), pytest.raises(TableLocked):
+    with commit_lock(world.ledger), pytest.raises(TableLockedError):
         microbatch.run_tick(microbatch.primed.sources.floors.at_least(NOW + HOUR))
     assert world.version() == version

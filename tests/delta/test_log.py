@@ -12,7 +12,7 @@ from tests.messages import log, message, table
 from tests.silence import silence
 from windrow.delta.log import DeltaRsLog, added
 from windrow.engine.spark.log import SparkLog
-from windrow.errors import DepotUnreadable
+from windrow.errors import DepotUnreadableError
 from windrow.model.commits import is_other
 
 
@@ -27,7 +27,7 @@ class TestGone:
         DeltaTable(world.depot).create_checkpoint()
         for gone in range(5):
             (Path(world.depot) / "_delta_log" / f"{gone:020}.json").unlink()
-        with pytest.raises(DepotUnreadable, match=r'version 4 must be read next.*\n.*"version:5"'):
+        with pytest.raises(DepotUnreadableError, match=r'version 4 must be read next.*\n.*"version:5"'):
             world.runner(engine).once()
         assert world.version() == version
 

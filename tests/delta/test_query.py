@@ -11,7 +11,7 @@ from deltalake import DeltaTable, TableFeatures, write_deltalake
 
 from windrow.delta.database import within_memory
 from windrow.delta.query import Relation, TableRows, answer
-from windrow.errors import TableUnreadable
+from windrow.errors import TableUnreadableError
 
 STATES = ("new", "old")
 
@@ -47,7 +47,7 @@ class TestFiles:
         counted = "SELECT count(*) AS rows, min(number) AS first FROM rows"
         for where in ("number >= 100", "time > '1970-01-01T00:01:00Z' OR number = 100"):
             assert asked(table, counted, where, ("new",)) == [{"rows": 10, "first": 100}]
-        with pytest.raises(TableUnreadable, match=r"lacks a file that its log names: .*parquet"):
+        with pytest.raises(TableUnreadableError, match=r"lacks a file that its log names: .*parquet"):
             asked(table, counted)
 
     def test_a_condition_that_delta_rs_does_not_know(self, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from deltalake import CommitProperties, DeltaTable, Field, TableFeatures, Transa
 from deltalake.schema import PrimitiveType
 
 from windrow.delta.table import history, latest_snapshot, latest_table
-from windrow.errors import TableMissing, TableUnreadable
+from windrow.errors import TableMissingError, TableUnreadableError
 
 
 @pytest.fixture
@@ -184,9 +184,9 @@ class TestAnotherTable:
         latest_table(table, "depot")
         shutil.rmtree(table)
         assert not first.stands()
-        with pytest.raises(TableMissing):
+        with pytest.raises(TableMissingError):
             latest_table(table, "depot")
-        with pytest.raises(TableMissing):
+        with pytest.raises(TableMissingError):
             latest_snapshot(table, "ledger", first)
 
     @pytest.mark.parametrize("content", ['{"add": {"pa', "[]"])
@@ -194,7 +194,7 @@ class TestAnotherTable:
         """An invalid log entry makes an open table as unreadable as a newly opened one."""
         latest_table(table, "depot")
         Path(table, "_delta_log", f"{3:020}.json").write_text(content)
-        with pytest.raises(TableUnreadable):
+        with pytest.raises(TableUnreadableError):
             latest_table(table, "depot")
 
 

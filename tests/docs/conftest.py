@@ -29,7 +29,7 @@ def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     """A broker that a bridge without settings finds."""
     found = Broker(tmp_path / "broker")
     found.start()
-    monkeypatch.setenv("WINDROW_MQTT__PORT", str(found.port))
+    monkeypatch.setenv("WINDROW_MQTT__BROKER", f"127.0.0.1:{found.port}")
     yield found
     found.stop()
 

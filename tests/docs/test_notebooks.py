@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 import windrow
 from windrow.delta.creation import create_depot
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.settings.settings import Settings
 
 pytest.importorskip("altair")
@@ -181,7 +181,7 @@ def test_empty_ledger(run: Callable[..., Done], tmp_path: Path, name: str) -> No
     create_depot(depot, pa.string())
     windrow.run(Settings(depot=depot, ledger=ledger, engine="embedded"))
     (tmp_path / "windrow.toml").write_text(f'depot = "{depot}"\nledger = "{ledger}"\n')
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         run(name, config=str(tmp_path / "windrow.toml"))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from windrow import errors
-from windrow.errors import LedgerBehind, LedgerMoved, UsageError, WindrowError
+from windrow.errors import ConcurrentCommitError, LedgerBehindError, UsageError, WindrowError
 
 ROOT = Path(__file__).parents[2]
 FAULTS = "tests/faults/"
@@ -46,7 +46,7 @@ class TestErrors:
         """The page says of each code the exit status that the command line gives, and whether a run tries again."""
         said = {row[0].strip("`"): (row[4], row[5]) for row in cells("errors.md", 6)}
         for kind in tree():
-            again = kind.retryable or kind in (LedgerMoved, LedgerBehind)
+            again = kind.retryable or kind in (ConcurrentCommitError, LedgerBehindError)
             assert said[kind.code] == ("2" if issubclass(kind, UsageError) else "3", "yes" if again else "no")
         assert {code: said[code][0] for code in OUTSIDE_THE_TREE} == OUTSIDE_THE_TREE
 

@@ -37,7 +37,7 @@ from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.world import AlignedWorld, World
 from tests.messages import HOUR, SECOND, Row, message
 from tests.probes import failing, once
-from windrow.errors import DepotChanged, LedgerMoved, Paused
+from windrow.errors import ConcurrentCommitError, DepotChangedError, PausedError
 from windrow.runtime.driver import Summary
 from windrow.runtime.loop import Runner
 from windrow.runtime.maintenance import maintain
@@ -228,7 +228,7 @@ class Histories(RuleBasedStateMachine):
         self.run(100)
         if self.world.version() != before:
             [depot] = microbatch.primed.depots.values()
-            with pytest.raises(LedgerMoved):
+            with pytest.raises(ConcurrentCommitError):
                 microbatch.run_tick(depot.sources.floors.at_least(NOW + HOUR))
 
     def pause(self) -> None:
@@ -264,7 +264,7 @@ class Histories(RuleBasedStateMachine):
         self.resend()
         DeltaTable(self.world.depot).restore(max(self.readable, last - self.share))
         if not self.paused:
-            with pytest.raises(DepotChanged):
+            with pytest.raises(DepotChangedError):
                 self.run(100)
             self.books_balance()
         self.world.ledger += "+"
@@ -350,7 +350,7 @@ class BatcherHistories(Histories):
         """Let another driver do what a paused ledger refuses."""
         driver = self.driver_beside(idle_timeout="1s")
         if self.paused:
-            with pytest.raises(Paused):
+            with pytest.raises(PausedError):
                 what(driver)
         elif what(driver).microbatches:
             self.plain = False

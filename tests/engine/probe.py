@@ -84,6 +84,6 @@ class LossyArrivals(Wrapper):
         arrived = self.inner.after(version, max_messages, upto)
         if arrived is None:
             return None
-        held = arrived.rows.held
-        left = held.slice(1) if isinstance(held, pa.Table) else held.offset(1)
-        return replace(arrived, rows=replace(arrived.rows, held=left))
+        content = arrived.rows.content
+        left = content.slice(1) if isinstance(content, pa.Table) else content.offset(1)
+        return replace(arrived, rows=replace(arrived.rows, content=left))

@@ -16,20 +16,14 @@ from typing import Any
 import pytest
 
 import windrow
-from tests.batching.strategies import Flush, Log, Row, Tick, Version, place, rows
-from tests.batching.test_properties import (
-    expected_batches,
-    expected_rejections,
-    in_any_order,
-    judged,
-    picked,
-    without_names,
-)
+from tests.batching.derived import derive
+from tests.batching.log import Flush, Log, LogRules, Message, Tick, Version
+from tests.batching.strategies import Row, place, rows
+from tests.batching.test_properties import in_any_order, picked, without_names
 from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.world import World
 from tests.messages import MILLISECOND, SECOND, message
-from tests.oracle import Message, OracleRules
 from windrow.columnar.arrow import plain
 from windrow.model.canonical import BATCH, REJECTED
 from windrow.reading.tables import open_ledger
@@ -43,7 +37,7 @@ VERSIONS = 6
 class History:
     """The messages of one source, near its clock or near earlier ones, at distances that matter under the rules."""
 
-    def __init__(self, random: Random, rules: OracleRules, source: str) -> None:
+    def __init__(self, random: Random, rules: LogRules, source: str) -> None:
         self.random, self.rules, self.source = random, rules, source
         self.clock = NOW + random.randrange(rules.window)
         self.sent: list[Message] = []
@@ -85,11 +79,11 @@ def random_log(random: Random, histories: int) -> Log:
     return Log(rules, tuple(steps), versioned=True)
 
 
-def random_rules(random: Random) -> OracleRules:
+def random_rules(random: Random) -> LogRules:
     """Return rules of any proportion whose windows lie on the calendar."""
     unit = random.choice((MILLISECOND, SECOND))
     window = unit * random.randint(1, 8)
-    return OracleRules(
+    return LogRules(
         window,
         max_delay=unit * random.randint(0, 10),
         max_leap=unit * random.randint(0, 6),
@@ -101,7 +95,7 @@ def random_rules(random: Random) -> OracleRules:
     )
 
 
-def settings(rules: OracleRules) -> dict[str, Any]:
+def settings(rules: LogRules) -> dict[str, Any]:
     """Return the rules as settings."""
     durations = {
         name: f"{getattr(rules, name) // MILLISECOND}ms"
@@ -135,37 +129,33 @@ def message_row(one: Message) -> Row:
     return message(one.type, one.event_time, one.received_at, **others)
 
 
-def require_as_oracle(log: Log, ledger: str) -> None:
-    """Require that a ledger has the batches and rejections of the oracle."""
-    oracle, book = judged(log), open_ledger(ledger)
+def require_derived(log: Log, ledger: str) -> None:
+    """Require that a ledger has the batches and rejections that `verify` derives from the log."""
+    derived, book = derive(log), open_ledger(ledger)
     batches = rows(plain(book.rows(("open", "closed"), ", ".join((*BATCH, "messages")))))
-    expected = expected_batches([*oracle.open, *oracle.closed], log.messages)
-    assert sorted(without_names(batches), key=place) == expected
+    assert sorted(without_names(batches), key=place) == derived.batches
     rejected = without_names(rows(plain(book.rows("rejected", ", ".join(REJECTED)))))
-    refused = expected_rejections(oracle, log.messages)
-    names = refused[0].keys() if refused else ()
-    assert in_any_order(picked(row, names) for row in rejected) == in_any_order(refused)
+    names = derived.rejected[0].keys() if derived.rejected else ()
+    assert in_any_order(picked(row, names) for row in rejected) == in_any_order(derived.rejected)
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES // 25))
 def test_embedded(tmp_path: Path, seed: int) -> None:
-    """A thousand histories, 25 in a ledger, give the batches and rejections of the oracle on the embedded engine."""
+    """A thousand histories, 25 in a ledger, give what follows from the rules on the embedded engine."""
     play_and_compare(tmp_path, seed, 25, {"embedded": EMBEDDED})
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES // 200))
 def test_spark(tmp_path: Path, seed: int, spark_engine: EngineFactory) -> None:
-    """A thousand histories, 200 in a ledger, give the batches and rejections of the oracle, and on Spark the same
-    digest.
-    """
+    """A thousand histories, 200 in a ledger, give what follows from the rules, and on Spark the same digest."""
     play_and_compare(tmp_path, seed, 200, {"embedded": EMBEDDED, "spark": spark_engine})
 
 
 def play_and_compare(folder: Path, seed: int, histories: int, engines: dict[str, EngineFactory]) -> None:
-    """Play a log of a seed on engines; the ledger of each is that of the oracle, and all have the same digest."""
+    """Play a log of a seed on engines; the ledger of each is as the rules say, and all have the same digest."""
     random = Random(seed)
     log = random_log(random, histories)
     play(log, World(folder, ManualClock(NOW * 2)), engines, random)
-    require_as_oracle(log, str(folder / "embedded"))
+    require_derived(log, str(folder / "embedded"))
     digests = {windrow.digests(str(folder / name)).total for name in engines}
     assert len(digests) == 1

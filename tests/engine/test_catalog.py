@@ -19,7 +19,7 @@ from tests.probes import open_tables, runner_on
 from windrow import reading
 from windrow.cli import main
 from windrow.columnar.arrow import plain
-from windrow.errors import EngineUnavailable, TableMissing, TableRefused
+from windrow.errors import EngineUnavailableError, IncompatibleTableError, TableMissingError
 from windrow.formats.part import FormatPart
 from windrow.ingest.ingest import ingest
 from windrow.model import chunks, tables
@@ -189,7 +189,7 @@ def test_views_elsewhere(spark: Any, schema: str, settings: Settings, clock: Man
     """A view that somebody else has under one of the names is left alone, and the error says which setting helps."""
     create_depot(settings, spark)
     spark.sql(f"CREATE VIEW {schema}.open_batches AS SELECT 1 AS theirs")
-    with pytest.raises(TableRefused, match=r"open_batches.*\n.*views ="):
+    with pytest.raises(IncompatibleTableError, match=r"open_batches.*\n.*views ="):
         run(settings, spark, clock)
     assert spark.table(f"{schema}.open_batches").columns == ["theirs"]
     spark.sql(f"CREATE SCHEMA {schema}_views")
@@ -219,9 +219,9 @@ def test_equal_view_is_left_alone(spark: Any, schema: str, settings: Settings, c
 def test_no_schema(spark: Any, clock: ManualClock) -> None:
     """A name in a schema that does not exist is an error that says so, for a depot and for a ledger."""
     settings = Settings(depot="nowhere.depot", ledger="nowhere.ledger", engine="spark")
-    with pytest.raises(TableMissing, match=r"there is no depot at nowhere\.depot"):
+    with pytest.raises(TableMissingError, match=r"there is no depot at nowhere\.depot"):
         run(settings, spark, clock)
-    with pytest.raises(TableMissing, match="there is no schema `nowhere`"):
+    with pytest.raises(TableMissingError, match="there is no schema `nowhere`"):
         create_depot(settings, spark)
 
 
@@ -229,14 +229,14 @@ def test_no_schema(spark: Any, clock: ManualClock) -> None:
 def test_other_format(spark: Any, schema: str, settings: Settings, clock: ManualClock) -> None:
     """A table by name that is not Delta is refused."""
     spark.sql(f"CREATE TABLE {schema}.depot (key STRING) USING PARQUET")
-    with pytest.raises(TableRefused, match="PARQUET"):
+    with pytest.raises(IncompatibleTableError, match="PARQUET"):
         run(settings, spark, clock)
 
 
 @pytest.mark.slow
 def test_embedded(schema: str, settings: Settings) -> None:
     """The embedded engine refuses names, and says how to find the path."""
-    with pytest.raises(EngineUnavailable, match="DESCRIBE DETAIL"):
+    with pytest.raises(EngineUnavailableError, match="DESCRIBE DETAIL"):
         open_tables(settings.model_copy(update={"engine": "embedded"}))
 
 

@@ -15,7 +15,7 @@ from tests.engine.world import World
 from tests.faults.mishaps import forget_tables
 from tests.messages import HOUR, SECOND, log, message, table
 from windrow.engine.spark.errors import translated
-from windrow.errors import DepotChanged, EngineUnavailable, FormatFailed, MicrobatchFailed
+from windrow.errors import DepotChangedError, EngineUnavailableError, FormatPluginError, RetriesExhaustedError
 from windrow.ledger import strategy
 from windrow.ledger.open_batches import SparkOpen
 
@@ -61,7 +61,7 @@ class TestExecutors:
         before = world.canonical()
         monkeypatch.setattr(SparkOpen, "session", property(lambda opened: opened.engine.session))
         for _ in range(2):
-            with pytest.raises(MicrobatchFailed, match="windrow_rows_"):
+            with pytest.raises(RetriesExhaustedError, match="windrow_rows_"):
                 world.runner(spark_engine, max_driver_messages=40, retries=2).once()
         assert world.canonical() == before
         monkeypatch.undo()
@@ -87,7 +87,7 @@ class TestExecutors:
         before = world.version()
         DeltaTable(world.depot).delete("key = 'k'")
         world.publish(log(versions=1, seed=7)[0])
-        with pytest.raises(DepotChanged, match="version 3"):
+        with pytest.raises(DepotChangedError, match="version 3"):
             world.runner(spark_engine, max_driver_messages=0).once()
         assert world.version() == before
 
@@ -101,7 +101,7 @@ class TestExecutors:
         with pytest.raises(PythonException) as raised:
             spark.range(1).mapInArrow(without, "id long").collect()
         error = translated(raised.value)
-        assert isinstance(error, EngineUnavailable)
+        assert isinstance(error, EngineUnavailableError)
         assert "'nowhere_installed'" in error.message
         assert not error.retryable
 
@@ -109,12 +109,12 @@ class TestExecutors:
         """An error of a format on an executor is the same error on the driver."""
 
         def failing(_batches):
-            raise FormatFailed("the format 'logfmt' cannot parse records", "hint")
+            raise FormatPluginError("the format 'logfmt' cannot parse records", "hint")
 
         with pytest.raises(PythonException) as raised:
             spark.range(1).mapInArrow(failing, "id long").collect()
         error = translated(raised.value)
-        assert isinstance(error, FormatFailed)
+        assert isinstance(error, FormatPluginError)
         assert error.message == "the format 'logfmt' cannot parse records"
 
 

@@ -15,7 +15,7 @@ from tests.engine.world import World
 from tests.messages import log, table
 from windrow.cli import main
 from windrow.delta.table import open_table
-from windrow.errors import TableUnreadable, WindrowError
+from windrow.errors import TableUnreadableError, WindrowError
 from windrow.rows.frame import frame_of
 
 # Each with what a catalog demands of its tables, and what the embedded engine says (empty: it reads them).
@@ -97,5 +97,5 @@ def test_managed_by_a_catalog(tmp_path: Path) -> None:
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7} | features
     changed = [one | {"protocol": protocol} if "protocol" in one else one for one in actions]
     entry.write_text("\n".join(map(json.dumps, changed)))
-    with pytest.raises(TableUnreadable, match="are in a catalog: give its name"):
+    with pytest.raises(TableUnreadableError, match="are in a catalog: give its name"):
         open_table(str(place), "depot")

@@ -8,7 +8,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.forms import FORMS, have_spark
 from tests.messages import HOUR, log
 from tests.probes import once
-from windrow.errors import LedgerMoved, MicrobatchFailed
+from windrow.errors import ConcurrentCommitError, RetriesExhaustedError
 from windrow.ledger.merge import NO_TRANSACTION_ID
 from windrow.runtime.ledger_state import prime
 from windrow.testing.points import Point
@@ -33,34 +33,34 @@ def commit_at(world, microbatch, moment):
 class TestCommit:
     @pytest.mark.ci
     def test_tick_in_between(self, started, drivers):
-        """When another driver ticks between prime and commit, the commit raises LedgerMoved and the table is unchanged.
-        Holds the fence: a tick has no new depot version that could tell.
+        """When another driver ticks between prime and commit, the commit raises ConcurrentCommitError and the table is
+        unchanged. Holds the fence: a tick has no new depot version that could tell.
         """
         microbatch = started.microbatch(drivers.first)
         started.runner(drivers.second).tick(to=NOW + HOUR)
         before, version = started.rows(*ALL), started.version()
-        with pytest.raises(LedgerMoved):
+        with pytest.raises(ConcurrentCommitError):
             commit_at(started, microbatch, NOW + 2 * HOUR)
         assert (started.rows(*ALL), started.version()) == (before, version)
 
     @pytest.mark.slow_on_spark
     def test_microbatch_in_between(self, started, engine, embedded):
-        """When another driver commits messages between prime and commit, the commit raises LedgerMoved."""
+        """When another driver commits messages between prime and commit, the commit raises ConcurrentCommitError."""
         microbatch = started.microbatch(engine)
         started.runner(embedded).once()
         before = started.rows(*ALL)
-        with pytest.raises(LedgerMoved):
+        with pytest.raises(ConcurrentCommitError):
             commit_at(started, microbatch, NOW + 2 * HOUR)
         assert started.rows(*ALL) == before
 
     @pytest.mark.slow_on_spark
     def test_restore_in_between(self, started, engine, embedded):
-        """When the ledger is restored between prime and commit, the commit raises LedgerMoved."""
+        """When the ledger is restored between prime and commit, the commit raises ConcurrentCommitError."""
         started.runner(embedded).once()
         microbatch = started.microbatch(engine)
         DeltaTable(started.ledger).restore(1)
         before = started.rows(*ALL)
-        with pytest.raises(LedgerMoved):
+        with pytest.raises(ConcurrentCommitError):
             commit_at(started, microbatch, NOW + 2 * HOUR)
         assert started.rows(*ALL) == before
 
@@ -73,17 +73,17 @@ class TestCommit:
         DeltaTable(started.ledger).restore(1)
         started.runner(embedded).once()
         assert started.microbatch(embedded).primed.microbatch == microbatch.primed.microbatch
-        with pytest.raises(LedgerMoved):
+        with pytest.raises(ConcurrentCommitError):
             commit_at(started, microbatch, NOW + 2 * HOUR)
 
     @pytest.mark.slow_on_spark
     def test_progress_row_gone(self, started, engine):
-        """When the progress row is deleted between prime and commit, the commit raises LedgerMoved instead of making
-        another one.
+        """When the progress row is deleted between prime and commit, the commit raises ConcurrentCommitError instead of
+        making another one.
         """
         microbatch = started.microbatch(engine)
         DeltaTable(started.ledger).delete("id = 'progress'")
-        with pytest.raises(LedgerMoved):
+        with pytest.raises(ConcurrentCommitError):
             commit_at(started, microbatch, NOW + 2 * HOUR)
         assert [row for row in started.rows("progress") if row["id"] == "progress"] == []
 
@@ -183,7 +183,7 @@ class TestRunner:
         runner = world.probed(embedded, count, retries=1)
         features = [TableFeatures.IdentityColumns]
         DeltaTable(world.ledger).alter.add_feature(features, allow_protocol_versions_increase=True)
-        with pytest.raises(MicrobatchFailed, match="dentityColumns"):
+        with pytest.raises(RetriesExhaustedError, match="dentityColumns"):
             runner.once()
 
     @pytest.mark.parametrize("published", [1, 0], ids=["messages", "pause"])
@@ -199,10 +199,10 @@ class TestRunner:
         def refuse(point):
             if point is Point.BEFORE_COMMIT:
                 assert next(commits, None) is not None, "it is tried for ever"
-                raise LedgerMoved("so it looks", "It did not.")
+                raise ConcurrentCommitError("so it looks", "It did not.")
 
         runner = world.probed(embedded, refuse, retries=1)
-        with pytest.raises(MicrobatchFailed, match="as if it had changed"):
+        with pytest.raises(RetriesExhaustedError, match="as if it had changed"):
             runner.once() if published else runner.pause()
         assert next(commits) == 2
 
@@ -219,7 +219,7 @@ class TestSparksFence:
 
     @pytest.mark.slow_unless({"form": "reading some"})
     def test_tick_in_between(self, started, spark, form):
-        """When another driver ticks between prime and commit, the commit raises LedgerMoved and the table is
+        """When another driver ticks between prime and commit, the commit raises ConcurrentCommitError and the table is
         unchanged.
         """
         factory = EngineFactory("spark", spark)
@@ -227,7 +227,7 @@ class TestSparksFence:
         started.runner(factory).tick(to=NOW + HOUR)
         assert started.history()[-1]["commit_form"] == "merge"
         version = started.version()
-        with pytest.raises(LedgerMoved, match="between prime and commit"):
+        with pytest.raises(ConcurrentCommitError, match="between prime and commit"):
             commit_at(started, microbatch, NOW + 2 * HOUR)
         assert started.version() == version
 
@@ -237,7 +237,7 @@ class TestSparksFence:
         """Without a progress row there is none to compare with, and none is made."""
         microbatch = started.microbatch(EngineFactory("spark", spark))
         DeltaTable(started.ledger).delete("id = 'progress'")
-        with pytest.raises(LedgerMoved):
+        with pytest.raises(ConcurrentCommitError):
             commit_at(started, microbatch, NOW + 2 * HOUR)
         assert [row for row in started.rows("progress") if row["id"] == "progress"] == []
 
@@ -280,7 +280,7 @@ class TestSparksFence:
         version = started.version()
         DeltaTable(started.ledger).restore(version - 1)
         try:
-            with pytest.raises(LedgerMoved, match="between prime and commit"):
+            with pytest.raises(ConcurrentCommitError, match="between prime and commit"):
                 commit_at(started, microbatch, NOW + 2 * HOUR)
         finally:
             cached.unpersist()

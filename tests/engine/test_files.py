@@ -9,7 +9,7 @@ from pyarrow.parquet import ParquetFile
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import NOW, log, message, table
-from windrow.errors import TableRefused
+from windrow.errors import IncompatibleTableError
 from windrow.ledger import file_writer, files
 from windrow.model import tables
 from windrow.model.floors import Floors
@@ -120,7 +120,7 @@ def test_rows_that_only_spark_can_tell(world: World, embedded: EngineFactory, sp
     ledger = f"delta.`{world.ledger}`"
     spark.sql(f"ALTER TABLE {ledger} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     spark.sql(f"DELETE FROM {ledger} WHERE state = 'open' AND key = '{KEYS[1]}'")
-    with pytest.raises(TableRefused, match="deletionVectors"):
+    with pytest.raises(IncompatibleTableError, match="deletionVectors"):
         prime(world.tables(embedded).ledger)
     primed = prime(world.tables(EngineFactory("spark", spark)).ledger)
     assert primed.fence.wanted(None)["key"].to_pylist() == [KEYS[0], KEYS[2]]

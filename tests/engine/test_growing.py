@@ -22,7 +22,7 @@ from tests.engine.world import World
 from tests.messages import HOUR, SECOND, log, message
 from tests.probes import Tables
 from windrow.engine import embedded as embedded_engine
-from windrow.errors import LedgerMoved, TableRefused
+from windrow.errors import ConcurrentCommitError, IncompatibleTableError
 from windrow.ledger import file_writer, files
 from windrow.ledger.files import File, LedgerFiles
 from windrow.ledger.merge import _folded
@@ -37,7 +37,7 @@ from windrow.rows.session_settings import configured
 from windrow.runtime.microbatch import Microbatch
 from windrow.verify import verify
 
-REFUSED = r"DELTA_CONCURRENT|Concurrent[A-Z]|DELTA_METADATA_CHANGED|WINDROW-LEDGER-MOVED"
+REFUSED = r"DELTA_CONCURRENT|Concurrent[A-Z]|DELTA_METADATA_CHANGED|WINDROW-CONCURRENT-COMMIT"
 MORE = log(versions=1, seed=7, begin=NOW + 10 * SECOND)[0]
 
 
@@ -124,7 +124,7 @@ def test_beside_a_commit_of_files(started: World, embedded: EngineFactory, what:
     microbatch = started.microbatch(embedded)
     Others(started.ledger, started.depot, what)()
     version = started.version()
-    with pytest.raises(LedgerMoved):
+    with pytest.raises(ConcurrentCommitError):
         commit_late(microbatch)
     assert started.version() == version
     end(started)
@@ -160,7 +160,7 @@ def test_before_a_merge(started: World, spark: Any, what: str) -> None:
     Others(started.ledger, started.depot, what)()
     version = started.version()
     if what in ("commit", "restore"):
-        with pytest.raises(LedgerMoved):
+        with pytest.raises(ConcurrentCommitError):
             commit_late(microbatch)
         assert started.version() == version
     else:
@@ -177,7 +177,7 @@ def test_repeated(started: World, spark: Any) -> None:
     microbatch = started.microbatch(factory)
     commit_late(microbatch)
     version = started.version()
-    with pytest.raises(LedgerMoved):
+    with pytest.raises(ConcurrentCommitError):
         commit_late(microbatch)
     assert started.version() == version
     end(started, factory)
@@ -231,7 +231,7 @@ def test_before_a_fold(started: World, embedded: EngineFactory, what: str, size:
     ledger = started.tables(embedded).ledger
     live = ledger.live()
     Others(started.ledger, started.depot, what)()
-    with pytest.raises(LedgerMoved):
+    with pytest.raises(ConcurrentCommitError):
         ledger.fold(live, size)
     end(started)
 
@@ -582,7 +582,7 @@ def test_first_version_is_gone(world: World, engine: str, request: pytest.Fixtur
     DeltaTable(world.ledger).delete("state = 'open' AND whole")
     factory = EngineFactory(engine, request.getfixturevalue("spark") if engine == "spark" else None)
     world.publish([message("late", NOW + 2 * SECOND, NOW + 2 * SECOND)])
-    with pytest.raises(TableRefused, match="no version with all of its messages"):
+    with pytest.raises(IncompatibleTableError, match="no version with all of its messages"):
         world.runner(factory).once()
 
 

@@ -6,7 +6,7 @@ from deltalake import DeltaTable
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import NOW, SECOND, Row, message
-from windrow.errors import MicrobatchFailed
+from windrow.errors import RetriesExhaustedError
 
 PAYLOAD = "x" * 5_000_000
 VERSIONS, IN_TIME, LATE = 6, 80, 20
@@ -44,6 +44,6 @@ def test_too_much_stays_open(world: World, embedded: EngineFactory) -> None:
     """Open batches with more than one array of Arrow holds, which no later microbatch could read, are not committed."""
     for number in range(VERSIONS):
         world.publish([message(f"type{number}", key=f"key{key}", payload=PAYLOAD) for key in range(IN_TIME)])
-    with pytest.raises(MicrobatchFailed, match="offset overflow"):
+    with pytest.raises(RetriesExhaustedError, match="offset overflow"):
         world.runner(embedded, retries=0).once()
     assert world.rows("open", "closed", "rejected", "microbatch") == []

@@ -17,7 +17,7 @@ from tests.faults.mishaps import age
 from tests.messages import HOUR, log, message
 from windrow.delta.table import Snapshot, latest_snapshot
 from windrow.engine import embedded as embedded_engine
-from windrow.errors import LedgerMoved
+from windrow.errors import ConcurrentCommitError
 from windrow.ledger import files
 from windrow.ledger.files import File, live_files
 from windrow.model import tables
@@ -124,7 +124,7 @@ class TestOthers:
         rival, microbatch = started.microbatch(embedded), started.microbatch(embedded)
         meanwhile(lambda: commit_at(rival, NOW + HOUR))
         version = started.version()
-        with pytest.raises(LedgerMoved):
+        with pytest.raises(ConcurrentCommitError):
             commit_at(microbatch, NOW + 2 * HOUR)
         assert started.version() == version + 1
         assert started.rows("progress")[0]["microbatch"] == rival.primed.microbatch + 1
@@ -150,7 +150,7 @@ class TestOthers:
         started.runner(embedded).tick(to=NOW + HOUR)
         second = Microbatch(opened.ledger, opened.sources, Batcher(windrow.Rules()), started.clock)
         before, version = started.rows("open", "progress"), started.version()
-        with pytest.raises(LedgerMoved):
+        with pytest.raises(ConcurrentCommitError):
             commit_at(first, NOW + 2 * HOUR)
         assert (started.rows("open", "progress"), started.version()) == (before, version)
         commit_at(second, NOW + 2 * HOUR)
@@ -160,7 +160,7 @@ class TestOthers:
         """When the log loses its last entry between prime and commit, nothing is put in its place or behind the gap."""
         microbatch = started.microbatch(embedded)
         Path(started.ledger, "_delta_log", f"{started.version():020}.json").unlink()
-        with pytest.raises(LedgerMoved, match="restored"):
+        with pytest.raises(ConcurrentCommitError, match="restored"):
             commit_at(microbatch, NOW + HOUR)
         assert started.version() == microbatch.primed.fence.table_version - 1
         started.runner(embedded).once()
@@ -181,7 +181,7 @@ class TestOthers:
         started.runner(embedded, max_messages=30).once()
         version = started.version()
         assert version > microbatch.primed.fence.table_version
-        with pytest.raises(LedgerMoved, match="created again"):
+        with pytest.raises(ConcurrentCommitError, match="created again"):
             commit_at(microbatch, NOW + HOUR)
         assert started.version() == version
         assert started.canonical() == started.expected()

@@ -17,7 +17,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.test_raw import COLUMNS, Raw, cut, dirty
 from tests.engine.world import World
 from tests.messages import SECOND, log, message, table
-from windrow.errors import MicrobatchFailed, TableRefused
+from windrow.errors import IncompatibleTableError, RetriesExhaustedError
 from windrow.rows import spilled
 from windrow.rows.spilled import BUCKETS, Room, SpilledRows, buckets_of
 from windrow.source import embedded as source
@@ -112,7 +112,7 @@ def test_one_key_too_large(world: World, embedded: EngineFactory) -> None:
     world.runner(embedded).once()
     before, version = set(Path(world.ledger).rglob("*.parquet")), world.version()
     world.publish([message(key="k", type=f"t{number}") for number in range(101)])
-    with pytest.raises(TableRefused, match=r"101 messages of one key.* max_memory_bytes has room for 100"):
+    with pytest.raises(IncompatibleTableError, match=r"101 messages of one key.* max_memory_bytes has room for 100"):
         world.runner(embedded, retries=0, **LEAST).once()
     assert (set(Path(world.ledger).rglob("*.parquet")), world.version()) == (before, version)
     world.runner(embedded).once()
@@ -156,7 +156,9 @@ class TestRawDepot:
         """Chunks of one source that do not fit are refused with the setting's name, before anything is written."""
         world = Raw(tmp_path, clock)
         world.append(*[("s", number, dirty(), False) for number in range(1, 9)])
-        with pytest.raises(TableRefused, match=r"bytes of one raw source.* max_memory_bytes has room for 12,500"):
+        with pytest.raises(
+            IncompatibleTableError, match=r"bytes of one raw source.* max_memory_bytes has room for 12,500"
+        ):
             world.run(embedded, retries=0, **LEAST)
         assert world.history() == []
 
@@ -165,7 +167,7 @@ def test_full_disk(world: World, embedded: EngineFactory, monkeypatch: pytest.Mo
     """A full temporary directory is an error that says what to set; nothing is written."""
     world.publish(*of_many_keys(versions=1))
     monkeypatch.setattr(source, "TemporaryFile", partial(Path.open, Path("/dev/full"), "r+b"))
-    with pytest.raises(MicrobatchFailed, match="has no room for a depot version that is read in parts"):
+    with pytest.raises(RetriesExhaustedError, match="has no room for a depot version that is read in parts"):
         world.runner(embedded, retries=0, **LEAST).once()
     assert world.history() == []
 

@@ -17,7 +17,7 @@ from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from tests.probes import Tables, Wrapped, once
 from windrow.columnar.arrow import plain
-from windrow.errors import EngineUnavailable, Paused
+from windrow.errors import EngineUnavailableError, PausedError
 from windrow.ledger.dry_run import DryRunLedger
 from windrow.ledger.files_ledger import FilesLedger
 from windrow.model import tables
@@ -100,9 +100,9 @@ class TestPause:
     def test_ticks_are_refused(self, world: World, embedded: EngineFactory) -> None:
         """A tick or flush by hand says that the ledger is paused instead of doing nothing."""
         world.runner(embedded).pause()
-        with pytest.raises(Paused):
+        with pytest.raises(PausedError):
             world.runner(embedded).tick()
-        with pytest.raises(Paused):
+        with pytest.raises(PausedError):
             world.runner(embedded).flush()
 
     def test_twice(self, world: World, embedded: EngineFactory) -> None:
@@ -198,5 +198,5 @@ class TestDryRun:
         """Where reading happens in another process, whose memory is not ours, a dry run is refused at once."""
         opened = world.tables(embedded)
         opened.engine.remote = True
-        with pytest.raises(EngineUnavailable, match="Spark Connect"):
+        with pytest.raises(EngineUnavailableError, match="Spark Connect"):
             rehearsing(opened)

@@ -14,7 +14,7 @@ from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from windrow.delta.creation import create_depot
-from windrow.errors import MicrobatchFailed, SettingsError
+from windrow.errors import RetriesExhaustedError, SettingsError
 from windrow.formats.codec_frames import encode
 from windrow.formats.format import format_of
 from windrow.formats.part import FormatPart
@@ -180,7 +180,7 @@ def test_short_read(world: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
     really = conversion.chunks_of
     monkeypatch.setattr(conversion, "chunks_of", lambda *given: really(*given).slice(1))
     world.append(*cut(dirty(), 300))
-    with pytest.raises(MicrobatchFailed, match="its commit added 7"):
+    with pytest.raises(RetriesExhaustedError, match="its commit added 7"):
         world.run(EngineFactory("embedded"), retries=0)
     assert world.history() == []
 
@@ -245,19 +245,18 @@ def test_binary_payload_without_mapping(world: Raw, engine: EngineFactory) -> No
 @pytest.mark.parametrize(
     ("chosen", "chunks", "byte_count", "are_needed"),
     [
-        ({}, 1_000_000, 2**28, False),
+        ({}, 5, 2**28, False),
+        ({}, 6, 0, True),
         ({}, 1, 2**28 + 1, True),
         ({"max_read_bytes": 100}, 1, 101, True),
-        ({"executor_chunks": 3}, 2, 2**30, False),
-        ({"executor_chunks": 3}, 3, 0, True),
         ({"type": "native", "fields": {"a": "int8"}}, 1, 2**30, False),
     ],
 )
 def test_choice_of_executors(chosen: dict[str, Any], chunks: int, byte_count: int, are_needed: bool) -> None:
-    """Executors read what has more bytes than the driver may read at once, or as many chunks as the settings say."""
+    """Executors read what has more bytes or chunks than the driver may read at once."""
     format_ = format_of(FormatPart(**(CSV | chosen)))
     conversion = Conversion(format_, None, format_.parser.schema, pa.string())
-    assert conversion.needs_executors(chunks, byte_count, max_driver_messages=0) == are_needed
+    assert conversion.needs_executors(chunks, byte_count, max_driver_messages=5) == are_needed
 
 
 UNUSED = b"".join([*ROWS[:5], b"d1,%s,k,v,300\n" % time_text(NOW).encode(), *ROWS[5:9]])

@@ -13,7 +13,7 @@ from tests.clocks import ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.test_raw import BAD, CSV, ROWS, Raw
 from windrow.delta.log import DeltaRsLog
-from windrow.errors import MicrobatchFailed
+from windrow.errors import RetriesExhaustedError
 from windrow.formats.codec_frames import encode
 from windrow.model.commits import Commit
 
@@ -98,7 +98,7 @@ def test_same_ledger(tmp_path: Path, clock: ManualClock, spark_engine: EngineFac
         coded = [(*one[:2], one[2] if codec == "none" else encode(one[2], codec), one[3]) for one in chunks]
         depot.append(*coded, *([("broken", 1, b"no frame", False)] if number == 1 else []))
         reference.run(EngineFactory("embedded"), format=chosen)
-        depot.run(spark_engine, format=chosen | {"executor_chunks": 2})
+        depot.run(spark_engine, format=chosen | {"max_read_bytes": 1})
     assert left(depot) == left(reference)
     assert [row["path"] for row in depot.history()] == ["executors"] * 2
     depot.assert_balanced()
@@ -119,19 +119,19 @@ def test_short_read(
         return [replace(commit, rows=commit.rows and commit.rows + 1) for commit in really(log, *given)]
 
     monkeypatch.setattr(DeltaRsLog, "commits", one_more)
-    with pytest.raises(MicrobatchFailed, match="its commit added"):
-        depot.run(spark_engine, format=CSV | {"executor_chunks": 1}, retries=0)
+    with pytest.raises(RetriesExhaustedError, match="its commit added"):
+        depot.run(spark_engine, format=CSV | {"max_read_bytes": 1}, retries=0)
     assert depot.history() == []
 
 
 @pytest.mark.slow
 def test_few_chunks(tmp_path: Path, clock: ManualClock, spark_engine: EngineFactory) -> None:
-    """Fewer chunks than `executor_chunks`, and chunks of which no source is plain, are read by the driver."""
+    """Chunks of no more bytes than `max_read_bytes`, and those of which no source is plain, are read by the driver."""
     depot = depot_of(tmp_path / "here", clock)
     first, second, *rest = cut("order", dirty(random.Random(1)), random.Random(1), 400)
-    for chunks, least in (([first], 2), ([*rest], 1), ([second], 2)):
+    for chunks, most in (([first], 2**28), ([*rest], 1), ([second], 2**28)):
         depot.append(*chunks)
-        depot.run(spark_engine, format=CSV | {"executor_chunks": least})
+        depot.run(spark_engine, format=CSV | {"max_read_bytes": most})
     assert [row["path"] for row in depot.history()] == ["driver"] * 3
 
 
@@ -140,7 +140,7 @@ def test_greatest_number(tmp_path: Path, clock: ManualClock, spark_engine: Engin
     """A number that has no next is rejected among good chunks of its source, as the driver rejects it."""
     depot = depot_of(tmp_path / "here", clock)
     depot.append(*cut("order", b"".join(ROWS), random.Random(1), 400), ("order", 2**63 - 1, b"last", False))
-    depot.run(spark_engine, format=CSV | {"executor_chunks": 1})
+    depot.run(spark_engine, format=CSV | {"max_read_bytes": 1})
     assert [row["path"] for row in depot.history()] == ["executors"]
     assert [(row["reason"], row["content"]) for row in depot.rows("rejected")] == [("format_invalid", b"last")]
     depot.assert_balanced()

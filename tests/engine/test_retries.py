@@ -16,7 +16,7 @@ from tests.probes import Tables, failing, nowhere, with_probe
 from windrow.batching.rules import Rules
 from windrow.batching.step import Step
 from windrow.cli.running import sentence
-from windrow.errors import BrokenPromise, MicrobatchFailed, SettingsError, ShortRead
+from windrow.errors import InternalError, RetriesExhaustedError, RowCountMismatchError, SettingsError
 from windrow.ledger.result import Counts
 from windrow.model import tables
 from windrow.runtime.batcher import Batcher
@@ -122,10 +122,10 @@ class TestAttempts:
         assert [row["attempt"] for row in full.history()] == [1, 1, 1]
 
     def test_limit(self, full, embedded):
-        """More failures than `retries` end the run with MicrobatchFailed and its cause; the next run goes on from
+        """More failures than `retries` end the run with RetriesExhaustedError and its cause; the next run goes on from
         there.
         """
-        with pytest.raises(MicrobatchFailed, match="failed 3 times") as failure:
+        with pytest.raises(RetriesExhaustedError, match="failed 3 times") as failure:
             full.probed(embedded, failing(Point.BEFORE_COMMIT, times=3), retries=2).once()
         assert isinstance(failure.value.__cause__, OSError)
         assert full.version() == 0
@@ -184,9 +184,9 @@ class TestRequirements:
         """A read that gives fewer rows than the depot's commits added stops the run; nothing is written. Holds the
         comparison with the depot's own log.
         """
-        with pytest.raises(MicrobatchFailed, match="WINDROW-SHORT-READ") as failure:
+        with pytest.raises(RetriesExhaustedError, match="WINDROW-ROW-COUNT-MISMATCH") as failure:
             full.runner(engine, reading(Lossy), retries=0).once()
-        assert isinstance(failure.value.__cause__, ShortRead)
+        assert isinstance(failure.value.__cause__, RowCountMismatchError)
         assert full.version() == 0
 
     @pytest.mark.slow_on_spark
@@ -197,21 +197,21 @@ class TestRequirements:
         have_spark("reading some", monkeypatch)
         runner = full.runner(engine)
         runner.driver.algorithm = Wrong(Rules(), kind=Inverted)
-        with pytest.raises((BrokenPromise, MicrobatchFailed), match="not known as it should be"):
+        with pytest.raises((InternalError, RetriesExhaustedError), match="not known as it should be"):
             runner.once()
         assert full.version() == 0
 
     def test_counts_of_the_commit(self, full, engine, monkeypatch):
         """A commit that says that it wrote other rows than it had to is noticed."""
         monkeypatch.setattr(Counts, "combine", classmethod(lambda cls, *given: replace(combine(*given), rows=1)))
-        with pytest.raises(BrokenPromise, match="the commit wrote"):
+        with pytest.raises(InternalError, match="the commit wrote"):
             full.runner(engine).once()
 
     def test_unique_ids(self, full, embedded):
         """Rows with the same id are refused before anything is written."""
         runner = full.runner(embedded)
         runner.driver.algorithm = Wrong(Rules(), kind=Doubled)
-        with pytest.raises(BrokenPromise, match="an id stands twice"):
+        with pytest.raises(InternalError, match="an id stands twice"):
             runner.once()
         assert full.version() == 0
         assert full.clock.now() == NOW
@@ -220,6 +220,6 @@ class TestRequirements:
         """More rejections than messages are refused before anything is written."""
         runner = full.runner(embedded)
         runner.driver.algorithm = Wrong(Rules(), kind=Inventing)
-        with pytest.raises(BrokenPromise, match="of 90 messages were rejected"):
+        with pytest.raises(InternalError, match="of 90 messages were rejected"):
             runner.once()
         assert full.version() == 0

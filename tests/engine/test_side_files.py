@@ -19,7 +19,7 @@ from tests.probes import open_tables
 from windrow.engine.engine import SideFiles
 from windrow.engine.side_files import DIRECTORY, DeltaRsJournal, LocalSideFiles, StoredSideFiles
 from windrow.engine.spark.journal import SparkJournal
-from windrow.errors import TableMissing
+from windrow.errors import TableMissingError
 from windrow.runtime.saved_plan import SavedPlan, SavedPlans
 from windrow.settings.settings import Settings
 
@@ -96,7 +96,7 @@ def test_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, d
 def test_no_table_yet(spark: Any) -> None:
     """Before a table in a catalog exists, there is no place for texts beside it."""
     tables = open_tables(Settings(engine="spark", depot="default.no_depot", ledger="default.no_states"), spark)
-    with pytest.raises(TableMissing, match=r"no ledger at default\.no_states"):
+    with pytest.raises(TableMissingError, match=r"no ledger at default\.no_states"):
         tables.ledger.side_files  # noqa: B018 - a property
 
 

@@ -10,12 +10,12 @@ from deltalake import DeltaTable, write_deltalake
 from tests.engine.world import World
 from tests.messages import log, message, table
 from windrow.errors import (
-    DepotChanged,
-    OtherDepot,
+    DepotChangedError,
+    DepotMismatchError,
+    IncompatibleTableError,
     SettingsError,
-    StartFromChanged,
-    TableMissing,
-    TableRefused,
+    StartFromMismatchError,
+    TableMissingError,
 )
 
 
@@ -81,7 +81,7 @@ class TestStartFrom:
     def test_changed(self, full, embedded):
         """A ledger refuses another `start_from` than its own."""
         full.runner(embedded, start_from="version:2").once()
-        with pytest.raises(StartFromChanged, match="version:2"):
+        with pytest.raises(StartFromMismatchError, match="version:2"):
             full.runner(embedded, start_from="end")
 
     @pytest.mark.slow_on_spark
@@ -92,7 +92,7 @@ class TestStartFrom:
         full.runner(engine, start_from="end")
         full.runner(engine, start_from="version:3").once()
         assert versions_read(full) == [3]
-        with pytest.raises(StartFromChanged, match="version:3"):
+        with pytest.raises(StartFromMismatchError, match="version:3"):
             full.runner(engine, start_from="beginning")
 
     def test_without_meaning(self, full, embedded):
@@ -108,7 +108,7 @@ class TestTables:
         """A missing depot is an error that names it, and no ledger is created."""
         world = World(tmp_path, clock)
         shutil.rmtree(world.depot)
-        with pytest.raises(TableMissing, match="there is no depot"):
+        with pytest.raises(TableMissingError, match="there is no depot"):
             world.runner(engine)
         assert not DeltaTable.is_deltatable(world.ledger)
 
@@ -117,7 +117,7 @@ class TestTables:
         full.runner(embedded).once()
         shutil.rmtree(full.depot)
         World(Path(full.depot).parent, clock)
-        with pytest.raises(OtherDepot):
+        with pytest.raises(DepotMismatchError):
             full.runner(embedded)
 
     @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ class TestTables:
     def test_no_ledger(self, full, engine, columns):
         """A Delta table that is no ledger is refused and left alone."""
         write_deltalake(full.ledger, pa.table(columns))
-        with pytest.raises(TableRefused):
+        with pytest.raises(IncompatibleTableError):
             full.runner(engine)
         assert DeltaTable(full.ledger).version() == 0
 
@@ -135,7 +135,7 @@ class TestTables:
         """A ledger of another schema version is refused."""
         full.runner(embedded).once()
         DeltaTable(full.ledger).update(updates={"schema_version": "9"}, predicate="id = 'progress'")
-        with pytest.raises(TableRefused, match="schema version 9"):
+        with pytest.raises(IncompatibleTableError, match="schema version 9"):
             full.runner(embedded)
 
     @pytest.mark.slow_on_spark
@@ -145,14 +145,14 @@ class TestTables:
         rows = DeltaTable(full.ledger).to_pyarrow_table().drop_columns(["commit_fingerprint"])
         shutil.rmtree(full.ledger)
         write_deltalake(full.ledger, rows, partition_by=["state"])
-        with pytest.raises(TableRefused, match="no column commit_fingerprint"):
+        with pytest.raises(IncompatibleTableError, match="no column commit_fingerprint"):
             full.runner(engine)
 
     def test_damaged_ledger(self, full, embedded):
         """A ledger without its progress row is refused."""
         full.runner(embedded).once()
         DeltaTable(full.ledger).delete("id = 'progress'")
-        with pytest.raises(TableRefused, match="0 progress rows"):
+        with pytest.raises(IncompatibleTableError, match="0 progress rows"):
             full.runner(embedded)
 
 
@@ -165,10 +165,10 @@ class TestDepotChanged:
         full.runner(engine).once()
         before = full.canonical()
         DeltaTable(full.depot).delete("key = 'k'")
-        with pytest.raises(DepotChanged, match="version 4"):
+        with pytest.raises(DepotChangedError, match="version 4"):
             full.runner(engine).once()
         full.publish(log(versions=1, seed=9)[0])
-        with pytest.raises(DepotChanged, match="version 4"):
+        with pytest.raises(DepotChangedError, match="version 4"):
             full.runner(engine).once()
         assert full.canonical() == before
         full.runner(engine, on_depot_delete="ignore").once()
@@ -178,7 +178,7 @@ class TestDepotChanged:
     def test_update(self, full, embedded):
         """An update in the depot stops the run like a deletion."""
         DeltaTable(full.depot).update(updates={"payload": "'x'"}, predicate="key = 'k'")
-        with pytest.raises(DepotChanged, match="version 4"):
+        with pytest.raises(DepotChangedError, match="version 4"):
             full.runner(embedded).once()
 
     @pytest.mark.slow_on_spark

@@ -13,14 +13,16 @@ from tests.clocks import NOW
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log
-from windrow.errors import DepotChanged, LedgerMoved
+from windrow.errors import ConcurrentCommitError, DepotChangedError
 from windrow.runtime.wall_clock import WallClock
 from windrow.source.spark import _marked, failure_in
 from windrow.testing.points import Point
 
 
-@pytest.mark.parametrize("error", [LedgerMoved('a "quoted"\nmessage', "and\na hint"), DepotChanged("x")], ids=repr)
-def test_our_errors_come_back(error: LedgerMoved | DepotChanged) -> None:
+@pytest.mark.parametrize(
+    "error", [ConcurrentCommitError('a "quoted"\nmessage', "and\na hint"), DepotChangedError("x")], ids=repr
+)
+def test_our_errors_come_back(error: ConcurrentCommitError | DepotChangedError) -> None:
     """An error of ours is found again in the text of a stream's error, with its type, message and hint."""
     found = failure_in(f"[STREAM_FAILED] Query terminated: Traceback\nRuntimeError: {_marked(error)} SQLSTATE: 38000")
     assert found is not None

@@ -17,7 +17,7 @@ from tests.engine.world import World
 from tests.messages import log
 from tests.probes import once
 from windrow.engine.spark.engine import SparkEngine
-from windrow.errors import EngineUnavailable, MicrobatchFailed
+from windrow.errors import EngineUnavailableError, RetriesExhaustedError
 from windrow.ledger import task_files
 from windrow.ledger.file_writer import FileWriter, store_options
 from windrow.ledger.files_ledger import FilesLedger
@@ -104,7 +104,7 @@ def test_in_turn(world: World, spark: Any, embedded: EngineFactory, where: dict[
 class TestRefused:
     def test_without_a_path(self, spark: Any) -> None:
         """A ledger in a catalog has no path that tasks may write to."""
-        with pytest.raises(EngineUnavailable, match=r"needs a ledger with a path, not main\.plant\.ledger"):
+        with pytest.raises(EngineUnavailableError, match=r"needs a ledger with a path, not main\.plant\.ledger"):
             EngineFactory("spark", spark, FILES).open("main.plant.depot", "main.plant.ledger")
 
     def test_connect(self, world: World, files: EngineFactory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ class TestRefused:
         monkeypatch.setattr(SparkEngine, "remote", True, raising=False)
         engine = SparkEngine(files.settings(world.depot, world.ledger), files.session)
         engine.remote = True
-        with pytest.raises(EngineUnavailable, match="Spark in this process, not Spark Connect"):
+        with pytest.raises(EngineUnavailableError, match="Spark in this process, not Spark Connect"):
             FilesLedger(engine, engine.settings)
 
     def test_another_file_system(self, spark: Any, world: World, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ class TestRefused:
         elsewhere = spark.newSession()
         elsewhere.conf.set("fs.defaultFS", "viewfs://elsewhere/")
         elsewhere.conf.set(f"fs.viewfs.mounttable.elsewhere.link.{tmp_path}", f"file://{tmp_path}")
-        with pytest.raises(EngineUnavailable, match="Give the ledger as a full address"):
+        with pytest.raises(EngineUnavailableError, match="Give the ledger as a full address"):
             EngineFactory("spark", elsewhere, FILES).open(world.depot, world.ledger)
 
     def test_a_disk_of_the_driver(self, files: EngineFactory, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ class TestRefused:
         monkeypatch.setattr(files.session.sparkContext, "master", "spark://plant:7077")
         files.open(world.depot, world.ledger)
         monkeypatch.setattr(task_files, "_sees", blind)
-        with pytest.raises(EngineUnavailable, match="tasks of spark://plant:7077 do not see"):
+        with pytest.raises(EngineUnavailableError, match="tasks of spark://plant:7077 do not see"):
             files.open(world.depot, world.ledger)
         assert not list(Path(world.ledger).parent.glob(".ledger.*"))
 
@@ -153,7 +153,7 @@ class TestRefused:
         with monkeypatch.context() as patched:
             patched.setattr(FilesLedger, "row_writer", elsewhere)
             world.publish(second)
-            with pytest.raises(MicrobatchFailed, match="but the driver does not see it"):
+            with pytest.raises(RetriesExhaustedError, match="but the driver does not see it"):
                 world.runner(files, retries=0).once()
         assert len(world.history()) == 1
         world.runner(files).once()

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windrow.columnar.arrow import places
-from windrow.errors import TableRefused
+from windrow.errors import IncompatibleTableError
 from windrow.ledger.versions import Growth, followed, latest
 
 SCHEMA = pa.schema([("id", pa.string()), ("revision", pa.int64()), ("deleted", pa.bool_()), ("value", pa.int64())])
@@ -122,7 +122,7 @@ def test_twice() -> None:
     """Two rows of one id and one revision are refused, or both kept."""
     rows = versions([{"a": False}, {"b": False}], 1)
     twice = pa.concat_tables([rows, rows.slice(0, 1)])
-    with pytest.raises(TableRefused, match="stands twice"):
+    with pytest.raises(IncompatibleTableError, match="stands twice"):
         latest(twice)
     assert latest(twice, keep_doubles=True).num_rows == 3
 

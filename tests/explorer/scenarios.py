@@ -10,7 +10,7 @@ from typing import Any
 from tests.explorer.scheduler import Execution, Program
 from tests.explorer.tables import MemoryLedger, MemorySource, MemoryTable, Shared, Tables
 from tests.messages import SECOND, Row, message
-from windrow.errors import Paused
+from windrow.errors import PausedError
 from windrow.runtime.loop import Runner
 from windrow.runtime.opening import DepotReader
 from windrow.runtime.run import batcher_of
@@ -80,13 +80,13 @@ def drive_by_other_rules(execution: Execution, values: Mapping[str, Any]) -> Non
 
 def tick(execution: Execution, values: Mapping[str, Any]) -> None:
     """Close what is overdue, unless the ledger is paused."""
-    with suppress(Paused):
+    with suppress(PausedError):
         runner(execution, {**values, "idle_timeout": "1s"}).tick()
 
 
 def flush(execution: Execution, values: Mapping[str, Any]) -> None:
     """Close everything, unless the ledger is paused."""
-    with suppress(Paused):
+    with suppress(PausedError):
         runner(execution, values).flush()
 
 

@@ -18,7 +18,7 @@ from tests.messages import table as messages
 from windrow.columnar.arrow import in_columns
 from windrow.delta.log import Table
 from windrow.engine.engine import Engine
-from windrow.errors import LedgerMoved
+from windrow.errors import ConcurrentCommitError
 from windrow.ledger import Ledger
 from windrow.ledger.live import Live
 from windrow.ledger.result import MicrobatchResult
@@ -114,19 +114,19 @@ class Shared:
         def apply(now: Tables) -> tuple[Tables, Answer]:
             try:
                 return now, Answer(f"{name} {sees(now)}", work(now))
-            except LedgerMoved as error:
+            except ConcurrentCommitError as error:
                 return now, Answer(f"{name} moved", error=error)
 
         return self._execution.step(Call(name, apply, writes=False))
 
     def write(self, name: str, work: Callable[[Tables], Tables]) -> None:
-        """Make a call that returns other tables, or raises LedgerMoved; the process learns no more than that."""
+        """Make a call that returns other tables, or raises ConcurrentCommitError; the process learns no more than that."""
         from tests.explorer.scheduler import Answer, Call
 
         def apply(now: Tables) -> tuple[Tables, Answer]:
             try:
                 return work(now), Answer(name)
-            except LedgerMoved as error:
+            except ConcurrentCommitError as error:
                 return now, Answer(f"{name} moved", error=error)
 
         self._execution.step(Call(name, apply, writes=True))
@@ -235,7 +235,7 @@ class MemoryLedger(Ledger):
         return replace(Live.held(latest(live), found.latest), growth=Growth.of(live))
 
     def commit(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> int:
-        """Add rows, by adding files or by a MERGE. Raises LedgerMoved."""
+        """Add rows, by adding files or by a MERGE. Raises ConcurrentCommitError."""
         parts = [written(cast("pa.Table", one), live.revision + 1) for one in (processed.rows, control)]
         rows = pa.concat_tables([in_columns(part, live.schema) for part in parts])
         if self.commit_form == "files":
@@ -252,9 +252,9 @@ class MemoryLedger(Ledger):
 
 
 def put(now: Tables, on: int, operation: str, added: pa.Table | None = None, folded: Growth | None = None) -> Tables:
-    """Put the version after a known one, with more rows or with folded ones. Raises LedgerMoved if it is there."""
+    """Put the version after a known one, with more rows or with folded ones. Raises ConcurrentCommitError if it is there."""
     if now.ledger.latest != on:
-        raise LedgerMoved("the ledger has another version", "Nothing was written.")
+        raise ConcurrentCommitError("the ledger has another version", "Nothing was written.")
     before = now.ledger.versions[on].rows
     if folded is None:
         rows = pa.concat_tables([before, added])
@@ -272,17 +272,17 @@ def folded_rows(live: pa.Table, growth: Growth) -> pa.Table:
 
 
 def merging(now: Tables, token: str) -> int:
-    """Return the version that a MERGE reads. Raises LedgerMoved if it does not have the primed token."""
+    """Return the version that a MERGE reads. Raises ConcurrentCommitError if it does not have the primed token."""
     progress = latest(
         now.ledger.versions[-1].live.filter(pc.equal(now.ledger.versions[-1].live["id"], tables.PROGRESS))
     )
     if progress["token"].to_pylist() != [token]:
-        raise LedgerMoved("the ledger has another token", "Nothing was written.")
+        raise ConcurrentCommitError("the ledger has another token", "Nothing was written.")
     return now.ledger.latest
 
 
 def merged(now: Tables, read: int, rows: pa.Table) -> Tables:
-    """Commit a MERGE on the latest version. Raises LedgerMoved if rows were added since it read."""
+    """Commit a MERGE on the latest version. Raises ConcurrentCommitError if rows were added since it read."""
     if any(version.adds for version in now.ledger.versions[read + 1 :]):
-        raise LedgerMoved("rows were added to what the MERGE read", "Nothing was written.")
+        raise ConcurrentCommitError("rows were added to what the MERGE read", "Nothing was written.")
     return put(now, now.ledger.latest, "commit", added=rows)

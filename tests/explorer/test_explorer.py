@@ -20,7 +20,7 @@ from tests.explorer.exploration import FAULTS, explore, undisturbed
 from tests.explorer.scenarios import LOG, SCENARIOS, USUAL, Scenario, StandingClock, depot, drive
 from tests.explorer.tables import MemoryTable, Tables, merged, merging, put
 from tests.guards.guard import VARIABLE as GUARD
-from windrow.errors import LedgerMoved
+from windrow.errors import ConcurrentCommitError
 from windrow.ledger.versions import Growth
 
 QUICK = [scenario for scenario in SCENARIOS if len(scenario.works) == 1]
@@ -108,7 +108,7 @@ class TestLikeRealTables:
         """A commit of files is refused after any other version."""
         now = _filled()
         moved = _moved(now, between)
-        with pytest.raises(LedgerMoved):
+        with pytest.raises(ConcurrentCommitError):
             put(moved, now.ledger.latest, "commit", added=_no_rows(now))
         assert put(now, now.ledger.latest, "commit", added=_no_rows(now)).ledger.latest == now.ledger.latest + 1
 
@@ -119,14 +119,14 @@ class TestLikeRealTables:
         read = merging(now, _token(now))
         moved = _moved(now, between)
         if refused:
-            with pytest.raises(LedgerMoved):
+            with pytest.raises(ConcurrentCommitError):
                 merged(moved, read, _no_rows(now))
         else:
             assert merged(moved, read, _no_rows(now)).ledger.latest == moved.ledger.latest + 1
 
     def test_merge_reads_the_token(self) -> None:
         """A MERGE is refused that begins after another commit."""
-        with pytest.raises(LedgerMoved):
+        with pytest.raises(ConcurrentCommitError):
             merging(_filled(), "another token")
 
 

@@ -29,7 +29,7 @@ import windrow
 from tests.faults.trials.processes import Child, children
 from windrow.delta import table as storage
 from windrow.delta.logfiles import ASIDE
-from windrow.errors import TableMissing, WindrowError
+from windrow.errors import TableMissingError, WindrowError
 from windrow.verify import verify
 
 SHUTDOWN, WITHOUT_FLUSH = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH
@@ -158,7 +158,7 @@ def cuts(folder: Path, seed: int, durable: bool, counted: Counted, times: int = 
             try:
                 windrow.run(windrow.Settings(**values, durable=durable))
             except WindrowError as error:
-                if isinstance(error, TableMissing) and not must_be_there:
+                if isinstance(error, TableMissingError) and not must_be_there:
                     continue  # the power went before the device had a first commit
                 counted.unreadable.append(f"seed {seed}, cut {number}: {error}")
                 return

@@ -23,16 +23,16 @@ from windrow import reading
 from windrow.delta.creation import create_depot
 from windrow.delta.table import OPEN_TABLES
 from windrow.errors import (
-    DepotChanged,
-    DepotUnreadable,
+    DepotChangedError,
+    DepotMismatchError,
+    DepotUnreadableError,
     ExpressionError,
     MessagesError,
-    MicrobatchFailed,
-    NotFound,
-    OtherDepot,
-    Paused,
-    TableMissing,
-    TableUnreadable,
+    NotFoundError,
+    PausedError,
+    RetriesExhaustedError,
+    TableMissingError,
+    TableUnreadableError,
 )
 from windrow.operate.doctor import examine
 from windrow.source.arrivals import Arrivals
@@ -102,7 +102,7 @@ class TestRewritten:
         before = read.canonical()
         rewrite(read.depot)
         for _ in range(2):
-            with pytest.raises(DepotChanged, match="deletes or updates rows"):
+            with pytest.raises(DepotChangedError, match="deletes or updates rows"):
                 run(read, embedded)
             assert read.canonical() == before
             write_deltalake(read.depot, pa.table({"type": ["z"]}), mode="append", schema_mode="merge")
@@ -120,7 +120,7 @@ class TestRewritten:
         before = read.canonical()
         restore(read.depot)
         read.publish(NEW)
-        with pytest.raises(DepotChanged, match="version 4 deletes or updates rows"):
+        with pytest.raises(DepotChangedError, match="version 4 deletes or updates rows"):
             run(read, spark_engine)
         assert read.canonical() == before
 
@@ -129,7 +129,7 @@ class TestRewritten:
         at the RESTORE.
         """
         append_and_restore(read.depot)
-        with pytest.raises(DepotChanged, match="version 5 deletes or updates rows"):
+        with pytest.raises(DepotChangedError, match="version 5 deletes or updates rows"):
             run(read, embedded)
         assert [part["version"] for row in read.history() for part in row["versions"]] == [1, 2, 3, 4]
         assert_whole(read)
@@ -150,11 +150,11 @@ class TestReplaced:
         version = read.version()
         remake(read.depot)
         read.publish(*log(versions=5, seed=3))
-        with pytest.raises(OtherDepot):
+        with pytest.raises(DepotMismatchError):
             run(read, embedded)
-        with pytest.raises(OtherDepot):
+        with pytest.raises(DepotMismatchError):
             reading.status(read.depot, read.ledger, NOW)
-        with pytest.raises(OtherDepot):
+        with pytest.raises(DepotMismatchError):
             verify(read.depot, read.ledger)
         assert read.version() == version
 
@@ -167,7 +167,7 @@ class TestReplaced:
         version = full.version()
         remake(full.depot)
         full.publish(NEW)
-        with pytest.raises(OtherDepot):
+        with pytest.raises(DepotMismatchError):
             runner.once()
         assert full.version() == version
 
@@ -223,12 +223,12 @@ class TestExchanged:
             ledger = ProbedLedger(tables.ledger, nowhere)
             return Tables({None: Exchanging(tables.source, ledger, moment, depot, other)}, ledger)
 
-        with suppress(DepotChanged, OtherDepot):
+        with suppress(DepotChangedError, DepotMismatchError):
             full.runner(engine, exchanging, max_messages=30, retries=0).once()
         assert not other.is_dir()
         try:
             run(full, engine)
-        except (DepotChanged, OtherDepot):
+        except (DepotChangedError, DepotMismatchError):
             exchange(depot, away_from(depot))
             run(full, engine)
         assert_whole(full)
@@ -248,7 +248,7 @@ class TestExchanged:
             ledger = ProbedLedger(tables.ledger, nowhere)
             return Tables({None: Exchanging(tables.source, ledger, "reading", depot, other)}, ledger)
 
-        with pytest.raises(DepotChanged, match="was replaced by another table while it was read"):
+        with pytest.raises(DepotChangedError, match="was replaced by another table while it was read"):
             read.runner(embedded, exchanging, on_depot_delete="ignore", retries=0).once()
         assert (read.version(), other.is_dir()) == (version, False)
         exchange(depot, away_from(depot))
@@ -264,7 +264,7 @@ class TestSetBack:
         """
         copy = log_file(read.depot, 3).read_bytes()
         log_file(read.depot, 3).unlink()
-        with pytest.raises(DepotChanged, match=r"ends at version 2, but the ledger has read version 3"):
+        with pytest.raises(DepotChangedError, match=r"ends at version 2, but the ledger has read version 3"):
             run(read, embedded)
         log_file(read.depot, 3).write_bytes(copy)
         read.publish(NEW)
@@ -276,7 +276,7 @@ class TestSetBack:
         runner = full.runner(embedded)
         runner.once()
         log_file(full.depot, 3).unlink()
-        with pytest.raises(DepotChanged, match="ends at version 2"):
+        with pytest.raises(DepotChangedError, match="ends at version 2"):
             runner.once()
 
     @pytest.mark.slow_on_spark
@@ -287,7 +287,7 @@ class TestSetBack:
         """
         log_file(read.depot, 3).unlink()
         read.publish(NEW)
-        with pytest.raises(DepotChanged, match=r"version 3 of the depot .* is not the commit"):
+        with pytest.raises(DepotChangedError, match=r"version 3 of the depot .* is not the commit"):
             run(read, engine)
         report = verify(read.depot, read.ledger)
         assert (report.ok, report.books[-1].lost > 0, report.books[-1].unexpected > 0) == (False, True, True)
@@ -302,7 +302,7 @@ class TestCleanedUp:
         version = read.version()
         read.publish(NEW)
         clean_up(read.depot)
-        with pytest.raises((DepotUnreadable, MicrobatchFailed), match="WINDROW-"):
+        with pytest.raises((DepotUnreadableError, RetriesExhaustedError), match="WINDROW-"):
             run(read, engine)
         assert read.version() == version
         assert_sound(read)
@@ -321,7 +321,7 @@ class TestCleanedUp:
         clean_up(read.depot)
         read.publish(NEW)
         read.ledger += "-behind"
-        with pytest.raises(DepotUnreadable, match=r"a new ledger .* can begin after it"):
+        with pytest.raises(DepotUnreadableError, match=r"a new ledger .* can begin after it"):
             run(read, embedded)
         settings = embedded.settings(read.depot, read.ledger)
         said = next(found.todo for found in examine(lambda: settings, NOW) if found.code == "depot-reach")
@@ -356,7 +356,7 @@ class TestFeed:
         write_deltalake(world.depot, table(NEW))
         DeltaTable(world.depot).delete("type = 'a'")
         for handling in ("error", "ignore"):
-            with pytest.raises((DepotChanged, DepotUnreadable)):
+            with pytest.raises((DepotChangedError, DepotUnreadableError)):
                 world.runner(engine, on_depot_delete=handling, retries=0).once()
 
     @pytest.mark.slow_on_spark
@@ -394,7 +394,7 @@ class TestFeed:
         switch(read, "true")
         read.publish(NEW)
         version = read.version()
-        with pytest.raises(DepotUnreadable):
+        with pytest.raises(DepotUnreadableError):
             run(read, engine)
         assert read.version() == version
 
@@ -407,7 +407,7 @@ class TestFeed:
         DeltaTable(read.depot).delete("type = 'a'")
         switch(read, "true")
         version = read.version()
-        with pytest.raises(DepotUnreadable):
+        with pytest.raises(DepotUnreadableError):
             read.runner(engine, on_depot_delete="ignore", retries=0).once()
         assert read.version() == version
 
@@ -426,7 +426,7 @@ class TestAccepted:
         world.publish(first, second)
         DeltaTable(world.depot).delete("type = 'a'")
         world.publish(third)
-        with pytest.raises((DepotChanged, DepotUnreadable), match="depot version 4 "):
+        with pytest.raises((DepotChangedError, DepotUnreadableError), match="depot version 4 "):
             run(world, engine)
         runner = world.runner(engine, retries=0)
         runner.accept(4)
@@ -462,7 +462,7 @@ class TestAccepted:
         assert reading.status(read.depot, read.ledger, NOW).depots[0].changed_version == last + 1
         runner = read.runner(engine, retries=0)
         runner.accept(last + 1)
-        with pytest.raises(DepotChanged, match=f"depot version {last + 2} is a RESTORE"):
+        with pytest.raises(DepotChangedError, match=f"depot version {last + 2} is a RESTORE"):
             runner.once()
         assert reading.status(read.depot, read.ledger, NOW).depots[0].changed_version == last + 2
         read.publish(NEW)
@@ -502,11 +502,11 @@ class TestAccepted:
         DeltaTable(read.depot).delete("type = 'a'")
         read.publish(NEW)
         DeltaTable(read.depot).delete("type = 'b'")
-        with pytest.raises((DepotChanged, DepotUnreadable), match="depot version 5"):
+        with pytest.raises((DepotChangedError, DepotUnreadableError), match="depot version 5"):
             read.runner(engine, retries=0).accept(7)
         runner = read.runner(engine, retries=0)
         runner.accept(5)
-        with pytest.raises((DepotChanged, DepotUnreadable), match="depot version 7"):
+        with pytest.raises((DepotChangedError, DepotUnreadableError), match="depot version 7"):
             runner.once()
         runner = read.runner(engine, retries=0)
         runner.accept(7)
@@ -516,7 +516,7 @@ class TestAccepted:
     def test_only_what_lost_rows(self, read: World, embedded: EngineFactory, version: int) -> None:
         """A version that only appended, or that there is not, cannot be accepted: its messages would be lost."""
         read.publish(NEW)
-        with pytest.raises(NotFound, match="has deleted or rewritten no rows"):
+        with pytest.raises(NotFoundError, match="has deleted or rewritten no rows"):
             read.runner(embedded).accept(version)
         assert run(read, embedded) == len(NEW)
 
@@ -524,7 +524,7 @@ class TestAccepted:
         """A paused ledger accepts nothing."""
         overwrite(read.depot)
         read.runner(embedded).pause()
-        with pytest.raises(Paused):
+        with pytest.raises(PausedError):
             read.runner(embedded).accept(4)
 
     def test_beside_another_driver(self, full: World, embedded: EngineFactory) -> None:
@@ -578,7 +578,7 @@ class TestDamaged:
         known = data_files(read.depot)
         read.publish(NEW)
         (file,) = data_files(read.depot) - known
-        with damaged(file, damage), pytest.raises(DepotUnreadable):
+        with damaged(file, damage), pytest.raises(DepotUnreadableError):
             run(read, embedded)
         assert run(read, embedded) == len(NEW)
         assert_whole(read)
@@ -589,7 +589,7 @@ class TestDamaged:
         known = data_files(read.depot)
         read.publish(NEW)
         (file,) = data_files(read.depot) - known
-        with damaged(file, "gone"), pytest.raises(MicrobatchFailed, match=f"FILE_NOT_EXIST.*{file.name}"):
+        with damaged(file, "gone"), pytest.raises(RetriesExhaustedError, match=f"FILE_NOT_EXIST.*{file.name}"):
             run(read, spark_engine)
         assert run(read, spark_engine) == len(NEW)
         assert_whole(read)
@@ -600,7 +600,7 @@ class TestDamaged:
         on.
         """
         read.publish(NEW, log(versions=1, seed=10)[0])
-        with damaged(log_file(read.depot, 4), damage), pytest.raises((TableUnreadable, DepotUnreadable)):
+        with damaged(log_file(read.depot, 4), damage), pytest.raises((TableUnreadableError, DepotUnreadableError)):
             run(read, embedded)
         assert run(read, embedded) == 2 * len(NEW)
         assert_whole(read)
@@ -608,7 +608,7 @@ class TestDamaged:
     def test_log_gone(self, read: World, embedded: EngineFactory) -> None:
         """Without its log the depot is none; nobody makes a new one over its files."""
         shutil.rmtree(Path(read.depot) / "_delta_log")
-        with pytest.raises(TableMissing, match="there is no depot"):
+        with pytest.raises(TableMissingError, match="there is no depot"):
             run(read, embedded)
 
 

@@ -31,7 +31,7 @@ from tests.faults.mishaps import (
 )
 from tests.messages import log, table
 from tests.probes import nowhere, once, with_probe
-from windrow.errors import DepotUnreadable, MicrobatchFailed, TableUnreadable, TableUnwritable
+from windrow.errors import DepotUnreadableError, RetriesExhaustedError, TableUnreadableError, TableUnwritableError
 from windrow.ingest.ingest import ingest
 from windrow.ledger.live import Live
 from windrow.ledger.versions import Fold
@@ -71,7 +71,7 @@ class TestFull:
         table and the cause; the ledger is as it was, and the next run equals an undisturbed one.
         """
         version = half.version()
-        with pytest.raises(MicrobatchFailed, match=r"WINDROW-TABLE-UNWRITABLE: the ledger .* cannot be written"):
+        with pytest.raises(RetriesExhaustedError, match=r"WINDROW-TABLE-UNWRITABLE: the ledger .* cannot be written"):
             half.runner(embedded, with_full_disk(point, limit), retries=0).once()
         assert half.version() == version
         assert_sound(half)
@@ -87,7 +87,7 @@ class TestFull:
     @pytest.mark.parametrize("limit", [0, 1_000])
     def test_while_a_ledger_is_made(self, full: World, embedded: EngineFactory, limit: int) -> None:
         """A disk that is full when the ledger is made leaves no ledger, and what it left is no obstacle afterwards."""
-        with full_disk(limit), pytest.raises(TableUnwritable, match=r"the ledger .* cannot be written"):
+        with full_disk(limit), pytest.raises(TableUnwritableError, match=r"the ledger .* cannot be written"):
             full.runner(embedded)
         assert not DeltaTable.is_deltatable(full.ledger)
         run(full, embedded)
@@ -101,7 +101,7 @@ class TestFull:
         file = tmp_path / "messages.parquet"
         pq.write_table(table(NEW), file)
         writer = full.tables(embedded).writer
-        with full_disk(limit), pytest.raises(TableUnwritable, match=r"the depot .* cannot be written"):
+        with full_disk(limit), pytest.raises(TableUnwritableError, match=r"the depot .* cannot be written"):
             list(ingest(writer, [str(file)], {}))
         assert DeltaTable(full.depot).version() == 3
         assert [one.messages for one in ingest(writer, [str(file)], {})] == [len(NEW)]
@@ -113,7 +113,7 @@ class TestFull:
         """A disk that is full when the depot is made leaves none."""
         places = str(tmp_path / "depot"), str(tmp_path / "ledger")
         writer = embedded.open(*places).writer
-        with full_disk(), pytest.raises(TableUnwritable, match=r"the depot .* cannot be written"):
+        with full_disk(), pytest.raises(TableUnwritableError, match=r"the depot .* cannot be written"):
             writer.create(pa.string(), "90d")
         assert not DeltaTable.is_deltatable(str(tmp_path / "depot"))
         writer.create(pa.string(), "90d")
@@ -149,7 +149,7 @@ class TestFull:
         """
         version = half.version()
         obstacle = log_file(half.ledger, version + 1)
-        with pytest.raises(MicrobatchFailed) as failed:
+        with pytest.raises(RetriesExhaustedError) as failed:
             half.probed(spark_engine, lambda here: here is Point.BEFORE_COMMIT and blocked(obstacle), retries=0).once()
         assert len(str(failed.value).splitlines()) == 2
         obstacle.rmdir()
@@ -168,7 +168,7 @@ class TestReadOnly:
         with (
             rights(READ_ONLY, Path(shared.ledger) / part),
             without_root(),
-            pytest.raises(MicrobatchFailed, match=r"WINDROW-TABLE-UNWRITABLE: .*Permission denied") as failed,
+            pytest.raises(RetriesExhaustedError, match=r"WINDROW-TABLE-UNWRITABLE: .*Permission denied") as failed,
         ):
             run(shared, embedded)
         assert len(str(failed.value).splitlines()) == 2
@@ -186,7 +186,7 @@ class TestReadOnly:
                 stack.enter_context(rights(READ_ONLY, *places(shared.ledger)))
                 stack.enter_context(without_root())
 
-            with pytest.raises(MicrobatchFailed, match=r"WINDROW-TABLE-UNWRITABLE: .*Permission denied"):
+            with pytest.raises(RetriesExhaustedError, match=r"WINDROW-TABLE-UNWRITABLE: .*Permission denied"):
                 shared.probed(embedded, once(point, close), retries=0).once()
         assert shared.version() == version
         run(shared, embedded)
@@ -197,7 +197,7 @@ class TestReadOnly:
         for lock in common.glob(".*.lock"):
             lock.unlink()
         version = shared.version()
-        with rights(READ_ONLY, common), without_root(), pytest.raises(MicrobatchFailed, match=r"\.ledger\.lock"):
+        with rights(READ_ONLY, common), without_root(), pytest.raises(RetriesExhaustedError, match=r"\.ledger\.lock"):
             run(shared, embedded)
         assert shared.version() == version
         run(shared, embedded)
@@ -207,7 +207,7 @@ class TestReadOnly:
         """Where no ledger can be made, the run says so and makes none."""
         world = World(common, ManualClock())
         world.publish(NEW)
-        with rights(READ_ONLY, common), without_root(), pytest.raises(TableUnwritable, match="Permission denied"):
+        with rights(READ_ONLY, common), without_root(), pytest.raises(TableUnwritableError, match="Permission denied"):
             world.runner(embedded)
         assert not DeltaTable.is_deltatable(world.ledger)
         run(world, embedded)
@@ -219,7 +219,11 @@ class TestReadOnly:
         pq.write_table(table(NEW), file)
         version = DeltaTable(shared.depot).version()
         writer = shared.tables(embedded).writer
-        with rights(READ_ONLY, *places(shared.depot)), without_root(), pytest.raises(TableUnwritable, match="depot"):
+        with (
+            rights(READ_ONLY, *places(shared.depot)),
+            without_root(),
+            pytest.raises(TableUnwritableError, match="depot"),
+        ):
             list(ingest(writer, [str(file)], {}))
         assert DeltaTable(shared.depot).version() == version
         assert [one.messages for one in ingest(writer, [str(file)], {})] == [len(NEW)]
@@ -243,7 +247,7 @@ class TestClosed:
         with (
             rights(CLOSED, Path(getattr(shared, role)) / part),
             without_root(),
-            pytest.raises(TableUnreadable, match="Permission denied"),
+            pytest.raises(TableUnreadableError, match="Permission denied"),
         ):
             run(shared, embedded)
         assert shared.version() == version
@@ -253,8 +257,8 @@ class TestClosed:
     def test_files(self, shared: World, embedded: EngineFactory) -> None:
         """Files of the depot or ledger that may not be read stop the run; nothing is taken for empty."""
         for files, error in (
-            (Path(shared.depot).glob("*.parquet"), DepotUnreadable),
-            (Path(shared.ledger).glob("state=open/*/*.parquet"), MicrobatchFailed),
+            (Path(shared.depot).glob("*.parquet"), DepotUnreadableError),
+            (Path(shared.ledger).glob("state=open/*/*.parquet"), RetriesExhaustedError),
         ):
             with (
                 rights(CLOSED, *files),
@@ -278,7 +282,7 @@ class TestSaid:
         lines = error_lines(said.err)
         assert (said.status, said.out, len(lines)) == (3, "", 2)
         assert (
-            "WINDROW-MICROBATCH-FAILED: the microbatch failed 1 times, the last time with: WINDROW-TABLE-UNWRITABLE"
+            "WINDROW-RETRIES-EXHAUSTED: the microbatch failed 1 times, the last time with: WINDROW-TABLE-UNWRITABLE"
             in lines[0]
         )
 

@@ -15,7 +15,7 @@ from tests.engine.factory import EngineFactory
 from tests.faults.mishaps import rights, without_root
 from tests.faults.test_values import not_utf_8
 from tests.messages import message, table
-from windrow.errors import FileRefused
+from windrow.errors import InputFileError
 from windrow.ingest.ingest import ingest
 
 
@@ -92,7 +92,7 @@ class TestFile:
         file = common / "messages.parquet"
         pq.write_table(table([message()]), file)
         writer = embedded.open(str(common / "depot"), str(common / "ledger")).writer
-        with rights(0, file), without_root(), pytest.raises(FileRefused, match="Permission denied"):
+        with rights(0, file), without_root(), pytest.raises(InputFileError, match="Permission denied"):
             list(ingest(writer, [str(file)], {}))
         assert not DeltaTable.is_deltatable(str(common / "depot"))
 

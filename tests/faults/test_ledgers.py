@@ -15,7 +15,7 @@ from tests.engine.world import World
 from tests.faults.mishaps import assert_whole, clean_up, damaged, data_files, forget_tables, log_file, run
 from tests.messages import log
 from windrow import reading
-from windrow.errors import MicrobatchFailed, OtherDepot, TableRefused, TableUnreadable
+from windrow.errors import DepotMismatchError, IncompatibleTableError, RetriesExhaustedError, TableUnreadableError
 from windrow.verify import verify
 
 pytestmark = pytest.mark.ci
@@ -50,7 +50,7 @@ class TestOtherDepot:
         other.publish(NEW)
         other.ledger = half.ledger
         version = half.version()
-        with pytest.raises(OtherDepot, match="belongs to the depot"):
+        with pytest.raises(DepotMismatchError, match="belongs to the depot"):
             run(other, embedded)
         assert half.version() == version
         run(half, embedded)
@@ -61,7 +61,7 @@ class TestWrongWayRound:
     def test_ledger_as_depot(self, half: World, embedded: EngineFactory, tmp_path: Path) -> None:
         """A ledger that is named as depot is refused before another ledger is made: its rows are no messages."""
         half.depot, half.ledger = half.ledger, str(tmp_path / "another")
-        with pytest.raises(TableRefused, match="is a ledger, not a depot"):
+        with pytest.raises(IncompatibleTableError, match="is a ledger, not a depot"):
             run(half, embedded)
         assert not Path(half.ledger).exists()
 
@@ -110,7 +110,7 @@ class TestHalfDeleted:
         """
         moved = Path(half.ledger).parent / "log"
         shutil.move(Path(half.ledger) / "_delta_log", moved)
-        with pytest.raises(TableRefused, match=r"not empty(.|\n)*bring back its _delta_log"):
+        with pytest.raises(IncompatibleTableError, match=r"not empty(.|\n)*bring back its _delta_log"):
             run(half, embedded)
         shutil.move(moved, Path(half.ledger) / "_delta_log")
         run(half, embedded)
@@ -131,11 +131,11 @@ class TestHalfDeleted:
         """
         forget_tables()
         with damaged(log_file(half.ledger, 0), damage):
-            with pytest.raises(TableUnreadable):
+            with pytest.raises(TableUnreadableError):
                 run(half, embedded)
-            with pytest.raises(TableUnreadable):
+            with pytest.raises(TableUnreadableError):
                 reading.status(half.depot, half.ledger, NOW)
-            with pytest.raises(TableUnreadable):
+            with pytest.raises(TableUnreadableError):
                 verify(half.depot, half.ledger)
         run(half, embedded)
         assert_whole(half)
@@ -149,9 +149,11 @@ class TestHalfDeleted:
         """
         version = half.version()
         with damaged(needed(half, state), damage):
-            with pytest.raises((TableUnreadable, MicrobatchFailed), match=f"WINDROW-TABLE-UNREADABLE.*state={state}"):
+            with pytest.raises(
+                (TableUnreadableError, RetriesExhaustedError), match=f"WINDROW-TABLE-UNREADABLE.*state={state}"
+            ):
                 run(half, embedded)
-            with pytest.raises(TableUnreadable, match=f"state={state}"):
+            with pytest.raises(TableUnreadableError, match=f"state={state}"):
                 verify(half.depot, half.ledger)
         assert half.version() == version
         run(half, embedded)
@@ -162,7 +164,7 @@ class TestHalfDeleted:
         """So does Spark."""
         version = half.version()
         unreadable = "WINDROW-TABLE-UNREADABLE.*state=open"
-        with damaged(needed(half, "open"), "gone"), pytest.raises(MicrobatchFailed, match=unreadable):
+        with damaged(needed(half, "open"), "gone"), pytest.raises(RetriesExhaustedError, match=unreadable):
             run(half, spark_engine)
         assert half.version() == version
 
@@ -174,9 +176,9 @@ class TestHalfDeleted:
         """
         with damaged(needed(half, state), "gone"):
             run(half, embedded)
-            with pytest.raises(TableUnreadable, match=f"state={state}"):
+            with pytest.raises(TableUnreadableError, match=f"state={state}"):
                 verify(half.depot, half.ledger)
-            with pytest.raises(TableUnreadable, match=f"state={state}"):
+            with pytest.raises(TableUnreadableError, match=f"state={state}"):
                 reading.status(half.depot, half.ledger, NOW)
         assert_whole(half)
 
@@ -208,7 +210,7 @@ class TestRowsByHand:
             DeltaTable(half.ledger).delete(where)
         else:
             DeltaTable(half.ledger).update(updates=updates, predicate=where)
-        with pytest.raises(TableRefused, match=says) as refused:
+        with pytest.raises(IncompatibleTableError, match=says) as refused:
             half.runner(embedded, retries=0).once()
         assert "RESTORE" in refused.value.hint or "Windrow that wrote it" in refused.value.hint
         mended(half, embedded, version)
@@ -218,7 +220,7 @@ class TestRowsByHand:
         """Live rows that stand twice are refused."""
         version = half.version()
         append(half, [row for row in half.rows(state) if row["id"] != "progress"])
-        with pytest.raises(TableRefused, match="stands twice"):
+        with pytest.raises(IncompatibleTableError, match="stands twice"):
             run(half, embedded)
         mended(half, embedded, version)
 
@@ -227,7 +229,7 @@ class TestRowsByHand:
         """A row of somebody else among the live ones is refused with its id."""
         version = half.version()
         append(half, [{"id": "mine", "state": state}])
-        with pytest.raises(TableRefused, match="'mine'"):
+        with pytest.raises(IncompatibleTableError, match="'mine'"):
             run(half, embedded)
         mended(half, embedded, version)
 

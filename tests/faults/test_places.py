@@ -89,7 +89,7 @@ class TestDepot:
     @pytest.mark.parametrize(
         ("make", "code"),
         [
-            (parquet_files, "WINDROW-TABLE-REFUSED"),
+            (parquet_files, "WINDROW-INCOMPATIBLE-TABLE"),
             (a_file, "WINDROW-TABLE-UN"),
             (broken_log, "WINDROW-TABLE-UNREADABLE"),
             (dangling_link, "WINDROW-TABLE-UNWRITABLE"),
@@ -111,8 +111,8 @@ class TestLedger:
     @pytest.mark.parametrize(
         ("make", "code"),
         [
-            (parquet_files, "WINDROW-TABLE-REFUSED"),
-            (foreign_table, "WINDROW-TABLE-REFUSED"),
+            (parquet_files, "WINDROW-INCOMPATIBLE-TABLE"),
+            (foreign_table, "WINDROW-INCOMPATIBLE-TABLE"),
             (a_file, "WINDROW-TABLE-UNREADABLE"),
             (broken_log, "WINDROW-TABLE-UNREADABLE"),
             (dangling_link, "WINDROW-TABLE-UNWRITABLE"),
@@ -141,7 +141,7 @@ class TestLedger:
             (parquet_files, "WINDROW-TABLE-MISSING"),
             (a_file, "WINDROW-TABLE-UNREADABLE"),
             (broken_log, "WINDROW-TABLE-UNREADABLE"),
-            (foreign_table, "WINDROW-TABLE-REFUSED"),
+            (foreign_table, "WINDROW-INCOMPATIBLE-TABLE"),
         ],
     )
     def test_looked_at(

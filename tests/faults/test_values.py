@@ -20,7 +20,7 @@ from tests.faults.mishaps import assert_sound, assert_whole, run
 from tests.messages import HOUR, SCHEMA, SECOND, message, table
 from windrow import reading
 from windrow.columnar.arrow import plain
-from windrow.errors import DepotUnreadable, ExpressionError, MicrobatchFailed
+from windrow.errors import DepotUnreadableError, ExpressionError, RetriesExhaustedError
 from windrow.ingest.ingest import ingest
 from windrow.model.messages import EARLIEST, LATEST
 from windrow.reading.export import Choice, export
@@ -287,7 +287,7 @@ class TestStrings:
         broken = rows.set_column(rows.schema.get_field_index(column), column, not_utf_8())
         write_deltalake(world.depot, broken, mode="append")
         world.publish([message("d")])
-        with pytest.raises(DepotUnreadable, match="versions 2 to 2 have text that is not UTF-8"):
+        with pytest.raises(DepotUnreadableError, match="versions 2 to 2 have text that is not UTF-8"):
             world.runner(embedded, max_messages=1).once()
         assert [row["messages_read"] for row in world.history()] == [1]
         world.ledger += "-behind"
@@ -301,7 +301,7 @@ class TestStrings:
         rows = table([message("b"), message("c")])
         broken = rows.set_column(rows.schema.get_field_index("payload"), "payload", not_utf_8())
         write_deltalake(world.depot, broken, mode="append")
-        with pytest.raises((DepotUnreadable, MicrobatchFailed), match="have text that is not UTF-8"):
+        with pytest.raises((DepotUnreadableError, RetriesExhaustedError), match="have text that is not UTF-8"):
             world.runner(spark_engine, retries=0, max_driver_messages=max_driver_messages).once()
         assert world.history() == []
 

@@ -117,7 +117,7 @@ def test_broken_package(home: Path, module: str, told: str) -> None:
     """A package that cannot be used is an error that names the format."""
     install(home.parent / "packages", module)
     done = windrow(home, "ingest", "--check", "pumps.log")
-    assert (done.returncode, done.stderr.count("WINDROW-FORMAT-FAILED: the format 'logfmt' ")) == (2, 1), done.stderr
+    assert (done.returncode, done.stderr.count("WINDROW-FORMAT-PLUGIN: the format 'logfmt' ")) == (2, 1), done.stderr
     assert told in done.stderr
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from windrow.errors import FormatFailed, SettingsError
+from windrow.errors import FormatPluginError, SettingsError
 from windrow.formats import Automaton, Field, Format, FormatPart, Parsed, Records, per_record
 from windrow.formats.format import format_of
 from windrow.testing import check_format
@@ -186,7 +186,7 @@ def test_bytes_inside(register: Any) -> None:
 
 def test_passing_failure(register: Any) -> None:
     """A failure that may pass blames no record: the microbatch is tried again."""
-    with pytest.raises(FormatFailed, match="'odd' cannot read a record: OSError: the disk is gone") as caught:
+    with pytest.raises(FormatPluginError, match="'odd' cannot read a record: OSError: the disk is gone") as caught:
         ledger_of(register("by_line"), b"disk\n")
     assert caught.value.retryable
 
@@ -207,7 +207,7 @@ def test_passing_failure(register: Any) -> None:
 )
 def test_broken_rules(register: Any, name: str, told: str) -> None:
     """A format that stands still, goes beyond the bytes, raises, or loses or doubles a record stops with its name."""
-    with pytest.raises(FormatFailed) as caught:
+    with pytest.raises(FormatPluginError) as caught:
         ledger_of(register(name), b"a\nb\n")
     assert caught.value.message.startswith("the format 'odd' ")
     assert told in caught.value.message
@@ -368,5 +368,5 @@ def test_many_records(register: Any) -> None:
 def test_not_installed(register: Any) -> None:
     """Where the package is missing, as on a machine of a cluster, the error names the format."""
     section = FormatPart(**register("by_line"))
-    with pytest.raises(FormatFailed, match="the format 'other' is not installed here"):
+    with pytest.raises(FormatPluginError, match="the format 'other' is not installed here"):
         format_of(section.model_copy(update={"type": "other"}))

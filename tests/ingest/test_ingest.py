@@ -16,7 +16,7 @@ from tests.engine.processes import ROOT
 from tests.faults.mishaps import forget_tables
 from tests.messages import message, table
 from windrow.columnar.arrow import plain
-from windrow.errors import ExpressionError, FileRefused
+from windrow.errors import ExpressionError, InputFileError
 from windrow.ingest import sample
 from windrow.ingest.ingest import Ingested, ingest
 
@@ -71,7 +71,7 @@ class TestFiles:
         results = ingest(opened, [str(first), str(second)], {})
         assert next(results).messages == 1
         written(tmp_path / "other", message("c")).replace(second)
-        with pytest.raises(FileRefused, match="changed while it was ingested"):
+        with pytest.raises(InputFileError, match="changed while it was ingested"):
             next(results)
         assert [(done.messages, done.known) for done in into(second)] == [(1, False)]
         assert sorted(row["type"] for row in rows(depot)) == ["a", "c"]
@@ -132,11 +132,11 @@ class TestDelta:
         assert into(bronze, format_="delta")[0].messages == 2
         max((bronze / "_delta_log").glob("*.json")).unlink()
         forget_tables()
-        with pytest.raises(FileRefused, match="set back"):
+        with pytest.raises(InputFileError, match="set back"):
             into(bronze, format_="delta")
         write_deltalake(bronze, table([message("c")]), mode="append")
         forget_tables()
-        with pytest.raises(FileRefused, match="set back"):
+        with pytest.raises(InputFileError, match="set back"):
             into(bronze, format_="delta")
         assert sorted(row["type"] for row in rows(depot)) == ["a", "b"]
 
@@ -147,7 +147,7 @@ class TestDelta:
         write_deltalake(bronze, table([message("a")]), configuration={"delta.enableChangeDataFeed": "true"})
         into(bronze, format_="delta")
         DeltaTable(bronze).delete()
-        with pytest.raises(FileRefused, match="deleted or updated"):
+        with pytest.raises(InputFileError, match="deleted or updated"):
             into(bronze, format_="delta")
 
     @pytest.mark.slow_on_spark
@@ -162,7 +162,7 @@ class TestDelta:
         if engine.name == "embedded":
             assert into(bronze, format_="delta")[0].messages == 1
         else:
-            with pytest.raises(FileRefused, match="grown since version 0, and its change feed cannot be read"):
+            with pytest.raises(InputFileError, match="grown since version 0, and its change feed cannot be read"):
                 into(bronze, format_="delta")
         assert len(rows(depot)) == 1 + (engine.name == "embedded")
 
@@ -209,9 +209,9 @@ class TestRefusals:
         """Files and expressions are checked before the first commit."""
         good, bad = written(tmp_path / "good", message("a")), tmp_path / "bad"
         bad.write_text("no parquet")
-        with pytest.raises(FileRefused, match="cannot be read as parquet"):
+        with pytest.raises(InputFileError, match="cannot be read as parquet"):
             into(good, bad)
-        with pytest.raises(FileRefused, match="does not exist"):
+        with pytest.raises(InputFileError, match="does not exist"):
             into(good, tmp_path / "absent")
         with pytest.raises(ExpressionError):
             into(good, columns={"key": "no_such_column"})
@@ -250,14 +250,14 @@ class TestRefusals:
     def test_directory_says_what_to_do(self, into: Ingest, tmp_path: Path) -> None:
         """A directory is no parquet file; the hint names --format delta for a Delta table."""
         write_deltalake(tmp_path / "bronze", table([message("a")]))
-        with pytest.raises(FileRefused, match="--format delta"):
+        with pytest.raises(InputFileError, match="--format delta"):
             into(tmp_path / "bronze")
 
     @pytest.mark.slow_on_spark
     def test_address_of_a_file(self, engine: EngineFactory, depot: str, tmp_path: Path) -> None:
         """A Parquet file must be local, because its content is hashed; this is said before anything is created."""
         file = written(tmp_path / "one", message("a"))
-        with pytest.raises(FileRefused, match="is not a local file"):
+        with pytest.raises(InputFileError, match="is not a local file"):
             list(ingest(engine.open(depot, str(tmp_path / "ledger")).writer, [file.as_uri()], {}))
         assert not DeltaTable.is_deltatable(depot)
 

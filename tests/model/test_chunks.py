@@ -3,17 +3,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from windrow.formats import part
 from windrow.model import chunks, messages
 from windrow.model.chunks import Chunk, cut
-from windrow.settings.settings import Settings
 
 pieces = st.lists(st.binary(max_size=12), max_size=8)
 sizes = st.integers(1, 15)
 
 
 def test_default_size() -> None:
-    """The default of the settings, which load no Arrow, is that of chunks."""
-    assert Settings().ingest.chunk_bytes == chunks.CHUNK_BYTES
+    """The size that settings know, which load no Arrow, is that of chunks."""
+    assert part.CHUNK_BYTES == chunks.CHUNK_BYTES
 
 
 class TestCut:

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from windrow.errors import BrokenPromise
+from windrow.errors import InternalError
 from windrow.model.clock import UNKNOWN
 from windrow.model.floors import Floors, FloorsByVersion
 from windrow.model.messages import times, with_dictionaries
@@ -78,5 +78,5 @@ def test_sources_that_no_message_has() -> None:
     messages = with_dictionaries(plain)
     by_version = FloorsByVersion.plan(summarise(plain.slice(0, 1), LATE), Floors.empty())
     assert by_version.processing_times(messages.slice(0, 1)).tolist() == [3]
-    with pytest.raises(BrokenPromise, match="was summarised"):
+    with pytest.raises(InternalError, match="was summarised"):
         by_version.processing_times(messages)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windrow.errors import BrokenPromise
+from windrow.errors import InternalError
 from windrow.model.clock import UNKNOWN
 from windrow.model.floors import Floors
 from windrow.model.messages import times
@@ -203,5 +203,5 @@ def test_rows_without_totals() -> None:
 def test_more_read_than_there_is() -> None:
     """Totals that count fewer batches than a microbatch read are no account of them, and stop it."""
     one = Batch("a", 1, 1, BASE)
-    with pytest.raises(BrokenPromise, match="no more open batches than there are"):
+    with pytest.raises(InternalError, match="no more open batches than there are"):
         totals([one]).after(totals([one, one]), OpenBatches.none(), Floors.empty())

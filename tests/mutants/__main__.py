@@ -17,9 +17,9 @@ from tests.mutants.tree import ROOT, plant
 ROOMS = {
     "lib/windrow/batching/kernel.py": [
         "tests/batching/test_cases.py",
-        "tests/batching/test_properties.py::TestOracle::test_batches",
-        "tests/batching/test_properties.py::TestOracle::test_rejections",
-        "tests/batching/test_properties.py::TestOracle::test_many_times",
+        "tests/batching/test_properties.py::TestDerived::test_batches",
+        "tests/batching/test_properties.py::TestDerived::test_rejections",
+        "tests/batching/test_properties.py::TestDerived::test_many_times",
         "tests/batching/test_properties.py::TestWishes",
         "tests/batching/test_step.py::TestMicrobatches::test_give_what_one_call_gives",
     ],

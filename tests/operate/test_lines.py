@@ -5,7 +5,7 @@ import pytest
 from tests.messages import log
 from tests.operate.conftest import watch
 from tests.probes import failing
-from windrow.errors import MicrobatchFailed, TableUnwritable
+from windrow.errors import RetriesExhaustedError, TableUnwritableError
 from windrow.model.results import Maintained
 from windrow.operate import Lines, Run, observed
 from windrow.testing.points import Point
@@ -51,10 +51,10 @@ class TestLines:
     def test_failure(self, world, embedded, said):
         """A run that ends with an error logs the error's code and the totals so far."""
         world.publish(*log(versions=1))
-        with pytest.raises(MicrobatchFailed):
+        with pytest.raises(RetriesExhaustedError):
             watch(world, embedded, [Lines()], failing(Point.BEFORE_COMMIT, times=1), retries=0)
         [line] = said("run failed")
-        assert (line.levelname, line.code, line.microbatches) == ("ERROR", "WINDROW-MICROBATCH-FAILED", 0)
+        assert (line.levelname, line.code, line.microbatches) == ("ERROR", "WINDROW-RETRIES-EXHAUSTED", 0)
         assert said("run ended") == []
 
     def test_rules_changed(self, world, embedded, said):
@@ -84,7 +84,7 @@ class TestLines:
         """Maintenance of a table is one line with results and duration; a failure is a warning with its code."""
         with observed(Run("embedded", world.settings(embedded), world.clock), [Lines()]) as told:
             told.maintained(Maintained("ledger", world.ledger, compacted_files=9, compacted_into=3), 12.5)
-            told.maintenance_failed("depot", TableUnwritable("the disk is full\nso it is", "Make room."))
+            told.maintenance_failed("depot", TableUnwritableError("the disk is full\nso it is", "Make room."))
         [line] = said("maintenance")
         assert (line.table, line.location, line.left_alone) == ("ledger", world.ledger, None)
         assert (line.compacted_files, line.compacted_into, line.vacuumed_files, line.took_ms) == (9, 3, 0, 12.5)

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.messages import log
 from tests.operate.conftest import watch
 from tests.probes import failing
-from windrow.errors import MicrobatchFailed, MissingExtra, SettingsError
+from windrow.errors import MissingExtraError, RetriesExhaustedError, SettingsError
 from windrow.operate import Observer, Run, chosen, observed
 from windrow.operate.metrics import Endpoint, Metrics, Textfile
 from windrow.settings.settings import MetricsPart, Settings
@@ -133,7 +133,7 @@ class TestTextfile:
         """A run that ends with an error writes the file too, with `run_success` 0."""
         file = tmp_path / "windrow.prom"
         world.publish(*log(versions=1))
-        with pytest.raises(MicrobatchFailed):
+        with pytest.raises(RetriesExhaustedError):
             watch(world, embedded, [Textfile(str(file))], failing(Point.BEFORE_COMMIT, times=1), retries=0)
         assert samples(file.read_text())[("windrow_run_success",)] == 0
 
@@ -163,5 +163,5 @@ class TestChosen:
         for module in ("windrow.operate.metrics", "windrow.operate.spans"):
             monkeypatch.delitem(sys.modules, module, raising=False)
         monkeypatch.setitem(sys.modules, package, None)
-        with pytest.raises(MissingExtra, match=extra):
+        with pytest.raises(MissingExtraError, match=extra):
             chosen(MetricsPart(**part))

@@ -10,7 +10,7 @@ from tests.messages import log
 from tests.operate.conftest import watch
 from tests.probes import failing
 from windrow.columnar.arrow import plain
-from windrow.errors import TableMissing
+from windrow.errors import TableMissingError
 from windrow.model import tables
 from windrow.model.results import committed_in
 from windrow.operate import Lines, Observer, Run, observed
@@ -64,9 +64,9 @@ class TestObserved:
         """A run without a depot calls `started` and `ended`, and raises its error."""
         world.depot = "absent"
         noting = Noting()
-        with pytest.raises(TableMissing):
+        with pytest.raises(TableMissingError):
             watch(world, embedded, [noting])
-        assert noting.told == ["embedded", TableMissing]
+        assert noting.told == ["embedded", TableMissingError]
 
     def test_one_that_raises(self, world, embedded, caplog):
         """An observer that always raises changes neither the result nor the calls of the next one; the log names it."""

@@ -7,7 +7,7 @@ import pytest
 
 from tests.producer.conftest import empty, messages
 from windrow import Producer
-from windrow.errors import TableRefused
+from windrow.errors import IncompatibleTableError
 from windrow.producer import delivery as batch
 from windrow.producer.delivery import Batch
 
@@ -44,7 +44,7 @@ def injected(where, faults, patch):
     elif where == "commit":
         faults.before = sometimes(3, OSError("no space left on device"))
     elif where == "commit, for good":
-        faults.before = sometimes(3, TableRefused("no", "no"))
+        faults.before = sometimes(3, IncompatibleTableError("no", "no"))
     elif where == "reply":
         faults.after = sometimes(2, OSError("the connection is gone"))
 
@@ -79,7 +79,7 @@ def test_fails_now_and_then(depot, faults, monkeypatch, where):
     ended = {payload: future.exception(0) for payload, future in sent.items()}
     failed = {payload for payload, error in ended.items() if error is not None}
     assert bool(failed or refused) == (where in {"reserve", "build", "commit, for good"})
-    assert {type(ended[payload]) for payload in failed} <= {MemoryError, TableRefused}
+    assert {type(ended[payload]) for payload in failed} <= {MemoryError, IncompatibleTableError}
     there = dict(zip(*(messages(depot)[name].to_pylist() for name in ("sequence", "payload")), strict=True))
     assert there == {sent[payload].result(0).sequence: payload for payload in sent.keys() - failed}
     assert list(there) == list(range(1, len(there) + 1))

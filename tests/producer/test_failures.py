@@ -20,15 +20,15 @@ from tests.producer.conftest import empty, messages
 from windrow.delta.creation import create_depot
 from windrow.delta.table import open_table
 from windrow.errors import (
-    BrokenPromise,
-    DeliveryTimeout,
-    ProducerClosed,
-    ProducerFenced,
-    ProducerFull,
-    ProducerInUse,
-    TableMissing,
-    TableRefused,
-    TableUnreadable,
+    BufferFullError,
+    DeliveryTimeoutError,
+    IncompatibleTableError,
+    InternalError,
+    ProducerClosedError,
+    ProducerFencedError,
+    ProducerInUseError,
+    TableMissingError,
+    TableUnreadableError,
 )
 from windrow.model.messages import schema
 from windrow.producer import Ack, Producer, State, writer
@@ -63,11 +63,11 @@ class TestCommit:
         panicking = tmp_path / "a^b"
         faults.before = lambda attempt: attempt == 1 and really_write(panicking, pa.table({"x": [1]}))
         with Producer(depot, "p", batch_rows=1) as producer:
-            with pytest.raises(BrokenPromise, match="delta-rs failed at the depot"):
+            with pytest.raises(InternalError, match="delta-rs failed at the depot"):
                 producer.send(key="k", type="t").result(60)
             assert producer.send(key="k", type="t").result(60).sequence == 1
             faults.before = lambda attempt: sys.exit("no reason")
-            with pytest.raises(BrokenPromise, match="SystemExit: no reason"):
+            with pytest.raises(InternalError, match="SystemExit: no reason"):
                 producer.send(key="k", type="t").result(60)
             faults.before = lambda attempt: None
             assert producer.send(key="k", type="t").result(60).sequence == 2
@@ -89,7 +89,7 @@ class TestCommit:
         """
 
         def unreadable(location, role):
-            raise TableUnreadable("the depot cannot be read")
+            raise TableUnreadableError("the depot cannot be read")
 
         def fail(attempt):
             if attempt == 2:
@@ -103,7 +103,7 @@ class TestCommit:
             with Producer(place, "p", delivery_timeout="3s") as producer:
                 producer.send(key="k", type="t", payload="first").result(60)
                 lost = producer.send(key="k", type="t", payload="lost").exception(60)
-                assert isinstance(lost, DeliveryTimeout)
+                assert isinstance(lost, DeliveryTimeoutError)
                 assert "not known" in lost.message
                 monkeypatch.setattr(writer, "open_table", open_table)
                 there = ["first", "lost"] if where == "after" else ["first"]
@@ -118,7 +118,7 @@ class TestCommit:
         """
 
         def unreadable(location, role):
-            raise TableUnreadable("the depot cannot be read")
+            raise TableUnreadableError("the depot cannot be read")
 
         def fail(attempt):
             if attempt == 2:
@@ -155,7 +155,7 @@ class TestCommit:
         faults.before = fail_on(*range(1, 1_000))
         with Producer(depot, "p", delivery_timeout="5s") as producer:
             sent = [producer.send(key="k", type="t") for _ in range(10)]
-            assert all(isinstance(future.exception(60), DeliveryTimeout) for future in sent)
+            assert all(isinstance(future.exception(60), DeliveryTimeoutError) for future in sent)
             faults.before = fail_on()
             assert producer.send(key="k", type="t", payload="after").result(60).sequence == 1
             assert empty(producer)
@@ -250,7 +250,7 @@ class TestOthers:
             producer.send(key="k", type="t").result(60)
             really_write(depot, pa.table({"colour": ["red"]}), mode="overwrite", schema_mode="overwrite")
             for _ in range(2):
-                assert isinstance(producer.send(key="k", type="t").exception(60), TableRefused)
+                assert isinstance(producer.send(key="k", type="t").exception(60), IncompatibleTableError)
             assert empty(producer)
 
     @pytest.mark.parametrize("replaced", [False, 0, 3], ids=["removed", "replaced", "replaced by a longer one"])
@@ -268,7 +268,7 @@ class TestOthers:
                     really_write(depot, other, mode="append")
             for _ in range(2):
                 error = producer.send(key="k", type="t").exception(60)
-                assert isinstance(error, TableMissing if replaced is False else TableRefused)
+                assert isinstance(error, TableMissingError if replaced is False else IncompatibleTableError)
             assert empty(producer)
         assert not DeltaTable.is_deltatable(depot) or DeltaTable(depot).version() == (replaced or 0)
 
@@ -281,7 +281,7 @@ class TestOthers:
             with FileLock(Path(depot).parent / ".depot.lock"):
                 assert producer.last_sequence() == 1
             shutil.rmtree(depot)
-            with pytest.raises(TableMissing):
+            with pytest.raises(TableMissingError):
                 producer.last_sequence()
             assert not DeltaTable.is_deltatable(depot)
 
@@ -311,9 +311,9 @@ class TestFence:
             send_elsewhere(depot)
             sent = [producer.send(key="k", type="t") for _ in range(3)]
             assert producer.flush(60)
-            assert all(isinstance(future.exception(0), ProducerFenced) for future in sent)
+            assert all(isinstance(future.exception(0), ProducerFencedError) for future in sent)
             assert producer.state is State.FENCED
-            with pytest.raises(ProducerFenced):
+            with pytest.raises(ProducerFencedError):
                 producer.send(key="k", type="t")
             assert empty(producer)
         assert messages(depot)["type"].to_pylist() == ["t", "other"]
@@ -331,7 +331,7 @@ class TestFence:
         faults.before = overtake
         with Producer(depot, "p") as producer:
             producer.send(key="k", type="t").result(60)
-            assert isinstance(producer.send(key="k", type="late").exception(60), ProducerFenced)
+            assert isinstance(producer.send(key="k", type="late").exception(60), ProducerFencedError)
             assert producer.last_sequence() == 7
         assert messages(depot)["type"].to_pylist() == ["t", "t"]
 
@@ -349,7 +349,7 @@ class TestFence:
             producer = Producer(depot, "p")
             producer.send(key="k", type="t").result(60)
             send_elsewhere(depot)
-            assert isinstance(producer.send(key="k", type="t").exception(60), ProducerFenced)
+            assert isinstance(producer.send(key="k", type="t").exception(60), ProducerFencedError)
             producer.close()
             for number in (3, 4):
                 with Producer(depot, "p") as again:
@@ -364,7 +364,7 @@ class TestFence:
             if child == 0:
                 try:
                     producer.send(key="k", type="t")
-                except ProducerInUse:
+                except ProducerInUseError:
                     producer.close()
                     os._exit(7)
                 os._exit(1)
@@ -378,7 +378,7 @@ class TestFull:
         faults.before = gate
         with Producer(depot, "p", buffer_bytes=150, max_message_bytes=100, max_block="0s") as producer:
             sent = [producer.send(key="k", type="t") for _ in range(2)]
-            with pytest.raises(ProducerFull):
+            with pytest.raises(BufferFullError):
                 producer.send(key="k", type="t")
             gate.open()
             wait(sent, 60)
@@ -391,7 +391,7 @@ class TestFull:
         limits = {"buffer_bytes": 150, "max_message_bytes": 100, "max_block": "100ms"}
         with Producer(depot, "p", batch_rows=1, **limits) as producer:
             sent = [producer.send(key="k", type="t") for _ in range(2)]
-            with pytest.raises(ProducerFull):
+            with pytest.raises(BufferFullError):
                 producer.send(key="k", type="t")
             gate.open()
             assert [future.result(60).sequence for future in sent] == [1, 2]
@@ -429,7 +429,7 @@ class TestCallbacks:
             found["sent"] = producer.send(key="k", type="t")
             try:
                 producer.flush()
-            except ProducerInUse as error:
+            except ProducerInUseError as error:
                 found["error"] = error
             ended.set()
 
@@ -437,7 +437,7 @@ class TestCallbacks:
             producer.send(key="k", type="t").add_done_callback(again)
             assert ended.wait(60)
             assert found["sent"].result(60).sequence == 2
-            assert isinstance(found["error"], ProducerInUse)
+            assert isinstance(found["error"], ProducerInUseError)
 
     def test_full(self, depot):
         """A callback that sends without room gets an error at once, because only its own thread could free room."""
@@ -453,7 +453,7 @@ class TestCallbacks:
             ):
                 try:
                     found.append(send())
-                except ProducerFull as error:
+                except BufferFullError as error:
                     found.append(error)
             ended.set()
 
@@ -462,7 +462,7 @@ class TestCallbacks:
             producer.send(key="k", type="t").add_done_callback(fill)
             assert ended.wait(60)
             assert found[0].result(60).sequence == 2
-            assert [type(error) for error in found[1:]] == [ProducerFull, ProducerFull]
+            assert [type(error) for error in found[1:]] == [BufferFullError, BufferFullError]
 
     def test_open(self, depot, faults, gate):
         """When a producer closes, the callback of a failed message may open another producer, even with the same id,
@@ -496,7 +496,7 @@ class TestCallbacks:
         def call(_):
             try:
                 Producer(depot, "p")
-            except ProducerInUse as error:
+            except ProducerInUseError as error:
                 found.append(error)
 
         faults.before = gate
@@ -520,7 +520,7 @@ class TestCallbacks:
         opening.join(60)
         closing.join(60)
         told, sequence = found
-        assert isinstance(told, ProducerInUse)
+        assert isinstance(told, ProducerInUseError)
         assert sequence == 2
 
     def test_open_while_its_commit_hangs(self, depot, faults, gate):
@@ -555,7 +555,7 @@ class TestEnd:
         given_up = producer.send(key="k", type="t")
         gate.await_commit()
         producer.close(0)
-        assert isinstance(given_up.exception(60), DeliveryTimeout)
+        assert isinstance(given_up.exception(60), DeliveryTimeoutError)
         gate.open()
         with Producer(depot, "p") as again:
             assert again.send(key="k", type="t").result(60).sequence == 1
@@ -568,8 +568,8 @@ class TestEnd:
         gate.await_commit()
         second = producer.send(key="k", type="t")
         producer.close(timeout=0.1)
-        assert isinstance(first.exception(0), DeliveryTimeout)
-        assert isinstance(second.exception(0), ProducerClosed)
+        assert isinstance(first.exception(0), DeliveryTimeoutError)
+        assert isinstance(second.exception(0), ProducerClosedError)
 
     def test_exit(self, depot):
         """At the end of a program held messages are committed, and their futures end."""

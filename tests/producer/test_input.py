@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from windrow.errors import FileRefused
+from windrow.errors import InputFileError
 from windrow.producer.input import Fingerprint, Input, Stop
 
 NEVER = 3_600.0
@@ -109,7 +109,7 @@ class TestLines:
     def test_unreadable(self, tmp_path):
         """An unreadable input is an error."""
         stop, descriptor = Stop(), os.open(tmp_path, os.O_RDONLY)
-        with pytest.raises(FileRefused):
+        with pytest.raises(InputFileError):
             Input(descriptor, stop, 10).take(1, 1, 0)
         os.close(descriptor)
         stop.close()

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from windrow.errors import MessageRefused, MessagesError, SettingsError, TableRefused
+from windrow.errors import IncompatibleTableError, InvalidMessageError, MessagesError, SettingsError
 from windrow.producer import Producer
 from windrow.producer.lines import Fields, Reader
 
@@ -57,7 +57,7 @@ class TestSend:
     @pytest.mark.parametrize(("kind", "value", "why"), UNFIT)
     def test_refused(self, depot: str, kind: str, value: Any, why: str) -> None:
         """Any other value is refused with the reason, and nothing is sent."""
-        with Producer(depot, "p", payload=kind) as producer, pytest.raises(MessageRefused, match=why):
+        with Producer(depot, "p", payload=kind) as producer, pytest.raises(InvalidMessageError, match=why):
             producer.send(key="k", type="t", payload=value)
         assert payloads(depot) == []
 
@@ -102,7 +102,7 @@ class TestSend:
 
     def test_bridge(self, depot: str) -> None:
         """A bridge, which asks whether payloads are bytes or text, is told that they are neither."""
-        with Producer(depot, "p", payload="double") as producer, pytest.raises(TableRefused, match="DOUBLE"):
+        with Producer(depot, "p", payload="double") as producer, pytest.raises(IncompatibleTableError, match="DOUBLE"):
             _ = producer.binary
 
 

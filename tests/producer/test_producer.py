@@ -12,13 +12,13 @@ from deltalake import DeltaTable
 
 from tests.producer.conftest import empty, messages
 from windrow.errors import (
-    MessageRefused,
+    BufferFullError,
+    IncompatibleTableError,
+    InvalidMessageError,
     MessagesError,
-    ProducerClosed,
-    ProducerFull,
-    ProducerInUse,
+    ProducerClosedError,
+    ProducerInUseError,
     SettingsError,
-    TableRefused,
 )
 from windrow.producer import Ack, Buffer, Position, Producer, State, queue
 from windrow.producer.delivery import Batch
@@ -75,9 +75,9 @@ class TestSend:
             ]
             assert [future.result(60).sequence for future in sent] == [1, 2, 3, 4]
             assert empty(producer)
-            with pytest.raises(MessageRefused, match="is valid"):
+            with pytest.raises(InvalidMessageError, match="is valid"):
                 producer.send_invalid(key="k", type="t", event_time=MOMENT, payload="1")
-            with pytest.raises(MessageRefused, match="not text"):
+            with pytest.raises(InvalidMessageError, match="not text"):
                 producer.send_invalid(key="k", payload=b"\xff")
         rows = messages(depot)
         assert rows["payload"].to_pylist() == ["1", "x" * 1_000, None, "2"]
@@ -126,7 +126,7 @@ class TestSend:
         """An invalid message is refused by `send`, and harms no other one."""
         with Producer(depot, "p") as producer:
             good = producer.send(key="k", type="t")
-            with pytest.raises(MessageRefused):
+            with pytest.raises(InvalidMessageError):
                 producer.send(**({"key": "k", "type": "t"} | wrong))
             assert good.result(60).sequence == 1
             assert empty(producer)
@@ -233,9 +233,9 @@ class TestMany:
             producer.send(key="k", type="t").result(60)
             assert producer.position() == Position(2, 2**63 - 1)
             assert other.position() == Position(0, None)
-            with pytest.raises(MessageRefused):
+            with pytest.raises(InvalidMessageError):
                 producer.send_many(table, mark=2**63)
-            with pytest.raises(MessageRefused):
+            with pytest.raises(InvalidMessageError):
                 producer.send_many(table, fingerprint=-(2**63) - 1)
         with Producer(depot, "p") as producer:
             producer.send_many(table, mark=-7, fingerprint=8).result(60)
@@ -271,7 +271,7 @@ class TestSharing:
         chosen = {"buffer": shared, "max_message_bytes": 100, "max_block": "0s", "linger_ms": 0}
         with Producer(depot, "a", **chosen) as one, Producer(depot, "b", **chosen) as other:
             sent = [producer.send(key="k", type="t", payload="x" * 30) for producer in (one, other) * 2]
-            with pytest.raises(ProducerFull):
+            with pytest.raises(BufferFullError):
                 one.send(key="k", type="t", payload="x" * 30)
             assert one.metrics().buffer_available_bytes == other.metrics().buffer_available_bytes < 100
             gate.open()
@@ -292,9 +292,9 @@ class TestSharing:
         """A buffer belongs to one depot, as long as producers use it, and an id is open with one buffer only."""
         shared = Buffer(2_000_000)
         with Producer(depot, "p", buffer=shared):
-            with pytest.raises(ProducerInUse, match="another depot"):
+            with pytest.raises(ProducerInUseError, match="another depot"):
                 Producer(str(tmp_path / "other"), "p", buffer=shared)
-            with pytest.raises(ProducerInUse, match="another buffer"):
+            with pytest.raises(ProducerInUseError, match="another buffer"):
                 Producer(depot, "p", buffer=Buffer(2_000_000))
         with Producer(str(tmp_path / "other"), "p", buffer=shared) as producer:
             producer.send(key="k", type="t").result(60)
@@ -369,7 +369,7 @@ class TestLife:
         one.send(key="k", type="t")
         one.close()
         assert other.send(key="k", type="t").result(60).sequence == 2
-        with pytest.raises(ProducerClosed):
+        with pytest.raises(ProducerClosedError):
             one.send(key="k", type="t")
         other.close()
         assert (one.state, other.state) == (State.CLOSED, State.CLOSED)
@@ -379,7 +379,7 @@ class TestLife:
         other.
         """
         with Producer(depot, "p"):
-            with pytest.raises(ProducerInUse):
+            with pytest.raises(ProducerInUseError):
                 Producer(depot, "p", linger_ms=1)
             with Producer(depot, "q", linger_ms=1) as other:
                 assert other.send(key="k", type="t").result(60).sequence == 1
@@ -412,5 +412,5 @@ class TestLife:
         from deltalake import write_deltalake
 
         write_deltalake(str(tmp_path / "t"), pa.table({"key": ["k"]}))
-        with pytest.raises(TableRefused):
+        with pytest.raises(IncompatibleTableError):
             Producer(str(tmp_path / "t"), "p")

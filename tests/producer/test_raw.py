@@ -18,7 +18,14 @@ from tests.clocks import NOW
 from tests.producer.conftest import Faults, Gate, empty, messages
 from windrow import Producer, RawProducer, Settings
 from windrow.delta.log import DeltaRsLog, added
-from windrow.errors import DeliveryTimeout, FileRefused, MessageRefused, ProducerClosed, ProducerFenced, TableRefused
+from windrow.errors import (
+    DeliveryTimeoutError,
+    IncompatibleTableError,
+    InputFileError,
+    InvalidMessageError,
+    ProducerClosedError,
+    ProducerFencedError,
+)
 from windrow.ingest.raw_files import ingest
 from windrow.model.chunks import is_raw
 from windrow.reading.tables import open_ledger
@@ -89,7 +96,7 @@ class TestSend:
         space.
         """
         for name in ("", None, "\ud800"):
-            with pytest.raises(MessageRefused, match="not a valid name"):
+            with pytest.raises(InvalidMessageError, match="not a valid name"):
                 RawProducer(depot, name)  # type: ignore[arg-type]
         with RawProducer(depot, "socket", max_message_bytes=10) as producer:
             for wrong, said in (
@@ -97,7 +104,7 @@ class TestSend:
                 (b"x" * 11, "larger than max_message_bytes, 10"),
                 (None, "not a bytes-like"),
             ):
-                with pytest.raises(MessageRefused, match=said):
+                with pytest.raises(InvalidMessageError, match=said):
                     producer.send(wrong)  # type: ignore[arg-type]
             assert producer.send(b"x" * 10).result(60).sequence == 1
             assert empty(producer)
@@ -107,15 +114,15 @@ class TestSend:
         other = str(tmp_path / "other")
         with RawProducer(depot, "socket") as producer:
             producer.send(b"x").result(60)
-            with pytest.raises(TableRefused):
+            with pytest.raises(IncompatibleTableError):
                 Producer(depot, "p")
-        with pytest.raises(TableRefused):
+        with pytest.raises(IncompatibleTableError):
             Producer(depot, "p")
         with Producer(other, "p") as messages_:
             messages_.send(key="k", type="t").result(60)
-            with pytest.raises(TableRefused):
+            with pytest.raises(IncompatibleTableError):
                 RawProducer(other, "socket")
-        with pytest.raises(TableRefused):
+        with pytest.raises(IncompatibleTableError):
             RawProducer(other, "socket")
 
 
@@ -133,11 +140,11 @@ class TestGoesOn:
         """Nothing is accepted after the last chunk, neither now nor after a restart."""
         with RawProducer(depot, "socket") as producer:
             producer.send(b"x", last=True)
-            with pytest.raises(ProducerClosed, match="has ended"):
+            with pytest.raises(ProducerClosedError, match="has ended"):
                 producer.send(b"y")
         with RawProducer(depot, "socket") as again:
             assert again.ended
-            with pytest.raises(ProducerClosed, match="has ended"):
+            with pytest.raises(ProducerClosedError, match="has ended"):
                 again.finish()
         assert contents(depot) == {"socket": [(1, b"x", True)]}
 
@@ -171,15 +178,15 @@ class TestGoesOn:
 
         def refused(attempt: int) -> None:
             if attempt == 2:
-                raise TableRefused("no", "no")
+                raise IncompatibleTableError("no", "no")
 
         faults.before = refused
         with RawProducer(depot, "socket", batch_rows=1) as producer:
             sent = [producer.send(b"%d" % at) for at in range(5)]
             ends = [one.exception(60) for one in sent]
             assert ends[0] is None
-            assert [type(end) for end in ends[1:]] == [TableRefused, *[ProducerClosed] * 3]
-            with pytest.raises(ProducerClosed, match="none can follow it"):
+            assert [type(end) for end in ends[1:]] == [IncompatibleTableError, *[ProducerClosedError] * 3]
+            with pytest.raises(ProducerClosedError, match="none can follow it"):
                 producer.send(b"more")
             assert empty(producer)
         with RawProducer(depot, "socket") as again:
@@ -196,15 +203,15 @@ class TestGoesOn:
         first = producer.send(b"a")
         gate.await_commit()
         second = producer.send(b"b")
-        assert isinstance(first.exception(60), DeliveryTimeout)
+        assert isinstance(first.exception(60), DeliveryTimeoutError)
         assert second.exception(60) is not None
-        with pytest.raises(ProducerClosed):
+        with pytest.raises(ProducerClosedError):
             producer.send(b"c")
         producer.close()
         again = RawProducer(depot, "socket", batch_rows=1)
         repeated = again.send(b"a", sequence=again.last_sequence() + 1)
         gate.open()
-        assert isinstance(repeated.exception(60), MessageRefused)
+        assert isinstance(repeated.exception(60), InvalidMessageError)
         again.close()
         with RawProducer(depot, "socket") as last:
             last.send(b"b", sequence=last.last_sequence() + 1).result(60)
@@ -219,7 +226,7 @@ class TestFence:
             other = "import sys; from windrow import RawProducer\n"
             other += "with RawProducer(sys.argv[1], 'socket') as one: one.send(b'2').result(60)"
             subprocess.run([sys.executable, "-c", other, depot], check=True, timeout=120, cwd=ROOT)
-            assert isinstance(producer.send(b"3").exception(60), ProducerFenced)
+            assert isinstance(producer.send(b"3").exception(60), ProducerFencedError)
         assert [piece for _, piece, _ in contents(depot)["socket"]] == [b"1", b"2"]
 
     @pytest.mark.ci
@@ -253,12 +260,12 @@ class TestFence:
         file = tmp_path / "file"
         file.write_bytes(b"content")
         list(ingest(depot, [str(file)], lambda: NOW, raw_source="file"))
-        with RawProducer(depot, "file") as producer, pytest.raises(ProducerClosed, match="has ended"):
+        with RawProducer(depot, "file") as producer, pytest.raises(ProducerClosedError, match="has ended"):
             producer.send(b"more")
         with RawProducer(depot, "socket") as producer:
             producer.send(b"x").result(60)
         file.write_bytes(b"other content")
-        with pytest.raises(FileRefused, match="a producer has sent chunks of raw source socket up to number 1"):
+        with pytest.raises(InputFileError, match="a producer has sent chunks of raw source socket up to number 1"):
             list(ingest(depot, [str(file)], lambda: NOW, raw_source="socket"))
         assert contents(depot) == {"file": [(1, b"content", True)], "socket": [(1, b"x", False)]}
 
@@ -268,7 +275,7 @@ class TestFence:
         file.write_bytes(b"content")
         with RawProducer(depot, "file") as producer:
             list(ingest(depot, [str(file)], lambda: NOW, raw_source="file"))
-            assert isinstance(producer.send(b"more").exception(60), ProducerFenced)
+            assert isinstance(producer.send(b"more").exception(60), ProducerFencedError)
         assert contents(depot) == {"file": [(1, b"content", True)]}
         assert DeltaTable(depot).version() == 1
 

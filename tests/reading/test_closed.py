@@ -16,7 +16,7 @@ from tests.clocks import ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message
-from windrow.errors import LedgerRestored, SettingsError, TableMissing, TableRefused
+from windrow.errors import IncompatibleTableError, LedgerRestoredError, SettingsError, TableMissingError
 from windrow.model import tables
 from windrow.reading.export import Choice, export
 
@@ -142,7 +142,7 @@ class TestRestored:
         upto = windrow.read_closed(world.ledger).upto
         DeltaTable(world.ledger).restore(4)
         for since in (upto, int(upto.split("@")[0])):
-            with pytest.raises(LedgerRestored, match="but the ledger ends at 4"):
+            with pytest.raises(LedgerRestoredError, match="but the ledger ends at 4"):
                 windrow.read_closed(world.ledger, since)
 
     def test_gone_on(self, world, embedded):
@@ -154,7 +154,7 @@ class TestRestored:
         DeltaTable(world.ledger).restore(4)
         world.runner(embedded, max_messages=1).once()
         assert windrow.read_closed(world.ledger).upto.split("@")[0] == upto.split("@")[0]
-        with pytest.raises(LedgerRestored, match="is not the one"):
+        with pytest.raises(LedgerRestoredError, match="is not the one"):
             windrow.read_closed(world.ledger, upto)
         later = windrow.read_closed(world.ledger, early.upto).batches.to_pylist()
         assert early.batches.to_pylist() + later == closed(world)
@@ -169,7 +169,7 @@ class TestRestored:
         upto = windrow.read_closed(world.ledger).upto
         shutil.rmtree(world.ledger)
         world.runner(embedded, max_messages=1).once()
-        with pytest.raises(LedgerRestored, match="is not the one"):
+        with pytest.raises(LedgerRestoredError, match="is not the one"):
             windrow.read_closed(world.ledger, upto)
 
     def test_deleted(self, world, embedded):
@@ -177,7 +177,7 @@ class TestRestored:
         world.runner(embedded, max_messages=1).once()
         lost = closed(world)[-1]
         DeltaTable(world.ledger).delete(f"state = 'closed' AND id = '{lost['id']}'")
-        with pytest.raises(LedgerRestored, match="closed rows"):
+        with pytest.raises(LedgerRestoredError, match="closed rows"):
             windrow.read_closed(world.ledger)
 
     def test_ledger_without_tokens(self, world, embedded):
@@ -189,7 +189,7 @@ class TestRestored:
         DeltaTable(world.ledger).update(
             updates={"started_at": "started_at + INTERVAL '1 second'"}, predicate="state = 'microbatch'"
         )
-        with pytest.raises(LedgerRestored, match="is not the one"):
+        with pytest.raises(LedgerRestoredError, match="is not the one"):
             windrow.read_closed(world.ledger, upto)
 
     def test_inside_a_microbatch(self, world, embedded):
@@ -200,11 +200,11 @@ class TestRestored:
         with pytest.raises(SettingsError, match="is between two closed batches"):
             export(world.ledger, "-", Choice(what="rejected", since=found.upto), "json")
         DeltaTable(world.ledger).delete("state = 'closed'")
-        with pytest.raises(LedgerRestored, match="wrote 3 closed rows or more, but fewer are there"):
+        with pytest.raises(LedgerRestoredError, match="wrote 3 closed rows or more, but fewer are there"):
             windrow.read_closed(world.ledger, found.upto)
         DeltaTable(world.ledger).restore(0)
         world.runner(embedded).once()
-        with pytest.raises(LedgerRestored, match="is not the one"):
+        with pytest.raises(LedgerRestoredError, match="is not the one"):
             windrow.read_closed(world.ledger, found.upto)
 
 
@@ -225,7 +225,7 @@ class TestRefused:
 
     def test_no_ledger(self, world, tmp_path):
         """No table, or one that is no ledger, is named."""
-        with pytest.raises(TableMissing):
+        with pytest.raises(TableMissingError):
             windrow.read_closed(os.fspath(tmp_path / "nowhere"))
-        with pytest.raises(TableRefused):
+        with pytest.raises(IncompatibleTableError):
             windrow.read_closed(world.depot)

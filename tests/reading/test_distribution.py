@@ -12,7 +12,7 @@ from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
-from windrow.errors import NotFound, TableMissing
+from windrow.errors import NotFoundError, TableMissingError
 from windrow.reading import Distribution, distribution
 
 Counts = Counter[tuple[Any, ...]]
@@ -100,14 +100,14 @@ class TestRange:
 
     def test_nothing_there(self, busy):
         """Where there is nothing, an error says so."""
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             distribution(busy.ledger, key="nobody")
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             distribution(busy.ledger, begin=0, end=1)
 
     def test_no_ledger(self, tmp_path):
         """Where there is no ledger, an error says so."""
-        with pytest.raises(TableMissing):
+        with pytest.raises(TableMissingError):
             distribution(str(tmp_path / "nowhere"))
 
 

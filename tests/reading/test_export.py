@@ -19,7 +19,7 @@ from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, TIME, Row, log, message
-from windrow.errors import LedgerRestored, OutputRefused, TableMissing
+from windrow.errors import LedgerRestoredError, OutputFileError, TableMissingError
 from windrow.model import tables
 from windrow.reading import closed
 from windrow.reading.export import Choice, csv_text, export, format_of, json_lines, json_text
@@ -205,7 +205,7 @@ class TestFile:
         """A file that is there stays as it is, unless it may be replaced."""
         file = tmp_path / "out.csv"
         file.write_text("mine")
-        with pytest.raises(OutputRefused, match="exists already"):
+        with pytest.raises(OutputFileError, match="exists already"):
             export(hostile.ledger, str(file))
         assert file.read_text() == "mine"
         export(hostile.ledger, str(file), overwrite=True)
@@ -247,7 +247,7 @@ class TestFile:
         """A format or place that cannot be is refused before anything is written."""
         monkeypatch.chdir(tmp_path)
         Path("directory.csv").mkdir()
-        with pytest.raises(OutputRefused, match=said):
+        with pytest.raises(OutputFileError, match=said):
             export(hostile.ledger, out, format_=format_)
         assert [one.name for one in tmp_path.iterdir()] == ["directory.csv"]
 
@@ -267,12 +267,12 @@ class TestFile:
         world = World(tmp_path, clock)
         world.publish(*log(versions=4, seed=4))
         world.runner(embedded).once()
-        with pytest.raises(LedgerRestored):
+        with pytest.raises(LedgerRestoredError):
             export(world.ledger, str(tmp_path / "out.csv"), Choice(since="1@000000000000"))
         DeltaTable(world.ledger).delete("state = 'rejected' AND reason = 'too_old'")
-        with pytest.raises(LedgerRestored, match="rejected rows"):
+        with pytest.raises(LedgerRestoredError, match="rejected rows"):
             export(world.ledger, str(tmp_path / "out.csv"), Choice("rejected"))
-        with pytest.raises(TableMissing):
+        with pytest.raises(TableMissingError):
             export(str(tmp_path / "nowhere"), str(tmp_path / "out.csv"))
         assert not (tmp_path / "out.csv").exists()
 

@@ -12,7 +12,7 @@ from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import MILLISECOND, SECOND, message
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.reading import history
 
 
@@ -74,9 +74,9 @@ def test_range(past, tmp_path, embedded):
     """A range holds the microbatches that started in it; without one there is an error."""
     started = NOW + 30 * SECOND
     assert history(past.ledger, begin=started, end=started + 1).num_rows == 3
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         history(past.ledger, begin=started + MILLISECOND)
     empty = World(tmp_path, past.clock)
     empty.runner(embedded).once()
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         history(empty.ledger)

@@ -16,7 +16,7 @@ from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EMBEDDED
 from tests.engine.world import World
 from tests.messages import SECOND, Row, message
-from windrow.errors import OutputRefused, SettingsError, TableMissing, TableRefused
+from windrow.errors import IncompatibleTableError, OutputFileError, SettingsError, TableMissingError
 from windrow.model.payload import name
 from windrow.reading.export import Choice, export
 
@@ -89,7 +89,7 @@ class TestSplit:
     def test_no_numbers(self, tmp_path: Path, payload: pa.DataType) -> None:
         """Payloads that are no numbers are refused, not guessed."""
         world = closed(tmp_path, [row("a", 0, None)], payload)
-        with pytest.raises(OutputRefused, match=f"the payloads are {name(payload)[:4]}"):
+        with pytest.raises(OutputFileError, match=f"the payloads are {name(payload)[:4]}"):
             windrow.read_closed(world.ledger, pivot=True)
 
 
@@ -161,7 +161,7 @@ class TestView:
     def test_refused(self, spark: Any, tmp_path: Path) -> None:
         """Two types that differ in case alone are too much for Spark, which says so; one of them is not."""
         world = closed(tmp_path, [row("a", 0, 1.0), row("A", 0, 2.0)], pa.float64())
-        with pytest.raises(TableRefused, match="cannot be created"):
+        with pytest.raises(IncompatibleTableError, match="cannot be created"):
             windrow.create_pivot_view(spark, world.ledger, "wide")
         windrow.create_pivot_view(spark, world.ledger, "wide", ["A"])
         assert spark.table("wide").collect()[0]["A"] == 2.0
@@ -176,7 +176,7 @@ class TestView:
             windrow.create_pivot_view(spark, "pivots.ledger", "pivots.wide", ["a"])
             rows = spark.newSession().sql("SELECT a FROM pivots.wide ORDER BY window_start").collect()
             assert [row["a"] for row in rows] == [1.5, math.inf]
-            with pytest.raises(TableMissing, match="there is no ledger"):
+            with pytest.raises(TableMissingError, match="there is no ledger"):
                 windrow.create_pivot_view(spark, "pivots.nothing", "pivots.wide")
         finally:
             spark.sql("DROP SCHEMA pivots CASCADE")
@@ -224,7 +224,7 @@ def test_of_a_table_that_keeps_repeats(tmp_path: Path) -> None:
     """A batch with several messages of a type is no row with one of them: it is refused, unless all are asked for."""
     world = closed(tmp_path, KEPT, pa.int64(), repeats="keep")
     batches = windrow.read_closed(world.ledger).batches
-    with pytest.raises(OutputRefused, match="several messages of type"):
+    with pytest.raises(OutputFileError, match="several messages of type"):
         windrow.pivot(batches, ["a", "b"])
     expected = windrow.read_closed(world.ledger, pivot=True, types=["a", "b"]).batches
     assert windrow.pivot(batches, ["a", "b"], repeats=True).equals(expected)

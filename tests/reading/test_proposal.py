@@ -10,7 +10,7 @@ import pytest
 
 from tests.clocks import NOW
 from windrow.batching.rules import Rules
-from windrow.errors import MessagesError, NotFound
+from windrow.errors import MessagesError, NotFoundError
 from windrow.reading.proposal import Proposal, plain_name, propose, quoted
 
 SECOND = 1_000_000
@@ -126,7 +126,7 @@ class TestColumns:
         """
         Of a table without rows nothing can be said.
         """
-        with pytest.raises(NotFound, match="no rows"):
+        with pytest.raises(NotFoundError, match="no rows"):
             proposed(ts=pa.array([], STAMP))
 
     @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.clocks import NOW
 from tests.messages import SECOND, log, message, table
-from windrow.errors import ExpressionError, NotFound, TableMissing
+from windrow.errors import ExpressionError, NotFoundError, TableMissingError
 from windrow.reading.recent import recent
 
 FEED = {"delta.enableChangeDataFeed": "true"}
@@ -61,7 +61,7 @@ class TestRecent:
         found = recent(str(tmp_path), begin=NOW + SECOND, end=NOW + 3 * SECOND)
         assert found.messages["received_at"].cast(pa.int64()).to_pylist() == [NOW + SECOND, NOW + 2 * SECOND]
         assert not found.cut
-        with pytest.raises(NotFound, match="no message in this range"):
+        with pytest.raises(NotFoundError, match="no message in this range"):
             recent(str(tmp_path), begin=NOW + 9 * SECOND)
 
     def test_rewritten_files_bring_nothing(self, depot: str) -> None:
@@ -92,9 +92,9 @@ class TestRecent:
 
     def test_nothing_there(self, tmp_path: Path) -> None:
         """No table and no message are errors that say what brings some."""
-        with pytest.raises(TableMissing):
+        with pytest.raises(TableMissingError):
             recent(str(tmp_path / "nowhere"))
         DeltaTable.create(tmp_path / "empty", table([]).schema, configuration=FEED)
-        with pytest.raises(NotFound, match="has no message") as raised:
+        with pytest.raises(NotFoundError, match="has no message") as raised:
             recent(str(tmp_path / "empty"))
         assert "windrow ingest" in str(raised.value)

@@ -20,7 +20,14 @@ from tests.engine.world import World
 from tests.messages import HOUR, MILLISECOND, SECOND, log, message, table
 from windrow.batching.batched import batch as batch_messages
 from windrow.batching.rules import Rules
-from windrow.errors import DepotChanged, DepotUnreadable, NotFound, OtherDepot, TableMissing, TableRefused
+from windrow.errors import (
+    DepotChangedError,
+    DepotMismatchError,
+    DepotUnreadableError,
+    IncompatibleTableError,
+    NotFoundError,
+    TableMissingError,
+)
 from windrow.model import tables
 from windrow.reading import BatcherStatus, batch, batches, history, rejection, rejections, status, time_range, waiting
 from windrow.reading.closed import read_closed
@@ -117,7 +124,7 @@ class TestWaiting:
         changed = DeltaTable(world.depot).version()
         world.publish(*log(versions=1, seed=2))
         assert look(world).depots[0].changed_version == changed
-        with pytest.raises((DepotChanged, DepotUnreadable)):
+        with pytest.raises((DepotChangedError, DepotUnreadableError)):
             world.runner(embedded, retries=0).once()
         world.runner(embedded, on_depot_delete="ignore").once()
         assert look(world).depots[0].changed_version is None
@@ -411,16 +418,16 @@ class TestBatches:
         """An unknown batch is answered with the nearest one of its stream, an id of another form with the form."""
         row = mixed.rows("closed")[0]
         name, _, part = row["id"].rsplit("/", 2)
-        with pytest.raises(NotFound) as unknown:
+        with pytest.raises(NotFoundError) as unknown:
             batch(mixed.ledger, f"{name}/{NOW - DAY}/{part}")
         nearest = min(
             (each for each in mixed.rows("open", "closed") if each["id"].startswith(name + "/")),
             key=lambda each: each["window_start"],
         )
         assert unknown.value.hint.startswith(f"Its nearest batch is {nearest['id']}, ")
-        with pytest.raises(NotFound, match="Its stream has no batches"):
+        with pytest.raises(NotFoundError, match="Its stream has no batches"):
             batch(mixed.ledger, f"batch/s/nobody/{NOW}/0")
-        with pytest.raises(NotFound, match="batch/SOURCE/KEY/WINDOW_START/PART"):
+        with pytest.raises(NotFoundError, match="batch/SOURCE/KEY/WINDOW_START/PART"):
             batch(mixed.ledger, "k")
 
     def test_bytes(self, tmp_path, clock, embedded):
@@ -464,7 +471,7 @@ class TestRejections:
     def test_not_found(self, world, embedded):
         """An unknown rejection is answered with the command that lists them."""
         world.runner(embedded)
-        with pytest.raises(NotFound, match="windrow show --rejected"):
+        with pytest.raises(NotFoundError, match="windrow show --rejected"):
             rejection(world.ledger, "rejected/1//k/0")
 
 
@@ -472,12 +479,12 @@ class TestTables:
     def test_missing(self, world, embedded, tmp_path):
         """A missing depot or ledger is named, with the command that creates it."""
         nowhere = str(tmp_path / "nowhere")
-        with pytest.raises(TableMissing, match=r"no ledger at .*nowhere[\s\S]*windrow init"):
+        with pytest.raises(TableMissingError, match=r"no ledger at .*nowhere[\s\S]*windrow init"):
             status(world.depot, nowhere, NOW)
-        with pytest.raises(TableMissing, match="no ledger"):
+        with pytest.raises(TableMissingError, match="no ledger"):
             batches(nowhere, "open")
         world.runner(embedded)
-        with pytest.raises(TableMissing, match=r"no depot at .*nowhere[\s\S]*windrow ingest"):
+        with pytest.raises(TableMissingError, match=r"no depot at .*nowhere[\s\S]*windrow ingest"):
             status(nowhere, world.ledger, NOW)
 
     def test_refused(self, world, tmp_path):
@@ -485,7 +492,7 @@ class TestTables:
         foreign = str(tmp_path / "foreign")
         write_deltalake(foreign, pa.table({"id": ["a"], "state": ["open"]}), partition_by=["state"])
         for location in (world.depot, foreign):
-            with pytest.raises(TableRefused, match="not a ledger"):
+            with pytest.raises(IncompatibleTableError, match="not a ledger"):
                 status(world.depot, location, NOW)
 
     def test_schema_version(self, world, embedded, tmp_path):
@@ -499,14 +506,14 @@ class TestTables:
         calls += [partial(export, world.ledger, str(tmp_path / "a.csv")), partial(quality.check, None, world.ledger)]
         calls += [partial(status, world.depot, world.ledger, NOW), partial(verify, world.depot, world.ledger)]
         for call in calls:
-            with pytest.raises(TableRefused, match="schema version 4"):
+            with pytest.raises(IncompatibleTableError, match="schema version 4"):
                 call()
 
     def test_other_depot(self, world, embedded, tmp_path, clock):
         """The status of a ledger with a depot that it does not read is refused."""
         world.runner(embedded)
         other = World(tmp_path / "other", clock)
-        with pytest.raises(OtherDepot):
+        with pytest.raises(DepotMismatchError):
             status(other.depot, world.ledger, NOW)
 
     def test_light(self, world, embedded):

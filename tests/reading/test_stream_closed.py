@@ -19,7 +19,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import Row, log
 from windrow.columnar.arrow import plain
-from windrow.errors import TableMissing, TableRefused
+from windrow.errors import IncompatibleTableError, TableMissingError
 from windrow.model import tables
 
 LOG = log(versions=10, seed=4)
@@ -187,11 +187,11 @@ class TestTakenBack:
 class TestLedger:
     def test_refused(self, spark, world, tmp_path):
         """No table, a name that is in no catalog, or a table that is no ledger is named."""
-        with pytest.raises(TableMissing):
+        with pytest.raises(TableMissingError):
             windrow.stream_closed(spark, os.fspath(tmp_path / "nowhere"))
-        with pytest.raises(TableMissing):
+        with pytest.raises(TableMissingError):
             windrow.stream_closed(spark, "default.nowhere")
-        with pytest.raises(TableRefused):
+        with pytest.raises(IncompatibleTableError):
             windrow.stream_closed(spark, world.depot)
 
     @pytest.mark.slow

@@ -9,7 +9,7 @@ from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log, message
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.model import tables
 from windrow.reading import time_range
 
@@ -86,9 +86,9 @@ class TestRange:
 
     def test_nothing_there(self, busy):
         """A key that is not there, or a range without messages, is an error that says what to try."""
-        with pytest.raises(NotFound, match="no message of key 'nobody'\n`windrow show`"):
+        with pytest.raises(NotFoundError, match="no message of key 'nobody'\n`windrow show`"):
             time_range(busy.ledger, key="nobody")
-        with pytest.raises(NotFound, match="no message in this time range\nChoose an earlier --from"):
+        with pytest.raises(NotFoundError, match="no message in this time range\nChoose an earlier --from"):
             time_range(busy.ledger, begin=0, end=SECOND)
 
 

@@ -14,7 +14,7 @@ from tests.clocks import NOW, ManualClock
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import HOUR, SECOND, log, message, table
-from windrow.errors import ExpressionError, NotFound
+from windrow.errors import ExpressionError, NotFoundError
 from windrow.reading import Arrival, trace
 from windrow.reading.recent import recent
 
@@ -104,14 +104,14 @@ class TestOutcomes:
         world.publish([message("a", NOW + SECOND), message("b", NOW + 1)])
         world.runner(embedded).once()
         with pytest.raises(
-            NotFound, match=r"no message of key 'k', type 'a' at 2023-11-14T22:13:20Z.*up to 1\n"
+            NotFoundError, match=r"no message of key 'k', type 'a' at 2023-11-14T22:13:20Z.*up to 1\n"
         ) as error:
             find(world)
         assert error.value.hint == (
             "The nearest are at 2023-11-14T22:13:21Z. Its nearest batch is batch//k/1699999995000000/0, "
             "2023-11-14T22:13:15Z to 2023-11-14T22:13:25Z."
         )
-        with pytest.raises(NotFound, match="none at any other time"):
+        with pytest.raises(NotFoundError, match="none at any other time"):
             find(world, type_="z")
 
 
@@ -226,7 +226,7 @@ class TestDepots:
         world.depot, world.ledger = depot, ledger
         world.runner(embedded).once()
         assert outcomes(find(world, source="")) == [(0, "open")]
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             find(world, source="other")
 
     def test_columns_of_its_own(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
@@ -246,7 +246,7 @@ class TestDepots:
         assert outcomes(alone) == [(None, "open"), (1, "duplicate")]
         with pytest.raises(ExpressionError):
             trace(world.depot, world.ledger, "Z", NOW, "a", "", unknown)
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             trace(world.depot, world.ledger, "Z", NOW, "a", "", columns)
 
     def test_bytes(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:

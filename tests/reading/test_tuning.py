@@ -16,7 +16,7 @@ import windrow
 from tests.clocks import NOW
 from tests.messages import HOUR, MILLISECOND, SECOND, Row, log, message, table
 from windrow.batching.rules import Rules, ShortWindowWarning
-from windrow.errors import NotFound, RulesError, SettingsError
+from windrow.errors import NotFoundError, RulesError, SettingsError
 from windrow.model.durations import LONGEST
 from windrow.reading.tuning import Trial, advise, advise_repeats, advise_window, suggested, sweep, tune
 from windrow.reading.tuning.advice import NEARLY_ALL, too_old_by_others
@@ -204,7 +204,7 @@ class TestTrial:
     @pytest.mark.parametrize("given", [{"key": "nobody"}, {"source": "nobody"}])
     def test_nobody(self, messages: pa.Table, given: dict[str, Any]) -> None:
         """A key or source without a message is an error that names it."""
-        with pytest.raises(NotFound, match="'nobody'"):
+        with pytest.raises(NotFoundError, match="'nobody'"):
             Trial.of(messages, **given)
 
 

@@ -16,18 +16,17 @@ from tests.engine.world import World
 from tests.messages import SECOND, Row, message
 from windrow.expressions import Mapping
 from windrow.model.messages import COLUMNS
-from windrow.model.warn import WarnPart
 from windrow.reading import warnings
 from windrow.reading.tables import open_ledger
 from windrow.reading.warnings import LedgerWarning, plain_offset, warnings_of
 
-LIMITS = WarnPart(least=10)
+MIN_COUNT = 10
 HOUR = 3_600 * SECOND
 
 
-def said(world: World, limits: WarnPart = LIMITS) -> dict[str, LedgerWarning]:
+def said(world: World, min_count: int = MIN_COUNT) -> dict[str, LedgerWarning]:
     """Return the warnings about a ledger by their codes."""
-    return {one.code: one for one in warnings_of(open_ledger(world.ledger), limits)}
+    return {one.code: one for one in warnings_of(open_ledger(world.ledger), min_count)}
 
 
 def moved(found: LedgerWarning, rows: list[Row]) -> list[int]:
@@ -62,7 +61,7 @@ class TestSplits:
     def test_few(self, repeating: World, embedded: EngineFactory) -> None:
         """Few batches give no warning."""
         repeating.runner(embedded).once()
-        assert "ledger-splits" not in said(repeating, WarnPart())
+        assert "ledger-splits" not in said(repeating, 100)
 
     @pytest.mark.parametrize("rules", [{"repeats": "keep"}, {"split_at": "midpoint"}])
     def test_settled(self, repeating: World, embedded: EngineFactory, rules: dict[str, str]) -> None:
@@ -92,7 +91,7 @@ class TestSlivers:
     def test_quiet(self, uneven: World, embedded: EngineFactory) -> None:
         """Windows on the calendar give no warning: there the device was silent."""
         uneven.runner(embedded, rules={"window": "5s", "max_delay": "1s", "window_start": "aligned"}).once()
-        assert "ledger-slivers" not in said(uneven, LIMITS)
+        assert "ledger-slivers" not in said(uneven, MIN_COUNT)
 
 
 class TestShared:

@@ -15,7 +15,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message
 from tests.replaying.test_equal import live
-from windrow.errors import DepotUnreadable
+from windrow.errors import DepotUnreadableError
 from windrow.model import tables
 from windrow.replaying import Comparison, Replay
 from windrow.verify import verify
@@ -95,7 +95,7 @@ class TestDamage:
         table = DeltaTable(read.depot)
         table.optimize.compact()
         table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-        with pytest.raises(DepotUnreadable, match="--from"):
+        with pytest.raises(DepotUnreadableError, match="--from"):
             read.replayed()
 
 

@@ -14,7 +14,7 @@ from tests.engine.world import World
 from tests.messages import SECOND, log, message
 from windrow import reading
 from windrow.delta.creation import create_ledger
-from windrow.errors import NotFound, OtherDepot, SettingsError, TableRefused
+from windrow.errors import DepotMismatchError, IncompatibleTableError, NotFoundError, SettingsError
 from windrow.replaying import Portion
 from windrow.runtime.maintenance import fold
 from windrow.verify import verify
@@ -71,7 +71,7 @@ class TestVersions:
         fold(read.tables(EMBEDDED).ledger)
         table = DeltaTable(read.ledger)
         table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-        with pytest.raises(NotFound, match=r"as it was at microbatch 1\n.*Without --from"):
+        with pytest.raises(NotFoundError, match=r"as it was at microbatch 1\n.*Without --from"):
             read.replayed(portion=Portion(begin="3"))
         assert read.replayed().equal
 
@@ -116,14 +116,14 @@ class TestStreams:
 class TestRefused:
     def test_nothing_to_replay(self, read: World) -> None:
         """Versions that were not read, and streams that nothing is known of, are told."""
-        with pytest.raises(NotFound, match=r"no microbatch .* from 7"):
+        with pytest.raises(NotFoundError, match=r"no microbatch .* from 7"):
             read.replayed(portion=Portion(begin="7"))
-        with pytest.raises(NotFound, match="no message of key 'nobody'"):
+        with pytest.raises(NotFoundError, match="no message of key 'nobody'"):
             read.replayed(portion=Portion(keys=["nobody"]))
 
     def test_places(self, read: World, tmp_path: Path) -> None:
         """The new ledger needs a place of its own, on a path; a part of the streams makes no ledger."""
-        with pytest.raises(TableRefused, match="already"):
+        with pytest.raises(IncompatibleTableError, match="already"):
             read.replayed(read.ledger)
         with pytest.raises(SettingsError, match="catalog"):
             read.replayed("main.windrow.ledger")
@@ -135,5 +135,5 @@ class TestRefused:
     def test_another_depot(self, read: World, tmp_path: Path) -> None:
         """The depot must be the ledger's."""
         read.depot = World(tmp_path / "other", read.clock).depot
-        with pytest.raises(OtherDepot):
+        with pytest.raises(DepotMismatchError):
             read.replayed()

@@ -13,7 +13,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import SKEW, World
 from tests.messages import SECOND, log, message
 from windrow.delta.table import OPEN_TABLES
-from windrow.errors import DepotUnreadable
+from windrow.errors import DepotUnreadableError
 from windrow.replaying import EARLIER, Portion
 from windrow.verify import verify
 
@@ -84,7 +84,7 @@ def test_accepted_version_that_the_log_forgot(world: World, embedded: EngineFact
     for version in range(5):
         (Path(world.depot) / "_delta_log" / f"{version:020}.json").unlink()
     OPEN_TABLES.clear()
-    with pytest.raises(DepotUnreadable, match="the commit of version 4") as refused:
+    with pytest.raises(DepotUnreadableError, match="the commit of version 4") as refused:
         world.replayed(portion=Portion(begin="4"))
     assert refused.value.hint == EARLIER
     assert world.replayed(portion=Portion(begin="5")).equal

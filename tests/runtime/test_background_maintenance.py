@@ -248,7 +248,7 @@ class TestFailures:
             assert care() == []
             assert care() == []
         assert noting.told == ["ledger failed", "depot failed"]
-        assert {type(error).__name__ for error in noting.errors} == {"TableUnwritable"}
+        assert {type(error).__name__ for error in noting.errors} == {"TableUnwritableError"}
         assert batched.version() == before
         assert_whole(batched)
         batched.clock.advance(HOUR)

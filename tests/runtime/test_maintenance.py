@@ -24,7 +24,7 @@ from windrow import reading
 from windrow.delta.lock import commit_lock
 from windrow.delta.maintenance import Compacted, DeltaRsMaintenance
 from windrow.engine.spark.maintenance import SparkMaintenance
-from windrow.errors import TableRefused
+from windrow.errors import IncompatibleTableError
 from windrow.model import messages, tables
 from windrow.model.results import Maintained
 from windrow.runtime.maintenance import fold, maintain
@@ -338,7 +338,7 @@ class TestTables:
         before = disk(batched.depot)
         other = World(Path(batched.depot).parent, batched.clock, ledger="depot")
         other.depot = batched.ledger
-        with pytest.raises(TableRefused):
+        with pytest.raises(IncompatibleTableError):
             maintained(other, embedded)
         assert disk(batched.depot) == before
 

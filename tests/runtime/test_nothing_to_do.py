@@ -20,7 +20,7 @@ from tests.engine.processes import ROOT
 from tests.engine.world import World
 from tests.messages import HOUR, SECOND, log, message
 from windrow.engine.choice import PLATFORMS
-from windrow.errors import OtherDepot
+from windrow.errors import DepotMismatchError
 from windrow.operate import Observer, Run
 from windrow.runtime.driver import Summary
 from windrow.runtime.run import batcher_of, idle_run, idle_summary
@@ -237,7 +237,7 @@ class TestIdle:
         other = World(tmp_path / "other", world.clock)
         other.publish(*log(versions=2))
         other.ledger = world.ledger
-        with pytest.raises(OtherDepot):
+        with pytest.raises(DepotMismatchError):
             asked(other)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from windrow.errors import TableMissing
+from windrow.errors import TableMissingError
 from windrow.settings.path_cache import REPLAY, PathBook
 
 
@@ -31,10 +31,10 @@ def test_paths_stay(tmp_path: Path, path: str) -> None:
 def test_nothing_noted(tmp_path: Path) -> None:
     """An unknown name is an error that says which command records it; so is any name if the file is broken."""
     book = PathBook(tmp_path / "paths.json")
-    with pytest.raises(TableMissing, match="windrow init"):
+    with pytest.raises(TableMissingError, match="windrow init"):
         book.path("plant.ledger")
     book.file.write_text("{broken")
-    with pytest.raises(TableMissing, match="windrow init"):
+    with pytest.raises(TableMissingError, match="windrow init"):
         book.path("plant.ledger")
     book.note("plant.ledger", None)
     assert book.file.read_text() == "{broken"
@@ -43,7 +43,7 @@ def test_nothing_noted(tmp_path: Path) -> None:
 def test_of_a_platform(tmp_path: Path) -> None:
     """Where a platform provides Spark, the error says what to do without a path; a path that is noted is used."""
     book = PathBook(tmp_path / "paths.json")
-    with pytest.raises(TableMissing, match=r"only Spark reaches the files of .* plant\.ledger") as refused:
+    with pytest.raises(TableMissingError, match=r"only Spark reaches the files of .* plant\.ledger") as refused:
         book.path("plant.ledger", REPLAY, by_platform=True)
     assert (refused.value.hint or "").startswith("`windrow verify --all` derives")
     book.note("plant.ledger", "/warehouse/ledger")

@@ -93,15 +93,15 @@ class TestMistakes:
         [
             ("# first\n\nretries = 'x'", 3, "retries = 'x'"),
             ("[rules]\n# why\nwindow = '10 apples'\n", 3, "rules.window"),
-            ("[log]\nlevel = 'info'\n[format]\nquote = '''\n\n'''\nmax_chunks = 0", 7, "format.max_chunks"),
+            ("[log]\nlevel = 'info'\n[format]\nquote = '''\n\n'''\nmax_read_bytes = 0", 7, "format.max_read_bytes"),
             ("[format]\nfields = { a = 1 }", 2, "format.fields.a"),
             ("[format.fields]\na = 'int8'\n\"b c\" = 1", 3, "format.fields.b c"),
             ("[format]\ndelimeter = ';'", 2, "format.delimiter"),
-            ("format.max_chunks = 0", 1, "format.max_chunks"),
+            ("format.max_read_bytes = 0", 1, "format.max_read_bytes"),
             ("[depot]\ntable = 'x'\n[depot.columns]\nkey = 1", 4, "depot_columns.key"),
-            ("[mqtt]\r\nhost = ''\r\n", 2, "mqtt.host"),
+            ("[mqtt]\r\nbroker = ''\r\n", 2, "mqtt.broker"),
             ("depot = 'a\u2028b'\nretries = -1", 2, "retries"),
-            ("[mqtt]\nport = 1\nkey_file = 'x'", 1, "certificate_file"),
+            ("[mqtt]\ngroup = 'a'\nkey_file = 'x'", 1, "certificate_file"),
         ],
     )
     def test_says_in_which_line(self, tmp_path: Path, content: str, line: int, says: str) -> None:
@@ -182,14 +182,14 @@ class TestMistakes:
         """All errors of the file, the environment and the flags are told at once, each with its place."""
         file = tmp_path / "windrow.toml"
         file.write_text("colour = 1\n[run]\nevery = 'often'\n[producer]\nbatch_rows = 0\n")
-        monkeypatch.setenv("WINDROW_MQTT__PORT", "x")
+        monkeypatch.setenv("WINDROW_MQTT__BROKER", "x:y")
         monkeypatch.setenv("WINDROW_LEGDER", "x")
         with pytest.raises(SettingsError) as caught:
             Settings.load(file, retries=-1)
         first, *lines = str(caught.value).splitlines()
         assert first == "WINDROW-SETTINGS: 6 settings are wrong"
         told = ["variable WINDROW_LEGDER: unknown variable", f"{file}, line 1: unknown", f"{file}, line 3: run.every",
-                f"{file}, line 5: producer.batch_rows", "variable WINDROW_MQTT__PORT: ", "retries"]  # fmt: skip
+                f"{file}, line 5: producer.batch_rows", "variable WINDROW_MQTT__BROKER: ", "retries"]  # fmt: skip
         for one in told:
             assert len([line for line in lines if line.startswith(one)]) == 1, (one, lines)
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from windrow.errors import DepotUnreadable, SettingsError
+from windrow.errors import DepotUnreadableError, SettingsError
 from windrow.model.commits import Commit
 from windrow.settings.start_from import DAY, Start
 
@@ -72,7 +72,7 @@ def test_commit_times_that_go_back() -> None:
 @pytest.mark.parametrize("text", ["timestamp:2000-01-01", "days-ago:9000", "records-ago:26"])
 def test_cleaned_log(text: str) -> None:
     """A log that does not reach back to the start is an error that names the first readable version."""
-    with pytest.raises(DepotUnreadable, match='start_from = "version:2"'):
+    with pytest.raises(DepotUnreadableError, match='start_from = "version:2"'):
         before(text, CLEANED)
 
 
@@ -86,7 +86,7 @@ def test_unknown_rows() -> None:
     """A commit that does not say how many rows it added cannot be counted, and the error says what can be done
     instead.
     """
-    with pytest.raises(DepotUnreadable, match="version 1"):
+    with pytest.raises(DepotUnreadableError, match="version 1"):
         before("records-ago:7", [Commit(0, 0, 0), Commit(1, 0, None), Commit(2, 0, 5)])
 
 

@@ -18,7 +18,7 @@ from tests.messages import SECOND, log, table
 from tests.probes import open_tables
 from windrow.engine.side_files import DeltaRsJournal, StoredSideFiles
 from windrow.engine.spark.stores import JAR
-from windrow.errors import EngineUnavailable, MicrobatchFailed, TableUnreadable, TableUnwritable
+from windrow.errors import EngineUnavailableError, RetriesExhaustedError, TableUnreadableError, TableUnwritableError
 from windrow.producer import Producer
 from windrow.runtime.maintenance import maintain
 from windrow.topology import Microbatch, Topology, run_topology
@@ -92,7 +92,7 @@ class TestEmbedded:
         first, second = log(2)
         settings = embedded.settings(bucket.depot, topology.location, retries=0)
         bucket.publish(first)
-        with pytest.raises(MicrobatchFailed, match="does not answer"):
+        with pytest.raises(RetriesExhaustedError, match="does not answer"):
             run_topology(topology, settings, clock=bucket.clock)
         bucket.publish(second)
         run_topology(topology, settings, clock=bucket.clock)
@@ -214,11 +214,11 @@ class TestExclusion:
         try:
             places = "s3a://nowhere/depot", "s3a://nowhere/ledger"
             refused = spark_engine.open(*places).writer
-            with pytest.raises(EngineUnavailable, match=f"silently replace .* {setting} is {store or 'not set'}"):
+            with pytest.raises(EngineUnavailableError, match=f"silently replace .* {setting} is {store or 'not set'}"):
                 refused.create(pa.string(), "90d")
             single = spark_engine.settings(*places, single_writer=True)
             alone = open_tables(single, spark_engine.session).writer
-            with pytest.raises(TableUnwritable, match="the Spark session has no jars for s3a"):
+            with pytest.raises(TableUnwritableError, match="the Spark session has no jars for s3a"):
                 alone.create(pa.string(), "90d")
         finally:
             spark_engine.session.conf.unset(setting)
@@ -258,7 +258,7 @@ class TestFaults:
         """Wrong credentials, an unknown bucket and a store that does not answer are told apart, each in a sentence."""
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        with pytest.raises(TableUnreadable, match=words) as raised:
+        with pytest.raises(TableUnreadableError, match=words) as raised:
             embedded.open(f"s3a://{bucket_name}/depot", "ledger").source.depot()
         assert "kept-secret" not in str(raised.value)
 

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from tests.conftest import factory_of
 from tests.engine.factory import EngineFactory
 from windrow.delta.maintenance import DeltaRsMaintenance
-from windrow.errors import DepotChanged, TableMissing, TableRefused, TopologyRefused
+from windrow.errors import DepotChangedError, IncompatibleTableError, TableMissingError, TopologyError
 from windrow.model.commits import note_of
 from windrow.settings.settings import Settings
 from windrow.testing import Crashed, Harness, Point
@@ -253,7 +253,7 @@ def test_set_back(chain: Chain) -> None:
         chain.say(text)
     chain.mirror.run()
     chain.words.rollback(2)
-    with pytest.raises(DepotChanged, match="takes back earlier microbatches") as stopped:
+    with pytest.raises(DepotChangedError, match="takes back earlier microbatches") as stopped:
         chain.mirror.run()
     commits = DeltaTable(chain.words.topology.location).history()
     (at,) = [commit["version"] for commit in commits if note_of(commit).get("kind") == "rollback"]
@@ -266,7 +266,7 @@ def test_set_back(chain: Chain) -> None:
     chain.mirror.run()
     assert chain.mirror.state("copy") == chain.words.state("counts")
     DeltaTable(chain.words.topology.location).restore(DeltaTable(chain.words.topology.location).version() - 1)
-    with pytest.raises(DepotChanged, match="takes back earlier microbatches"):
+    with pytest.raises(DepotChangedError, match="takes back earlier microbatches"):
         chain.mirror.run()
 
 
@@ -290,18 +290,18 @@ def test_refused(tmp_path: Path) -> None:
         topology.function(_nothing)
         return Harness(topology, tmp_path)
 
-    with pytest.raises(TableMissing):
+    with pytest.raises(TableMissingError):
         harness(state="counts").run()
     words.append([{"payload": "a"}])
     words.run()
-    with pytest.raises(TopologyRefused, match="has no state 'count'"):
+    with pytest.raises(TopologyError, match="has no state 'count'"):
         harness(state="count").run()
     other = Topology("reader", depots={"words": Depot("data/words")}, states="data/reader")
     other.function(_nothing)
     placed = other.placed({"words": Depot(words.topology.location)}, str(tmp_path / "reader"))
     found = Harness(other, tmp_path)
     found.topology = placed
-    with pytest.raises(TableRefused, match="has the states of a topology"):
+    with pytest.raises(IncompatibleTableError, match="has the states of a topology"):
         found.run()
 
 

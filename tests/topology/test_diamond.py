@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.docs.pages import ROOT, Page
-from windrow.errors import TopologyRefused
+from windrow.errors import TopologyError
 from windrow.runtime.feeder import Feeder, FeederPosition
 from windrow.settings.settings import Settings
 from windrow.testing import Crashed, Harness, Point
@@ -251,7 +251,7 @@ def test_undeclared(tmp_path: Path) -> None:
         (prices.placed(prices.depots, str(tmp_path / "elsewhere")), "is an output of another topology than prices"),
     ):
         depots = {**checks.depots, "priced": replace(priced, fed_by=fed_by)}
-        with pytest.raises(TopologyRefused, match=said) as refused:
+        with pytest.raises(TopologyError, match=said) as refused:
             run_topology(checks.placed(depots, checks.location), EMBEDDED)
         assert "fed_by=topology" in refused.value.hint
     for declared, said in (
@@ -259,7 +259,7 @@ def test_undeclared(tmp_path: Path) -> None:
         ({"location": "elsewhere", "fed_by": prices, "state": "x"}, "prices has its states at"),
         ({"location": "elsewhere", "wait": "10m"}, "wait needs the topology to wait for"),
     ):
-        with pytest.raises(TopologyRefused, match=said):
+        with pytest.raises(TopologyError, match=said):
             Topology("wrong", {"priced": Depot(**declared)}, "wrong", in_step=True)
 
 

@@ -17,7 +17,7 @@ from tests.engine.forms import FORMS, Form, have_spark
 from tests.engine.world import World
 from tests.faults.test_values import not_utf_8
 from tests.messages import log
-from windrow.errors import DepotChanged, DepotUnreadable, TopologyRefused
+from windrow.errors import DepotChangedError, DepotUnreadableError, TopologyError
 from windrow.testing import Crashed, Harness, Point
 from windrow.topology import Depot, Microbatch, SparkMicrobatch, Topology, frame_state, run_topology
 
@@ -109,7 +109,7 @@ def test_refused_keys_of_put(spark: Any, tmp_path: Path, rows: str, said: str) -
 
     harness = Harness(topology, tmp_path, engine="spark", session=spark)
     harness.append([{"payload": "one"}])
-    with pytest.raises(TopologyRefused, match=said):
+    with pytest.raises(TopologyError, match=said):
         harness.run()
     assert list(harness.state("seen")) == []
 
@@ -130,7 +130,7 @@ def test_refused_key_of_combine(spark: Any, tmp_path: Path, few_rows: int, monke
 
     harness = Harness(topology, tmp_path, engine="spark", session=spark)
     harness.append([{"payload": "one"}])
-    with pytest.raises(TopologyRefused, match="NULL"):
+    with pytest.raises(TopologyError, match="NULL"):
         harness.run()
     assert list(harness.state("seen")) == []
 
@@ -177,9 +177,9 @@ def test_without_spark(tmp_path: Path) -> None:
 
     harness = Harness(topology, tmp_path)
     harness.append([{"payload": "one"}])
-    with pytest.raises(TopologyRefused, match="the function see needs Spark DataFrames"):
+    with pytest.raises(TopologyError, match="the function see needs Spark DataFrames"):
         harness.run()
-    with pytest.raises(TopologyRefused, match="has no annotation"):
+    with pytest.raises(TopologyError, match="has no annotation"):
         topology.function(lambda _: None)
 
 
@@ -282,7 +282,7 @@ def test_ledger_set_back(tmp_path: Path, clock: ManualClock) -> None:
     run_topology(topology, settings, clock=clock)
     DeltaTable(world.ledger).restore(1)
     world.runner(EMBEDDED).flush()
-    with pytest.raises(DepotChanged, match="takes back earlier microbatches"):
+    with pytest.raises(DepotChangedError, match="takes back earlier microbatches"):
         run_topology(topology, settings, clock=clock)
 
 
@@ -405,7 +405,7 @@ def test_sums_never_wrap(
     harness.create(pa.schema([("name", pa.string()), ("amount", kind)]))
     harness.append(pa.table({"name": ["a"] * len(amounts), "amount": pa.array(amounts, kind)}))
     if total is None:
-        with pytest.raises(TopologyRefused, match="combine of the state sums cannot compute total"):
+        with pytest.raises(TopologyError, match="combine of the state sums cannot compute total"):
             harness.run()
     else:
         harness.run()
@@ -429,7 +429,7 @@ def test_a_bug_on_an_executor_is_not_retried(spark: Any, tmp_path: Path) -> None
     harness = Harness(topology, tmp_path, engine="spark", session=spark, retries=3)
     harness.create(pa.schema([("name", pa.string())]))
     harness.append([{"name": "a"}])
-    with pytest.raises(TopologyRefused, match="failed on an executor: TypeError: unsupported"):
+    with pytest.raises(TopologyError, match="failed on an executor: TypeError: unsupported"):
         harness.run()
     assert calls == [1]
 
@@ -503,6 +503,6 @@ class TestTextThatIsNotUtf8:
         offsets = pa.array([0, 1, 3], pa.int32())
         broken = pa.ListArray.from_arrays(offsets, pa.concat_arrays([not_utf_8(), pa.array(["c"])]))
         write_deltalake(harness.directory / "remarks", pa.table({"n": [3, 4], "remarks": broken}), mode="append")
-        with pytest.raises(DepotUnreadable, match="versions 2 to 2 have text that is not UTF-8"):
+        with pytest.raises(DepotUnreadableError, match="versions 2 to 2 have text that is not UTF-8"):
             harness.run()
         assert harness.state("seen") == [{"n": 1, "remark": "\ufffd"}, {"n": 2, "remark": "b"}]

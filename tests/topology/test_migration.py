@@ -18,7 +18,7 @@ import pytest
 from tests.conftest import factory_of
 from tests.engine.factory import EngineFactory
 from tests.faults.trials.processes import Child
-from windrow.errors import DepotChanged, TableRefused, TopologyRefused
+from windrow.errors import DepotChangedError, IncompatibleTableError, TopologyError
 from windrow.settings.settings import Settings
 from windrow.testing import Crashed, Harness, Point
 from windrow.topology import Depot, Microbatch, SparkMicrobatch, Topology
@@ -120,7 +120,9 @@ class TestNewColumns:
         pay(new, a=1)
         before = new.state("sums")
         for _ in range(2):
-            with pytest.raises(TableRefused, match="a column 'times', which the topology does not declare") as refused:
+            with pytest.raises(
+                IncompatibleTableError, match="a column 'times', which the topology does not declare"
+            ) as refused:
                 pay(old, a=1)
             assert "version=2" in refused.value.hint
             old.restart()
@@ -145,12 +147,12 @@ class TestVersions:
         """
         harness = begun(tmp_path)
         before = harness.state("sums")
-        with pytest.raises(TableRefused, match=said) as refused:
+        with pytest.raises(IncompatibleTableError, match=said) as refused:
             Harness(sums(**declared), tmp_path).run()
         assert "version=2" in refused.value.hint
         if "amount" not in said and "which" not in said:
             assert "migrate=" in refused.value.hint
-            with pytest.raises(TableRefused, match=said):
+            with pytest.raises(IncompatibleTableError, match=said):
                 Harness(sums(**declared, version=2), tmp_path).run()
         pay(harness, a=1)
         assert harness.state("sums") == [before[0] | {"total": 101}, before[1]]
@@ -161,7 +163,7 @@ class TestVersions:
         dropped = Harness(sums(version=2), tmp_path)
         pay(dropped, a=1)
         assert dropped.state("sums") == [{"name": "a", "total": 101}, {"name": "b", "total": 250}]
-        with pytest.raises(TableRefused, match="has version 2, the topology declares version 1"):
+        with pytest.raises(IncompatibleTableError, match="has version 2, the topology declares version 1"):
             pay(harness, a=1)
         again = Harness(with_times(version=2), tmp_path)
         again.run()
@@ -203,7 +205,7 @@ class TestVersions:
             (lambda _: 1 / 0, "failed: ZeroDivisionError"),
             (lambda _: None, "returned NoneType"),
         ):
-            with pytest.raises(TopologyRefused, match=f"migrate of the state sums {said}"):
+            with pytest.raises(TopologyError, match=f"migrate of the state sums {said}"):
                 Harness(sums(**declared, migrate=wrong), tmp_path).run()
         assert [row["name"] for row in old.state("sums")] == ["a", "anna", "b"]
         new = Harness(sums(**declared, migrate=by_initial), tmp_path)
@@ -219,7 +221,7 @@ class TestVersions:
         without.state("rows", value="rows BIGINT")
         without.function(lambda_rows)
         pay(Harness(without, tmp_path), a=5)
-        with pytest.raises(TableRefused, match="of type int64, the topology declares double"):
+        with pytest.raises(IncompatibleTableError, match="of type int64, the topology declares double"):
             Harness(sums(value="total DOUBLE", version=2), tmp_path).run()
         again = Harness(euros(), tmp_path)
         again.run()
@@ -272,7 +274,7 @@ class TestBefore:
     def test_replay_waits_for_the_run(self, tmp_path: Path) -> None:
         """A replay of a topology whose change has not run yet is refused."""
         begun(tmp_path)
-        with pytest.raises(TopologyRefused, match="columns of the state sums have changed"):
+        with pytest.raises(TopologyError, match="columns of the state sums have changed"):
             replay_topology(Harness(euros(), tmp_path).topology, EMBEDDED)
 
     def test_replay_of_a_replay(self, tmp_path: Path) -> None:
@@ -337,7 +339,7 @@ def test_two_drivers(tmp_path: Path) -> None:
     other.run()
     assert migrations(one) == [["sums"]]
     assert one.state("sums") == in_order(a=1.5, b=2.5)
-    with pytest.raises(TableRefused, match="has version 2"):
+    with pytest.raises(IncompatibleTableError, match="has version 2"):
         old.run()
 
 
@@ -371,7 +373,7 @@ def test_chain(tmp_path: Path, engine: tuple[EngineFactory, bool]) -> None:
     moved.state("sums", **other_key)
     moved.function(lambda_nothing)
     Harness(moved, tmp_path, **given).run()
-    with pytest.raises(DepotChanged if not frames else Exception, match="the key of the state sums is"):
+    with pytest.raises(DepotChangedError if not frames else Exception, match="the key of the state sums is"):
         copy.run()
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import one_in
 from tests.engine.factory import EngineFactory
-from windrow.errors import DepotChanged, TopologyRefused
+from windrow.errors import DepotChangedError, TopologyError
 from windrow.settings.settings import Settings
 from windrow.testing import Crashed, Harness, ManualClock, Point
 from windrow.topology import Depot, Microbatch, SparkMicrobatch, Topology
@@ -169,7 +169,7 @@ def test_rest_of_another_version(tmp_path: Path) -> None:
     harness.append([message("first 1", 1), message("other 9", 9)], "first")
     harness.restart()
     harness.advance_clock(100)
-    with pytest.raises(DepotChanged):
+    with pytest.raises(DepotChangedError):
         harness.run()
 
 
@@ -210,5 +210,5 @@ def test_of_rows(tmp_path: Path) -> None:
     harness = Harness(ordering(first=Depot("first"), rows=Depot("rows")), tmp_path)
     harness.create(pa.schema([("number", pa.int64())]), "rows")
     harness.append([message("a", 1)], "first")
-    with pytest.raises(TopologyRefused, match="in_order needs messages, which the depot rows does not hold"):
+    with pytest.raises(TopologyError, match="in_order needs messages, which the depot rows does not hold"):
         harness.run()

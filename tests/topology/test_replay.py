@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.topology.banks import bank, transfers
-from windrow.errors import TableRefused
+from windrow.errors import IncompatibleTableError
 from windrow.settings.settings import Settings
 from windrow.testing import Crashed, Harness, Point
 from windrow.testing.clock import NOW, ManualClock
@@ -158,7 +158,7 @@ def test_into_a_table_that_is_there(tmp_path: Path) -> None:
     own.mkdir()
     (own / "states").symlink_to(harness.topology.location)
     for into in (half, own):
-        with pytest.raises(TableRefused, match="there is a table at"):
+        with pytest.raises(IncompatibleTableError, match="there is a table at"):
             replay_topology(harness.topology, EMBEDDED, str(into), live=harness.clock)
     harness.append([{"payload": "1"}])
     assert replay_topology(harness.topology, EMBEDDED, str(tmp_path / "new")).ok

@@ -22,13 +22,13 @@ from tests.topology.banks import bank, expected, transfers
 from windrow import RawProducer
 from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.errors import (
-    DepotChanged,
-    EngineUnavailable,
-    MicrobatchFailed,
-    NotFound,
+    DepotChangedError,
+    EngineUnavailableError,
+    IncompatibleTableError,
+    NotFoundError,
+    RetriesExhaustedError,
     SettingsError,
-    TableRefused,
-    TopologyRefused,
+    TopologyError,
     UsageError,
 )
 from windrow.model.results import Committed
@@ -132,7 +132,7 @@ class TestDepots:
                 (tmp_path / "copy").rename(tmp_path / "a")
 
         runner.driver.report = exchange
-        with pytest.raises(DepotChanged, match="was replaced by another table"):
+        with pytest.raises(DepotChangedError, match="was replaced by another table"):
             runner.once()
         assert counted(harness) == {"a": 2}
         shutil.rmtree(tmp_path / "a")
@@ -242,7 +242,7 @@ class TestOptions:
         harness = Harness(topology, tmp_path)
         harness.set_option("phase_timeout", "2s")
         harness.append([message()])
-        with pytest.raises(MicrobatchFailed, match="process took 5,000 ms"):
+        with pytest.raises(RetriesExhaustedError, match="process took 5,000 ms"):
             harness.run()
         assert harness.state("seen") == [{"count": None}]
         slow[0] = False
@@ -257,7 +257,7 @@ class TestOptions:
         harness.append([message()])
         harness.set_option("phase_timeout", "1us")
         with opened(harness.topology, Settings(engine="embedded", retries=0), WallClock()) as runner:
-            with pytest.raises(MicrobatchFailed, match="Raise the option phase_timeout"):
+            with pytest.raises(RetriesExhaustedError, match="Raise the option phase_timeout"):
                 runner.once()
             runner.pause()
             runner.resume()
@@ -449,7 +449,7 @@ class TestRollback:
         harness = Harness(counter("a"), tmp_path)
         harness.append([message()])
         harness.run()
-        with pytest.raises(NotFound, match="no commit of microbatch 7"):
+        with pytest.raises(NotFoundError, match="no commit of microbatch 7"):
             harness.rollback(7)
 
 
@@ -489,7 +489,7 @@ def test_function_that_fails(tmp_path: Path) -> None:
         (lambda state: state.combine(one), "combines nothing"),
     ):
         acts[0] = act
-        with pytest.raises(TopologyRefused, match=said):
+        with pytest.raises(TopologyError, match=said):
             harness.run()
     assert harness.state("good") == [{"seen": None}]
     acts[0] = lambda state: state.put(pa.table({"name": ["x"], "count": [1]}))
@@ -516,17 +516,17 @@ class TestHarness:
         error = OSError("it does not answer")
         harness = Harness(raising(error), tmp_path)
         harness.append([message()])
-        with pytest.raises(MicrobatchFailed) as caught:
+        with pytest.raises(RetriesExhaustedError) as caught:
             harness.run()
         assert caught.value.__cause__ is error
 
     def test_refusal(self, tmp_path: Path) -> None:
         """An error that is not retried comes out of a run as it is, each time."""
-        refused = TopologyRefused("no", "Never.")
+        refused = TopologyError("no", "Never.")
         harness = Harness(raising(refused), tmp_path)
         harness.append([message()])
         for _ in range(2):
-            with pytest.raises(TopologyRefused) as caught:
+            with pytest.raises(TopologyError) as caught:
                 harness.run()
             assert caught.value is refused
             assert refused.__cause__ is None
@@ -547,28 +547,28 @@ class TestNames:
     @pytest.mark.parametrize("name", ["open", "progress", "event", "closed", "1st", "a b", ""])
     def test_of_states(self, name: str) -> None:
         """A state has no name that Windrow needs itself, or that is none."""
-        with pytest.raises(TopologyRefused):
+        with pytest.raises(TopologyError):
             Topology("names", depots=["a"], states="names").state(name, key="k STRING", value="v BIGINT")
 
     def test_of_topologies_and_depots(self) -> None:
         """Neither has a topology or a depot; two depots of one last part need names."""
         for depots in ([], "data/a", ["x/a", "y/a"], {"a b": "data/a"}):
-            with pytest.raises(TopologyRefused):
+            with pytest.raises(TopologyError):
                 Topology("names", depots=depots, states="names")
-        with pytest.raises(TopologyRefused):
+        with pytest.raises(TopologyError):
             Topology("no name", depots=["a"], states="names")
 
     @pytest.mark.parametrize(("every", "overdue"), [("0s", "once"), ("1h", "never")])
     def test_of_events(self, every: str, overdue: str) -> None:
         """An event needs an interval, and a word for what was missed."""
-        with pytest.raises(TopologyRefused, match="event hour"):
+        with pytest.raises(TopologyError, match="event hour"):
             Topology("names", depots=["a"], states="names").event("hour", every=every, overdue=overdue)  # type: ignore[arg-type]
 
     def test_of_two_events(self) -> None:
         """A second event of one name is refused, and does not replace the first."""
         topology = Topology("names", depots=["a"], states="names")
         topology.event("hour", every="1h")
-        with pytest.raises(TopologyRefused, match="there are two events or states 'hour'"):
+        with pytest.raises(TopologyError, match="there are two events or states 'hour'"):
             topology.event("hour", every="2h")
         assert topology.events["hour"].every == 3_600_000_000
 
@@ -603,7 +603,7 @@ class TestDeclaredLater:
         topology = Topology("counter", depots=["a"], states="counted")
         topology.state("others", key="name STRING", value="count STRING")
         topology.function(noting_nothing)
-        with pytest.raises(TableRefused, match="'count' of the table of states is int64"):
+        with pytest.raises(IncompatibleTableError, match="'count' of the table of states is int64"):
             Harness(topology, tmp_path).run()
         topology = Topology("counter", depots=["a"], states="counted")
         topology.state("others", key="name STRING", value="count STRING", version=2)
@@ -647,7 +647,7 @@ def test_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_refused_columns(key: str, value: str, said: str) -> None:
     """Columns that no table of states can have are refused where they are declared."""
-    with pytest.raises(TopologyRefused, match=said):
+    with pytest.raises(TopologyError, match=said):
         Topology("refused", depots=["a"], states="refused").state("state", key=key, value=value)
 
 
@@ -863,7 +863,7 @@ class TestOutputs:
         """An output that was not declared is refused."""
         harness = Harness(chain("other"), tmp_path)
         harness.append([message()])
-        with pytest.raises(TopologyRefused, match="there is no output 'doubled'"):
+        with pytest.raises(TopologyError, match="there is no output 'doubled'"):
             harness.run()
 
     def test_no_table(self, tmp_path: Path) -> None:
@@ -877,7 +877,7 @@ class TestOutputs:
 
         harness = Harness(topology, tmp_path)
         harness.append([message()])
-        with pytest.raises(TopologyRefused, match="append to copies got list"):
+        with pytest.raises(TopologyError, match="append to copies got list"):
             harness.run()
         given.pop(0)
         harness.run()
@@ -960,7 +960,7 @@ def test_messages_that_no_rule_would_take(tmp_path: Path) -> None:
             {"payload": None},
         ]
     )
-    with pytest.raises(TopologyRefused, match="is NULL"):
+    with pytest.raises(TopologyError, match="is NULL"):
         harness.run()
     other = Harness(counter("a"), tmp_path / "other")
     other.append([{"payload": None, "source": None, "key": None, "event_time": None, "received_at": None}])
@@ -1006,7 +1006,7 @@ class TestAccepted:
         harness.run()
         harness.append([message()] * 4, "a")
         DeltaTable(harness.topology.depots["a"].location).delete("payload = '0'")
-        with pytest.raises(DepotChanged, match="--accept DEPOT:"):
+        with pytest.raises(DepotChangedError, match="--accept DEPOT:"):
             harness.run()
         self.accept(harness, "a")
         harness.append([message()] * 5, "a")
@@ -1049,7 +1049,7 @@ def test_a_bug_is_not_retried(tmp_path: Path) -> None:
 
     harness = Harness(topology, tmp_path, retries=5)
     harness.append([message()])
-    with pytest.raises(TopologyRefused, match=r"the function fail failed: TypeError: .* in line \d+ of .*test_running"):
+    with pytest.raises(TopologyError, match=r"the function fail failed: TypeError: .* in line \d+ of .*test_running"):
         harness.run()
     assert calls == [1, 2]
 
@@ -1073,5 +1073,5 @@ def test_streamed_beside_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(EmbeddedSource, "streams", lambda self, after: True)
     harness = Harness(counter("a", "b"), tmp_path)
     harness.append([message()], "a")
-    with pytest.raises(EngineUnavailable, match="several depots needs the change feed of the depot a"):
+    with pytest.raises(EngineUnavailableError, match="several depots needs the change feed of the depot a"):
         harness.run()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.engine.factory import EngineFactory
 from windrow.columnar.arrow import no_rows
-from windrow.errors import NotFound, TopologyRefused
+from windrow.errors import NotFoundError, TopologyError
 from windrow.testing import Harness
 from windrow.topology import ArrowState, Microbatch, Topology
 from windrow.topology.state import State
@@ -68,9 +68,9 @@ def test_keys_come_and_go(tmp_path: Path, engine: EngineFactory) -> None:
     read = harness.topology.read
     assert read("there", keys=[{"name": "bob"}, {"name": "eve"}]).to_pylist() == [{"name": "bob", "since": 1}]
     assert read("there", at=1).to_pylist() == [{"name": "ada", "since": 1}, {"name": "bob", "since": 1}]
-    with pytest.raises(NotFound, match="no commit of microbatch 9"):
+    with pytest.raises(NotFoundError, match="no commit of microbatch 9"):
         read("there", at=9)
-    with pytest.raises(TopologyRefused, match="has no key 'who'"):
+    with pytest.raises(TopologyError, match="has no key 'who'"):
         read("there", keys=[{"who": "bob"}])
 
 
@@ -204,7 +204,7 @@ class TestDepots:
         harness.wait_processed(3)
         assert len(harness.state("there")) == 3
         harness.append([{"type": "go", "payload": "eve"}])
-        with pytest.raises(NotFound, match=r"4 of 5 messages were processed in 0\.2 seconds"):
+        with pytest.raises(NotFoundError, match=r"4 of 5 messages were processed in 0\.2 seconds"):
             harness.wait_processed(5, timeout=0.2)
         assert len(harness.state("there")) == 2
 
@@ -270,7 +270,7 @@ def test_sums_never_wrap(tmp_path: Path, amounts: list[list[int]], total: int | 
         harness.run()
     harness.append([{"amount": amount} for amount in amounts[-1]])
     if total is None:
-        with pytest.raises(TopologyRefused, match="cannot compute total"):
+        with pytest.raises(TopologyError, match="cannot compute total"):
             harness.run()
     else:
         harness.run()

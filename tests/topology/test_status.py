@@ -12,7 +12,7 @@ from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, log
 from tests.topology.test_chains import Chain, mirror
-from windrow.errors import NotFound, OtherDepot, TableMissing
+from windrow.errors import DepotMismatchError, NotFoundError, TableMissingError
 from windrow.testing import Harness
 from windrow.topology import Microbatch, Topology
 from windrow.topology.status import TopologyStatus, status_of
@@ -110,12 +110,12 @@ def test_changed_and_accepted(harness: Harness) -> None:
 
 def test_refused(harness: Harness, tmp_path: Path) -> None:
     """A topology that never ran, a depot that is another table, and one that is missing are refused."""
-    with pytest.raises(NotFound, match="never ran"):
+    with pytest.raises(NotFoundError, match="never ran"):
         status_of(counting().placed(harness.topology.depots, str(tmp_path / "nowhere")), NOW)
     one, two = harness.topology.depots.values()
-    with pytest.raises(OtherDepot):
+    with pytest.raises(DepotMismatchError):
         status_of(counting().placed({"one": two, "two": one}, harness.topology.location), NOW)
-    with pytest.raises(TableMissing):
+    with pytest.raises(TableMissingError):
         status_of(counting().placed({"one": one, "two": str(tmp_path / "nowhere")}, harness.topology.location), NOW)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import one_in
 from tests.engine.factory import EngineFactory
-from windrow.errors import TopologyRefused
+from windrow.errors import TopologyError
 from windrow.settings.settings import Settings
 from windrow.testing import Crashed, Harness, Point
 from windrow.testing.clock import NOW, ManualClock
@@ -435,7 +435,7 @@ class TestRefused:
             microbatch.schedule("alarm", pa.table({"key": ["a"], "due": pa.nulls(1, pa.timestamp("us", "UTC"))}))
 
         harness = new(tmp_path, topology)
-        with pytest.raises(TopologyRefused, match="put of the state alarm has a row whose 'due' is NULL"):
+        with pytest.raises(TopologyError, match="put of the state alarm has a row whose 'due' is NULL"):
             run(harness, {"a": 1})
 
     @pytest.mark.parametrize("what", ["due", "schedule", "cancel"])
@@ -450,18 +450,18 @@ class TestRefused:
             getattr(microbatch, what)("notes", *given)
 
         harness = new(tmp_path, topology)
-        with pytest.raises(TopologyRefused, match="'notes' is a state, no timer"):
+        with pytest.raises(TopologyError, match="'notes' is a state, no timer"):
             run(harness, {"a": 1})
 
     def test_declaration(self) -> None:
         """Names are given once, a time to live is an interval, and `due` is a column of Windrow's."""
         topology = Topology("names", depots=["a"], states="names")
         topology.timer("one")
-        with pytest.raises(TopologyRefused, match="there are two states or events 'one'"):
+        with pytest.raises(TopologyError, match="there are two states or events 'one'"):
             topology.state("one", value="count BIGINT")
-        with pytest.raises(TopologyRefused, match="there are two events or states 'one'"):
+        with pytest.raises(TopologyError, match="there are two events or states 'one'"):
             topology.event("one", every="1h")
-        with pytest.raises(TopologyRefused, match="ttl='0s' is no interval"):
+        with pytest.raises(TopologyError, match="ttl='0s' is no interval"):
             topology.state("two", value="count BIGINT", ttl="0s")
-        with pytest.raises(TopologyRefused, match="a column cannot be called 'due'"):
+        with pytest.raises(TopologyError, match="a column cannot be called 'due'"):
             topology.state("three", value="due TIMESTAMP")

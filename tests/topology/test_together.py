@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from windrow.errors import DepotUnreadable, SettingsError, TopologyRefused
+from windrow.errors import DepotUnreadableError, SettingsError, TopologyError
 from windrow.settings.settings import MetricsPart, Settings
 from windrow.source.shared_rows import Key, SharedRows
 from windrow.testing import Harness
@@ -98,7 +98,7 @@ def test_read_once(placed: dict[str, Topology]) -> None:
     assert total(placed["b"]) == 90
     with (
         opened(placed["c"], EMBEDDED, TopologyRun(placed["c"]).clock, shared=shared) as runner,
-        pytest.raises(DepotUnreadable, match="cannot be read"),
+        pytest.raises(DepotUnreadableError, match="cannot be read"),
     ):
         runner.once()
 
@@ -106,7 +106,7 @@ def test_read_once(placed: dict[str, Topology]) -> None:
 def test_refused(placed: dict[str, Topology], tmp_path: Path) -> None:
     """Two topologies with one table of states are refused, and so are metrics, which have one place."""
     twice = [TopologyRun(placed["a"]), TopologyRun(placed["b"].placed(placed["b"].depots, placed["a"].location))]
-    with pytest.raises(TopologyRefused, match="two topologies have their states at"):
+    with pytest.raises(TopologyError, match="two topologies have their states at"):
         run_together(twice, EMBEDDED, lambda runner: runner.once())
     metrics = EMBEDDED.model_copy(update={"metrics": MetricsPart(textfile=str(tmp_path / "metrics"))})
     with pytest.raises(SettingsError, match="metrics have no place"):

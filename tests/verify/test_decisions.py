@@ -89,13 +89,13 @@ class TestBounded:
             messages[row["source"], row["key"]] += row["message_count"]
         *small, large = sorted(messages.values())
         damage(world, misname(messages.most_common(1)[0][0]))
-        report = verify(world.depot, world.ledger, most=sum(small) + large - 1)
+        report = verify(world.depot, world.ledger, max_messages=sum(small) + large - 1)
         assert (report.ok, report.complete) == (True, False)
         books, (finding,) = report.books[0], report.findings
         assert (books.derived_streams, books.streams) == (len(small), len(messages))
         assert f"the windows of 1 of {len(messages)} streams" in finding
         assert f"with {large} messages together" in finding
-        assert found(verify(world.depot, world.ledger, most=None)) == {"windows by the rules"}
+        assert found(verify(world.depot, world.ledger, max_messages=None)) == {"windows by the rules"}
         assert books.decided == books.messages_read
 
     def test_progress(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,9 +86,9 @@ def test_some_streams(spark: SparkSession, world: World, monkeypatch: pytest.Mon
         rows += answer.num_rows
         return answer
 
-    expected = verify(world.depot, world.ledger, most=100)
+    expected = verify(world.depot, world.ledger, max_messages=100)
     monkeypatch.setattr(frames, "toArrow", counting)
-    report = by_spark(world, most=100)
+    report = by_spark(world, max_messages=100)
     assert report.ok
     assert without_logs(report) == without_logs(expected)
     assert 0 < report.books[0].derived_streams < report.books[0].streams

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.engine.factory import EngineFactory
 from tests.engine.world import World
 from tests.messages import log
-from windrow.errors import TableUnreadable
+from windrow.errors import TableUnreadableError
 from windrow.model import messages, tables
 from windrow.verify import Report, verify
 
@@ -129,7 +129,7 @@ class TestFiles:
         """
         file = live_file(world.ledger, "state=microbatch")
         flip(file, "engine")
-        with pytest.raises(TableUnreadable, match=file.name):
+        with pytest.raises(TableUnreadableError, match=file.name):
             check(world)
 
     @pytest.mark.parametrize("column", ["payload", "beside"])
@@ -142,7 +142,7 @@ class TestFiles:
         assert found(world) == set()
         newest = max(Path(world.depot).glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
         flip(newest, column)
-        with pytest.raises(TableUnreadable, match=newest.name):
+        with pytest.raises(TableUnreadableError, match=newest.name):
             check(world)
 
     def test_changed_in_place(self, world: World) -> None:

@@ -17,11 +17,11 @@ from windrow.verify import Report, decisions, parts, verify
 FULL_DISK = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-from windrow.errors import TableUnwritable
+from windrow.errors import TableUnwritableError
 from windrow.verify import verify
 try:
     verify(*sys.argv[1:], max_memory_bytes=10_000)
-except TableUnwritable as error:
+except TableUnwritableError as error:
     print(error.message, error.hint)
 """
 
@@ -85,7 +85,7 @@ def test_stream_that_is_too_large(world: World, monkeypatch: pytest.MonkeyPatch)
     largest = max(messages, key=lambda stream: messages[stream])
     damage(world, misname(largest))
     monkeypatch.setattr(decisions, "MODEL_BYTES", 1_000_000_000 // (messages[largest] - 1))
-    report = verify(world.depot, world.ledger, most=None)
+    report = verify(world.depot, world.ledger, max_messages=None)
     assert (report.ok, report.complete) == (True, False)
     assert f"windows of 1 of {len(messages)} streams" in report.findings[0]
     assert "too large for max_memory_bytes" in report.findings[0]

@@ -24,7 +24,7 @@ from tests.messages import Row, log, table
 from tests.verify.worlds import random_world
 from windrow.batching.rules import ShortWindowWarning
 from windrow.columnar.arrow import plain
-from windrow.errors import NotFound, TableUnreadable
+from windrow.errors import NotFoundError, TableUnreadableError
 from windrow.model import tables
 from windrow.verify import Reliance, Report, verify
 from windrow.verify.record import Record, remember
@@ -193,7 +193,7 @@ def assert_clean(seed: int) -> None:
         for version in range(1, world.version() + 1):
             rules = {row["rules"] for row in world.history() if row["microbatch"] >= version}
             if len(rules) > 1:
-                with pytest.raises(NotFound, match="the rules changed"):
+                with pytest.raises(NotFoundError, match="the rules changed"):
                     verify(world.depot, world.ledger, relying_on=Reliance(version))
                 continue
             report = verify(world.depot, world.ledger, relying_on=Reliance(version))
@@ -308,7 +308,7 @@ class TestWrong:
         Path(min(files)).write_bytes(b"x" * Path(min(files)).stat().st_size)
         report = check(later)
         assert (report.ok, report.since is None) == (True, False)
-        with pytest.raises(TableUnreadable):
+        with pytest.raises(TableUnreadableError):
             whole(later)
 
 
@@ -418,14 +418,16 @@ class TestNoticed:
         """If the version was asked for, that is an error instead."""
         version = recorded(later).verified.ledger_version
         happens(later)
-        with pytest.raises(NotFound, match=f"cannot rely on ledger version {version}: ") as error:
+        with pytest.raises(NotFoundError, match=f"cannot rely on ledger version {version}: ") as error:
             verify(later.depot, later.ledger, relying_on=Reliance(version, str(record_of(later))))
         assert "Without --since" in error.value.hint
 
     def test_version_that_never_was(self, later: World) -> None:
         """A version that no record names is said to be after the latest one: the ledger was not set back."""
         latest = later.version()
-        with pytest.raises(NotFound, match=f"version {latest + 1}: the latest version of the ledger is {latest}\n"):
+        with pytest.raises(
+            NotFoundError, match=f"version {latest + 1}: the latest version of the ledger is {latest}\n"
+        ):
             verify(later.depot, later.ledger, relying_on=Reliance(latest + 1, str(record_of(later))))
 
     def test_open_rows_gone(self, later: World) -> None:

@@ -20,7 +20,7 @@ from tests.engine.factory import EMBEDDED, EngineFactory
 from tests.engine.world import World
 from tests.messages import SECOND, Row, log, message
 from tests.verify.conftest import BY_DECISIONS, BY_LOG
-from windrow.errors import NotFound, OtherDepot, TableMissing, TableRefused
+from windrow.errors import DepotMismatchError, IncompatibleTableError, NotFoundError, TableMissingError
 from windrow.model import tables
 from windrow.reading.tables import open_ledger
 from windrow.verify import Report, verify
@@ -339,7 +339,7 @@ class TestHistory:
             world, "progress", lambda row: row.update(rules=row["rules"].replace("6000000", "5000000")), is_control
         )
         assert "progress_last" in failing(report)
-        with pytest.raises(TableRefused, match="rules that are not valid"):
+        with pytest.raises(IncompatibleTableError, match="rules that are not valid"):
             update(world, "microbatch", lambda row: row.update(rules="{}"))
 
     def test_beyond_the_depot(self, world):
@@ -436,24 +436,24 @@ class TestTables:
     def test_version_missing(self, world):
         """A ledger version that is not there, or whose files are gone, cannot be found."""
         for version in (99, -1):
-            with pytest.raises(NotFound, match=f"ledger version {version} cannot be read"):
+            with pytest.raises(NotFoundError, match=f"ledger version {version} cannot be read"):
                 verify(world.depot, world.ledger, [version])
         fold(world)
         forget(world.ledger)
-        with pytest.raises(NotFound, match="ledger version 1 cannot be read"):
+        with pytest.raises(NotFoundError, match="ledger version 1 cannot be read"):
             verify(world.depot, world.ledger, [1])
         assert check(world).ok
 
     def test_other_tables(self, world, tmp_path, clock):
         """Tables that are missing, no ledger, or not the ledger's depot are refused."""
-        with pytest.raises(TableMissing, match="no ledger"):
+        with pytest.raises(TableMissingError, match="no ledger"):
             verify(world.depot, str(tmp_path / "nowhere"))
-        with pytest.raises(TableMissing, match="no depot"):
+        with pytest.raises(TableMissingError, match="no depot"):
             verify(str(tmp_path / "nowhere"), world.ledger)
-        with pytest.raises(TableRefused, match="not a ledger"):
+        with pytest.raises(IncompatibleTableError, match="not a ledger"):
             verify(world.depot, world.depot)
         other = World(tmp_path / "other", clock)
-        with pytest.raises(OtherDepot):
+        with pytest.raises(DepotMismatchError):
             verify(other.depot, world.ledger)
 
 

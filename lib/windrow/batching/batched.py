@@ -57,32 +57,50 @@ def batch(
 ) -> Batched:
     """Group messages into batches by the rules, each message in exactly one batch or rejected with its reason.
 
-    `messages` has the columns `key, type, event_time, received_at` and may have `source, sequence, payload` and
-    `version` (rows that arrived together must be in one call; by default each row has a separate version).
-    `now` is a tick after the messages, a time or microseconds: the floor of every source becomes at least `now`.
-    `flush` closes all open batches. Other `rules` than in the call before are a change of the rules. `payload_type` is
-    the setting: without it bytes stay bytes, and all else becomes text. Cutting a log into several calls gives the same
-    batches as one.
+    Cutting a log into several calls gives the same batches as one.
 
-    Raises MessagesError if a column is missing or has another type, SettingsError for an unknown `payload_type`.
+    Args:
+        messages: The columns `key, type, event_time, received_at`, and if it has them `source, sequence, payload` and
+            `version`. Rows that arrived together must be in one call; by default each row has a separate version.
+        rules: The rules; others than in the call before are a change of the rules.
+        state: The `state` of the call before; None for the first one.
+        now: A tick after the messages, a time or microseconds: the floor of every source becomes at least this.
+        flush: Close all open batches.
+        payload_type: The setting: without it bytes stay bytes, and all else becomes text.
+
+    Returns:
+        The batches that changed, open ones and closed ones, the rejected messages, and the state for the next call.
+
+    Raises:
+        MessagesError: A column is missing or has another type.
+        SettingsError: The `payload_type` is unknown.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from datetime import UTC, datetime
+        >>> noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
+        >>> row = {"key": "pump-1", "type": "temperature", "event_time": noon, "received_at": noon}
+        >>> result = windrow.batch(pa.Table.from_pylist([row]), windrow.Rules(window="10s"), flush=True)
+        >>> result.batches["message_count"].to_pylist()
+        [1]
     """
     payload = parse(payload_type) if payload_type else None
     conforming = message_columns.with_room(message_columns.conform(messages, payload))
-    given = message_columns.with_dictionaries(by_version(conforming))
-    fields = tables.batch_fields(plain_type(given.schema.field("payload").type))
+    arrived = message_columns.with_dictionaries(by_version(conforming))
+    fields = tables.batch_fields(plain_type(arrived.schema.field("payload").type))
     before = state or State(pa.schema(fields).empty_table(), Floors.empty(), Floors.empty(), rules)
     if before.rules != rules:
         before = before.after(follow(before.rules, rules, before.floors))
-    unseen = refused_before_rules(given, message_columns.LATEST)
-    valid, good = without(given, to_numpy(unseen["row"]))
+    unseen = refused_before_rules(arrived, message_columns.LATEST)
+    valid, good = without(arrived, to_numpy(unseen["row"]))
     version_of_valid = to_numpy(valid["version"])
     processing_time, floors = processing_times(valid, before.floors)
     if now is not None:
         floors = floors.at_least(now if isinstance(now, int) else microseconds_of(now))
     decision = decide(valid, processing_time, version_of_valid, before.open, rules, Clocks(floors, before.cuts), flush)
     refusals = [unseen, refused(decision, good, processing_time)]
-    rejecting = partial(rejected, given, to_numpy(given["version"]), refusals, None)
-    batches, refused_messages = at_once([partial(listed, decision), rejecting], given.num_rows)
+    rejecting = partial(rejected, arrived, to_numpy(arrived["version"]), refusals, None)
+    batches, refused_messages = at_once([partial(listed, decision), rejecting], arrived.num_rows)
     return Batched(
         batches=batches,
         rejected=refused_messages,

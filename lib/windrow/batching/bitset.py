@@ -86,38 +86,38 @@ def remove(words, begins, position):  # type: ignore[no-untyped-def]
 @njit(inline="always")
 def predecessor(words, begins, position):  # type: ignore[no-untyped-def]
     """Return the greatest member that is at most `position`, or -1."""
-    found = -1
+    slot = -1
     rest = position
     level = 0
     while level < LEVELS and rest >= 0:
         word = words[begins[level] + (rest >> 6)] & (_ALL >> (_LOW - (uint64(rest) & _LOW)))
         if word != 0:
-            found = ((rest >> 6) << 6) + _highest(word)
+            slot = ((rest >> 6) << 6) + _highest(word)
             break
         rest = (rest >> 6) - 1
         level += 1
-    while found >= 0 and level > 0:
+    while slot >= 0 and level > 0:
         level -= 1
-        found = (found << 6) + _highest(words[begins[level] + found])
-    return found
+        slot = (slot << 6) + _highest(words[begins[level] + slot])
+    return slot
 
 
 @njit(inline="always")
 def successor(words, begins, position, size):  # type: ignore[no-untyped-def]
     """Return the least member that is at least `position`, or -1; `size` is the number of positions."""
-    found = -1
+    slot = -1
     rest = position
     length = size
     level = 0
     while level < LEVELS and rest < length:
         word = words[begins[level] + (rest >> 6)] & (_ALL << (uint64(rest) & _LOW))
         if word != 0:
-            found = ((rest >> 6) << 6) + _lowest(word)
+            slot = ((rest >> 6) << 6) + _lowest(word)
             break
         rest = (rest >> 6) + 1
         length = (length + 63) >> 6
         level += 1
-    while found >= 0 and level > 0:
+    while slot >= 0 and level > 0:
         level -= 1
-        found = (found << 6) + _lowest(words[begins[level] + found])
-    return found
+        slot = (slot << 6) + _lowest(words[begins[level] + slot])
+    return slot

@@ -170,11 +170,11 @@ def _content(messages: pa.Table, batches: pa.Table) -> tuple[pa.Table, Ints]:
     new = messages.select(CONTENT)
     if not batches.num_rows:
         return new, np.zeros(0, np.int64)
-    held = whole(batches["messages"])
-    inside = pa.Table.from_arrays(held.flatten().flatten(), names=CONTENT)
-    sizes = pc.fill_null(pc.list_value_length(held), 1).to_numpy().astype(np.int64)
-    if held.null_count:
-        inside = _with_substitutes(inside, batches, np.repeat(held.is_null().to_numpy(zero_copy_only=False), sizes))
+    contents = whole(batches["messages"])
+    inside = pa.Table.from_arrays(contents.flatten().flatten(), names=CONTENT)
+    sizes = pc.fill_null(pc.list_value_length(contents), 1).to_numpy().astype(np.int64)
+    if contents.null_count:
+        inside = _with_substitutes(inside, batches, np.repeat(contents.is_null().to_numpy(zero_copy_only=False), sizes))
     inside = inside.set_column(0, "type", encoded(inside["type"])).cast(new.schema)
     return pa.concat_tables([inside, new]).unify_dictionaries().combine_chunks(), sizes
 
@@ -199,12 +199,12 @@ def _slots(rows: Rows, first: int, last: int) -> tuple[Numbers, Ints, Ints]:
     """Return the row of each slot of some streams, where the slots of each begin, and those of its new messages."""
     visit, visit_begin = _visit(rows, first, last)
     held_begin = rows.held_begin[first : last + 1]
-    held = np.arange(held_begin[0], held_begin[-1])
+    slots = np.arange(held_begin[0], held_begin[-1])
     rows_before = held_begin - held_begin[0]  # those of open batches in earlier streams
-    if not held.size:
+    if not slots.size:
         return visit, visit_begin, visit_begin[:-1]
-    row_of = np.empty(held.size + visit.size, np.int32)
-    row_of[np.arange(held.size) + np.repeat(visit_begin[:-1], np.diff(rows_before))] = held
+    row_of = np.empty(slots.size + visit.size, np.int32)
+    row_of[np.arange(slots.size) + np.repeat(visit_begin[:-1], np.diff(rows_before))] = slots
     row_of[np.arange(visit.size) + np.repeat(rows_before[1:], np.diff(visit_begin))] = visit
     return row_of, rows_before + visit_begin, rows_before[1:] + visit_begin[:-1]
 

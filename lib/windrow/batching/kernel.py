@@ -7,9 +7,9 @@ number its (type, event time) pairs. Four structures over these numbers answer e
 - `windows`, a set of positions: the earliest accepted time of each active window. Active windows never overlap. So only
   two windows can hold a time: the last one whose first message is not later, and the next one, because a window may
   start before its first message.
-- `held`, a set of places: the accepted messages. If the place of a message is in the set, the message is a duplicate.
-  If a neighbour of the same type is inside the window, there is a conflict, unless repeats are kept. The kernel looks
-  this up only for messages that are not later than the `newest` of their type.
+- `accepted`, a set of places: the accepted messages. If the place of a message is in the set, it is a duplicate. If a
+  neighbour of the same type is inside the window, there is a conflict, unless repeats are kept. The kernel looks this
+  up only for messages that are not later than the `newest` of their type.
 - `occupied`, a set of positions: the event times of accepted messages. It tells the last message before a split.
 - `heavy`, bytes by position. The weight of a window is the sum from its first position to its last. It is not needed if
   one batch can hold all messages of a stream.
@@ -83,8 +83,8 @@ class Sets(NamedTuple):
     windows: Words
     occupied: Words
     levels: Ints  # where the levels of these two begin
-    held: Words
-    held_levels: Ints
+    accepted: Words
+    accepted_levels: Ints
     newest: Ints  # per list
     heavy: Ints  # per position
 
@@ -92,13 +92,13 @@ class Sets(NamedTuple):
     def empty(cls, numbers: Numbered, weighed: bool) -> Sets:
         """Return empty sets for all positions and places; `weighed` says whether bytes are needed."""
         positions, places = numbers.time_at.size, numbers.position_at.size
-        levels, held_levels = levels_of(positions), levels_of(places)
+        levels, accepted_levels = levels_of(positions), levels_of(places)
         return cls(
             windows=np.zeros(levels[-1], np.uint64),
             occupied=np.zeros(levels[-1], np.uint64),
             levels=levels,
-            held=np.zeros(held_levels[-1], np.uint64),
-            held_levels=held_levels,
+            accepted=np.zeros(accepted_levels[-1], np.uint64),
+            accepted_levels=accepted_levels,
             newest=np.full(numbers.place_begin.size - 1, NEVER),
             heavy=np.zeros(positions if weighed else 0, np.int64),
         )
@@ -165,7 +165,7 @@ def decide(columns, sizes, limits, sweep, cut, sets, windows, fate):  # type: ig
                     head = b
                 due = windows.end[head] + limits.max_delay
             else:
-                duplicate = t <= sets.newest[one] and contains(sets.held, sets.held_levels, q)
+                duplicate = t <= sets.newest[one] and contains(sets.accepted, sets.accepted_levels, q)
                 if not duplicate and not limits.keep_repeats:
                     split_at = _conflict(sets, numbers, t, p, q, one, windows.start[b], windows.end[b])
                 if duplicate:
@@ -212,7 +212,7 @@ def _reopen(windows, sets, columns, sizes, w, slot, weigh):  # type: ignore[no-u
         p, kind = numbers.position[one], numbers.list_of[one]
         first, last = min(first, p), max(last, p)
         insert(sets.occupied, sets.levels, p)
-        insert(sets.held, sets.held_levels, numbers.place[one])
+        insert(sets.accepted, sets.accepted_levels, numbers.place[one])
         sets.newest[kind] = max(sets.newest[kind], columns.event_time[one])
         if weigh:
             windows.weight[w] += columns.byte_count[one]
@@ -289,11 +289,11 @@ def _conflict(sets, numbers, t, p, q, one, begins, ends):  # type: ignore[no-unt
         if sets.newest[one] >= begins:
             later = p
     else:
-        other = predecessor(sets.held, sets.held_levels, q)
+        other = predecessor(sets.accepted, sets.accepted_levels, q)
         if other >= numbers.place_begin[one] and numbers.time_at[numbers.position_at[other]] >= begins:
             later = p
         else:
-            other = successor(sets.held, sets.held_levels, q + 1, numbers.place_begin[one + 1])
+            other = successor(sets.accepted, sets.accepted_levels, q + 1, numbers.place_begin[one + 1])
             if other >= 0 and numbers.time_at[numbers.position_at[other]] < ends:
                 later = numbers.position_at[other]
     return later
@@ -304,7 +304,7 @@ def _midpoint(sets, numbers, limits, now, t, p, q, later):  # type: ignore[no-un
     """Return the time halfway between a message and the one of its type it conflicts with, but none that is too old."""
     earliest, latest = t, numbers.time_at[later]
     if later == p:
-        earliest = numbers.time_at[numbers.position_at[predecessor(sets.held, sets.held_levels, q - 1)]]
+        earliest = numbers.time_at[numbers.position_at[predecessor(sets.accepted, sets.accepted_levels, q - 1)]]
     return max(latest - (latest - earliest) // 2, now - limits.max_delay)
 
 
@@ -324,7 +324,7 @@ def _first_from(sets, time_at, start, low, last, high):  # type: ignore[no-untyp
 def _accept(windows, sets, b, t, p, q, one):  # type: ignore[no-untyped-def]
     """Add a message to window b."""
     insert(sets.occupied, sets.levels, p)
-    insert(sets.held, sets.held_levels, q)
+    insert(sets.accepted, sets.accepted_levels, q)
     sets.newest[one] = max(sets.newest[one], t)
     windows.changed[b] = True
     windows.last[b] = max(windows.last[b], p)

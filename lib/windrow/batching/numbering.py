@@ -37,9 +37,9 @@ def number(ranked: Numbers, begin: Ints, event_time: Ints, kind: Numbers, kinds:
     position, list_of, place, position_at = np.empty((4, slots), np.int32)
     time_at, latest = np.empty((2, slots), np.int64)
     position_begin, place_begin = np.zeros_like(begin), np.zeros(slots + 1, np.int64)
-    found = Numbered(position, list_of, place, time_at, position_begin, place_begin, position_at)
-    lists = _number(ranked, begin, event_time, kind, found, np.full(kinds, -1), np.zeros(kinds, np.int64), latest)
-    return found._replace(
+    numbering = Numbered(position, list_of, place, time_at, position_begin, place_begin, position_at)
+    lists = _number(ranked, begin, event_time, kind, numbering, np.full(kinds, -1), np.zeros(kinds, np.int64), latest)
+    return numbering._replace(
         time_at=time_at[: position_begin[-1]],
         place_begin=place_begin[: lists + 1].copy(),
         position_at=position_at[: place_begin[lists]],
@@ -47,8 +47,8 @@ def number(ranked: Numbers, begin: Ints, event_time: Ints, kind: Numbers, kinds:
 
 
 @compiled_in_place
-def _number(ranked, begin, event_time, kind, found, stream_here, list_here, latest):  # type: ignore[no-untyped-def]
-    """Fill `found`, and return how many lists there are.
+def _number(ranked, begin, event_time, kind, numbering, stream_here, list_here, latest):  # type: ignore[no-untyped-def]
+    """Fill `numbering`, and return how many lists there are.
 
     `list_here` has the list of each kind in the stream `stream_here`, `latest` the last time of each list. The places
     of a list are counted first. Then each list gets its range, after those of the lists before it.
@@ -59,24 +59,24 @@ def _number(ranked, begin, event_time, kind, found, stream_here, list_here, late
         for at in range(begin[stream], begin[stream + 1]):
             slot = np.uint64(ranked[at])
             t, k = event_time[slot], np.uint64(kind[slot])
-            if positions == first_position or t != found.time_at[positions - 1]:
-                found.time_at[positions] = t
+            if positions == first_position or t != numbering.time_at[positions - 1]:
+                numbering.time_at[positions] = t
                 positions += 1
-            found.position[slot] = positions - 1
+            numbering.position[slot] = positions - 1
             if stream_here[k] != stream:
                 stream_here[k], list_here[k] = stream, lists
-                found.place_begin[lists + 1] = 0
+                numbering.place_begin[lists + 1] = 0
                 lists += 1
             one = np.uint64(list_here[k])
-            if found.place_begin[one + ONE] == 0 or t != latest[one]:
+            if numbering.place_begin[one + ONE] == 0 or t != latest[one]:
                 latest[one] = t
-                found.place_begin[one + ONE] += 1
-            found.list_of[slot] = one
-            found.place[slot] = found.place_begin[one + ONE] - 1
-        found.position_begin[stream + 1] = positions
+                numbering.place_begin[one + ONE] += 1
+            numbering.list_of[slot] = one
+            numbering.place[slot] = numbering.place_begin[one + ONE] - 1
+        numbering.position_begin[stream + 1] = positions
         for before in range(first_list, lists):
-            found.place_begin[before + 1] += found.place_begin[before]
+            numbering.place_begin[before + 1] += numbering.place_begin[before]
         for at in range(begin[stream], begin[stream + 1]):
-            q = found.place_begin[found.list_of[at]] + found.place[at]
-            found.place[at], found.position_at[q] = q, found.position[at]
+            q = numbering.place_begin[numbering.list_of[at]] + numbering.place[at]
+            numbering.place[at], numbering.position_at[q] = q, numbering.position[at]
     return lists

@@ -55,7 +55,16 @@ class Rules:
         split_at: SplitAt = "message",
         window_offset: str | int | timedelta = 0,
     ) -> None:
-        """Take durations as text (`10s`), `timedelta` or whole microseconds. Raises RulesError or SettingsError."""
+        """Take durations as text (`10s`), `timedelta` or whole microseconds.
+
+        Raises:
+            RulesError: The rules contradict each other.
+            SettingsError: A text is not a duration.
+
+        Example:
+            >>> windrow.Rules(window="1m", max_delay="5s").window
+            60000000
+        """
         put = object.__setattr__
         put(self, "window", microseconds(window, "window"))
         put(self, "max_delay", microseconds(max_delay, "max_delay"))

@@ -116,9 +116,9 @@ def decide(
         return decided(rows, first, columns(rows, first, last), rules, sweep[streams], flush, cut[streams])
 
     shares = at_once([partial(share, *streams) for streams in rows.shares(SHARE)], rows.count)
-    found = joined(share.batches for share in shares)
-    flushed = _cut(found, rows.source, rules, last) if flush else Cuts.none()
-    return Decision(rows, rules, shares, found, joined(share.refused for share in shares), flushed)
+    result = joined(share.batches for share in shares)
+    flushed = _cut(result, rows.source, rules, last) if flush else Cuts.none()
+    return Decision(rows, rules, shares, result, joined(share.refused for share in shares), flushed)
 
 
 def refused(decision: Decision, row: Ints, processing_time: Ints) -> pa.Table:
@@ -179,7 +179,7 @@ def decided(
     emitted = kernel.Emitted.room(slots)
     count = kernel.emit(columns, windows, fate, rules.max_batch_bytes, emitted)
     window, begin, event_time = emitted.window[:count], emitted.begin[: count + 1], rows.values.event_time
-    found = Batches(
+    result = Batches(
         messages=np.diff(begin),
         first_event_time=event_time[emitted.members[begin[:-1]]],
         last_event_time=event_time[emitted.members[begin[1:] - 1]],
@@ -195,7 +195,7 @@ def decided(
         oversize=emitted.oversize[:count].copy(),
         known_as=np.where(window < batches.num_rows, opened[0] + window, kernel.NONE),
     )
-    return Share(found, emitted.members[: begin[-1]], _refused(rows, columns, rules, fate))
+    return Share(result, emitted.members[: begin[-1]], _refused(rows, columns, rules, fate))
 
 
 def _refused(rows: Rows, columns: Columns, rules: Rules, fate: Fates) -> Refused:

@@ -69,35 +69,35 @@ def _start(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status; errors become one or two lines, with `--debug` a traceback."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     os.environ.setdefault(*ARROW_MEMORY)
     with suppress(OSError, AttributeError):  # another C library than glibc has no such arenas
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
     terminal.escape_unknown()
     warnings.showwarning = lambda message, *_, **__: terminal.complain(f"warning: {message}")
     try:
-        status: Any = asked(given)(args=given, standalone_mode=False)
+        status: Any = asked(words)(args=words, standalone_mode=False)
     except typer.Exit as end:
         return end.exit_code
     except typer.Abort:
         return _say("stopped", 3)
     except BaseException as error:
-        if "--debug" in given or not (isinstance(error, Exception) or is_panic(error)):
+        if "--debug" in words or not (isinstance(error, Exception) or is_panic(error)):
             raise
         return _failed(error)
     return int(status or 0)
 
 
-def asked(given: Sequence[str]) -> typer.Typer:
+def asked(words: Sequence[str]) -> typer.Typer:
     """Return the command line with no command but the one that is given first; with all, unless that is one.
 
     Typer builds each command from the annotations of its function before it looks at what was given, and all of them
     take longer to build than a small ledger to read.
     """
-    first = given[0] if given else ""
-    found = [one for one in app.registered_commands if one.callback and one.callback.__name__ == first]
+    first = words[0] if words else ""
+    matching = [one for one in app.registered_commands if one.callback and one.callback.__name__ == first]
     narrow = copy(app)
-    narrow.registered_commands = found or app.registered_commands
+    narrow.registered_commands = matching or app.registered_commands
     return narrow
 
 

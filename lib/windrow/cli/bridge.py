@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from windrow.settings.settings import Settings
 
 KINDS = ("mqtt", "kafka")
-PLACE = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]+))(?::(\d+))?")
 
 
 @command(
@@ -32,7 +30,8 @@ def bridge(
     call: Call,
     kind: Annotated[str, typer.Argument(help="What is bridged: mqtt or kafka.")],
     broker: Annotated[
-        str | None, typer.Option("--broker", help="HOST or HOST:PORT; for kafka several, with commas.")
+        str | None,
+        typer.Option("--broker", help="HOST or HOST:PORT, mqtts://HOST with TLS; for kafka several, with commas."),
     ] = None,
     topic: Annotated[
         list[str] | None,
@@ -57,9 +56,9 @@ def bridge(
     if kind not in KINDS:
         raise SettingsError(f"{kind!r} cannot be bridged", f"Say {', '.join(KINDS)}.")
     seconds = None if for_ is None else microseconds(for_, "--for") / SECOND
-    given: dict[str, Any] = {"topics": topic or None, "group": group}
-    given |= {"brokers": broker} if kind == "kafka" else {"client_id": client_id, **_split_address(broker)}
-    part = {name: value for name, value in given.items() if value is not None} or None
+    flags: dict[str, Any] = {"topics": topic or None, "group": group}
+    flags |= {"brokers": broker} if kind == "kafka" else {"broker": broker, "client_id": client_id}
+    part = {name: value for name, value in flags.items() if value is not None} or None
     if client_id if kind == "kafka" else until_end:
         name = "--client-id is for mqtt" if kind == "kafka" else "--until-end is for kafka"
         raise SettingsError(f"{name}, not for {kind}", "Leave it out.")
@@ -95,19 +94,7 @@ def sentence(done: Summary | KafkaSummary) -> str:
     from windrow.producer.bridge.summary import KafkaSummary
 
     invalid = f", {done.invalid:,} of them invalid" if done.invalid else ""
-    said = f"{count(done.committed, 'message')} from {done.broker} in {done.depot}{invalid}"
+    text = f"{count(done.committed, 'message')} from {done.broker} in {done.depot}{invalid}"
     if isinstance(done, KafkaSummary):
-        return f"{said}; {count(done.partitions, 'partition')} at the end, lag {done.lag:,}."
-    return f"{said}; {count(done.acknowledged, 'acknowledgement')}, {count(done.connections, 'connection')}."
-
-
-def _split_address(broker: str | None) -> dict[str, Any]:
-    """Return host and port of HOST, HOST:PORT or [HOST]:PORT; an IPv6 address contains colons."""
-    if broker is None:
-        return {}
-    found = PLACE.fullmatch(broker)
-    if found:
-        return {"host": found[1] or found[2], "port": found[3]}
-    if broker.count(":") < 2:  # noqa: PLR2004 - with two colons it is an address
-        raise SettingsError(f"--broker {broker!r} is no place", "Say HOST or HOST:PORT.")
-    return {"host": broker}
+        return f"{text}; {count(done.partitions, 'partition')} at the end, lag {done.lag:,}."
+    return f"{text}; {count(done.acknowledged, 'acknowledgement')}, {count(done.connections, 'connection')}."

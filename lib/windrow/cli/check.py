@@ -73,7 +73,7 @@ def _checked(chosen: Settings, max_rejected: float | None, docs: str | None) -> 
         def progress(what: str, done: int, total: int) -> None:
             spinner.update(f"checked {what}, step {done} of {total}")
 
-        return quality.check(spark, chosen.ledger, None, share, docs, progress, chosen.warn)
+        return quality.check(spark, chosen.ledger, None, share, docs, progress)
 
 
 def _session(ledger: str) -> Any:

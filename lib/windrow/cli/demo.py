@@ -14,7 +14,7 @@ from windrow.cli import running, shared_options
 from windrow.cli.ingest import ingest_files
 from windrow.cli.shared_options import Call, command, say
 from windrow.cli.terminal import aside
-from windrow.errors import MissingExtra
+from windrow.errors import MissingExtraError
 from windrow.model.durations import SECOND
 from windrow.runtime.wall_clock import WallClock
 
@@ -55,12 +55,12 @@ def demo(
     step("[bold]2 of 3, run[/bold]: groups the messages into batches; each microbatch is one commit to the ledger")
     ran_on = _run(settings, call.json)
     step(f"[bold]3 of 3, results[/bold], on the {ran_on} engine")
-    found = _found(settings)
-    picture = _picture(settings, into, _stalling(found))
-    found |= {"picture": picture and str(picture)}
+    result = _found(settings)
+    picture = _picture(settings, into, _stalling(result))
+    result |= {"picture": picture and str(picture)}
     query = QUERY.format(ledger=Path(settings.ledger).resolve())
-    document = {"into": into, "engine": ran_on, **found, "query": query}
-    call.answer(document, tell=lambda: _tell(found, into, query))
+    document = {"into": into, "engine": ran_on, **result, "query": query}
+    call.answer(document, tell=lambda: _tell(result, into, query))
 
 
 def _settings(into: Path, flags: dict[str, str]) -> Settings:
@@ -113,30 +113,30 @@ def _picture(settings: Settings, into: Path, host: str) -> Path | None:
     from windrow.model.messages import microseconds
     from windrow.reading import plot
 
-    found = reading.time_range(settings.ledger, key=host)
-    begin = int(microseconds(found.rejected["event_time"]).min()) - 10 * SECOND
-    end = int(microseconds(found.rejected["processing_time"]).max()) + 10 * SECOND
+    time_range = reading.time_range(settings.ledger, key=host)
+    begin = int(microseconds(time_range.rejected["event_time"]).min()) - 10 * SECOND
+    end = int(microseconds(time_range.rejected["processing_time"]).max()) + 10 * SECOND
     title = f"{host}: from event time to arrival"
     picture = into / "timeline.html"
     try:
-        plot.save(plot.timeline(found.batches, found.rejected, title=title, begin=begin, end=end), picture)
-    except MissingExtra as error:
+        plot.save(plot.timeline(time_range.batches, time_range.rejected, title=title, begin=begin, end=end), picture)
+    except MissingExtraError as error:
         aside.print(f"no picture: {error.message}. {error.hint}", markup=False)
         return None
     return picture
 
 
-def _tell(found: dict[str, Any], into: Path, query: str) -> None:
+def _tell(result: dict[str, Any], into: Path, query: str) -> None:
     count = shared_options.count
     say(
-        f"{count(found['closed_batches'], 'closed batch')}, {found['messages_per_closed_batch']} messages each; "
-        f"{count(found['open_batches'], 'batch')} still open, because the recording ends. A later run closes them."
+        f"{count(result['closed_batches'], 'closed batch')}, {result['messages_per_closed_batch']} messages each; "
+        f"{count(result['open_batches'], 'batch')} still open, because the recording ends. A later run closes them."
     )
-    for reason, number in found["rejected"].items():
+    for reason, number in result["rejected"].items():
         say(f"  rejected {number:>6,}  {reason}")
-    say(_stall(found))
-    if found["picture"]:
-        say(f"Picture: {found['picture']} (open it in a browser)")
+    say(_stall(result))
+    if result["picture"]:
+        say(f"Picture: {result['picture']} (open it in a browser)")
     config = into / "windrow.toml"
     say("\nTry:")
     for arguments in ("status", "show --rejected", "verify"):
@@ -146,25 +146,25 @@ def _tell(found: dict[str, Any], into: Path, query: str) -> None:
 
 def _windrow() -> str:
     """Return what starts this command line from here: its name if the shell finds it, else the way it was started."""
-    started, found = Path(sys.argv[0]), shutil.which("windrow")
+    started, installed = Path(sys.argv[0]), shutil.which("windrow")
     if started.name != "windrow":
         return f"{sys.executable} -m windrow"
-    return "windrow" if found and Path(found).resolve() == started.resolve() else str(started)
+    return "windrow" if installed and Path(installed).resolve() == started.resolve() else str(started)
 
 
-def _stalling(found: dict[str, Any]) -> str:
+def _stalling(result: dict[str, Any]) -> str:
     """Return the host whose messages came latest."""
-    each = found["needed_delay"]["by_source"]
+    each = result["needed_delay"]["by_source"]
     return max(each, key=each.__getitem__)
 
 
-def _stall(found: dict[str, Any]) -> str:
+def _stall(result: dict[str, Any]) -> str:
     """Say what happens to the host whose messages came latest, and what would keep them."""
-    allowed = found["needed_delay"]["max_delay_us"] // SECOND
-    enough = -(-found["needed_delay"]["needed_us"] // SECOND)
-    late = found["rejected"]["too_old"]
+    allowed = result["needed_delay"]["max_delay_us"] // SECOND
+    enough = -(-result["needed_delay"]["needed_us"] // SECOND)
+    late = result["rejected"]["too_old"]
     return (
-        f"{_stalling(found)} stalls: it falls silent, then sends everything it measured meanwhile at once, up to "
+        f"{_stalling(result)} stalls: it falls silent, then sends everything it measured meanwhile at once, up to "
         f"{enough} s late. With max_delay = {allowed}s its batches are closed by then, so {late:,} of its "
         f'messages are rejected, each on record. max_delay = "{enough}s" would keep every message, and batches would '
         "close that much later."

@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from windrow.cli.shared_options import Call, Named, command, count, platform_reads, say
 from windrow.cli.terminal import aside, people
-from windrow.errors import TableMissing, WindrowError
+from windrow.errors import TableMissingError, WindrowError
 from windrow.runtime.wall_clock import WallClock
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def doctor(
     with aside.status("examining"):
         findings = _findings(call, topology, network)
     errors, warnings = (sum(finding.level == level for finding in findings) for level in ("error", "warning"))
-    found = [{"about": finding.about} | asdict(finding) for finding in findings]
-    document = {"ok": not errors, "errors": errors, "warnings": warnings, "findings": found}
+    rows = [{"about": finding.about} | asdict(finding) for finding in findings]
+    document = {"ok": not errors, "errors": errors, "warnings": warnings, "findings": rows}
     call.answer(document, tell=lambda: _print(findings, errors, warnings))
     return 1 if errors else 0
 
@@ -64,21 +64,21 @@ def _findings(call: Call, topology: str | None, network: bool) -> list[Finding]:
 def _reading(call: Call) -> AbstractContextManager[object]:
     """Let Spark read the tables in the block where a platform's catalog has them."""
     try:
-        found = call.settings()
+        settings = call.settings()
     except WindrowError:  # which is a finding
         return nullcontext()
-    return call.readable_settings("headers") if platform_reads(found) else nullcontext()
+    return call.readable_settings("headers") if platform_reads(settings) else nullcontext()
 
 
 def _settings(call: Call) -> Settings:
     """Return the settings, with catalog tables by their recorded paths, or else by their names."""
-    found = call.settings()
-    if platform_reads(found):
-        return found
+    settings = call.settings()
+    if platform_reads(settings):
+        return settings
     try:
         return call.path_settings()
-    except TableMissing:
-        return found
+    except TableMissingError:
+        return settings
 
 
 def _print(findings: Sequence[Finding], errors: int, warnings: int) -> None:

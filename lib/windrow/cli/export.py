@@ -11,7 +11,7 @@ import typer
 from windrow.cli.progress import steps
 from windrow.cli.shared_options import Call, Key, Source, command, count, say
 from windrow.cli.terminal import aside
-from windrow.errors import OutputRefused
+from windrow.errors import OutputFileError
 from windrow.model import timestamps as moments
 
 if TYPE_CHECKING:
@@ -65,13 +65,15 @@ def export(
     from windrow.reading.export import export as write
 
     if messages + pivot + rejected > 1:
-        raise OutputRefused("--messages, --pivot and --rejected exclude each other", "Export each to a separate file.")
+        raise OutputFileError(
+            "--messages, --pivot and --rejected exclude each other", "Export each to a separate file."
+        )
     if type_ and not pivot:
-        raise OutputRefused("--type needs --pivot", "Add --pivot, or leave --type out.")
+        raise OutputFileError("--type needs --pivot", "Add --pivot, or leave --type out.")
     if open_ and (messages or rejected):
-        raise OutputRefused("--open adds open batches to batches", "Leave out --messages and --rejected.")
+        raise OutputFileError("--open adds open batches to batches", "Leave out --messages and --rejected.")
     if call.json and out == "-":
-        raise OutputRefused("--json and --out - both want standard output", "Name a file, or leave out --json.")
+        raise OutputFileError("--json and --out - both want standard output", "Name a file, or leave out --json.")
     what: What = "messages" if messages else "pivot" if pivot else "rejected" if rejected else "batches"
     begin, end = moments.event_range(from_, to)
     choice = Choice(what, key, begin, end, since, type_ or None, source, open_)

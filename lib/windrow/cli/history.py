@@ -33,19 +33,19 @@ def show_history(call: Call, topology: str | None, last: int) -> None:
 
     if topology is None:
         with call.readable_settings("headers") as chosen:
-            found = read(chosen.ledger)
+            history = read(chosen.ledger)
     else:
         from windrow.topology.status import book_of
 
         with call.readable_topology(topology) as named:
-            found = read(book_of(named))
-    rows = found.filter(pc.greater(found["microbatch"], found["microbatch"][-1].as_py() - last)).to_pylist()
+            history = read(book_of(named))
+    rows = history.filter(pc.greater(history["microbatch"], history["microbatch"][-1].as_py() - last)).to_pylist()
     call.answer({"microbatches": rows}, tell=lambda: _print(rows))
 
 
 def _print(rows: Sequence[Mapping[str, Any]]) -> None:
-    said = {name for row in rows for name, value in row.items() if value is not None}
-    heads = [name for name in HEADS if name in said]
+    filled = {name for row in rows for name, value in row.items() if value is not None}
+    heads = [name for name in HEADS if name in filled]
     cells = ([_cell(row.get(name)) for name in heads] for row in rows)
     people.print(grid((HEADS[name] for name in heads), cells, padding=(0, 1, 0, 0)))
 

@@ -114,7 +114,6 @@ def ingest_raw(
             WallClock().now,
             settings.keep,
             raw_source=raw_source,
-            chunk_bytes=settings.ingest.chunk_bytes,
             part=settings.format,
             progress=progress,
         )

@@ -63,10 +63,10 @@ def init(
         raise SettingsError("a raw depot has no payloads", "Leave --payload out.")
     file = Path(call.config or "windrow.toml")
     written = not file.exists()
-    given = None if text_or_bytes(type_) == type_ else name(type_)
-    chosen = (replace(call, config=None) if written else call).settings(payload_type=given)
-    if given and not written and parse(call.settings().payload_type or "string") != type_:
-        raise SettingsError(f"--payload {payload} contradicts {file}", f"Write payload_type = {given!r} there.")
+    payload_name = None if text_or_bytes(type_) == type_ else name(type_)
+    chosen = (replace(call, config=None) if written else call).settings(payload_type=payload_name)
+    if payload_name and not written and parse(call.settings().payload_type or "string") != type_:
+        raise SettingsError(f"--payload {payload} contradicts {file}", f"Write payload_type = {payload_name!r} there.")
     if chosen.format.type and not raw:
         raise SettingsError("[format] is for a raw depot, not for messages", "Say --raw, or remove [format].")
     if written:
@@ -103,17 +103,20 @@ def _from_table(call: Call) -> None:
     file = Path(call.config or "windrow.toml")
     if file.exists():
         raise SettingsError(f"{file} exists already", "Remove it, or name another file with --config.")
-    given = replace(call, config=None).settings()
-    proposal = propose(_rows(given), WallClock().now() + given.max_clock_skew)
-    of_ledger = [("ledger", given.ledger, ""), *([("engine", given.engine, "")] if call.flags.get("engine") else [])]
+    settings = replace(call, config=None).settings()
+    proposal = propose(_rows(settings), WallClock().now() + settings.max_clock_skew)
+    of_ledger = [
+        ("ledger", settings.ledger, ""),
+        *([("engine", settings.engine, "")] if call.flags.get("engine") else []),
+    ]
     payload_type = [] if proposal.payload_type is None else [astuple(proposal.payload_type)]
     sections: dict[str, list[tuple[str, str, str]]] = {
         "": [*of_ledger, *payload_type],
-        "depot": [("table", given.depot, "")],
+        "depot": [("table", settings.depot, "")],
         "depot.columns": list(_columns(proposal)),
         "rules": [astuple(choice) for choice in proposal.rules],
     }
-    written = proposed_file(sections, f"{count(proposal.rows, 'row')} of {given.depot}")
+    written = proposed_file(sections, f"{count(proposal.rows, 'row')} of {settings.depot}")
     file.write_text(written, encoding="utf-8")
     try:
         chosen = Settings.load(file, **{name: value for name, value in call.flags.items() if name != "depot"})
@@ -133,14 +136,14 @@ def _columns(proposal: Proposal) -> Iterator[tuple[str, str, str]]:
             yield f"# {choice.name}", proposal.correction.value, proposal.correction.reason
 
 
-def _rows(given: Settings) -> pa.Table:
+def _rows(settings: Settings) -> pa.Table:
     """Return some rows of a table, by Spark if the settings say so or a catalog has it."""
     from windrow.delta.locations import is_catalog_name, reference
     from windrow.reading.recent import recent_rows
 
-    if given.engine != "spark" and not is_catalog_name(given.depot):
-        return recent_rows(given.depot, ROWS)
+    if settings.engine != "spark" and not is_catalog_name(settings.depot):
+        return recent_rows(settings.depot, ROWS)
     from windrow.columnar.arrow import plain
     from windrow.engine.spark.engine import SparkEngine
 
-    return plain(SparkEngine(given).session.read.table(reference(given.depot)).limit(ROWS).toArrow())
+    return plain(SparkEngine(settings).session.read.table(reference(settings.depot)).limit(ROWS).toArrow())

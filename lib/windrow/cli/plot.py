@@ -71,9 +71,9 @@ def plot(
     call.answer({"file": out, "what": what, **document}, f"Wrote {out}: {first}", *others)
 
 
-def _refuse(what: What, given: dict[str, object]) -> None:
-    known = {"timeline": set(given), "batches": {"--key", "--source"}, "microbatches": set()}
-    wrong = [flag for flag, value in given.items() if value is not None and flag not in known[what]]
+def _refuse(what: What, flags: dict[str, object]) -> None:
+    known = {"timeline": set(flags), "batches": {"--key", "--source"}, "microbatches": set()}
+    wrong = [flag for flag, value in flags.items() if value is not None and flag not in known[what]]
     if wrong:
         raise SettingsError(f"{' and '.join(wrong)} cannot narrow --what {what}", "Leave it out.")
 
@@ -84,23 +84,23 @@ def _timeline(
     from windrow import reading
     from windrow.reading import plot as picture
 
-    found = reading.time_range(ledger, key, source, begin, end, streams)
+    time_range = reading.time_range(ledger, key, source, begin, end, streams)
     chart = picture.timeline(
-        found.batches, found.rejected, title=_title(found), begin=begin, end=end, max_streams=streams
+        time_range.batches, time_range.rejected, title=_title(time_range), begin=begin, end=end, max_streams=streams
     )
-    batches, rejected = found.batches.num_rows, found.rejected.num_rows
+    batches, rejected = time_range.batches.num_rows, time_range.rejected.num_rows
     holds = f"{count(batches, 'batch')} and {count(rejected, 'rejected message')}"
-    lines = [f"{count(len(found.chosen), 'stream')} of {found.streams:,} with {holds}."]
+    lines = [f"{count(len(time_range.chosen), 'stream')} of {time_range.streams:,} with {holds}."]
     if batches > picture.MAX_LINES:
         lines.append("The windows are too many to be drawn; a shorter range (--from, --to) or one --key shows them.")
-    drawn = [{"source": source, "key": key} for source, key in found.chosen]
-    return chart, {"streams": found.streams, "drawn": drawn, "batches": batches, "rejected": rejected}, lines
+    drawn = [{"source": source, "key": key} for source, key in time_range.chosen]
+    return chart, {"streams": time_range.streams, "drawn": drawn, "batches": batches, "rejected": rejected}, lines
 
 
-def _title(found: TimeRange) -> str:
-    names = ", ".join(sorted({key for _, key in found.chosen}))
-    if found.streams > len(found.chosen) or len(found.chosen) > FEW_NAMES:
-        names = f"The {count(len(found.chosen), 'busiest stream')} of {found.streams:,}"
+def _title(time_range: TimeRange) -> str:
+    names = ", ".join(sorted({key for _, key in time_range.chosen}))
+    if time_range.streams > len(time_range.chosen) or len(time_range.chosen) > FEW_NAMES:
+        names = f"The {count(len(time_range.chosen), 'busiest stream')} of {time_range.streams:,}"
     return f"{names}: from event time to processing time"
 
 
@@ -108,21 +108,25 @@ def _batches(ledger: str, key: str | None, source: str | None, begin: int | None
     from windrow import reading
     from windrow.reading import plot as picture
 
-    found = reading.distribution(ledger, key, source, begin, end)
+    distribution = reading.distribution(ledger, key, source, begin, end)
     of = " of ".join(name for name in (key, source) if name is not None)
-    chart = picture.batches(found, title=f"{of or 'All streams'}: batches and delays")
-    outcomes = found.messages()
+    chart = picture.batches(distribution, title=f"{of or 'All streams'}: batches and delays")
+    outcomes = distribution.messages()
     rejected = sum(outcomes.values()) - outcomes.get("accepted", 0)
-    document = {"batches": found.sizes.num_rows, "messages": outcomes.get("accepted", 0), "rejected": rejected}
-    return chart, document, [f"{count(found.sizes.num_rows, 'batch')} and {count(rejected, 'rejected message')}."]
+    document = {"batches": distribution.sizes.num_rows, "messages": outcomes.get("accepted", 0), "rejected": rejected}
+    return (
+        chart,
+        document,
+        [f"{count(distribution.sizes.num_rows, 'batch')} and {count(rejected, 'rejected message')}."],
+    )
 
 
 def _microbatches(ledger: str, begin: int | None, end: int | None) -> Drawn:
     from windrow import reading
     from windrow.reading import plot as picture
 
-    found = reading.history(ledger, begin, end)
-    chart = picture.microbatches(found)
-    first, last = (found["microbatch"][place].as_py() for place in (0, -1))
-    document = {"microbatches": found.num_rows, "first": first, "last": last}
-    return chart, document, [f"{count(found.num_rows, 'microbatch')}, from {first:,} to {last:,}."]
+    history = reading.history(ledger, begin, end)
+    chart = picture.microbatches(history)
+    first, last = (history["microbatch"][place].as_py() for place in (0, -1))
+    document = {"microbatches": history.num_rows, "first": first, "last": last}
+    return chart, document, [f"{count(history.num_rows, 'microbatch')}, from {first:,} to {last:,}."]

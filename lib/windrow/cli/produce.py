@@ -12,7 +12,7 @@ import typer
 
 from windrow.cli.progress import counter
 from windrow.cli.shared_options import Call, command, count
-from windrow.errors import FileRefused, SettingsError
+from windrow.errors import InputFileError, SettingsError
 from windrow.settings.path_cache import PRODUCE
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def produce(
 
     fields = Fields.of(column or ())
     chosen = call.path_settings("depot", instead=PRODUCE)
-    part, stop = chosen.producer, Stop()
+    part, stop = chosen.producer_options, Stop()
     with (
         watched(chosen.log, stop.stop, "stopping after the lines that were read"),
         _opened(file) as descriptor,
@@ -94,20 +94,19 @@ def produce(
 def _produce_raw(call: Call, file: str, source: str, last: bool) -> None:
     """Send bytes, with a progress bar on a terminal."""
     from windrow.cli.watching import watched
+    from windrow.model.chunks import CHUNK_BYTES
     from windrow.producer import RawProducer
     from windrow.producer.input import BytesInput, Stop, send_bytes
 
     chosen = call.path_settings("depot", instead=PRODUCE)
-    part, stop = chosen.producer, Stop()
+    part, stop = chosen.producer_options, Stop()
     with (
         watched(chosen.log, stop.stop, "stopping after the bytes that were read"),
         _opened(file) as descriptor,
         _closing(RawProducer(chosen.depot, source, keep=chosen.keep, **part.model_dump())) as producer,
         counter("produce", quiet=call.json) as progress,
     ):
-        input_ = BytesInput(
-            descriptor, stop, min(part.max_message_bytes, chosen.ingest.chunk_bytes), part.linger_ms / 1_000
-        )
+        input_ = BytesInput(descriptor, stop, min(part.max_message_bytes, CHUNK_BYTES), part.linger_ms / 1_000)
         done = send_bytes(producer, input_, last, lambda size: progress("bytes", size))
     ended = f"{source} ends with it." if done.ended else f"{source} continues with chunk {done.sequence + 1:,}."
     stopped = " Stopped before the end of the input." if done.stopped else ""
@@ -116,24 +115,24 @@ def _produce_raw(call: Call, file: str, source: str, last: bool) -> None:
 
 
 def _require_raw_alone(id_: str | None, column: list[str] | None, no_resume: bool, strict: bool) -> None:
-    given = {"--id": id_, "--column": column, "--no-resume": no_resume, "--strict": strict}
-    for name, value in given.items():
+    flags = {"--id": id_, "--column": column, "--no-resume": no_resume, "--strict": strict}
+    for name, value in flags.items():
         if value:
             raise SettingsError(f"{name} is for lines, not for --raw-source", "Leave it out.")
 
 
 @contextmanager
 def _opened(file: str) -> Iterator[int]:
-    """Open a file, or standard input. Raises FileRefused."""
+    """Open a file, or standard input. Raises InputFileError."""
     if file == "-":
         if sys.stdin is None:  # its number is that of another file by now
-            raise FileRefused("standard input is closed", "Name a file, or give it a pipe.")
+            raise InputFileError("standard input is closed", "Name a file, or give it a pipe.")
         yield 0
         return
     try:
         descriptor = os.open(file, os.O_RDONLY)
     except OSError as error:
-        raise FileRefused(f"{file} cannot be read: {error.strerror}", "Check the path and its rights.") from error
+        raise InputFileError(f"{file} cannot be read: {error.strerror}", "Check the path and its rights.") from error
     try:
         yield descriptor
     finally:
@@ -152,14 +151,16 @@ def _closing(producer: P) -> Iterator[P]:
 
 
 def _sentence(done: Produced) -> str:
-    said = [f"{count(done.messages, 'message')} sent, {done.messages_per_second:,.0f}/s."]
+    sentences = [f"{count(done.messages, 'message')} sent, {done.messages_per_second:,.0f}/s."]
     if done.rejected:
         verb = "is no message and" if done.rejected == 1 else "are no messages and"
-        said.append(f"{done.rejected:,} of them {verb} will be rejected.")
+        sentences.append(f"{done.rejected:,} of them {verb} will be rejected.")
     if done.skipped:
-        said.append(f"{count(done.skipped, 'line')} before them {'was' if done.skipped == 1 else 'were'} in the depot.")
+        sentences.append(
+            f"{count(done.skipped, 'line')} before them {'was' if done.skipped == 1 else 'were'} in the depot."
+        )
     if done.unfinished:
-        said.append(f"Line {done.line + 1:,} has no end yet and was not sent.")
+        sentences.append(f"Line {done.line + 1:,} has no end yet and was not sent.")
     if done.stopped:
-        said.append(f"Stopped after line {done.line:,}.")
-    return " ".join(said)
+        sentences.append(f"Stopped after line {done.line:,}.")
+    return " ".join(sentences)

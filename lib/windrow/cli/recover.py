@@ -40,12 +40,12 @@ def _describe(done: Recovered, dry_run: bool) -> str:
         back = ("would go" if dry_run else "goes") + f" back to version {done.version}"
     versions = f"version {done.first}" if done.first == done.last else f"versions {done.first} to {done.last}"
     aside = f"{versions} would be set aside" if dry_run else f"{versions} set aside in {done.directory}"
-    said = f"The ledger {done.ledger} {back}: {aside}."
+    text = f"The ledger {done.ledger} {back}: {aside}."
     if done.unknown:
-        said += f" How many batches {count(done.unknown, 'version')} closed cannot be read."
+        text += f" How many batches {count(done.unknown, 'version')} closed cannot be read."
     elif not done.closed:
-        return f"{said} They closed no batch."
+        return f"{text} They closed no batch."
     return (
-        f"{said} They closed at least {count(done.closed, 'batch')}, which the next `windrow run` makes again, except "
+        f"{text} They closed at least {count(done.closed, 'batch')}, which the next `windrow run` makes again, except "
         "where a tick or flush decided. Readers that have seen them must start over: see docs/downstream.md."
     )

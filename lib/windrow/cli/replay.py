@@ -91,46 +91,46 @@ def replay(
     others = _rules(rules, chosen, {"window": window, "max_delay": max_delay})
     portion = Portion(from_, to, key or (), source or ())
     with steps("messages", quiet=call.json) as progress:
-        found = play(chosen, into, others, ticks, portion, limit, progress=progress)
-    return _answer(call, found, lambda: _tell(found))
+        result = play(chosen, into, others, ticks, portion, limit, progress=progress)
+    return _answer(call, result, lambda: _tell(result))
 
 
-def _answer(call: Call, found: Outcome, tell: Callable[[], None]) -> int:
+def _answer(call: Call, outcome: Outcome, tell: Callable[[], None]) -> int:
     """Answer with what a replay found; return the exit status."""
-    call.answer(found.to_dict(), tell=tell)
-    return 0 if found.ok else 1
+    call.answer(outcome.to_dict(), tell=tell)
+    return 0 if outcome.ok else 1
 
 
-def _tell_topology(found: Replayed, live: bool) -> None:
+def _tell_topology(result: Replayed, live: bool) -> None:
     """Print what differs in the states of a topology, and what was replayed."""
-    for one in found.differences:
+    for one in result.differences:
         say(f"[yellow]{escape(one.state)}[/yellow]  {count(one.keys, 'key')} with other rows")
         for example in one.examples:
             say(f"   recorded {example['recorded']}\n   replayed {example['replayed']}", markup=False)
-    states = ", ".join(f"{name} {count(rows, 'row')}" for name, rows in found.rows.items())
-    outcome = "the states differ" if found.differences else "the states are equal"
-    say(f"{count(found.microbatches, 'microbatch')} of {found.topology} again: {outcome} ({states}).", markup=False)
+    states = ", ".join(f"{name} {count(rows, 'row')}" for name, rows in result.rows.items())
+    outcome = "the states differ" if result.differences else "the states are equal"
+    say(f"{count(result.microbatches, 'microbatch')} of {result.topology} again: {outcome} ({states}).", markup=False)
     if live:
-        say(f"Then {count(found.live, 'microbatch')} of what came since.")
+        say(f"Then {count(result.live, 'microbatch')} of what came since.")
 
 
 def _rules(file: str | None, chosen: Settings, flags: dict[str, str | None]) -> Rules | None:
     """Return the rules of a file with the flags over them; without a file the flags go over the settings' rules."""
     from windrow.batching.rules import Rules
 
-    given = {name: value for name, value in flags.items() if value is not None}
-    if file is None and not given:
+    values = {name: value for name, value in flags.items() if value is not None}
+    if file is None and not values:
         return None
     base = chosen if file is None else Settings.load(file)
-    changed = {name: microseconds(value, "--" + name.replace("_", "-")) for name, value in given.items()}
+    changed = {name: microseconds(value, "--" + name.replace("_", "-")) for name, value in values.items()}
     return Rules(**(base.rules.model_dump() | changed))
 
 
-def _tell(found: Replay) -> None:
-    recorded, replayed = found.recorded, found.replayed
+def _tell(result: Replay) -> None:
+    recorded, replayed = result.recorded, result.replayed
     say(
-        f"{count(found.messages, 'message')} of depot versions {found.first_depot_version} to "
-        f"{found.last_depot_version}, {_how(found)}"
+        f"{count(result.messages, 'message')} of depot versions {result.first_depot_version} to "
+        f"{result.last_depot_version}, {_how(result)}"
     )
     for name, side in (("ledger", recorded), ("replay", replayed)):
         refused = sum(side.rejected.values())
@@ -138,27 +138,27 @@ def _tell(found: Replay) -> None:
             f"{name}  {count(side.batches, 'batch')}, {refused:,} rejected, in "
             f"{count(side.microbatches, 'microbatch')}; digest {side.digest}"
         )
-    if found.comparison is None:
+    if result.comparison is None:
         say("[green]equal[/green], to the last byte")
     else:
-        _differ(found, found.comparison)
-    if found.into is not None:
-        say(f"The new ledger is {found.into}; give it as --ledger to look at it or to continue from it.", markup=False)
+        _differ(result, result.comparison)
+    if result.into is not None:
+        say(f"The new ledger is {result.into}; give it as --ledger to look at it or to continue from it.", markup=False)
 
 
-def _how(found: Replay) -> str:
+def _how(result: Replay) -> str:
     rules = "the recorded rules"
-    if found.rules is not None:
-        rules = ", ".join(f"{name} {value}" for name, value in in_words(found.rules).items())
-    named = {"key": found.keys, "source": found.sources}
+    if result.rules is not None:
+        rules = ", ".join(f"{name} {value}" for name, value in in_words(result.rules).items())
+    named = {"key": result.keys, "source": result.sources}
     streams = [f"only {name} {', '.join(map(repr, values))}" for name, values in named.items() if values]
-    ticks = f"{'with' if found.ticks == 'reuse' else 'without'} the recorded ticks and flushes"
+    ticks = f"{'with' if result.ticks == 'reuse' else 'without'} the recorded ticks and flushes"
     return escape(", ".join([f"under {rules}", ticks, *streams]))
 
 
-def _differ(found: Replay, comparison: Comparison) -> None:
+def _differ(result: Replay, comparison: Comparison) -> None:
     """Print the changes and moves, the first difference in words when there must be none."""
-    if found.ok:
+    if result.ok:
         say(f"different: {_counts(comparison)}")
     else:
         at = comparison.first_microbatch
@@ -170,7 +170,7 @@ def _differ(found: Replay, comparison: Comparison) -> None:
     for move in comparison.moves:
         say(f"  {_moved(move)}", markup=False)
     _more(comparison.moved - sum(move.messages for move in comparison.moves), "message")
-    if not found.ok:
+    if not result.ok:
         say("The depot or the ledger is not what it was, or an older Windrow wrote it: `windrow verify` says which.")
 
 
@@ -181,8 +181,8 @@ def _counts(comparison: Comparison) -> str:
         "disappears": "disappear",
         "appears": "appear",
     }
-    said = [f"{number:,} {words[what]}" for what, number in comparison.counts.items() if number]
-    return ", ".join([f"{comparison.same:,} the same", *said, f"{count(comparison.moved, 'message')} elsewhere"])
+    parts = [f"{number:,} {words[what]}" for what, number in comparison.counts.items() if number]
+    return ", ".join([f"{comparison.same:,} the same", *parts, f"{count(comparison.moved, 'message')} elsewhere"])
 
 
 def _print_change(change: Change) -> None:

@@ -75,13 +75,13 @@ def run(
         return
     if dry_run:
         raise SettingsError("a topology has no --dry-run", "Try it in a test with windrow.testing.Harness.")
-    found = [call.find_topology(place) for place in topologies]
-    if len(found) == 1:
-        run_topology(call, found[0], chosen, work, nothing=NOTHING_DUE)
+    named_topologies = [call.find_topology(place) for place in topologies]
+    if len(named_topologies) == 1:
+        run_topology(call, named_topologies[0], chosen, work, nothing=NOTHING_DUE)
         return
     if accepted is not None:
         raise SettingsError("--accept applies to one topology", "Run that one alone, once.")
-    run_topologies(call, found, chosen, work)
+    run_topologies(call, named_topologies, chosen, work)
 
 
 def _version(accept: str) -> tuple[int, str | None]:

@@ -72,25 +72,25 @@ def run(
 
 
 def run_topology(
-    call: Call, found: Topology, settings: Settings, work: Work, done: str = "", nothing: str = ""
+    call: Call, topology: Topology, settings: Settings, work: Work, done: str = "", nothing: str = ""
 ) -> None:
     """Do work with the runner of a topology, and print `done`, else what was done, `nothing` if that was nothing."""
     from windrow.cli.watching import watched
     from windrow.topology.running import opened
 
     clock = WallClock()
-    with watched(settings.log, clock.stop) as install, opened(found, settings, clock) as runner:
+    with watched(settings.log, clock.stop) as install, opened(topology, settings, clock) as runner:
         install()
         summary = work(runner)
     call.answer(_document(summary, "messages", "rejected"), done or _topology_sentence(summary, nothing))
 
 
-def run_topologies(call: Call, found: Sequence[Topology], settings: Settings, work: Work) -> None:
+def run_topologies(call: Call, topologies: Sequence[Topology], settings: Settings, work: Work) -> None:
     """Do work with the runner of each topology at the same time, and print what each did. Raises the first error."""
     from windrow.cli.watching import watched
     from windrow.topology.together import TopologyRun, run_together
 
-    runs = [TopologyRun(one) for one in found]
+    runs = [TopologyRun(one) for one in topologies]
 
     def stop() -> None:
         for run in runs:
@@ -127,7 +127,7 @@ def _run_sentence(run: TopologyRun) -> str:
 
 
 def _require_depot(depot: str) -> None:
-    """Raise TableMissing for a local depot that is not there, before an engine starts for nothing."""
+    """Raise TableMissingError for a local depot that is not there, before an engine starts for nothing."""
     path = local_path(depot)
     if path is not None and not path.exists():
         from windrow.delta.table import missing
@@ -142,7 +142,7 @@ def _warn(settings: Settings) -> None:
     from windrow.reading.warnings import warnings_of
 
     if local_path(settings.ledger) is not None:
-        for one in warnings_of(open_ledger(settings.ledger), settings.warn):
+        for one in warnings_of(open_ledger(settings.ledger)):
             log.warning(one.code, what=one.what, todo=one.todo)
 
 
@@ -176,9 +176,9 @@ def _nothing(summary: Summary, nothing: str) -> str:
     """Say that a run committed nothing, or what was committed although no reply said so."""
     if not summary.others:
         return nothing
-    found = count(summary.others, "microbatch")
+    others = count(summary.others, "microbatch")
     return (
-        f"{found} committed meanwhile, by another driver or although the reply was lost: `windrow status --history 9`."
+        f"{others} committed meanwhile, by another driver or although the reply was lost: `windrow status --history 9`."
     )
 
 

@@ -14,7 +14,7 @@ import typer
 
 from windrow.cli.terminal import people, write
 from windrow.delta.locations import is_catalog_name, local_path
-from windrow.errors import SettingsError, TableMissing, WindrowError
+from windrow.errors import SettingsError, TableMissingError, WindrowError
 from windrow.model.printable import json_text as escaped_json
 from windrow.settings import path_cache as paths
 from windrow.settings.settings import Settings
@@ -86,15 +86,15 @@ class Call:
     def path_settings(self, *roles: str, instead: str = paths.READ, **more: Any) -> Settings:
         """Return the settings of a command without a JVM: tables by name become the paths noted for them.
 
-        `roles` are the tables that the command needs, by default both. Raises TableMissing for a name without a noted
-        path; its hint says what to do `instead` if only Spark reaches the table.
+        `roles` are the tables that the command needs, by default both. Raises TableMissingError for a name without a
+        noted path; its hint says what to do `instead` if only Spark reaches the table.
         """
         from windrow.engine import from_platform
 
-        found, known = self.settings(**more), paths.PathBook.beside(self.config)
-        named = {name: getattr(found, name) for name in roles or ("depot", "ledger")}
+        settings, known = self.settings(**more), paths.PathBook.beside(self.config)
+        named = {name: getattr(settings, name) for name in roles or ("depot", "ledger")}
         places = {name: known.path(place, instead, from_platform()) for name, place in named.items()}
-        return found.model_copy(update=places)
+        return settings.model_copy(update=places)
 
     @contextmanager
     def readable_settings(self, copies: Copies = "all") -> Iterator[Settings]:
@@ -105,70 +105,70 @@ class Call:
         """
         from windrow.delta.database import within_memory
 
-        found = self.settings()
-        reads_here = self.flags.get("engine") != "spark" and not platform_reads(found)
-        found = self.path_settings() if reads_here else found
-        with within_memory(found.max_memory_bytes), nullcontext() if reads_here else _spark_reads(found, copies):
-            yield found
+        result = self.settings()
+        reads_here = self.flags.get("engine") != "spark" and not platform_reads(result)
+        result = self.path_settings() if reads_here else result
+        with within_memory(result.max_memory_bytes), nullcontext() if reads_here else _spark_reads(result, copies):
+            yield result
 
     @contextmanager
     def readable_topology(self, place: str) -> Iterator[Topology]:
         """Yield the topology `module:name` for a command that reads with delta-rs, or with Spark if it has to.
 
-        Raises EngineUnavailable for tables by name without Spark.
+        Raises EngineUnavailableError for tables by name without Spark.
         """
         from windrow.engine import choose
         from windrow.engine.embedded import EmbeddedEngine
 
-        found, chosen = self.topology(place)
+        topology, chosen = self.topology(place)
         if choose(chosen.engine) == "embedded":
-            for location in _places(found):
+            for location in _places(topology):
                 EmbeddedEngine(chosen).place(location)
-            yield found
+            yield topology
             return
-        first = next(iter(found.depots.values()))
-        with _spark_reads(chosen.model_copy(update={"depot": first.location, "ledger": found.location})):
-            yield found
+        first = next(iter(topology.depots.values()))
+        with _spark_reads(chosen.model_copy(update={"depot": first.location, "ledger": topology.location})):
+            yield topology
 
     def engine_settings(self, **more: Any) -> Settings:
         """Return the settings of a command with an engine; the embedded engine gets the paths of tables by name."""
         from windrow.engine import choose
 
-        found = self.settings(**more)
-        return self.path_settings(**more) if choose(found.engine) == "embedded" else found
+        settings = self.settings(**more)
+        return self.path_settings(**more) if choose(settings.engine) == "embedded" else settings
 
     def sparkless_settings(self, *roles: str) -> Settings:
         """Return the settings of a command that needs no Spark for tables (`depot`, `ledger`) on this disk."""
-        found = self.engine_settings()
-        here = _are_here(found.engine, *(getattr(found, role) for role in roles or ("depot", "ledger")))
-        return found.model_copy(update={"engine": "embedded"}) if here and not _needs_spark(found.ledger) else found
+        result = self.engine_settings()
+        here = _are_here(result.engine, *(getattr(result, role) for role in roles or ("depot", "ledger")))
+        return result.model_copy(update={"engine": "embedded"}) if here and not _needs_spark(result.ledger) else result
 
     def find_topology(self, place: str) -> Topology:
         """Return the topology `module:name`. Raises SettingsError for flags that name tables: it names its own."""
         from windrow.topology.importing import import_topology
 
-        given = [f"--{name}" for name in ("depot", "ledger", "views") if name in self.flags]
-        if given:
+        flags = [f"--{name}" for name in ("depot", "ledger", "views") if name in self.flags]
+        if flags:
             raise SettingsError(
-                f"{given[0]} does not apply to a topology", "A topology names its own depots and table of states."
+                f"{flags[0]} does not apply to a topology", "A topology names its own depots and table of states."
             )
         return import_topology(place)
 
     def topology(self, place: str) -> tuple[Topology, Settings]:
         """Return the topology, and the settings of what runs no function: tables on this disk need no Spark for it."""
-        found, chosen = self.find_topology(place), self.settings()
-        is_here = _are_here(chosen.engine, *_places(found))
-        return found, chosen.model_copy(update={"engine": "embedded"}) if is_here else chosen
+        result, chosen = self.find_topology(place), self.settings()
+        is_here = _are_here(chosen.engine, *_places(result))
+        return result, chosen.model_copy(update={"engine": "embedded"}) if is_here else chosen
 
     @contextmanager
     def waiting(self, allowed: bool, **document: Any) -> Iterator[None]:
-        """Say that there is nothing to do yet if a table is missing in the block; raise TableMissing if not `allowed`.
+        """Say that there is nothing to do yet if a table is missing in the block; if not `allowed`, TableMissingError.
 
         Somebody, or another job, has yet to create the table.
         """
         try:
             yield
-        except TableMissing as error:
+        except TableMissingError as error:
             if not allowed:
                 raise
             what = error.args[0]

@@ -105,20 +105,20 @@ def _show_state(call: Call, place: str | None, state: str, key: str | None, at: 
     call.answer(rows, *lines or ["The state has no such row."])
 
 
-def _key(topology: Topology, state: str, given: str) -> dict[str, Any]:
+def _key(topology: Topology, state: str, text: str) -> dict[str, Any]:
     """Return a key by column: a JSON object, or the value of the only key column."""
-    if given.startswith("{"):
+    if text.startswith("{"):
         try:
-            found: dict[str, Any] = json_text.loads(given)
+            values: dict[str, Any] = json_text.loads(text)
         except ValueError as error:
-            raise SettingsError(f"--key {given}: not JSON: {error}", 'Write --key \'{"name": "value"}\'.') from None
-        return found
+            raise SettingsError(f"--key {text}: not JSON: {error}", 'Write --key \'{"name": "value"}\'.') from None
+        return values
     names = topology.states[state].keys.names if state in topology.states else [""]
     if len(names) != 1:
         raise SettingsError(
             f"the keys of the state {state} are: {', '.join(names) or 'none'}", 'Write --key \'{"name": "value"}\'.'
         )
-    return {names[0]: given}
+    return {names[0]: text}
 
 
 def _refuse_contradictions(ways: list[bool], id_: str | None, key: str | None, source: str | None) -> None:
@@ -177,8 +177,8 @@ def _find_rows(chosen: Settings, id_: str | None, state: str, asked: dict[str, A
         return [reading.rejection(chosen.ledger, id_)]
     if state == "rejected":
         return reading.rejections(chosen.ledger, **asked)
-    found: Literal["open", "closed"] = "open" if state == "open" else "closed"
-    return reading.batches(chosen.ledger, found, idle_timeout=chosen.idle_timeout, **asked)
+    state_name: Literal["open", "closed"] = "open" if state == "open" else "closed"
+    return reading.batches(chosen.ledger, state_name, idle_timeout=chosen.idle_timeout, **asked)
 
 
 def _print_batch(row: dict[str, Any], whole: bool) -> None:

@@ -30,7 +30,7 @@ from windrow.delta.scratch import scratch_directory
 from windrow.delta.table import missing
 from windrow.engine.spark.engine import SparkEngine
 from windrow.engine.spark.log import SparkLog, detail
-from windrow.errors import NotFound, first_line
+from windrow.errors import NotFoundError, first_line
 from windrow.expressions import recorded_text
 from windrow.ledger import ledger_of
 from windrow.ledger.open_batches import brought
@@ -76,7 +76,8 @@ class SparkReader:
     def ledger(self, location: str, version: int | None) -> tuple[DeltaTable, int]:
         """Return a plain table with the rows of a ledger at a version (default: the latest), and the version.
 
-        Raises TableMissing, TableUnreadable, and NotFound for a version that there is not (or no longer).
+        Raises TableMissingError, TableUnreadableError, and NotFoundError for a version that there is not (or no
+        longer).
         """
         latest = ledger_of(self.engine, self.settings).table()
         if latest is None:
@@ -87,7 +88,7 @@ class SparkReader:
             try:
                 frame = self._at(location, version)
             except PySparkException as error:
-                raise NotFound(
+                raise NotFoundError(
                     f"ledger version {version} cannot be read: {first_line(error)}", f"The latest is {latest.version}."
                 ) from error
             write_deltalake(copy, brought(self._copied(frame), location), partition_by=["state"])
@@ -117,7 +118,7 @@ class SparkReader:
         return SparkTable(self.engine, self.settings.ledger)
 
     def depot(self, location: str) -> SparkDepot:
-        """Return a depot. Raises TableMissing."""
+        """Return a depot. Raises TableMissingError."""
         table = self.engine.log(self.engine.place(location)).table()
         if table is None:
             raise missing(location, "depot")
@@ -142,8 +143,8 @@ class SparkTable:
 
     def metadata(self) -> SimpleNamespace:
         """Return the `id` of the table, and its properties as `configuration`."""
-        found = detail(self.engine.session, reference(self.location)) or {"id": None, "properties": {}}
-        return SimpleNamespace(id=found["id"], configuration=found["properties"])
+        properties = detail(self.engine.session, reference(self.location)) or {"id": None, "properties": {}}
+        return SimpleNamespace(id=properties["id"], configuration=properties["properties"])
 
     def history(self, since: int) -> list[dict[str, Any]]:
         """Return the commits from a version on, newest first."""

@@ -147,12 +147,12 @@ def _look_at_batcher(call: Call, alarms: Sequence[Condition], most: int | None, 
 
     now = WallClock().now()
     with call.readable_settings("headers") as chosen:
-        found = reading.status(chosen.depot, chosen.ledger, now, chosen.warn)
+        result = reading.status(chosen.depot, chosen.ledger, now)
     if kafka:
         from windrow.producer.bridge.kafka import kafka_lag
 
-        found = replace(found, kafka=kafka_lag(chosen, now))
-    return _look(found, _of_batcher(found, most), alarms, now)
+        result = replace(result, kafka=kafka_lag(chosen, now))
+    return _look(result, _of_batcher(result, most), alarms, now)
 
 
 def _look_at_topology(call: Call, alarms: Sequence[Condition], topology: str) -> Look:
@@ -160,22 +160,22 @@ def _look_at_topology(call: Call, alarms: Sequence[Condition], topology: str) ->
 
     now = WallClock().now()
     with call.readable_topology(topology) as named:
-        found = status_of(named, now)
-    return _look(found, _of_topology(found), alarms, now)
+        status = status_of(named, now)
+    return _look(status, _of_topology(status), alarms, now)
 
 
-def _look(found: Status, own: Own, alarms: Sequence[Condition], now: int) -> Look:
+def _look(status: Status, own: Own, alarms: Sequence[Condition], now: int) -> Look:
     """Return a look at what batcher and topology have in common, and at what is their `own`."""
-    holding = [said for alarm in alarms if (said := alarm.holds(found))]
-    paused = "; paused" if found.ledger.paused else ""
-    microbatch = f"microbatch {found.ledger.microbatch}"
+    holding = [condition for alarm in alarms if (condition := alarm.holds(status))]
+    paused = "; paused" if status.ledger.paused else ""
+    microbatch = f"microbatch {status.ledger.microbatch}"
     return Look(
         at=_second(now),
-        document=asdict(found) | ({"failed": holding} if alarms else {}),
-        lines=_lines(found, own),
-        tables=[table for table in (*own.tables, _microbatches(found)) if table.row_count],
-        remarks=[*own.remarks, _reach(found)],
-        line=f"{_second(now)}  {microbatch}; {_lag(found)}; {own.line}{paused}",
+        document=asdict(status) | ({"failed": holding} if alarms else {}),
+        lines=_lines(status, own),
+        tables=[table for table in (*own.tables, _microbatches(status)) if table.row_count],
+        remarks=[*own.remarks, _reach(status)],
+        line=f"{_second(now)}  {microbatch}; {_lag(status)}; {own.line}{paused}",
         holding=holding,
     )
 
@@ -185,15 +185,15 @@ def _second(now: int) -> str:
     return time_text(now // 1_000_000 * 1_000_000)
 
 
-def _lines(found: Status, own: Own) -> list[str]:
+def _lines(status: Status, own: Own) -> list[str]:
     return [
-        *(f"depot   {_depot(depot, own.named)}" for depot in found.depots),
-        f"ledger  {found.ledger.path}, version {found.ledger.version}; {own.what}",
-        *(["paused  nothing is read until `windrow resume`"] if found.ledger.paused else []),
-        f"lag     {_lag(found)}",
-        *(line for depot in found.depots for line in _changed(depot, own.named)),
+        *(f"depot   {_depot(depot, own.named)}" for depot in status.depots),
+        f"ledger  {status.ledger.path}, version {status.ledger.version}; {own.what}",
+        *(["paused  nothing is read until `windrow resume`"] if status.ledger.paused else []),
+        f"lag     {_lag(status)}",
+        *(line for depot in status.depots for line in _changed(depot, own.named)),
         *own.lines,
-        f"read    {count(found.totals.messages, 'message')} in {count(found.totals.microbatches, 'microbatch')}",
+        f"read    {count(status.totals.messages, 'message')} in {count(status.totals.microbatches, 'microbatch')}",
     ]
 
 
@@ -213,52 +213,52 @@ def _changed(depot: DepotStatus, named: bool) -> list[str]:
     ]
 
 
-def _reach(found: Status) -> str:
-    depots = ", ".join(f"{depot.name} version {depot.reach.version}" for depot in found.depots)
-    return f"verify and replay reach back to ledger version {found.ledger.reach.version}, {depots}"
+def _reach(status: Status) -> str:
+    depots = ", ".join(f"{depot.name} version {depot.reach.version}" for depot in status.depots)
+    return f"verify and replay reach back to ledger version {status.ledger.reach.version}, {depots}"
 
 
-def _microbatches(found: Status) -> Table:
-    of_topology = any(row.depot for row in found.microbatches)
+def _microbatches(status: Status) -> Table:
+    of_topology = any(row.depot for row in status.microbatches)
     names = ["microbatch", "kind", *(["depot"] if of_topology else []), "messages", "rejected"]
     names += [*([] if of_topology else ["opened", "closed"]), "prime_ms", "plan_ms", "process_ms"]
     heads = [{"microbatch": "no", "messages": "read"}.get(name, name.removesuffix("_ms")) for name in names]
-    last = [tuple(_figure(getattr(row, name)) for name in names) for row in found.microbatches]
+    last = [tuple(_figure(getattr(row, name)) for name in names) for row in status.microbatches]
     return grid(heads, last, title="last microbatches (phases in ms)", title_style="bold")
 
 
-def _of_topology(found: TopologyStatus) -> Own:
-    states = ", ".join(f"{name} {count(rows, 'row')}" for name, rows in found.states.items())
+def _of_topology(status: TopologyStatus) -> Own:
+    states = ", ".join(f"{name} {count(rows, 'row')}" for name, rows in status.states.items())
     lines = [
         f"states  {states}",
-        *(f"event   {name} is due at {due}" for name, due in found.events.items()),
-        *(f"option  {name} = {value}" for name, value in found.options.items()),
+        *(f"event   {name} is due at {due}" for name, due in status.events.items()),
+        *(f"option  {name} = {value}" for name, value in status.options.items()),
     ]
-    for one in found.waits:
+    for one in status.waits:
         stands = f"it stands at {one.reached}" if one.reached else "it has read nothing"
         lines.append(f"waits   for {one.topology}, which feeds {one.depot}: {stands}, since {one.since}")
     gone = "was read before and is no longer one of the topology; its place is kept"
     return Own(
-        f"topology {found.topology}", True, lines, [], [f"depot {name} {gone}" for name in found.other_depots], states
+        f"topology {status.topology}", True, lines, [], [f"depot {name} {gone}" for name in status.other_depots], states
     )
 
 
-def _of_batcher(found: BatcherStatus, most: int | None) -> Own:
-    rules = ", ".join(f"{name} {value}" for name, value in found.rules.items())
+def _of_batcher(status: BatcherStatus, most: int | None) -> Own:
+    rules = ", ".join(f"{name} {value}" for name, value in status.rules.items())
     lines = [
-        *_kafka(found),
-        f"open    {_open(found)}",
-        f"closed  {count(found.closed.batches, 'batch')} with {count(found.closed.messages, 'message')}",
+        *_kafka(status),
+        f"open    {_open(status)}",
+        f"closed  {count(status.closed.batches, 'batch')} with {count(status.closed.messages, 'message')}",
     ]
-    sources = len(found.clocks)
+    sources = len(status.clocks)
     behind = f"clocks: the {most} sources of {sources:,} that are furthest behind; --sources shows all"
     remarks = [
         *([behind] if most is not None and sources > most else []),
-        *_needed(found.needed_delay, most),
-        *(f"hint: {hint}" for hint in found.hints),
+        *_needed(status.needed_delay, most),
+        *(f"hint: {hint}" for hint in status.hints),
     ]
-    batches = f"{found.open.batches:,} open, {found.closed.batches:,} closed, {found.totals.rejected:,} rejected"
-    return Own(f"rules {rules}", False, lines, _tables(found, most), remarks, batches)
+    batches = f"{status.open.batches:,} open, {status.closed.batches:,} closed, {status.totals.rejected:,} rejected"
+    return Own(f"rules {rules}", False, lines, _tables(status, most), remarks, batches)
 
 
 def _watch(take: Callable[[], Look], pause: int, json: bool) -> int:
@@ -292,46 +292,45 @@ def _shown(json: bool) -> Iterator[Callable[[Look], None]]:
 
 def _alarmed(look: Look) -> int:
     """Name the conditions that hold; return the exit status."""
-    for said in look.holding or ():
-        aside.print(said, markup=False, soft_wrap=True)
+    for condition in look.holding or ():
+        aside.print(condition, markup=False, soft_wrap=True)
     return 1 if look.holding else 0
 
 
-def _lag(found: Status) -> str:
-    if not found.versions_waiting:
+def _lag(status: Status) -> str:
+    if not status.versions_waiting:
         return "nothing waits"
-    messages = "messages" if found.lag.messages is None else count(found.lag.messages, "message")
-    return f"{messages} in {count(found.versions_waiting, 'version')} wait, the oldest for {found.lag.seconds:.0f} s"
+    messages = "messages" if status.lag.messages is None else count(status.lag.messages, "message")
+    return f"{messages} in {count(status.versions_waiting, 'version')} wait, the oldest for {status.lag.seconds:.0f} s"
 
 
-def _kafka(found: BatcherStatus) -> list[str]:
+def _kafka(status: BatcherStatus) -> list[str]:
     """Say how far the depot is behind Kafka, and which partitions are furthest behind."""
-    if found.kafka is None:
+    if status.kafka is None:
         return []
-    behind = sorted((one for one in found.kafka.partitions if one.lag), key=lambda one: -one.lag)[:3]
+    behind = sorted((one for one in status.kafka.partitions if one.lag), key=lambda one: -one.lag)[:3]
     furthest = ", ".join(f"{one.topic}/{one.partition} {one.lag:,}" for one in behind)
-    said = (
-        f"{count(found.kafka.lag, 'offset')} of {count(len(found.kafka.partitions), 'partition')} are not in the depot"
-    )
-    return [f"kafka   {said}{furthest and f'; most: {furthest}'}; measured at {found.kafka.measured_at}"]
+    kafka = status.kafka
+    text = f"{count(kafka.lag, 'offset')} of {count(len(kafka.partitions), 'partition')} are not in the depot"
+    return [f"kafka   {text}{furthest and f'; most: {furthest}'}; measured at {kafka.measured_at}"]
 
 
-def _open(found: BatcherStatus) -> str:
-    if found.open.oldest is None:
+def _open(status: BatcherStatus) -> str:
+    if status.open.oldest is None:
         return "no batch"
-    oldest = found.open.oldest
-    holds = f"{count(found.open.batches, 'batch')} with {count(found.open.messages, 'message')}"
+    oldest = status.open.oldest
+    holds = f"{count(status.open.batches, 'batch')} with {count(status.open.messages, 'message')}"
     stands = f"which stands at {oldest.floor}" if oldest.missing_seconds else "which has passed it"
     return f"{holds}; the oldest, {oldest.id}, closes at {oldest.timeout} by the clock of its source, {stands}"
 
 
-def _tables(found: BatcherStatus, most: int | None) -> list[Table]:
-    shown = found.clocks
+def _tables(status: BatcherStatus, most: int | None) -> list[Table]:
+    shown = status.clocks
     if most is not None and len(shown) > most:
         shown = tuple(sorted(shown, key=lambda row: row.clock)[:most])
     clocks = [(row.source or "''", *map(_short, (row.clock, row.floor, row.seen_at))) for row in shown]
     refused = [
-        (row.reason, f"{row.messages:,}", _off(row.missed_by_us) if row.missed_by_us else "") for row in found.rejected
+        (row.reason, f"{row.messages:,}", _off(row.missed_by_us) if row.missed_by_us else "") for row in status.rejected
     ]
     return [
         grid(("source", "clock", "floor", "seen at"), clocks, title="clocks (UTC)", title_style="bold"),

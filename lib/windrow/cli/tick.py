@@ -36,7 +36,7 @@ def tick(
     if every and (topology is not None or to is not None):
         raise SettingsError("--all goes with no topology and no --to", "Leave one of them out.")
     if topology is not None:
-        found = call.find_topology(topology)
-        run_topology(call, found, call.settings(), lambda runner: runner.tick(moment), nothing="Nothing due.")
+        result = call.find_topology(topology)
+        run_topology(call, result, call.settings(), lambda runner: runner.tick(moment), nothing="Nothing due.")
         return
     run_and_print(call, call.engine_settings(), lambda runner: runner.flush() if every else runner.tick(moment))

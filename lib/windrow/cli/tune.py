@@ -61,16 +61,16 @@ def tune(
     begin, end = moments.event_range(from_, to)
     with call.readable_settings() as chosen, aside.status("reading"):
         rules = chosen.rules.build()
-        found = recent(chosen.depot, chosen.depot_columns, limit, begin, end, chosen.payload_type)
+        recent_messages = recent(chosen.depot, chosen.depot_columns, limit, begin, end, chosen.payload_type)
         latest = WallClock().now() + chosen.max_clock_skew
-        trial = tuning.Trial.of(found.messages, key, source, latest, rules, chosen.warn)
+        trial = tuning.Trial.of(recent_messages.messages, key, source, latest, rules)
     with steps("pairs", quiet=call.json) as progress:
         tuned = tuning.sweep(trial, _listed(windows, "--windows"), _listed(delays, "--delays"), rules, progress)
     advice = tuning.advise(trial, rules, keep)
     if out is not None:
         plot.save(plot.tuning(tuned, rules, of=key or source), out)
-    document = _document(found, trial, rules, tuned, advice, out)
-    call.answer(document, tell=lambda: _tell(found, trial, rules, tuned, advice, out))
+    document = _document(recent_messages, trial, rules, tuned, advice, out)
+    call.answer(document, tell=lambda: _tell(recent_messages, trial, rules, tuned, advice, out))
 
 
 def _listed(durations: str | None, flag: str) -> list[str] | None:
@@ -84,13 +84,13 @@ def _listed(durations: str | None, flag: str) -> list[str] | None:
 
 
 def _document(
-    found: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Advice, out: Path | None
+    recent_messages: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Advice, out: Path | None
 ) -> dict[str, Any]:
     return {
         "messages": trial.messages,
-        "read": found.messages.num_rows,
-        "cut": found.cut,
-        "depot_versions": [found.first, found.last],
+        "read": recent_messages.messages.num_rows,
+        "cut": recent_messages.cut,
+        "depot_versions": [recent_messages.first, recent_messages.last],
         "rules": rules,
         "pairs": tuned.to_pylist(),
         "left_out": trial.left_out,
@@ -99,10 +99,14 @@ def _document(
     }
 
 
-def _tell(found: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Advice, out: Path | None) -> None:
-    last = f"these are the last {found.messages.num_rows:,} (--limit; --from and --to choose others)"
-    more = f" There are more: {last}." if found.cut else ""
-    say(f"{count(trial.messages, 'message')} of depot versions {found.first} to {found.last}.{more}")
+def _tell(
+    recent_messages: Recent, trial: Trial, rules: Rules, tuned: pa.Table, advice: Advice, out: Path | None
+) -> None:
+    last = f"these are the last {recent_messages.messages.num_rows:,} (--limit; --from and --to choose others)"
+    more = f" There are more: {last}." if recent_messages.cut else ""
+    say(
+        f"{count(trial.messages, 'message')} of depot versions {recent_messages.first} to {recent_messages.last}.{more}"
+    )
     for reason, number in trial.refused.items():
         say(f"  {number:,} are {reason} under any rules")
     rows = tuned.to_pylist()

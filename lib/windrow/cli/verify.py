@@ -76,7 +76,7 @@ def verify(
 def _of_topology(call: Call, topology: str, replay: bool, strict: bool) -> int:
     from windrow.topology.verify import verify_topology
 
-    given, verifying = call.topology(topology), "the topology"
+    topology_, verifying = call.topology(topology), "the topology"
 
     def progress(what: str) -> None:
         nonlocal verifying
@@ -85,7 +85,7 @@ def _of_topology(call: Call, topology: str, replay: bool, strict: bool) -> int:
 
     try:
         with aside.status("verifying") as spinner:
-            report = verify_topology(*given, replay, progress=progress)
+            report = verify_topology(*topology_, replay, progress=progress)
     except KeyboardInterrupt:
         call.answer({"verifying": verifying}, f"stopped while verifying {verifying}")
         return 3
@@ -99,8 +99,8 @@ def _books_of_topology(report: TopologyReport) -> Iterator[str]:
         yield f"depot {depot.name}, {versions}: {count(depot.taken, 'row')} taken, {counted}"
     for state in report.states:
         again = "" if state.replayed is None else f"; replayed {state.replayed[:16]}"
-        held = f"{count(state.rows, 'row')} in {count(state.files, 'file')}"
-        yield f"state {state.name}: {held}, digest {state.digest[:16]}{again}"
+        content = f"{count(state.rows, 'row')} in {count(state.files, 'file')}"
+        yield f"state {state.name}: {content}, digest {state.digest[:16]}{again}"
 
 
 def _of_batcher(call: Call, at: list[int] | None, since: int | None, most: int | None, strict: bool) -> int:
@@ -127,7 +127,7 @@ def _of_batcher(call: Call, at: list[int] | None, since: int | None, most: int |
                     at or None,
                     progress=progress,
                     columns=chosen.depot_columns,
-                    most=most,
+                    max_messages=most,
                     max_memory_bytes=chosen.max_memory_bytes,
                     relying_on=Reliance(since, record),
                 )
@@ -145,11 +145,11 @@ def _how_far(standing: Standing) -> str:
     if standing.ledger_version < 0:
         return "the files of both tables, and reading the depot"
     left = count(standing.parts - standing.parts_done, "part")
-    found = count(standing.differences, "difference") if standing.differences else "no difference"
+    differences = count(standing.differences, "difference") if standing.differences else "no difference"
     return (
         f"ledger version {standing.ledger_version}: {standing.parts_done:,} of {count(standing.parts, 'part')} done, "
         f"{left} left; {standing.proven_streams:,} of {count(standing.streams, 'stream')} proven; "
-        f"{standing.derived_messages:,} of {count(standing.messages, 'message')} derived again; {found} so far"
+        f"{standing.derived_messages:,} of {count(standing.messages, 'message')} derived again; {differences} so far"
     )
 
 

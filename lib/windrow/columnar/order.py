@@ -160,17 +160,17 @@ def among(values: Ints, some: Ints) -> Ints:
     least, places = int(some.min()), int(np.ptp(some)) + 1
     if not fits_a_table(places, values.size):
         return np.flatnonzero(np.isin(values, some))
-    is_one, found = np.zeros(places, np.bool_), np.empty(values.size, np.bool_)
+    is_one, matches = np.zeros(places, np.bool_), np.empty(values.size, np.bool_)
     is_one[some - least] = True
-    _among(values, least, is_one, found)
-    return np.flatnonzero(found)
+    _among(values, least, is_one, matches)
+    return np.flatnonzero(matches)
 
 
 @compiled_in_place
-def _among(values, least, is_one, found):  # type: ignore[no-untyped-def]
+def _among(values, least, is_one, matches):  # type: ignore[no-untyped-def]
     for row in range(values.size):
         place = values[row] - least
-        found[row] = 0 <= place < is_one.size and is_one[place]
+        matches[row] = 0 <= place < is_one.size and is_one[place]
 
 
 def fits_a_table(places: int, rows: int) -> bool:

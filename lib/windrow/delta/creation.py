@@ -13,7 +13,7 @@ from windrow.delta.locations import local_path
 from windrow.delta.lock import commit_lock
 from windrow.delta.logfiles import ASIDE
 from windrow.delta.table import latest_table, writing
-from windrow.errors import TableRefused
+from windrow.errors import IncompatibleTableError
 from windrow.model import chunks, messages, tables
 
 FIRST = CommitProperties(max_commit_retries=0)  # a second try would commit on top of what another process has created
@@ -22,7 +22,7 @@ FIRST = CommitProperties(max_commit_retries=0)  # a second try would commit on t
 def create_depot(location: str, payload: pa.DataType | None, keep: str = "90d") -> None:
     """Create an empty depot at a path unless it exists: a raw one if there is no type of payloads.
 
-    Raises TableRefused if a depot of the other kind is there.
+    Raises IncompatibleTableError if a depot of the other kind is there.
     """
     columns, comment = depot_columns(payload)
     properties = tables.PROPERTIES | tables.retention(keep)
@@ -38,15 +38,15 @@ def depot_columns(payload: pa.DataType | None) -> tuple[pa.Schema, str]:
 
 
 def require_kind(columns: pa.Schema, location: str, raw: bool) -> None:
-    """Raise TableRefused unless these are the columns of a raw depot (`raw`), or else those of messages."""
+    """Raise IncompatibleTableError unless these are the columns of a raw depot (`raw`), or else those of messages."""
     if chunks.is_raw(columns) == raw:
         return
     if raw:
-        raise TableRefused(
+        raise IncompatibleTableError(
             f"the depot at {location} does not hold raw chunks",
             "Use a separate depot for raw files (--depot); it is created if it does not exist.",
         )
-    raise TableRefused(
+    raise IncompatibleTableError(
         f"the depot at {location} holds raw chunks, not messages",
         "Give the format of the files (--format csv, ...), or use a depot of messages (--depot).",
     )
@@ -71,7 +71,7 @@ def create_ledger(location: str, first: pa.Table | pa.RecordBatchReader, keep: s
 def _creating(location: str, role: str) -> Iterator[bool]:
     """Yield whether a table is to be created, or accept that of a faster process: the first commit decides.
 
-    Raises TableRefused, TableLocked, TableUnwritable.
+    Raises IncompatibleTableError, TableLockedError, TableUnwritableError.
     """
     with commit_lock(location), writing(location, role):
         absent = not DeltaTable.is_deltatable(location)
@@ -95,7 +95,7 @@ def add_columns(location: str, columns: pa.Schema) -> None:
 
 
 def require_empty(location: str, role: str) -> None:
-    """Raise TableRefused for a directory with other files, which a VACUUM of the table would remove.
+    """Raise IncompatibleTableError for a directory with other files, which a VACUUM of the table would remove.
 
     Files of an interrupted creation are accepted. A table that lost its log is refused too: a new table over its files
     would silently ignore its content.
@@ -107,7 +107,7 @@ def require_empty(location: str, role: str) -> None:
     others = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith(".") and entry.name not in ours)
     # guard: no-table-over-files
     if others:
-        raise TableRefused(
+        raise IncompatibleTableError(
             f"{location} is not a Delta table, and not empty: it holds {others[0]}",
             f"Use an empty directory for the {role}; if the table was there before, bring back its _delta_log.",
         )

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from windrow.delta.scratch import scratch_directory
-from windrow.errors import TableUnwritable, first_line
+from windrow.errors import TableUnwritableError, first_line
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -36,7 +36,7 @@ def within_memory(memory_bytes: int) -> Iterator[None]:
 def database(memory_bytes: int | None = None) -> Iterator[DuckDBPyConnection]:
     """Yield a connection to an empty database, which is gone afterwards; it has its share of this much memory.
 
-    Raises TableUnwritable where neither memory nor disk have room.
+    Raises TableUnwritableError where neither memory nor disk have room.
     """
     import duckdb
 
@@ -76,9 +76,9 @@ def is_full(error: Exception) -> bool:
     return "Out of Memory Error" in str(error) or SPILLED in str(error)
 
 
-def disk_error(error: Exception) -> TableUnwritable:
+def disk_error(error: Exception) -> TableUnwritableError:
     """Return the error for temporary rows that fit neither into memory nor on disk."""
-    return TableUnwritable(
+    return TableUnwritableError(
         f"there is no room for temporary rows in memory and in {tempfile.gettempdir()}: {first_line(error)}",
         "Nothing was read to the end. Set TMPDIR to a directory with more room, or raise max_memory_bytes.",
     )

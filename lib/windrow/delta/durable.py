@@ -31,10 +31,10 @@ WRITTEN_AFTER = 120.0  # seconds; Linux waits for 35 by default
 
 def sync_commits(root: Path, after: int, upto: int | None = None) -> int:
     """Sync the commits of a table after version `after`, up to `upto`; return the last version. Raises OSError."""
-    found = list(entries(root, after, upto))
-    if not found:
+    log_entries = list(entries(root, after, upto))
+    if not log_entries:
         return after
-    logged = list(chain.from_iterable(actions(entry) or [] for entry in found))
+    logged = list(chain.from_iterable(actions(entry) or [] for entry in log_entries))
     data = [file for file, _ in added_files(root, logged)]
     if any("deletionVector" in action.get("add", {}) for action in logged):
         data += root.rglob("deletion_vector_*.bin")
@@ -43,12 +43,12 @@ def sync_commits(root: Path, after: int, upto: int | None = None) -> int:
     made = {root, *root.parents} if after < 0 else set()
     fsync([*_with_checksums(data), *sorted(inside | made, reverse=True)])
     checkpoint = hinted(root)
-    fsync(_with_checksums(found))
+    fsync(_with_checksums(log_entries))
     if checkpoint is not None and checkpoint > after:
         sync_checkpoint(root, checkpoint)
     else:
         fsync([root / LOG])
-    return after + len(found)
+    return after + len(log_entries)
 
 
 def sync_checkpoint(root: Path, version: int) -> None:

@@ -15,7 +15,7 @@ from windrow.delta import durable
 from windrow.delta.locations import local_path
 from windrow.delta.logfiles import newest
 from windrow.delta.table import unwritable, writing
-from windrow.errors import NotKept, TableLocked
+from windrow.errors import CommitNotDurableError, TableLockedError
 
 PATIENCE_SECONDS = 120.0
 SYNCED: dict[Path, int] = {}  # the last version of each table that this process has synced
@@ -25,8 +25,8 @@ SYNCED: dict[Path, int] = {}  # the last version of each table that this process
 def commit_lock(location: str, sync: bool = True) -> Iterator[None]:
     """Hold the lock of a local table, and `sync` the commits made inside; other tables have no lock.
 
-    A symbolic link uses the lock of its target. Raises TableLocked, TableUnwritable, and NotKept if the disk does not
-    keep a commit.
+    A symbolic link uses the lock of its target. Raises TableLockedError, TableUnwritableError, and
+    CommitNotDurableError if the disk does not keep a commit.
     """
     path = local_path(location)
     if path is None:
@@ -43,7 +43,7 @@ def commit_lock(location: str, sync: bool = True) -> Iterator[None]:
         file.touch()  # fails at once where no file can be, for which FileLock would wait
         lock.acquire()
     except Timeout as error:
-        raise TableLocked(
+        raise TableLockedError(
             f"another process has held {file} for {PATIENCE_SECONDS:.0f} s",
             "Find the process that writes to this table; the lock is free when that process ends.",
         ) from error
@@ -67,7 +67,7 @@ def _syncing(path: Path) -> Iterator[None]:
         yield
     except BaseException:
         if before is not None:
-            with suppress(NotKept):
+            with suppress(CommitNotDurableError):
                 _sync_new(path, before)
         raise
     if before is not None:
@@ -78,7 +78,7 @@ def sync_read(location: str, after: int, upto: int) -> None:
     """Sync the versions of a local depot after `after` up to `upto`, whoever wrote them, before a ledger reads them.
 
     Otherwise a power cut could remove a version that the ledger has read, and another commit would get its number.
-    Raises NotKept.
+    Raises CommitNotDurableError.
     """
     path = local_path(location)
     if path is not None:
@@ -88,7 +88,10 @@ def sync_read(location: str, after: int, upto: int) -> None:
 
 
 def sync_recent(location: str) -> None:
-    """Sync all commits of a local depot, even if others wrote them. Raises NotKept, TableUnwritable."""
+    """Sync all commits of a local depot, even if others wrote them.
+
+    Raises CommitNotDurableError, TableUnwritableError.
+    """
     path = local_path(location)
     if path is not None:
         path = path.resolve()
@@ -113,7 +116,7 @@ def _refusals(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise NotKept(
+        raise CommitNotDurableError(
             f"the disk does not keep what was written to the table at {path}: {error.strerror or error}",
             "A power cut may remove the commit. Check the disk, then run `windrow verify`.",
         ) from error

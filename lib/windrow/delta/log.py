@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from windrow.columnar.arrow import plain_type
 from windrow.delta.table import history, known_snapshot, latest_table, reading
-from windrow.errors import DepotUnreadable, TableMissing, TableRefused
+from windrow.errors import DepotUnreadableError, IncompatibleTableError, TableMissingError
 from windrow.model import chunks, tables
 from windrow.model.commits import BYTES, FEED, SAID, Commit, adds_only, fingerprint, note_of, rows_added
 from windrow.model.payload import of_column
@@ -71,14 +71,14 @@ class DeltaRsLog:
         """Return the table's identity and latest version, None when there is no table."""
         try:
             return identity(latest_table(self.location, "table"))
-        except TableMissing:
+        except TableMissingError:
             return None
 
     def latest(self) -> tuple[int, str | None] | None:
         """Return the table's latest version and the note (user metadata) of its commit, None when there is no table."""
         try:
             table = latest_table(self.location, "table")
-        except TableMissing:
+        except TableMissingError:
             return None
         version = table.version()
         with reading(self.location, "table"):
@@ -104,8 +104,8 @@ class DeltaRsLog:
         for forgotten in [version for version in snapshot.commits if version < begin]:
             del snapshot.commits[forgotten]
         with reading(self.location, "depot"):
-            found = history(snapshot.table, begin, upto, files=bool(begin), known=snapshot if begin else None)
-            return commits(found, lambda stamp: int(stamp) * 1_000, SAID, "log")
+            result = history(snapshot.table, begin, upto, files=bool(begin), known=snapshot if begin else None)
+            return commits(result, lambda stamp: int(stamp) * 1_000, SAID, "log")
 
     def history(self, since: int) -> Iterator[dict[str, Any]]:
         """Yield the commits from a version on, newest first, as `windrow.delta.table.history` does."""
@@ -114,8 +114,8 @@ class DeltaRsLog:
 
     def notes(self) -> list[tuple[dict[str, Any], int | None]]:
         """Return the notes of the commits, and how many rows each added, oldest first; none without a table."""
-        found = [] if self.table() is None else list(self.history(0))
-        return [(note_of(commit), rows_added(commit)) for commit in reversed(found)]
+        commits = [] if self.table() is None else list(self.history(0))
+        return [(note_of(commit), rows_added(commit)) for commit in reversed(commits)]
 
     def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
         """Return the names of the files that versions added, with the version; and which versions removed rows."""
@@ -140,18 +140,18 @@ def number_after(location: str, application: str, least: int) -> int:
     """Return the first number from `least` on that the log of a table has not recorded for a transaction id."""
     try:
         recorded = latest_table(location, "depot").transaction_version(application)
-    except TableMissing:
+    except TableMissingError:
         return least
     return least if recorded is None else max(least, recorded + 1)
 
 
 def require_ledger(location: str, columns: Iterable[str], schema: pa.Schema) -> None:
-    """Raise TableRefused for a table that lacks columns of a ledger."""
+    """Raise IncompatibleTableError for a table that lacks columns of a ledger."""
     absent = [name for name in schema.names if name not in set(columns)]
     if {"id", "state", "token"} & set(absent):
-        raise TableRefused(f"{location} is a Delta table, but not a ledger", "Give the path of a ledger.")
+        raise IncompatibleTableError(f"{location} is a Delta table, but not a ledger", "Give the path of a ledger.")
     if absent:
-        raise TableRefused(
+        raise IncompatibleTableError(
             f"the ledger at {location} has no column {absent[0]}: it was created by another version of Windrow",
             "Use the version of Windrow that wrote it, or replay the depot into a new ledger.",
         )
@@ -184,13 +184,13 @@ def ledger_schema_of(columns: pa.Schema) -> pa.Schema:
 def added(commits: Iterable[Commit], after: int, upto: int) -> dict[int, int | None]:
     """Return how many rows each version after `after` up to `upto` added; None if its commit does not say.
 
-    Raises DepotUnreadable if a version is no longer in the log, because skipping it would lose data.
+    Raises DepotUnreadableError if a version is no longer in the log, because skipping it would lose data.
     """
     by_version = {commit.version: commit.rows for commit in commits}
     gone = set(range(after + 1, upto + 1)) - by_version.keys()
     # guard: version-in-log
     if gone:
-        raise DepotUnreadable(
+        raise DepotUnreadableError(
             f"depot version {min(gone)} must be read next, but is no longer in the depot's log",
             f'A new ledger can read the versions that are left: start_from = "version:{max(gone) + 1}".',
         )
@@ -198,20 +198,20 @@ def added(commits: Iterable[Commit], after: int, upto: int) -> dict[int, int | N
 
 
 def commits(
-    history: Iterable[Mapping[str, Any]], microseconds: Callable[[Any], int], said: Sequence[str], by: str
+    history: Iterable[Mapping[str, Any]], microseconds: Callable[[Any], int], notes: Sequence[str], by: str
 ) -> list[Commit]:
     """Return commits (`version, timestamp, operation, operationMetrics`) in order.
 
-    The fingerprint of a commit is the name of its reader (`by`) and a digest of the fields that it read (`said`).
+    The fingerprint of a commit is the name of its reader (`by`) and a digest of the fields that it read (`notes`).
     """
-    found = [
+    commits_read = [
         Commit(
             int(one["version"]),
             microseconds(one["timestamp"]),
             rows_added(one),
-            fingerprint(one, said, by),
+            fingerprint(one, notes, by),
             one.get("operation") == "RESTORE",
         )
         for one in history
     ]
-    return sorted(found, key=lambda commit: commit.version)
+    return sorted(commits_read, key=lambda commit: commit.version)

@@ -40,7 +40,7 @@ def entries(root: Path, after: int, upto: int | None = None) -> Iterator[Path]:
 
 def versions(files: Iterable[str]) -> list[int]:
     """Return the versions whose entries are among sorted names of files, in order."""
-    return [int(found[1]) for name in files if (found := ENTRY.fullmatch(name))]
+    return [int(match[1]) for name in files if (match := ENTRY.fullmatch(name))]
 
 
 def newest(root: Path) -> int:
@@ -74,13 +74,13 @@ def read_entry(entry: Path) -> tuple[Condition, list[dict[str, Any]]]:
     content = entry.read_bytes()
     written = content.rstrip(b"\0")
     lines = [line for line in written.splitlines() if line.strip()]
-    found = [_action(line) for line in lines]
-    readable = [{kind: of for kind, of in one.items() if isinstance(of, dict)} for one in found if one is not None]
-    if found and None not in found:
+    actions = [_action(line) for line in lines]
+    readable = [{kind: of for kind, of in one.items() if isinstance(of, dict)} for one in actions if one is not None]
+    if actions and None not in actions:
         return Condition.WHOLE, readable
     ends_early = len(written) < len(content) or len(content) % os.statvfs(entry).f_frsize == 0
     # guard: torn-or-damaged
-    is_cut = ends_early and None not in found[:-1] and not written.endswith(b"\n")
+    is_cut = ends_early and None not in actions[:-1] and not written.endswith(b"\n")
     return Condition.TORN if is_cut or not written else Condition.DAMAGED, readable
 
 
@@ -95,8 +95,8 @@ def _action(line: bytes) -> dict[str, Any] | None:
 
 def actions(entry: Path) -> list[dict[str, Any]] | None:
     """Return the actions of an entry, None for one that is not whole."""
-    condition, found = read_entry(entry)
-    return found if condition is Condition.WHOLE else None
+    condition, result = read_entry(entry)
+    return result if condition is Condition.WHOLE else None
 
 
 def added_files(
@@ -115,32 +115,32 @@ def added_files(
 
 def note(root: Path, version: int) -> dict[str, Any]:
     """Return the note (user metadata) of a ledger's commit; empty if there is none or it cannot be read."""
-    said = (action["commitInfo"] for action in read_entry(root / entry_path(version))[1] if "commitInfo" in action)
-    return note_of(next(said, {}))
+    infos = (action["commitInfo"] for action in read_entry(root / entry_path(version))[1] if "commitInfo" in action)
+    return note_of(next(infos, {}))
 
 
 def hinted(root: Path) -> int | None:
     """Return the checkpoint version that `_last_checkpoint` names, None if there is none."""
-    found = (json_object(root / LOG / HINT) or {}).get("version")
-    return found if isinstance(found, int) else None
+    version = (json_object(root / LOG / HINT) or {}).get("version")
+    return version if isinstance(version, int) else None
 
 
 def json_text(text: object) -> dict[str, Any] | None:
     """Return the JSON object in a text, None if there is none."""
     try:
-        found = json.loads(text) if isinstance(text, str) else None
+        document = json.loads(text) if isinstance(text, str) else None
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def json_object(file: Path) -> dict[str, Any] | None:
     """Return the JSON object in a file, None if there is none."""
     try:
-        found = json.loads(file.read_bytes())
+        document = json.loads(file.read_bytes())
     except (ValueError, FileNotFoundError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def checksums(file: Path) -> Path:

@@ -138,9 +138,9 @@ class DeltaRsMaintenance:
         commits, and of removals that a checkpoint has dropped.
         """
         with reading(self.location, self.role):
-            found = open_table(self.location, self.role).vacuum(dry_run=True, full=True)
-        if dry_run or not found:
-            return len(found)  # without files to delete it would only make two commits
+            files = open_table(self.location, self.role).vacuum(dry_run=True, full=True)
+        if dry_run or not files:
+            return len(files)  # without files to delete it would only make two commits
         return len(self._commit(lambda table: table.vacuum(dry_run=False, full=True)))
 
     def reached(self, before: int, depot_id: str) -> int:
@@ -151,8 +151,8 @@ class DeltaRsMaintenance:
         rows = TableRows(table, self.location, self.role)
         named = Relation(["microbatch", PROGRESS], columns)
         with rows.opened({"ledger": named}, {}) as connection:
-            found = answer(connection, reached(columns, "ledger", started, before)).read_all()
-        return reached_of(found.to_pylist(), depot_id)
+            result = answer(connection, reached(columns, "ledger", started, before)).read_all()
+        return reached_of(result.to_pylist(), depot_id)
 
     def logged_at(self, version: int) -> int | None:
         """Return the time of a version's log file (microseconds), None for a table that is not on a local disk."""

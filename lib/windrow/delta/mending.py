@@ -49,7 +49,7 @@ from windrow.delta.logfiles import (
     versions,
 )
 from windrow.delta.table import writing
-from windrow.errors import TableUnreadable, TableUnwritable
+from windrow.errors import TableUnreadableError, TableUnwritableError
 from windrow.model import chunks
 from windrow.model.tables import DEPOT_COMMENT
 
@@ -83,7 +83,7 @@ class SetAside:
 def mend_tables(depots: Iterable[str], ledger: str) -> None:
     """Set aside what a power cut left at the ends of local tables, and ledger versions that have read what is lost.
 
-    Raises TableUnreadable, TableLocked, TableUnwritable.
+    Raises TableUnreadableError, TableLockedError, TableUnwritableError.
     """
     moved = [mend(depot, "depot") for depot in depots]
     # guard: empty-entries
@@ -96,7 +96,7 @@ def mend_tables(depots: Iterable[str], ledger: str) -> None:
 def mend(location: str, role: str) -> SetAside | None:
     """Set aside what a power cut left at the end of a local table's log; None if nothing is torn.
 
-    Raises TableUnreadable for a torn entry before the end, TableLocked, TableUnwritable.
+    Raises TableUnreadableError for a torn entry before the end, TableLockedError, TableUnwritableError.
     """
     root = local_path(location)
     torn = None
@@ -108,7 +108,7 @@ def mend(location: str, role: str) -> SetAside | None:
     try:
         with commit_lock(location, sync=False), writing(location, role):
             done = _mended(root, location, role)
-    except TableUnwritable:
+    except TableUnwritableError:
         if torn.first is not None or torn.damaged is not None:
             raise  # a checkpoint that is not whole may stay if we may not move it
     SYNCED.clear()
@@ -118,8 +118,8 @@ def mend(location: str, role: str) -> SetAside | None:
 def _mended(root: Path, location: str, role: str) -> SetAside | None:
     torn = None
     # guard: still-written
-    while (found := _torn(root)) != torn:  # until two looks agree: a writer may be active
-        torn = found
+    while (torn_now := _torn(root)) != torn:  # until two looks agree: a writer may be active
+        torn = torn_now
         time.sleep(SECOND_LOOK)
     if torn is None:
         return None
@@ -128,7 +128,7 @@ def _mended(root: Path, location: str, role: str) -> SetAside | None:
         return None
     # guard: damaged-stays
     if torn.damaged is not None:
-        raise TableUnreadable(
+        raise TableUnreadableError(
             f"version {torn.damaged} of the {role} at {location} is damaged: {entry_path(torn.damaged)}, or the size "
             "of a file that it names, is not as it was written",
             "Nothing was moved. Bring the file back from a copy; `windrow recover` takes a ledger back.",
@@ -137,7 +137,7 @@ def _mended(root: Path, location: str, role: str) -> SetAside | None:
         return _moved(root, location, role, range(0), torn.hints)
     # guard: torn-before-end
     if torn.whole_behind is not None:
-        raise TableUnreadable(
+        raise TableUnreadableError(
             f"version {torn.first} of the {role} at {location} is torn, but {torn.whole_behind} after it is whole",
             "For a ledger, run `windrow recover`; for a depot, bring the log entry back from a copy.",
         )
@@ -147,7 +147,8 @@ def _mended(root: Path, location: str, role: str) -> SetAside | None:
 def follow(ledger: str, lost: SetAside | None) -> None:
     """Set aside the versions of a local ledger that have read depot versions which were just set aside.
 
-    With `durable = false`, the ledger may reach the disk before the depot does. Raises TableLocked, TableUnwritable.
+    With `durable = false`, the ledger may reach the disk before the depot does. Raises TableLockedError,
+    TableUnwritableError.
     """
     root = local_path(ledger)
     if root is None or lost is None or not lost.versions:
@@ -169,22 +170,22 @@ def follow(ledger: str, lost: SetAside | None) -> None:
 def set_aside(location: str, role: str, first: int, hints: Iterable[str] = (), whole: bool = False) -> SetAside:
     """Move the versions from `first` on out of a local table's log; with `whole` or from version 0 on, the whole table.
 
-    The caller holds the table's lock. Raises OSError. Raises TableUnreadable, before anything is moved, if the rest of
-    the log could not be read.
+    The caller holds the table's lock. Raises OSError. Raises TableUnreadableError, before anything is moved, if the
+    rest of the log could not be read.
     """
     root = local_path(location) or Path(location)
-    found = names(root / LOG)
-    whole = whole or (first == 0 and not any(CHECKPOINT.fullmatch(name) for name in found))
+    log_names = names(root / LOG)
+    whole = whole or (first == 0 and not any(CHECKPOINT.fullmatch(name) for name in log_names))
     # guard: set-aside-readable
     if not (whole or is_whole(root, first - 1)):
-        raise TableUnreadable(
+        raise TableUnreadableError(
             f"version {first} of the {role} at {location} is torn, and the versions before it are not whole either",
             "Nothing was moved. Bring the log back from a copy; or, for a ledger, begin a new one (--ledger).",
         )
-    later = [name for name in found if max((int(n) for n in VERSION.findall(name)), default=-1) >= first]
+    later = [name for name in log_names if max((int(n) for n in VERSION.findall(name)), default=-1) >= first]
     hint = hinted(root)
-    stale = [HINT] if HINT in found and (hint is None or hint >= first) else []
-    return _moved(root, location, role, range(first, max(versions(found)) + 1), {*later, *hints, *stale}, whole)
+    stale = [HINT] if HINT in log_names and (hint is None or hint >= first) else []
+    return _moved(root, location, role, range(first, max(versions(log_names)) + 1), {*later, *hints, *stale}, whole)
 
 
 def _is_own(root: Path, version: int) -> bool:
@@ -213,8 +214,8 @@ def _torn(root: Path) -> Torn | None:
     """Check the end of a log, the newest entry first."""
     first = behind = seen = damaged = None
     version = whole_ones = 0
-    found = names(root / LOG)
-    for version, condition in _judged(root, found):
+    log_names = names(root / LOG)
+    for version, condition in _judged(root, log_names):
         if condition is Condition.DAMAGED:
             damaged = version if damaged is None else damaged
         elif condition is Condition.WHOLE:
@@ -223,7 +224,7 @@ def _torn(root: Path) -> Torn | None:
             first, behind, whole_ones = version, seen, 0
         if whole_ones > LOOK_BACK:
             break
-    hints = _torn_hints(root / LOG, found, version)
+    hints = _torn_hints(root / LOG, log_names, version)
     wrong = first is not None or damaged is not None or hints
     return Torn(first, behind, hints, damaged) if wrong else None
 
@@ -232,10 +233,10 @@ def is_whole(root: Path, version: int) -> bool:
     """Tell whether all entries that a version needs are whole, back to a whole checkpoint."""
     log, all_files = root / LOG, names(root / LOG)
     checkpoints = [int(name[:20]) for name in all_files if CHECKPOINT.fullmatch(name) and _is_whole(log / name)]
-    base = max((found for found in checkpoints if found <= version), default=-1)
+    base = max((checkpoint for checkpoint in checkpoints if checkpoint <= version), default=-1)
     expected = version
-    for found, condition in _judged(root, all_files, version):
-        if found <= base or found != expected or condition is not Condition.WHOLE:
+    for checkpoint, condition in _judged(root, all_files, version):
+        if checkpoint <= base or checkpoint != expected or condition is not Condition.WHOLE:
             break
         expected -= 1
     return expected == base
@@ -248,11 +249,11 @@ def _judged(root: Path, files: Sequence[str], upto: int | None = None) -> Iterat
         if upto is not None and version > upto:
             continue
         entry = root / entry_path(version)
-        condition, found = read_entry(entry)
+        condition, actions = read_entry(entry)
         if condition is Condition.WHOLE:
-            condition = _condition_of_files(root, found, removed, entry.stat().st_mtime)
+            condition = _condition_of_files(root, actions, removed, entry.stat().st_mtime)
         if condition is Condition.WHOLE:
-            removed |= {action["remove"].get("path", "") for action in found if "remove" in action}
+            removed |= {action["remove"].get("path", "") for action in actions if "remove" in action}
         yield version, condition
 
 

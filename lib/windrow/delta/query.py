@@ -66,7 +66,7 @@ class TableRows:
     def opened(self, relations: Mapping[str, Relation], views: Mapping[str, str]) -> Iterator[DuckDBPyConnection]:
         """Yield a connection with relations, and with views of them.
 
-        Raises TableUnreadable, and TableUnwritable where neither memory nor disk have room.
+        Raises TableUnreadableError, and TableUnwritableError where neither memory nor disk have room.
         """
         import duckdb
 
@@ -82,7 +82,7 @@ class TableRows:
 
     def _select(self, cursor: DuckDBPyConnection, name: str, relation: Relation) -> str:
         columns = [column for column in self._types if column in relation.columns]
-        found = [f"SELECT {', '.join(map(identifier, columns))} FROM no_rows"]  # noqa: S608 - all names are quoted
+        selects = [f"SELECT {', '.join(map(identifier, columns))} FROM no_rows"]  # noqa: S608 - all names are quoted
         where, partitions = self._narrowed(relation) if relation.values else ("false", [])
         if partitions and not self._reads_files:
             cursor.register(f"scanned_{name}", self._table.scan(columns, where))
@@ -100,8 +100,8 @@ class TableRows:
                 else identifier(column)
                 for column in columns
             ]
-            found.append(f"SELECT {', '.join(values)} FROM {self._files(paths, columns)}")  # noqa: S608 - the same
-        return " UNION ALL ".join(found)
+            selects.append(f"SELECT {', '.join(values)} FROM {self._files(paths, columns)}")  # noqa: S608 - the same
+        return " UNION ALL ".join(selects)
 
     def _narrowed(self, relation: Relation) -> tuple[str, list[dict[str, str]]]:
         """Return the condition by which delta-rs leaves out files, and the partitions that it finds.

@@ -22,7 +22,7 @@ from pyarrow.fs import FileSystem
 
 from windrow.columnar.arrow import from_numpy, plain_type
 from windrow.delta.table import Snapshot, beyond_files, history, table_files
-from windrow.errors import DepotUnreadable
+from windrow.errors import DepotUnreadableError
 from windrow.model.commits import CHANGE, FEED, VERSION
 
 FEED_WAS_OFF = re.compile(r"not have change data enabled|Change Data not enabled for version: (\d+)")  # says delta-rs
@@ -46,8 +46,8 @@ def changes(
     """Return the changed rows of versions, with `_change_type` and `_commit_version`; None: up to the latest version.
 
     Reads piece by piece on demand. Without `columns` it has all of the table; `known` remembers what its log says.
-    Raises DepotUnreadable for a version that changed rows while the feed was off, unless `skip_unknown` leaves it out;
-    DeltaError for one that is gone.
+    Raises DepotUnreadableError for a version that changed rows while the feed was off, unless `skip_unknown` leaves it
+    out; DeltaError for one that is gone.
     """
     last = table.version() if last is None else min(last, table.version())
     own = pa.schema([(field.name, plain_type(field.type)) for field in pa.schema(table.schema().to_arrow())])
@@ -62,8 +62,8 @@ def changes(
         _changed(table, at, columns, schema, skip_unknown) if changed else _added(table, at, schema)
         for changed, at in runs
     )
-    found = chain.from_iterable(parts) if by_files else _feed(table, first, last, columns, schema)
-    return pa.RecordBatchReader.from_batches(schema, found)
+    batches = chain.from_iterable(parts) if by_files else _feed(table, first, last, columns, schema)
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def parquet_file(opened: pa.NativeFile, size: int) -> pq.ParquetFile:
@@ -79,9 +79,9 @@ def row_groups(file: pq.ParquetFile, names: Sequence[str] | None = None) -> Iter
         yield file.read_row_group(group, names, use_threads=threads)
 
 
-def without_feed(version: int) -> DepotUnreadable:
+def without_feed(version: int) -> DepotUnreadableError:
     """Return the error for a version whose changes the change feed did not record."""
-    return DepotUnreadable(
+    return DepotUnreadableError(
         f"depot version {version} changed rows while the change data feed was off, so its new rows are unknown",
         f"To skip this version and read none of its rows: `windrow run --accept {version}`.",
     )
@@ -92,7 +92,7 @@ def _changed(
 ) -> Iterator[pa.RecordBatch]:
     """Yield what the change feed recorded of versions that changed rows; `skip` those of which it recorded nothing.
 
-    Raises DepotUnreadable, DeltaError.
+    Raises DepotUnreadableError, DeltaError.
     """
     for version in (commit["version"] for commit in commits):
         # guard: feed-was-off
@@ -105,16 +105,16 @@ def _changed(
 def _feed(
     table: DeltaTable, first: int, last: int, columns: Sequence[str] | None, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Yield what the change feed recorded of versions. Raises DepotUnreadable, DeltaError."""
+    """Yield what the change feed recorded of versions. Raises DepotUnreadableError, DeltaError."""
     try:
-        found = table.load_cdf(
+        feed = table.load_cdf(
             starting_version=first, ending_version=last, columns=None if columns is None else list(columns)
         )
     except DeltaError as error:
         if off := FEED_WAS_OFF.search(str(error)):
             raise without_feed(int(off[1] or first)) from error
         raise
-    for batch in pa.RecordBatchReader.from_stream(found):
+    for batch in pa.RecordBatchReader.from_stream(feed):
         yield batch.select(schema.names).cast(schema)
 
 

@@ -18,7 +18,7 @@ LONGEST = 256  # characters
 
 def statistics(rows: pa.Table) -> str:
     """Return the statistics of a file with these rows, as JSON."""
-    bounds = {name: found for name in rows.column_names if (found := _bounds(rows[name])) is not None}
+    bounds = {name: result for name in rows.column_names if (result := _bounds(rows[name])) is not None}
     document = {
         "numRecords": rows.num_rows,
         "minValues": {name: least for name, (least, _) in bounds.items()},
@@ -38,17 +38,17 @@ def _bounds(column: pa.ChunkedArray) -> tuple[str | int, str | int] | None:
     if pa.types.is_timestamp(type_):
         return _times(column)
     if pa.types.is_integer(type_) or pa.types.is_string(type_):
-        found = pc.min_max(column)
-        least, greatest = found["min"].as_py(), found["max"].as_py()
+        bounds = pc.min_max(column)
+        least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
         longest = max(len(least), len(greatest)) if isinstance(least, str) else 0
         return (least, greatest) if longest <= LONGEST else None
     return None
 
 
 def _times(column: pa.ChunkedArray) -> tuple[str, str] | None:
-    found = pc.min_max(column.cast(pa.int64()))
+    bounds = pc.min_max(column.cast(pa.int64()))
     try:
-        least, greatest = (EPOCH + found[name].as_py() * MICROSECOND for name in ("min", "max"))
+        least, greatest = (EPOCH + bounds[name].as_py() * MICROSECOND for name in ("min", "max"))
     except OverflowError:
         return None
     return least.isoformat(timespec="microseconds"), greatest.isoformat(timespec="microseconds")

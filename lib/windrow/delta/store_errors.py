@@ -57,5 +57,5 @@ def cause_of(error: BaseException, location: str) -> tuple[str, str] | None:
     if local_path(location) is not None:
         return None
     scheme, _, rest = location.partition("://")
-    found = next((one for one in CAUSES if re.search(one[0], str(error), re.DOTALL)), None)
-    return None if found is None else (found[1].format(scheme=scheme, bucket=rest.partition("/")[0]), found[2])
+    cause = next((one for one in CAUSES if re.search(one[0], str(error), re.DOTALL)), None)
+    return None if cause is None else (cause[1].format(scheme=scheme, bucket=rest.partition("/")[0]), cause[2])

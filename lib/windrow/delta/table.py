@@ -1,7 +1,7 @@
 """Open Delta tables with delta-rs, keep them open, read their history, and translate errors.
 
-Errors of delta-rs, Arrow and the operating system become TableUnreadable or TableUnwritable, with the location and the
-cause. Windrow's errors pass unchanged.
+Errors of delta-rs, Arrow and the operating system become TableUnreadableError or TableUnwritableError, with the
+location and the cause. Windrow's errors pass unchanged.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from windrow.delta.logfiles import LOG, Condition, entry_path, names, read_entry
 from windrow.delta.store_errors import cause_of
 from windrow.errors import (
     REPORT,
-    BrokenPromise,
-    TableMissing,
-    TableUnreadable,
-    TableUnwritable,
+    InternalError,
+    TableMissingError,
+    TableUnreadableError,
+    TableUnwritableError,
     first_line,
     is_panic,
 )
@@ -58,7 +58,7 @@ class EmptyEntry(OSError):
 
 @contextmanager
 def reading(location: str, role: str) -> Iterator[None]:
-    """Read a depot or ledger. Raises TableUnreadable, and BrokenPromise if delta-rs panics."""
+    """Read a depot or ledger. Raises TableUnreadableError, and InternalError if delta-rs panics."""
     with unpanicked(location, role):
         try:
             yield
@@ -68,7 +68,7 @@ def reading(location: str, role: str) -> Iterator[None]:
 
 @contextmanager
 def writing(location: str, role: str) -> Iterator[None]:
-    """Write to a depot or ledger. Raises TableUnwritable: a commit that failed left nothing that counts."""
+    """Write to a depot or ledger. Raises TableUnwritableError: a commit that failed left nothing that counts."""
     with unpanicked(location, role):
         try:
             yield
@@ -78,30 +78,30 @@ def writing(location: str, role: str) -> Iterator[None]:
 
 @contextmanager
 def unpanicked(location: str, role: str) -> Iterator[None]:
-    """Use delta-rs. Its panics, which are no `Exception` and would end a thread or the program, are BrokenPromise."""
+    """Use delta-rs. Its panics, which are no `Exception` and would end a thread or the program, are InternalError."""
     try:
         yield
     except BaseException as error:
         # guard: delta-rs-panics
         if is_panic(error):
-            raise BrokenPromise(f"delta-rs failed at the {role} {location}: {first_line(error)}", REPORT) from error
+            raise InternalError(f"delta-rs failed at the {role} {location}: {first_line(error)}", REPORT) from error
         raise
 
 
-def unreadable(location: str, role: str, error: Exception) -> TableUnreadable:
+def unreadable(location: str, role: str, error: Exception) -> TableUnreadableError:
     """Return the error for a table that exists but cannot be read."""
     path = local_path(location)
     if path is not None and path.is_file():
-        return TableUnreadable(f"{location} is a file, not a table", f"Name the directory of the {role}.")
+        return TableUnreadableError(f"{location} is a file, not a table", f"Name the directory of the {role}.")
     if (cause := cause_of(error, location)) is not None:
-        return TableUnreadable(f"the {role} at {location} cannot be read: {cause[0]}", cause[1])
+        return TableUnreadableError(f"the {role} at {location} cannot be read: {cause[0]}", cause[1])
     if (gone := GONE_FILE.search(str(error))) is not None:
-        return TableUnreadable(
+        return TableUnreadableError(
             f"the {role} at {location} lacks a file that its log names: {gone[1]}",
             "Bring it back from a copy. `windrow doctor` lists what is missing.",
         )
     if (entry := damaged_entry(location)) is not None:
-        return TableUnreadable(
+        return TableUnreadableError(
             f"the {role} at {location} cannot be read: {entry} is damaged",
             "Bring it back from a copy; `windrow recover` takes a ledger back to the version before.",
         )
@@ -112,7 +112,7 @@ def unreadable(location: str, role: str, error: Exception) -> TableUnreadable:
         hint = "The table has a feature that only Spark reads: add --engine spark."
     if "catalog-managed" in str(error):
         hint = "Its last commits are in a catalog: give its name there, and add --engine spark."
-    return TableUnreadable(f"the {role} at {location} cannot be read: {first_line(error)}", hint)
+    return TableUnreadableError(f"the {role} at {location} cannot be read: {first_line(error)}", hint)
 
 
 def damaged_entry(location: str) -> str | None:
@@ -127,25 +127,25 @@ def damaged_entry(location: str) -> str | None:
     return None
 
 
-def unwritable(location: str, role: str, error: Exception) -> TableUnwritable:
+def unwritable(location: str, role: str, error: Exception) -> TableUnwritableError:
     """Return the error for a table that cannot be written."""
     if (cause := cause_of(error, location)) is not None:
-        return TableUnwritable(f"the {role} at {location} cannot be written: {cause[0]}", cause[1])
-    return TableUnwritable(
+        return TableUnwritableError(f"the {role} at {location} cannot be written: {cause[0]}", cause[1])
+    return TableUnwritableError(
         f"the {role} at {location} cannot be written: {first_line(error)}",
         "Nothing was committed. Check the free space and the permissions, then run again.",
     )
 
 
 def open_table(location: str, role: str) -> DeltaTable:
-    """Open a table at a path. Raises TableMissing, TableUnreadable."""
+    """Open a table at a path. Raises TableMissingError, TableUnreadableError."""
     return latest_snapshot(location, role).table
 
 
 def latest_table(location: str, role: str) -> DeltaTable:
     """Return the latest version of a table at a path, for reading; all callers share the handle, which moves on.
 
-    Raises TableMissing, TableUnreadable.
+    Raises TableMissingError, TableUnreadableError.
     """
     return known_snapshot(location, role).table
 
@@ -153,7 +153,7 @@ def latest_table(location: str, role: str) -> DeltaTable:
 def latest_snapshot(location: str, role: str, known: Snapshot | None = None) -> Snapshot:
     """Return the latest version of a table at a path on a private handle: that of `known`, which moves on.
 
-    Raises TableMissing, TableUnreadable.
+    Raises TableMissingError, TableUnreadableError.
     """
     with _opening(location, role):
         return Snapshot.opened(location) if known is None else known.latest()
@@ -162,7 +162,7 @@ def latest_snapshot(location: str, role: str, known: Snapshot | None = None) -> 
 def known_snapshot(location: str, role: str, reaching: int | None = None) -> Snapshot:
     """Return the snapshot that all readers of a table share: the latest, or an earlier one that has version `reaching`.
 
-    Raises TableMissing, TableUnreadable.
+    Raises TableMissingError, TableUnreadableError.
     """
     place = absolute(location)  # a relative path means another table in another directory
     kept = OPEN_TABLES.pop(place, None)
@@ -179,7 +179,7 @@ def known_snapshot(location: str, role: str, reaching: int | None = None) -> Sna
 
 @contextmanager
 def _opening(location: str, role: str) -> Iterator[None]:
-    """Open a table. Raises TableMissing, TableUnreadable."""
+    """Open a table. Raises TableMissingError, TableUnreadableError."""
     with reading(location, role):
         try:
             yield
@@ -282,8 +282,8 @@ def scanned(table: DeltaTable) -> Iterator[pa.RecordBatchReader]:
             with file.scanner(dataset.schema).to_reader() as rows:
                 yield from rows
 
-    with closing(pieces()) as found:
-        yield pa.RecordBatchReader.from_batches(dataset.schema, found)
+    with closing(pieces()) as batches:
+        yield pa.RecordBatchReader.from_batches(dataset.schema, batches)
 
 
 def table_files(location: str, table: DeltaTable, sizes: dict[str, int] | None = None) -> FileSystem:
@@ -381,7 +381,7 @@ def _commit(store: FileSystem, version: int, content: bytes, files: bool) -> dic
     if not content:
         raise EmptyEntry(f"{place} is empty, as after a power cut")
     try:
-        info: dict[str, Any] = next((found["commitInfo"] for found in _actions(content, "commitInfo")), {})
+        info: dict[str, Any] = next((result["commitInfo"] for result in _actions(content, "commitInfo")), {})
         silent = rows_added(info) is None
         actions = _actions(content, "add", "remove") if files or silent else []
     except ValueError as error:
@@ -398,16 +398,16 @@ def _commit(store: FileSystem, version: int, content: bytes, files: bool) -> dic
 def _actions(content: bytes, *names: str) -> list[dict[str, Any]]:
     """Return the actions of some kinds in a log entry. Raises ValueError."""
     words = [f'"{name}"'.encode() for name in names]
-    found = [json.loads(line) for line in content.splitlines() if any(word in line for word in words)]
-    return [action for action in found if any(name in action for name in names)]
+    parsed = [json.loads(line) for line in content.splitlines() if any(word in line for word in words)]
+    return [action for action in parsed if any(name in action for name in names)]
 
 
-def missing(location: str, role: str) -> TableMissing:
+def missing(location: str, role: str) -> TableMissingError:
     """Return the error for a table that does not exist."""
     creates = "`windrow init` creates it" if role == "ledger" else "`windrow init` or `windrow ingest` creates it"
     path = local_path(location)
     place = f"{location} ({path.resolve()})" if path is not None and not path.is_absolute() else location
-    return TableMissing(f"there is no {role} at {place}", f"{creates}; or name another with --{role}.")
+    return TableMissingError(f"there is no {role} at {place}", f"{creates}; or name another with --{role}.")
 
 
 def is_managed(features: Iterable[str] | None) -> bool:

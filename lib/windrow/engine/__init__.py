@@ -13,7 +13,7 @@ __all__ = ["Engine", "choose", "from_platform", "open_engine", "require_spark"]
 
 
 def open_engine(settings: Settings, session: Any = None, tables: Collection[str] = ()) -> Engine:
-    """Return the engine that the settings choose. Raises MissingExtra or EngineUnavailable.
+    """Return the engine that the settings choose. Raises MissingExtraError or EngineUnavailableError.
 
     `tables` are locations beside those of the settings. Spark's session starts here, so a run checks first whether it
     has anything to do (`windrow.runtime.run`).

@@ -7,7 +7,7 @@ import shutil
 from importlib.util import find_spec
 from typing import Any
 
-from windrow.errors import EngineUnavailable, MissingExtra
+from windrow.errors import EngineUnavailableError, MissingExtraError
 
 
 def choose(engine: str, session: Any = None) -> str:
@@ -23,13 +23,13 @@ def require_spark(session: Any = None) -> None:
     if session is not None or from_platform():
         return
     if not (find_spec("pyspark") and find_spec("delta")):
-        raise MissingExtra(
+        raise MissingExtraError(
             "the Spark engine needs pyspark and delta-spark",
             "Install them: pip install 'windrow-delta[spark]'. Or run without a JVM: --engine embedded.",
         )
     if not _java():
         home = os.environ.get("JAVA_HOME")
-        raise EngineUnavailable(
+        raise EngineUnavailableError(
             f"the Spark engine needs Java, but found none {f'in JAVA_HOME ({home})' if home else 'on the path'}",
             "Install Java 17 (Debian: apt-get install openjdk-17-jre-headless), or set JAVA_HOME. "
             "Or run without Java: --engine embedded.",

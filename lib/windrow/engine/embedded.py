@@ -16,7 +16,7 @@ from windrow.delta.maintenance import DeltaRsMaintenance
 from windrow.delta.table import UNTRIMMED, latest_table, open_table, writing
 from windrow.engine.engine import Engine, SideFiles
 from windrow.engine.side_files import DeltaRsJournal, LocalSideFiles, StoredSideFiles
-from windrow.errors import BrokenPromise, EngineUnavailable
+from windrow.errors import EngineUnavailableError, InternalError
 from windrow.model import tables
 from windrow.settings.settings import Settings
 
@@ -34,9 +34,9 @@ class EmbeddedEngine(Engine):
         self.settings = settings
 
     def place(self, location: str) -> str:
-        """Return the path of a table. Raises EngineUnavailable for the name of a catalog table."""
+        """Return the path of a table. Raises EngineUnavailableError for the name of a catalog table."""
         if is_catalog_name(location):
-            raise EngineUnavailable(
+            raise EngineUnavailableError(
                 f"{location} is the name of a catalog table, which the embedded engine cannot look up",
                 f"Give the table's path (DESCRIBE DETAIL {location} shows it), ./{location} for a path of this name, "
                 "or run on Spark.",
@@ -77,7 +77,7 @@ class EmbeddedEngine(Engine):
     def append(self, place: str, rows: Sequence[pa.Table | DataFrame], transaction: tuple[str, int], note: str) -> None:
         """Append rows to a table in one commit, unless its log has this transaction; create it if it is missing."""
         if not all(isinstance(one, pa.Table) for one in rows):
-            raise BrokenPromise("without Spark, a function has Arrow tables")
+            raise InternalError("without Spark, a function has Arrow tables")
         (application, version), together = transaction, pa.concat_tables(rows, promote_options="default")
         noted = CommitProperties(
             custom_metadata={"userMetadata": note}, app_transactions=[Transaction(application, version)]

@@ -31,7 +31,7 @@ class Engine(Protocol):
     settings: Settings
 
     def place(self, location: str) -> str:
-        """Return a location as the engine writes it. Raises EngineUnavailable for one that it cannot reach."""
+        """Return a location as the engine writes it. Raises EngineUnavailableError for one that it cannot reach."""
 
     def log(self, place: str) -> Log:
         """Return the log of a table."""
@@ -42,14 +42,15 @@ class Engine(Protocol):
     def lock(self, place: str, sync: bool = True) -> AbstractContextManager[None]:
         """Hold the lock of a table on a local disk; with `sync`, what was written is on the disk afterwards.
 
-        Other tables have no lock. Raises TableLocked, and EngineUnavailable if commits there could replace each other.
+        Other tables have no lock. Raises TableLockedError, and EngineUnavailableError if commits there could replace
+        each other.
         """
 
     def maintenance(self, place: str, role: str) -> TableMaintenance:
         """Return the maintenance of a table, which is a `depot` or a `ledger`."""
 
     def side_files(self, place: str) -> SideFiles:
-        """Return the small texts beside a table. Raises TableMissing."""
+        """Return the small texts beside a table. Raises TableMissingError."""
 
     def transaction(self, place: str, application: str, upto: int) -> int | None:
         """Return the last version recorded in the log of a table for a transaction id, None if there is none.

@@ -20,7 +20,7 @@ from deltalake.exceptions import CommitFailedError
 
 from windrow.delta.durable import fsync
 from windrow.delta.table import history, latest_table, reading, writing
-from windrow.errors import TableMissing
+from windrow.errors import TableMissingError
 from windrow.model.commits import note_of
 
 DIRECTORY = "_windrow"  # VACUUM leaves what begins with an underscore alone
@@ -135,7 +135,7 @@ class DeltaRsJournal(Journal):
         return cls(f"{table.rstrip('/')}/{DIRECTORY}/plans")
 
     def write(self, note: Mapping[str, Any]) -> None:
-        """Commit a note. Raises TableUnwritable."""
+        """Commit a note. Raises TableUnwritableError."""
         noted = CommitProperties(custom_metadata={"userMetadata": json.dumps(note)})
         with writing(self.location, "ledger"):
             for attempts_left in reversed(range(ATTEMPTS)):
@@ -149,10 +149,10 @@ class DeltaRsJournal(Journal):
                     return
 
     def notes(self) -> Iterable[Mapping[str, Any]]:
-        """Return the latest notes, newest first. Raises TableUnreadable."""
+        """Return the latest notes, newest first. Raises TableUnreadableError."""
         try:
             table = latest_table(self.location, "ledger")
-        except TableMissing:
+        except TableMissingError:
             return []
         with reading(self.location, "ledger"):
             return [note_of(commit) for commit in history(table, max(0, table.version() - LATEST))]

@@ -72,12 +72,12 @@ class Mapping:
         for name in expressions.keys() - messages.COLUMNS.keys():
             hint = nearest(name, list(messages.COLUMNS))
             raise ExpressionError(f"[{section}] {name}: a message has no such column", hint)
-        found = {name: expressions.get(name, _default(name, columns)) for name in messages.COLUMNS}
-        stamped_by_event_time = found["received_at"] is None and section != DEPOT
+        chosen = {name: expressions.get(name, _default(name, columns)) for name in messages.COLUMNS}
+        stamped_by_event_time = chosen["received_at"] is None and section != DEPOT
         if stamped_by_event_time:
-            found["received_at"] = found["event_time"]
-        complete = {name: text.strip() for name, text in found.items() if text is not None}
-        needed = [name for name in found if not (name == "received_at" and stamped_by_event_time)]
+            chosen["received_at"] = chosen["event_time"]
+        complete = {name: text.strip() for name, text in chosen.items() if text is not None}
+        needed = [name for name in chosen if not (name == "received_at" and stamped_by_event_time)]
         _require_all([name for name in needed if name not in complete], section, columns)
         mapping = cls(tuple(complete.items()), stamped_by_event_time, section, rejects)
         for name in [name for name in complete if name in expressions]:
@@ -172,9 +172,9 @@ class Mapping:
                     faults += struct_faults(tree, schema, fields, name)
                     value = struct(tree, schema, fields, attempt=True)
                 else:
-                    given, to = translate(tree, schema), spark_type(type_)
-                    value = cast(given, to, attempt=to != "STRING")
-                    faults += [fault(given, to, *around(name, to)).sql] if to != "STRING" else []
+                    values, to = translate(tree, schema), spark_type(type_)
+                    value = cast(values, to, attempt=to != "STRING")
+                    faults += [fault(values, to, *around(name, to)).sql] if to != "STRING" else []
                 select.append(f'{value.sql} AS "{name}"')
         return [*select, f'coalesce({", ".join([*faults, "CAST(NULL AS STRING)"])}) AS "{messages.INVALID_VALUE}"']
 
@@ -199,11 +199,11 @@ class Mapping:
         import duckdb
 
         used = self.used(reader.schema.names) or {reader.schema.names[0]}
-        given = pa.schema([counted(field) for field in reader.schema if field.name in used])
+        schema = pa.schema([counted(field) for field in reader.schema if field.name in used])
         done = 0
         with duckdb.connect(config={"enable_external_access": False}) as connection:
             for batch in reader:
-                rows = connection.from_arrow(pa.Table.from_batches([batch]).select(given.names).cast(given))
+                rows = connection.from_arrow(pa.Table.from_batches([batch]).select(schema.names).cast(schema))
                 try:
                     made = self._projected(rows, select, reader.schema, types)
                 except ExpressionError as error:
@@ -231,10 +231,10 @@ class Mapping:
     def _blame(self, rows: Any, select: list[str], error: Exception) -> NoReturn:
         """Raise an error that names the expression that failed, the first one that fails alone, and the row."""
         for (name, text), sql in zip(self.expressions, select, strict=False):
-            found = _first_failing(rows, sql)
-            if found is None:
+            failing = _first_failing(rows, sql)
+            if failing is None:
                 continue
-            row, alone = found
+            row, alone = failing
             try:
                 with self._blaming(name, text):
                     refuse(

@@ -127,22 +127,22 @@ class Rewriting:
         if name in EVALUATE_SOME and not is_text:
             return Attempt(self._slice(at, end))
         attempts = [self._range(*part) for part in parts]
-        found = self._arguments(at, at + 1, attempts)
+        arguments = self._arguments(at, at + 1, attempts)
         match name, attempts:
             case "coalesce" | "nvl" | "ifnull", [*_]:
-                found = replace(found, fault=_of_choice(attempts))
+                arguments = replace(arguments, fault=_of_choice(attempts))
             case "if" | "iff", [condition, then, otherwise]:
                 taken = _either(condition.value, then.fault, otherwise.fault)
-                found = replace(found, fault=first(condition.fault, taken))
+                arguments = replace(arguments, fault=first(condition.fault, taken))
             case ("to_timestamp", [text]) | ("decode", [text, _]):
-                found = text.cast("STRING" if is_text else "TIMESTAMP", self.column, self.fault)
+                arguments = text.cast("STRING" if is_text else "TIMESTAMP", self.column, self.fault)
             case "timestamp_seconds" | "timestamp_millis", [number]:
-                found = self._counted(name, number)
-        return found
+                arguments = self._counted(name, number)
+        return arguments
 
     def _cast(self, at: int, end: int) -> Attempt:
-        given, named = self._split(at + 2, end - 1, "ALIAS")
-        value, type_ = self._range(*given), " ".join(self._slice(*named).split()).upper()
+        values, named = self._split(at + 2, end - 1, "ALIAS")
+        value, type_ = self._range(*values), " ".join(self._slice(*named).split()).upper()
         if self.tokens[at].text.lower() == "cast":
             return value.cast(type_, self.column, self.fault)
         return Attempt(f"TRY_CAST({value.value} AS {type_})", value.fault)

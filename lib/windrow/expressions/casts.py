@@ -83,10 +83,10 @@ def nearest(name: str, names: Sequence[str]) -> str:
 
 def resolve(root: str, columns: Sequence[str]) -> str:
     """Return the column that a name stands for; case does not tell names apart, as on Spark."""
-    found = [column for column in columns if column.lower() == root.lower()]
-    if len(found) > 1:
-        refuse(f"{root!r} can be {' or '.join(found)}", "Rename one of these columns of the input.")
-    return found[0] if found else refuse(f"the input has no column {root!r}", nearest(root, columns))
+    matching = [column for column in columns if column.lower() == root.lower()]
+    if len(matching) > 1:
+        refuse(f"{root!r} can be {' or '.join(matching)}", "Rename one of these columns of the input.")
+    return matching[0] if matching else refuse(f"the input has no column {root!r}", nearest(root, columns))
 
 
 def quoted(text: str) -> str:

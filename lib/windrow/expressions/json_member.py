@@ -43,7 +43,7 @@ def json_member(*values: Value) -> Value | None:
     for dotted, bracketed, number in steps:
         places.append(places[-1] + (f"[{number}]" if number else f'."{dotted or bracketed}"'))
     keys = [f"json_keys({text}, {quoted(place)})" for place in places[:-1]]
-    found = f"json_extract_string({text}, {quoted(places[-1])})"
+    member = f"json_extract_string({text}, {quoted(places[-1])})"
     named = not steps[-1][2]
     there = f"json_type({text}, {quoted(places[-1])}) IS NOT NULL"
     sql = MEMBER.format(
@@ -52,9 +52,9 @@ def json_member(*values: Value) -> Value | None:
         lax=LAX,
         twice=" OR ".join(f"coalesce(length({key}) > length(list_distinct({key})), false)" for key in keys),
         null="" if named else f"WHEN {there} THEN 'null'",
-        found=found,
-        double=cast(Value(f"CAST({found} AS DOUBLE)", "DOUBLE"), "STRING").sql,
-        whole=f"CASE WHEN regexp_matches({found}, '{UNLIKE}') "
-        f"THEN error('Spark may write this JSON otherwise: ' || {found}) ELSE {found} END",
+        found=member,
+        double=cast(Value(f"CAST({member} AS DOUBLE)", "DOUBLE"), "STRING").sql,
+        whole=f"CASE WHEN regexp_matches({member}, '{UNLIKE}') "
+        f"THEN error('Spark may write this JSON otherwise: ' || {member}) ELSE {member} END",
     )
     return Value(f"({sql})", "STRING")

@@ -14,17 +14,17 @@ from windrow.expressions.translation import member, translate
 
 def struct(node: Any, schema: pa.Schema, types: Mapping[str, str], *, attempt: bool = False) -> Value:
     """Translate an expression that is a struct, a column or a call that makes one, to one with fields of some types."""
-    found, value = _fields(node, schema)
-    parts = [f"'{name}': {_field(found, name, type_, attempt).sql}" for name, type_ in types.items()]
+    fields, value = _fields(node, schema)
+    parts = [f"'{name}': {_field(fields, name, type_, attempt).sql}" for name, type_ in types.items()]
     packed = f"{{{', '.join(parts)}}}"
     return Value(packed if value is None else f"CASE WHEN {value.sql} IS NOT NULL THEN {packed} END", "STRUCT")
 
 
 def struct_faults(node: Any, schema: pa.Schema, types: Mapping[str, str], column: str) -> list[str]:
     """Return the SQL of what is wrong with each field of a struct in a column that `struct` attempts to cast."""
-    found, _ = _fields(node, schema)
+    fields, _ = _fields(node, schema)
     return [
-        fault(found[resolve(name, list(found))], type_, *around(f"{column}.{name}", type_)).sql
+        fault(fields[resolve(name, list(fields))], type_, *around(f"{column}.{name}", type_)).sql
         for name, type_ in types.items()
         if type_ != "STRING"
     ]

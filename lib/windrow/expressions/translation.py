@@ -157,11 +157,11 @@ def _entry(node: Any, schema: pa.Schema) -> Value:
 
 def _json(node: Any, schema: pa.Schema) -> Value:
     """Return to_json(struct(columns)) as Spark writes it: NULL is left out, times have milliseconds in UTC."""
-    given: Any = node.expressions[0] if len(node.expressions) == 1 else None
-    if type(given).__name__ != "Anonymous" or given.name.lower() != "struct" or not given.expressions:
+    values: Any = node.expressions[0] if len(node.expressions) == 1 else None
+    if type(values).__name__ != "Anonymous" or values.name.lower() != "struct" or not values.expressions:
         refuse(f"the embedded engine has no {node.sql('spark')}", "It has to_json(struct(*)) and columns for the star.")
     members = []
-    for column in given.expressions:
+    for column in values.expressions:
         if type(column).__name__ != "Column" or len(column.parts) > 1 or column.name not in schema.names:
             refuse(f"the embedded engine has no {column.sql('spark')} inside of to_json(struct(...))")
         value = _column(column, schema)
@@ -176,27 +176,27 @@ def _json(node: Any, schema: pa.Schema) -> Value:
 
 
 def _json_member(node: Any, schema: pa.Schema) -> Value:
-    found = json_member(*(translate(child, schema) for child in node.expressions))
-    if found is None:
+    member = json_member(*(translate(child, schema) for child in node.expressions))
+    if member is None:
         refuse(
             f"the embedded engine has no {node.sql('spark')}",
             "It has get_json_object(text, '$.name'), with more names, and numbers in brackets.",
         )
-    return found
+    return member
 
 
 def _validated(node: Any, schema: pa.Schema) -> Value:
     """Return a text that is UTF-8; of bytes NULL if they are not, and all other text is."""
-    given = node.expressions[0]
-    if type(given).__name__.endswith("Cast") and (value := translate(given.this, schema)).kind == "BINARY":
+    values = node.expressions[0]
+    if type(values).__name__.endswith("Cast") and (value := translate(values.this, schema)).kind == "BINARY":
         return cast(value, "STRING", attempt=True)
-    return translate(given, schema)
+    return translate(values, schema)
 
 
 def _fault(node: Any, schema: pa.Schema) -> Value:
     """Return what is wrong with a value that is cast, by the marker of `attempts`."""
-    given, before, after = node.expressions
-    return fault(translate(given.this, schema), _target(given), before.name, after.name)
+    value, before, after = node.expressions
+    return fault(translate(value.this, schema), _target(value), before.name, after.name)
 
 
 CALLS = {"to_json": _json, "get_json_object": _json_member, "try_validate_utf8": _validated, MARKER: _fault}
@@ -297,15 +297,15 @@ def _nonzero(value: Value, literal: str | int | None) -> str:
 
 def _alike(*values: Value) -> list[Value]:
     """Return the values in the one type in which Spark would put them together."""
-    given = [value for value in values if value.kind != "NULL"]
-    kinds, types = {value.kind for value in given}, {value.type for value in given}
-    if len(types) == 1 and given[0].kind in SCALARS.split():
-        target = given[0].type
+    typed = [value for value in values if value.kind != "NULL"]
+    kinds, types = {value.kind for value in typed}, {value.type for value in typed}
+    if len(types) == 1 and typed[0].kind in SCALARS.split():
+        target = typed[0].type
     elif kinds == {"INT"}:
         target = max(types, key=lambda type_: DIGITS[type_])
     elif kinds and kinds <= {"INT", "DECIMAL"}:
-        scale = max(value.digits[1] for value in given)
-        target = decimal(max(value.digits[0] - value.digits[1] for value in given) + scale, scale)
+        scale = max(value.digits[1] for value in typed)
+        target = decimal(max(value.digits[0] - value.digits[1] for value in typed) + scale, scale)
     elif kinds == {"INT", "DOUBLE"}:
         target = "DOUBLE"
     else:
@@ -343,8 +343,8 @@ def _fixed(kind: type, fits: Callable[[Any], Any]) -> Callable[[Value], str | No
 
 
 def _pattern(text: str | int | None) -> str | None:
-    found = in_re2(text) if isinstance(text, str) else None
-    return None if found is None else quoted(found)
+    pattern = in_re2(text) if isinstance(text, str) else None
+    return None if pattern is None else quoted(pattern)
 
 
 def _lettered(text: str) -> str:

@@ -83,11 +83,11 @@ class Automaton:
 
         Stops where a record would have more than `most` bytes, and before the byte that shows that it is malformed.
         """
-        ends, source, found = [], read_only(buffer), np.empty(BLOCK, np.uint8)
+        ends, source, marks = [], read_only(buffer), np.empty(BLOCK, np.uint8)
         room = np.empty(max(16 * BLOCK, (len(buffer) - at) // 16), np.int64)
         while True:
             count, at, state, begin = _follow(
-                self.steps, self.marks, source, at, state, begin, begin + most, room, found, self.malformed
+                self.steps, self.marks, source, at, state, begin, begin + most, room, marks, self.malformed
             )
             ends.append(room[:count].copy())
             if count + BLOCK <= len(room):
@@ -97,10 +97,10 @@ class Automaton:
         """Return what the bytes do from every possible start state."""
         rows = []
         for state in range(self.states):
-            found = self.follow(buffer, 0, state, 0, len(buffer) + 1)
-            ends = found.ends
+            run = self.follow(buffer, 0, state, 0, len(buffer) + 1)
+            ends = run.ends
             places = (ends[0], ends[-1], np.diff(ends).max(initial=0)) if ends.size else (-1, -1, 0)
-            rows.append((found.state, *map(int, places)))
+            rows.append((run.state, *map(int, places)))
         return Summary(*map(list, zip(*rows, strict=True)))
 
 
@@ -157,7 +157,7 @@ def _follow(
     begin: int,
     limit: int,
     room: Ints,
-    found: ByteArray,
+    result: ByteArray,
     malformed: int,
 ) -> tuple[int, int, int, int]:
     """Write where records end, until there is little room, a record is malformed or too long, or no bytes are left.
@@ -173,7 +173,7 @@ def _follow(
     stop = min(length, np.uint64(limit))
     while here < stop and count + BLOCK <= len(room):
         if here + width <= length and len(marks) <= MOST_MARKS:
-            size, bits = width, _found(buffer, here, marks, found)
+            size, bits = width, _found(buffer, here, marks, result)
         else:
             size = min(width, length - here)
             bits = ~none >> (width - size)
@@ -201,17 +201,17 @@ def _follow(
 
 
 @inlined
-def _found(buffer: ByteArray, at: np.uint64, marks: ByteArray, found: ByteArray) -> np.uint64:
-    """Return which of the 64 bytes at a place are marks, the first byte in the lowest bit; `found` has room for them.
+def _found(buffer: ByteArray, at: np.uint64, marks: ByteArray, result: ByteArray) -> np.uint64:
+    """Return which of the 64 bytes at a place are marks, the first byte in the lowest bit; `result` has room for them.
 
     The compiler compares the bytes with a mark all at once. A multiplication then gathers the lowest bits of eight.
     """
-    found[:] = 0
+    result[:] = 0
     for mark in marks:
         for place in range(BLOCK):
-            found[place] |= buffer[at + np.uint64(place)] == mark
+            result[place] |= buffer[at + np.uint64(place)] == mark
     bits = np.uint64(0)
     for place in range(0, BLOCK, 8):
-        gathered = eight(found, np.uint64(place)) * GATHERING >> np.uint64(56)
+        gathered = eight(result, np.uint64(place)) * GATHERING >> np.uint64(56)
         bits |= gathered << np.uint64(place)
     return bits

@@ -75,9 +75,9 @@ class FrameSource:
 
     def read_some(self) -> bytes:
         """Return the next bytes, none at the end."""
-        found, self._rest = self._rest or bytes(next(self._pieces, b"")), b""
-        self.position += len(found)
-        return found
+        piece, self._rest = self._rest or bytes(next(self._pieces, b"")), b""
+        self.position += len(piece)
+        return piece
 
     def unread(self, buffer: bytes) -> None:
         """Put back bytes that were not needed."""
@@ -90,12 +90,12 @@ class FrameSource:
 
     def exactly(self, count: int) -> bytes:
         """Return exactly `count` bytes. Raises CutShort if there are fewer."""
-        found = self.peek(count)
-        if len(found) < count:
+        content = self.peek(count)
+        if len(content) < count:
             raise CutShort
         self._rest = self._rest[count:]
         self.position += count
-        return found
+        return content
 
     def peek(self, count: int) -> bytes:
         """Return the next `count` bytes without taking them, fewer at the end."""
@@ -278,8 +278,8 @@ class _Pieces(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         if not self._rest:
             self._rest = next(self._pieces, b"")
-        found, self._rest = (self._rest, b"") if size < 0 else (self._rest[:size], self._rest[size:])
-        return found
+        piece, self._rest = (self._rest, b"") if size < 0 else (self._rest[:size], self._rest[size:])
+        return piece
 
 
 FRAMES: dict[Codec, Callable[[FrameSource], Iterator[bytes]]] = {

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.compiled import ByteArray, Flags, Ints
-from windrow.errors import MissingExtra
+from windrow.errors import MissingExtraError
 from windrow.formats import numerals, times
 from windrow.formats.fields import RAW_JSON, Field, type_text
 from windrow.formats.texts import Texts, are_utf8, bitmap
@@ -57,12 +57,12 @@ class Converted:
 
 def convert(texts: Texts | pa.Array, field: Field) -> Converted:
     """Convert texts, or an array of `string` or `binary`, to the type of a field."""
-    given = texts if isinstance(texts, Texts) else Texts.of(texts)
-    values, good = read(given, field)
-    bad = np.flatnonzero(given.valid & ~good)
+    converted = texts if isinstance(texts, Texts) else Texts.of(texts)
+    values, good = read(converted, field)
+    bad = np.flatnonzero(converted.valid & ~good)
     reason = ENCODING if pa.types.is_string(field.type) and field.pattern != RAW_JSON else CAST
     what = "not UTF-8" if reason == ENCODING else f"no {type_text(field)}"
-    return Converted(values, bad, reason, details(given.take(bad), f"is {what}"))
+    return Converted(values, bad, reason, details(converted.take(bad), f"is {what}"))
 
 
 def read(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
@@ -169,7 +169,7 @@ def _nested(texts: Texts, field: Field) -> tuple[pa.Array, Flags]:
         from windrow.formats.shapes import read_json
     except ModuleNotFoundError as error:
         what = f"field {field.name!r}: {type_text(field)} needs msgspec"
-        raise MissingExtra(what, "pip install 'windrow-delta[formats]'") from error
+        raise MissingExtraError(what, "pip install 'windrow-delta[formats]'") from error
     return read_json(texts, field)
 
 

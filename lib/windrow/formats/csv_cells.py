@@ -159,13 +159,13 @@ def _is_blank(buffer: ByteArray, begin: np.uint64, end: np.uint64) -> bool:
 @inlined
 def _holds(buffer: ByteArray, begin: np.uint64, end: np.uint64, text: ByteArray) -> bool:
     """Tell whether the bytes between two places hold a text."""
-    size, found = np.uint64(len(text)), False
-    while not found and begin + size <= end:
-        found = True
+    size, result = np.uint64(len(text)), False
+    while not result and begin + size <= end:
+        result = True
         for place in range(np.uint64(0), size):
-            found = found and buffer[begin + place] == text[place]
+            result = result and buffer[begin + place] == text[place]
         begin += np.uint64(1)
-    return found
+    return result
 
 
 @inlined

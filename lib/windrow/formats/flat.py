@@ -69,8 +69,8 @@ class Flat(OfFields):
             columns.append(values)
             good &= fine | ~texts.valid
         table = pa.Table.from_arrays(columns, schema=self.schema)
-        found = chosen if plain.all() else chosen[plain]
-        return (table, found) if good.all() else (table.filter(pa.array(good)), found[good])
+        result = chosen if plain.all() else chosen[plain]
+        return (table, result) if good.all() else (table.filter(pa.array(good)), result[good])
 
 
 def _takes(field: Field) -> int:

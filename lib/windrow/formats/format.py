@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
-from windrow.errors import FormatFailed, MissingExtra, SettingsError, WindrowError
+from windrow.errors import FormatPluginError, MissingExtraError, SettingsError, WindrowError
 from windrow.formats import fields
 from windrow.formats.codec_frames import require_available
 from windrow.formats.fields import Field
@@ -37,7 +37,7 @@ class Format:
     used: frozenset[str] | None = None
 
     def parser_of(self, header: bytes | None) -> Parser:
-        """Return the parser of a source with this header. Raises HeaderRefused and FormatFailed."""
+        """Return the parser of a source with this header. Raises HeaderRefused and FormatPluginError."""
         if self.header is None or header is None:
             return self.parser
         try:
@@ -80,7 +80,7 @@ Build = Callable[[FormatPart, tuple[Field, ...]], Format]
 def format_of(section: FormatPart) -> Format:
     """Return the format that the settings describe; its libraries are imported only now.
 
-    Raises SettingsError, FormatFailed and MissingExtra.
+    Raises SettingsError, FormatPluginError and MissingExtraError.
     """
     if section.type is None:
         raise SettingsError("[format] has no type", f"Set type to one of {', '.join(OWN)}.")
@@ -93,9 +93,9 @@ def format_of(section: FormatPart) -> Format:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "msgspec":
             hint = "pip install 'windrow-delta[formats]'"
-            raise MissingExtra("JSON and MessagePack records need msgspec", hint) from error
+            raise MissingExtraError("JSON and MessagePack records need msgspec", hint) from error
         raise failed(section.type, "be built", error) from error
     if not isinstance(built, Format):
-        raise FormatFailed(f"the format {section.type!r} returns {type(built).__name__}, not a Format", HINT)
+        raise FormatPluginError(f"the format {section.type!r} returns {type(built).__name__}, not a Format", HINT)
     require_available(section.codec)
     return replace(built, fingerprint=section.recorded() or "", limits=section, codec=section.codec)

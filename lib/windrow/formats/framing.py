@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from windrow.columnar.arrow import read_only
 from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled
-from windrow.errors import FormatFailed
+from windrow.errors import FormatPluginError
 from windrow.formats.automaton import Automaton, Followed
 from windrow.formats.installed import HINT, failed
 
@@ -92,29 +92,29 @@ class FunctionFinder:
     malformed: int = -1
 
     def follow(self, buffer: ByteArray, at: int, state: int, begin: int, most: int) -> Followed:  # noqa: ARG002
-        """Find where records end from `begin` on; see `Automaton.follow`. Raises FormatFailed."""
+        """Find where records end from `begin` on; see `Automaton.follow`. Raises FormatPluginError."""
         ends: list[int] = []
         while True:
             data = buffer[begin : begin + max(WINDOW, most)].tobytes()
-            found, here = [], 0
+            result, here = [], 0
             while here < len(data) and (end := self._checked(data, here)) is not None and end - here <= most:
-                found.append(begin + end)
+                result.append(begin + end)
                 here = end
-            ends += found
+            ends += result
             begin += here
-            if not found:
+            if not result:
                 return Followed(np.array(ends, np.int64), min(len(buffer), begin + most), 0, begin)
 
     def _checked(self, data: bytes, begin: int) -> int | None:
         try:
-            found = self.find_end(data, begin)
-            end = None if found is None else operator.index(found)
+            result = self.find_end(data, begin)
+            end = None if result is None else operator.index(result)
         except Exception as error:
             raise failed(self.name, "find the end of a record", error) from error
         if end is not None and not begin < end <= len(data):
             where = "beyond the bytes that it was given" if end > begin else "where it begins, or before"
             place = f"from {begin} to {end} of {len(data)} bytes"
-            raise FormatFailed(f"the format {self.name!r} ended a record {where}: {place}", HINT)
+            raise FormatPluginError(f"the format {self.name!r} ended a record {where}: {place}", HINT)
         return end
 
 
@@ -144,9 +144,9 @@ class DelimitedFraming:
                 at = begin
                 if state < 0:
                     break
-            found = self.automaton.follow(buffer, at, state, begin, self.max_record_bytes)
-            spans.add(found.ends, begin)
-            begin, at, state = found.begin, found.at, found.state
+            run = self.automaton.follow(buffer, at, state, begin, self.max_record_bytes)
+            spans.add(run.ends, begin)
+            begin, at, state = run.begin, run.at, run.state
             if at < len(buffer):
                 spans.decided_after = at + 1
             elif not last or begin == len(buffer):
@@ -225,16 +225,16 @@ class SpanCollector:
     def add(self, ends: Ints, begin: int, kind: int = RECORD) -> None:
         """Add adjacent spans by their ends; the first one begins at `begin`."""
         if ends.size:
-            found = np.empty((4, ends.size), np.int64)
-            found[0, 0], found[0, 1:], found[1] = begin, ends[:-1], ends
-            np.maximum(ends, self.decided_after, out=found[2])
-            found[3] = kind
-            self._found.append(found)
+            spans = np.empty((4, ends.size), np.int64)
+            spans[0, 0], spans[0, 1:], spans[1] = begin, ends[:-1], ends
+            np.maximum(ends, self.decided_after, out=spans[2])
+            spans[3] = kind
+            self._found.append(spans)
 
     def framed(self, rest: int, state: int) -> Framed:
         """Return all spans."""
-        found = self._found[1:]
-        begin, end, decided_after, kind = found[0] if len(found) == 1 else np.concatenate(self._found, axis=1)
+        spans = self._found[1:]
+        begin, end, decided_after, kind = spans[0] if len(spans) == 1 else np.concatenate(self._found, axis=1)
         return Framed(begin, end, decided_after, kind, rest, state)
 
 
@@ -244,14 +244,14 @@ def _behind_separators(buffer: ByteArray, begin: Ints, end: Ints, opens: Flags, 
 
     A record without one, after the last object of a source, is empty if no byte of it can be part of a value.
     """
-    found = np.empty(len(begin), np.int64)
+    starts = np.empty(len(begin), np.int64)
     for number in range(len(begin)):
         at, is_value = begin[number], False
         while at < end[number] and not opens[buffer[at]]:
             is_value |= in_value[buffer[at]]
             at += 1
-        found[number] = begin[number] if at == end[number] and is_value else at
-    return found
+        starts[number] = begin[number] if at == end[number] and is_value else at
+    return starts
 
 
 def _among(chosen: bytes) -> Flags:
@@ -261,12 +261,12 @@ def _among(chosen: bytes) -> Flags:
 @compiled
 def _strip_delimiters(buffer: ByteArray, begin: Ints, end: Ints, delimiter: ByteArray, strip_return: bool) -> Ints:
     """Return where records end without their delimiters; with `strip_return` without a carriage return before them."""
-    found = np.empty(len(begin), np.int64)
+    stops = np.empty(len(begin), np.int64)
     for number in range(len(begin)):
         stop = end[number] - len(delimiter)
         ended = stop >= begin[number]
         for place in range(len(delimiter) if ended else 0):
             ended = ended and buffer[stop + place] == delimiter[place]
         stop = stop if ended else end[number]
-        found[number] = stop - (strip_return and stop > begin[number] and buffer[stop - 1] == CARRIAGE_RETURN)
-    return found
+        stops[number] = stop - (strip_return and stop > begin[number] and buffer[stop - 1] == CARRIAGE_RETURN)
+    return stops

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
-from windrow.errors import FormatFailed, SettingsError, first_line
+from windrow.errors import FormatPluginError, SettingsError, first_line
 
 if TYPE_CHECKING:
     from windrow.formats.format import Build
@@ -25,15 +25,15 @@ OWN = {
 }
 
 
-class FormatInterrupted(FormatFailed):
+class TransientFormatError(FormatPluginError):
     """The format failed for a reason that may pass, so the microbatch is tried again."""
 
     retryable = True
 
 
-def failed(name: str | None, what: str, error: Exception) -> FormatFailed:
+def failed(name: str | None, what: str, error: Exception) -> FormatPluginError:
     """Return the error for a format that could not do something."""
-    kind = FormatInterrupted if isinstance(error, TRANSIENT) else FormatFailed
+    kind = TransientFormatError if isinstance(error, TRANSIENT) else FormatPluginError
     return kind(f"the format {name!r} cannot {what}: {type(error).__name__}: {first_line(error)}", HINT)
 
 
@@ -43,13 +43,15 @@ def names() -> list[str]:
 
 
 def builder(name: str) -> Build:
-    """Return the function that builds a format. Raises FormatFailed and SettingsError."""
-    found = {str(one.dist and one.dist.name): one for one in _others().get(name, ())}
-    if name not in OWN and len(found) > 1:
-        raise SettingsError(f"the packages {' and '.join(sorted(found))} both have a format {name!r}", "Uninstall one.")
-    entry = OWN.get(name) or next(iter(found.values()), None)
+    """Return the function that builds a format. Raises FormatPluginError and SettingsError."""
+    providers = {str(one.dist and one.dist.name): one for one in _others().get(name, ())}
+    if name not in OWN and len(providers) > 1:
+        raise SettingsError(
+            f"the packages {' and '.join(sorted(providers))} both have a format {name!r}", "Uninstall one."
+        )
+    entry = OWN.get(name) or next(iter(providers.values()), None)
     if entry is None:
-        raise FormatFailed(f"the format {name!r} is not installed here", "Install its package on every machine.")
+        raise FormatPluginError(f"the format {name!r} is not installed here", "Install its package on every machine.")
     try:
         loaded: Build = entry.load()
     except Exception as error:
@@ -59,7 +61,7 @@ def builder(name: str) -> Build:
 
 def _others() -> dict[str, list[EntryPoint]]:
     """Return the entry points of other packages by the name of the format."""
-    found: dict[str, list[EntryPoint]] = {}
+    providers: dict[str, list[EntryPoint]] = {}
     for entry in entry_points(group=GROUP):
-        found.setdefault(entry.name, []).append(entry)
-    return found
+        providers.setdefault(entry.name, []).append(entry)
+    return providers

@@ -53,8 +53,8 @@ class Lines(OfFields):
         """Return the values of the good records, and the reasons of the bad ones."""
         lines = Texts(records.buffer, records.begin, records.end, np.ones(records.count, np.bool_))
         text = convert(lines, Field("line", pa.string()))
-        found = pc.extract_regex(text.values, pattern=self._whole)
-        matched, empty = _flags(found.is_valid()), lines.begin == lines.end
+        result = pc.extract_regex(text.values, pattern=self._whole)
+        matched, empty = _flags(result.is_valid()), lines.begin == lines.end
         wrong = ~matched & ~empty
         wrong[text.bad] = False
         unmatched = np.flatnonzero(wrong)
@@ -63,7 +63,7 @@ class Lines(OfFields):
             uniform_rejects(text.bad, text.reason, None, text.detail),
             uniform_rejects(unmatched, SYNTAX, None, detail),
         ]
-        groups = found.filter(found.is_valid())
+        groups = result.filter(result.is_valid())
         values = (convert(self._texts(groups.field(field.name)), field) for field in self.fields)
         return self.joined(values, np.flatnonzero(matched), refused, np.flatnonzero(~matched & empty))
 

@@ -75,8 +75,10 @@ class Members(OfFields):
         path = place.removesuffix("`")
         if not path.startswith("$"):
             return Bad(SYNTAX, None, str(error).lower())
-        found = next((node for node in self._nodes(buffer, self.untyped) if node.path == path and not fits(node)), None)
-        return Bad(CAST, self._field(path), f"{path}: {message.lower()}{_shown(found)}")
+        node_at_fault = next(
+            (node for node in self._nodes(buffer, self.untyped) if node.path == path and not fits(node)), None
+        )
+        return Bad(CAST, self._field(path), f"{path}: {message.lower()}{_shown(node_at_fault)}")
 
     def _slice(self, records: Records, numbers: Ints, bad: dict[int, Bad | None]) -> tuple[pa.RecordBatch, Ints]:
         pieces = _pieces(records, numbers)
@@ -108,10 +110,12 @@ class Members(OfFields):
 
     def _untimely(self, buffer: bytes) -> Bad:
         """Explain which time of a record cannot be read."""
-        found = next((node for node in self._nodes(buffer, self._untyped) if not good(node)), None)
-        if found is None:
+        untimely = next((node for node in self._nodes(buffer, self._untyped) if not good(node)), None)
+        if untimely is None:
             return Bad(CAST, None, "a time cannot be read")
-        return Bad(CAST, found.field.name, f"{found.path}: no {type_text(Field('', found.type))}{_shown(found)}")
+        return Bad(
+            CAST, untimely.field.name, f"{untimely.path}: no {type_text(Field('', untimely.type))}{_shown(untimely)}"
+        )
 
     def _nodes(self, buffer: bytes, decode: Callable[[bytes], Any]) -> Iterator[Node]:
         try:

@@ -98,11 +98,11 @@ def _kind(field: Field) -> np.dtype[Any]:
     )
 
 
-def _column(field: Field, given: npt.NDArray[Any]) -> Converted:
+def _column(field: Field, options: npt.NDArray[Any]) -> Converted:
     if field.width is not None:
-        rows = np.ascontiguousarray(given).view(np.uint8).reshape(-1, field.width)
+        rows = np.ascontiguousarray(options).view(np.uint8).reshape(-1, field.width)
         return convert(_texts(rows, whole=pa.types.is_binary(field.type)), field)
-    values = given.astype(given.dtype.newbyteorder("=")).reshape(-1)
+    values = options.astype(options.dtype.newbyteorder("=")).reshape(-1)
     if pa.types.is_fixed_size_list(field.type):
         inner = _column(Field(field.name, field.type.value_type), values)
         lists = pa.FixedSizeListArray.from_arrays(inner.values, type=field.type)

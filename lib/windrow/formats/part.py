@@ -10,6 +10,9 @@ from pydantic import Field, field_validator
 from windrow.formats.installed import OWN, names
 from windrow.model.section import ByteSize, Count, Part
 
+CHUNK_BYTES = 1_048_576  # as in chunks.CHUNK_BYTES, which would load Arrow
+MIN_MAX_CHUNKS = 256  # so many small chunks are read together in some 0.1 s; a guess
+
 
 class FormatPart(Part):
     """`[format]`: what is in the chunks of a raw depot."""
@@ -39,11 +42,12 @@ class FormatPart(Part):
     max_held_bytes: ByteSize = Field(
         67_108_864, description="of a source, while it waits for chunks; then they are lost"
     )
-    max_chunks: Count = Field(256, description="per microbatch, whole depot versions; a larger one is one microbatch")
-    max_read_bytes: Count = Field(268_435_456, description="bytes of chunks per microbatch, as far as the log says")
-    executor_chunks: int = Field(
-        0, ge=0, description="from so many chunks on, Spark's executors read; 0: only above max_read_bytes"
-    )
+    max_read_bytes: Count = Field(268_435_456, description="bytes of chunks per microbatch, in whole depot versions")
+
+    @property
+    def max_chunks(self) -> int:
+        """Return how many chunks a microbatch reads, where the log does not say their bytes: as if they were whole."""
+        return max(MIN_MAX_CHUNKS, self.max_read_bytes // CHUNK_BYTES)
 
     @field_validator("type")
     @classmethod
@@ -55,11 +59,10 @@ class FormatPart(Part):
     def recorded(self) -> str | None:
         """Return what differs from the defaults as the history records it, JSON; None for nothing.
 
-        Fields stay in their order, which says in many formats where each one is. Where chunks are read is not among it:
-        it changes nothing, and `path` tells.
+        Fields stay in their order, which says in many formats where each one is.
         """
-        said = self.model_dump(mode="json", exclude_defaults=True, exclude={"executor_chunks"})
-        return json.dumps(said | {"strict": self.strict}, ensure_ascii=False) if said else None
+        changed = self.model_dump(mode="json", exclude_defaults=True)
+        return json.dumps(changed | {"strict": self.strict}, ensure_ascii=False) if changed else None
 
     @classmethod
     def of_record(cls, text: str | None) -> FormatPart:

@@ -76,14 +76,14 @@ class PerRecord(OfFields):
     most_bytes: int = 2**30
 
     def after(self, header: ReadHeader, record: bytes) -> PerRecord:
-        """Return the parser of the records after a header. Raises HeaderRefused, FormatFailed."""
+        """Return the parser of the records after a header. Raises HeaderRefused, FormatPluginError."""
         read, why = self._try(header, record)
         if why is not None:
             raise HeaderRefused(why.reason, why.detail)
         return PerRecord(self.name, self.fields, read, self.nulls, self.most_bytes)
 
     def parse(self, records: Records) -> Parsed:
-        """Return the values of the good records, and the reasons of the bad ones. Raises FormatFailed."""
+        """Return the values of the good records, and the reasons of the bad ones. Raises FormatPluginError."""
         rows, bad = RowCollector(self.fields, self.most_bytes), dict[int, Bad]()
         read = self.read or _unreadable
         for number in range(records.count):
@@ -94,11 +94,11 @@ class PerRecord(OfFields):
         texts = (pc.if_else(pc.is_in(column, value_set=nulls), None, column) for column in rows.columns())
         record = rows.record
         skipped = np.setdiff1d(np.arange(records.count), np.append(record, np.array(list(bad), np.int64)))
-        found = self.joined(map(convert, texts, self.fields), np.arange(record.size), (), np.empty(0, np.int64))
-        return _by_record(found, record, rejects(bad), skipped)
+        result = self.joined(map(convert, texts, self.fields), np.arange(record.size), (), np.empty(0, np.int64))
+        return _by_record(result, record, rejects(bad), skipped)
 
     def _try(self, function: Callable[[bytes], T], record: bytes) -> tuple[T | None, Bad | None]:
-        """Return what a function of the package makes of a record, or why it is bad. Raises FormatFailed."""
+        """Return what a function of the package makes of a record, or why it is bad. Raises FormatPluginError."""
         try:
             return function(record), None
         except UnicodeError as error:
@@ -121,21 +121,21 @@ def _unreadable(_record: bytes) -> Mapping[str, object]:
     raise ValueError("its source has no header")
 
 
-def _by_record(found: Parsed, record: Ints, bad: pa.Table, skipped: Ints) -> Parsed:
+def _by_record(result: Parsed, record: Ints, bad: pa.Table, skipped: Ints) -> Parsed:
     """Return rows, which were judged one by one, by their records: all rows of a record are good, or it is bad.
 
     Its first bad row gives the reason.
     """
-    rows = found.rejects["record"].to_numpy()
+    rows = result.rejects["record"].to_numpy()
     numbers, first = np.unique(record[rows], return_index=True)
-    refused = found.rejects.take(pa.array(first))
+    refused = result.rejects.take(pa.array(first))
     within = rows[first] - np.searchsorted(record, numbers)
     counts = np.searchsorted(record, numbers, "right") - np.searchsorted(record, numbers)
     where = pc.binary_join_element_wise(refused["detail"], ", in row ", pa.array(within).cast(pa.string()), "")
     detail = pc.if_else(pa.array(counts > 1), where, refused["detail"])
     refused = refused.set_column(0, "record", pa.array(numbers)).set_column(3, "detail", detail)
     # guard: record-all-or-nothing
-    good = ~np.isin(record[found.record], numbers)
-    fields = found.fields if good.all() else found.fields.filter(pa.array(good))
+    good = ~np.isin(record[result.record], numbers)
+    fields = result.fields if good.all() else result.fields.filter(pa.array(good))
     together = pa.concat_tables([bad, refused.cast(bad.schema)]).sort_by("record").combine_chunks()
-    return Parsed(fields, record[found.record][good], together, skipped)
+    return Parsed(fields, record[result.record][good], together, skipped)

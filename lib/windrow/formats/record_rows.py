@@ -42,10 +42,10 @@ class RowCollector:
             return
         if isinstance(rows, pa.RecordBatch | pa.Table):
             batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
-            found = [[_texts_of(batch, field) for field in self._fields] for batch in batches]
-            self._require_few(sum(array.nbytes for columns in found for array in columns))
+            result = [[_texts_of(batch, field) for field in self._fields] for batch in batches]
+            self._require_few(sum(array.nbytes for columns in result for array in columns))
             self._flush()
-            for columns in found:
+            for columns in result:
                 for arrays, array in zip(self._columns, columns, strict=True):
                     arrays.append(array)
             count = rows.num_rows

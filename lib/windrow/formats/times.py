@@ -66,7 +66,7 @@ class Pattern:
     @classmethod
     def of(cls, text: str, *, of_day: bool = False) -> Pattern:
         """Read a strptime pattern, of a time of day or of a date. Raises ValueError that says what is wrong with it."""
-        whole = re.sub("%.", lambda found: SHORT_FOR.get(found[0], found[0]), text, flags=re.DOTALL)
+        whole = re.sub("%.", lambda match: SHORT_FOR.get(match[0], match[0]), text, flags=re.DOTALL)
         steps, seen = [], []
         for directive, other in re.findall("%(.?)|([^%]+)", whole, re.DOTALL):
             if other or directive == "%":
@@ -245,19 +245,19 @@ def _number(
 
 @inlined
 def _fraction(buffer: ByteArray, at: np.uint64, stop: np.uint64, digits: int, part: Ints) -> tuple[np.uint64, bool]:
-    value, place, held = np.int64(0), 0, True
+    value, place, is_valid = np.int64(0), 0, True
     while at < stop and ZERO <= buffer[at] <= NINE:
         digit = np.int64(buffer[at]) - ZERO
         if place < digits:
             value = value * 10 + digit
         elif digit > 0:
-            held = False
+            is_valid = False
         place += 1
         at += ONE
     for _ in range(place, digits):
         value *= 10
     part[FRACTION] = value
-    return at, held and place > 0
+    return at, is_valid and place > 0
 
 
 @inlined

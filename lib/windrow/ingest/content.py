@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import BinaryIO
 
-from windrow.errors import FileRefused, FileUnreadable
+from windrow.errors import FileUnreadableError, InputFileError
 from windrow.formats.codecs import CodecError, stream
 from windrow.formats.part import FormatPart
 
@@ -46,7 +46,7 @@ class Content:
     `broken` says why decompression ended early.
     """
 
-    refused: type[FileRefused | FileUnreadable] = FileUnreadable
+    refused: type[InputFileError | FileUnreadableError] = FileUnreadableError
     hint = "Check the disk and the permissions."
 
     def __init__(self, file: str, piece_bytes: int, passed: Passed) -> None:
@@ -81,14 +81,14 @@ class Content:
 class UnchangedContent(Content):
     """The bytes of a file that is ingested, all of it, so that it is refused if it changes while it is read."""
 
-    refused = FileRefused
+    refused = InputFileError
     hint = "The depot does not have all of it. Ingest it again."
 
     def decoded(self, part: FormatPart) -> Iterator[bytes]:
-        """Yield the bytes, decompressed as the format says. Raises FileRefused for damaged or oversize frames."""
+        """Yield the bytes, decompressed as the format says. Raises InputFileError for damaged or oversize frames."""
         yield from super().decoded(part)
         if self.broken is not None:
-            raise FileRefused(
+            raise InputFileError(
                 f"{self._file}: {self.broken}",
                 "The depot does not have all of it. Check [format] codec and max_decoded_bytes.",
             ) from self.broken
@@ -103,32 +103,32 @@ class UnchangedContent(Content):
     def _require(self, unchanged: bool) -> None:
         # guard: raw-file-unchanged
         if not unchanged:
-            raise FileRefused(
+            raise InputFileError(
                 f"{self._file} changed while it was read",
                 "The depot does not have all of it. Ingest it again when nothing writes to it.",
             )
 
 
-def size_of(file: str, refused: type[FileRefused | FileUnreadable]) -> int | None:
+def size_of(file: str, refused: type[InputFileError | FileUnreadableError]) -> int | None:
     """Return the size of a file in bytes, None if it is only known after reading. Raises `refused`."""
     if file == STANDARD_INPUT:
         if sys.stdin is None:  # another file may have its descriptor by now
             raise refused("standard input is closed", "Name a file, or pipe one in.")
         return None
     try:
-        found = Path(file).stat()
+        result = Path(file).stat()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         hint = "Check the path; it is relative to the current directory."
         raise refused(f"{file} cannot be read: {why}", hint) from None
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(result.st_mode):
         raise refused(f"{file} is a directory", f"Name its files: {file}/*.")
     if not os.access(file, os.R_OK):
         raise refused(f"{file} cannot be read: permission denied", "Change its permissions, or copy the file.")
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
+    return result.st_size if stat.S_ISREG(result.st_mode) else None
 
 
 def _state(stream: BinaryIO) -> tuple[int, int] | None:
     """Return what changes when a file is written to (size, time in nanoseconds); None for a pipe or a device."""
-    found = os.fstat(stream.fileno())
-    return (found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+    result = os.fstat(stream.fileno())
+    return (result.st_size, result.st_mtime_ns) if stat.S_ISREG(result.st_mode) else None

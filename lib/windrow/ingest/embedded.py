@@ -16,7 +16,7 @@ from windrow.delta.locations import require_safe
 from windrow.delta.log import DeltaRsLog
 from windrow.delta.row_changes import changes
 from windrow.delta.table import UNTRIMMED, open_table, scanned, writing
-from windrow.errors import BrokenPromise, FileRefused, WindrowError, first_line
+from windrow.errors import InputFileError, InternalError, WindrowError, first_line
 from windrow.expressions import Mapping
 from windrow.ingest.writer import DepotWriter, Input, added_rows, ungrown
 from windrow.model.payload import of_column
@@ -38,18 +38,18 @@ class EmbeddedWriter(DepotWriter):
                 return Input(file, format_, pa.schema(table.schema().to_arrow()), DeltaRsLog(file).table(), table)
             parquet = ParquetFile(file)
         except (DeltaError, TableNotFoundError, pa.ArrowException, OSError) as error:
-            raise FileRefused(
+            raise InputFileError(
                 f"{file} cannot be read as {format_}: {first_line(error)}", "Check the file and --format."
             ) from error
         return Input(file, format_, parquet.schema_arrow, None, parquet)
 
-    def input_log(self, given: Input) -> DeltaRsLog:
+    def input_log(self, input_: Input) -> DeltaRsLog:
         """Return the log of a Delta table to ingest."""
-        return DeltaRsLog(given.file)
+        return DeltaRsLog(input_.file)
 
     def append(
         self,
-        given: Input,
+        input_: Input,
         mapping: Mapping,
         transaction: tuple[str, int],
         after: int | None,
@@ -64,8 +64,8 @@ class EmbeddedWriter(DepotWriter):
         noted = CommitProperties(
             custom_metadata={"userMetadata": note}, app_transactions=[Transaction(application, version)]
         )
-        with _rows(given, after) as rows, self.engine.lock(self.place), writing(self.place, "depot"):
-            mapped = Counted(mapping.apply(rows, payload), given.file, progress)
+        with _rows(input_, after) as rows, self.engine.lock(self.place), writing(self.place, "depot"):
+            mapped = Counted(mapping.apply(rows, payload), input_.file, progress)
             try:
                 write_deltalake(
                     table,
@@ -75,8 +75,8 @@ class EmbeddedWriter(DepotWriter):
                     post_commithook_properties=UNTRIMMED,
                 )
             except CommitFailedError as error:
-                raise FileRefused(
-                    f"{given.file} is being ingested by another process: {first_line(error)}", "Run it again."
+                raise InputFileError(
+                    f"{input_.file} is being ingested by another process: {first_line(error)}", "Run it again."
                 ) from error
             except Exception as error:
                 raise (mapped.failure or error) from error
@@ -109,20 +109,20 @@ class Counted:
             self.failure = error
             raise
         except (pa.ArrowException, OSError) as error:
-            self.failure = FileRefused(
+            self.failure = InputFileError(
                 f"{self._file} cannot be read to its end: {first_line(error)}", "Nothing of it was added to the depot."
             )
             raise self.failure from error
 
 
 @contextmanager
-def _rows(given: Input, after: int | None) -> Iterator[pa.RecordBatchReader]:
+def _rows(input_: Input, after: int | None) -> Iterator[pa.RecordBatchReader]:
     """Read the rows of an input; with `after`, only the rows that a Delta table added after this version."""
-    opened = given.handle
+    opened = input_.handle
     if isinstance(opened, ParquetFile):
-        yield pa.RecordBatchReader.from_batches(given.schema, opened.iter_batches())
+        yield pa.RecordBatchReader.from_batches(input_.schema, opened.iter_batches())
     elif not isinstance(opened, DeltaTable):
-        raise BrokenPromise("the embedded engine opens files and Delta tables")
+        raise InternalError("the embedded engine opens files and Delta tables")
     elif after is None:
         with scanned(opened) as rows:
             yield rows
@@ -130,5 +130,5 @@ def _rows(given: Input, after: int | None) -> Iterator[pa.RecordBatchReader]:
         try:
             feed = plain(changes(opened, after + 1).read_all())
         except DeltaError as error:
-            raise ungrown(given.file, after, error) from error
-        yield added_rows(feed, given.file).to_reader()
+            raise ungrown(input_.file, after, error) from error
+        yield added_rows(feed, input_.file).to_reader()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from windrow.delta.log import fingerprint_at
-from windrow.errors import FileRefused
+from windrow.errors import InputFileError
 from windrow.expressions import Mapping
 from windrow.ingest.writer import DepotWriter, Input
 from windrow.model.commits import is_other
@@ -45,32 +45,33 @@ def ingest(
     """Append files to the depot, one commit per file, and yield the result for each.
 
     `columns` maps message columns to expressions over the file's columns. `keep` is the retention of a depot that is
-    created here. `progress` is called with the file and the messages read so far. Raises FileRefused, ExpressionError.
+    created here. `progress` is called with the file and the messages read so far. Raises InputFileError,
+    ExpressionError.
     """
     writer.mend()
     states = [_state(_existing(file, format_)) for file in files]
     inputs = [writer.open_input(file, format_) for file in files]
-    mappings = [Mapping.of(columns, given.schema.names) for given in inputs]
-    for file, given, mapping, state in zip(files, inputs, mappings, states, strict=True):
+    mappings = [Mapping.of(columns, input_.schema.names) for input_ in inputs]
+    for file, input_, mapping, state in zip(files, inputs, mappings, states, strict=True):
 
-        def read(messages: int, file: str = file, given: Input = given, state: object = state) -> None:
-            if given.table is None:
+        def read(messages: int, file: str = file, input_: Input = input_, state: object = state) -> None:
+            if input_.table is None:
                 _require_unchanged(file, state)
             progress(file, messages)
 
-        writer.create(mapping.payload_type(given.schema), keep)
-        transaction, version = _identity(file, given)
-        if given.table is None:
+        writer.create(mapping.payload_type(input_.schema), keep)
+        transaction, version = _identity(file, input_)
+        if input_.table is None:
             _require_unchanged(file, state)
         recorded = writer.engine.transaction(writer.place, transaction, version)
-        if given.table is not None and recorded is not None:
-            _require_same_log(writer, given, transaction)
+        if input_.table is not None and recorded is not None:
+            _require_same_log(writer, input_, transaction)
         # guard: file-once
         if recorded is not None and recorded >= version:
             yield Ingested(file, 0, writer.depot().version, known=True, stamped_by_event_time=False)
             continue
-        note = _note(writer, given, transaction)
-        added = writer.append(given, mapping, (transaction, version), recorded, read, note)
+        note = _note(writer, input_, transaction)
+        added = writer.append(input_, mapping, (transaction, version), recorded, read, note)
         yield Ingested(
             file, added, writer.depot().version, known=False, stamped_by_event_time=mapping.stamped_by_event_time
         )
@@ -79,61 +80,61 @@ def ingest(
 def _existing(file: str, format_: Format) -> str:
     path = Path(file)
     if "://" in file and format_ == "parquet":
-        raise FileRefused(f"{file} is not a local file", "Copy it to this machine, and name the copy.")
+        raise InputFileError(f"{file} is not a local file", "Copy it to this machine, and name the copy.")
     if "://" not in file and not path.exists():
-        raise FileRefused(f"{file} does not exist", "Check the path; it is relative to the current directory.")
+        raise InputFileError(f"{file} does not exist", "Check the path; it is relative to the current directory.")
     if format_ == "parquet" and path.is_dir():
         is_delta = (path / "_delta_log").is_dir()
         hint = "Use --format delta." if is_delta else f"Name its files: {file}/*.parquet."
-        raise FileRefused(f"{file} is a directory", hint)
+        raise InputFileError(f"{file} is a directory", hint)
     return file
 
 
 def _state(file: str) -> tuple[int, ...] | None:
     """Return what changes when a file is written to or replaced; None if it is gone, or a table elsewhere."""
     try:
-        found = Path(file).stat()
+        stat = Path(file).stat()
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def _require_unchanged(file: str, state: object) -> None:
-    """Raise FileRefused if a file changed since it was opened: its hash would stand for other rows."""
+    """Raise InputFileError if a file changed since it was opened: its hash would stand for other rows."""
     # guard: file-unchanged
     if _state(file) != state:
-        raise FileRefused(f"{file} changed while it was ingested", "Ingest it again when nothing writes to it.")
+        raise InputFileError(f"{file} changed while it was ingested", "Ingest it again when nothing writes to it.")
 
 
-def _note(writer: DepotWriter, given: Input, transaction: str) -> str:
+def _note(writer: DepotWriter, input_: Input, transaction: str) -> str:
     """Return what the depot's commit records of an input: of a Delta table, which commit its version is."""
-    found = {"ingested": transaction}
-    if given.table is not None:
-        found["fingerprint"] = fingerprint_at(writer.input_log(given), given.table.version) or ""
-    return json.dumps(found | {"version": 0 if given.table is None else given.table.version})
+    note = {"ingested": transaction}
+    if input_.table is not None:
+        note["fingerprint"] = fingerprint_at(writer.input_log(input_), input_.table.version) or ""
+    return json.dumps(note | {"version": 0 if input_.table is None else input_.table.version})
 
 
-def _require_same_log(writer: DepotWriter, given: Input, transaction: str) -> None:
-    """Raise FileRefused if a table has another commit under the last version that was ingested.
+def _require_same_log(writer: DepotWriter, input_: Input, transaction: str) -> None:
+    """Raise InputFileError if a table has another commit under the last version that was ingested.
 
     It was set back, and has grown again or will: rows under numbers that come again would count as ingested.
     """
     notes = (note for note, _ in reversed(writer.log.notes()) if note.get("ingested") == transaction)
     last = next(notes, None)
-    if last is None or given.table is None:
+    if last is None or input_.table is None:
         return
     known, version = last["fingerprint"], int(last["version"])
     # guard: ingested-version-same
-    if given.table.version < version or is_other(fingerprint_at(writer.input_log(given), version), known or None):
-        raise FileRefused(
-            f"version {version} of {given.file} is not the commit that was ingested: the table was set back",
+    if input_.table.version < version or is_other(fingerprint_at(writer.input_log(input_), version), known or None):
+        raise InputFileError(
+            f"version {version} of {input_.file} is not the commit that was ingested: the table was set back",
             "Bring its log back; or ingest the rows that are new from another table or as files.",
         )
 
 
-def _identity(file: str, given: Input) -> tuple[str, int]:
+def _identity(file: str, input_: Input) -> tuple[str, int]:
     """Return the transaction id under which the depot's log remembers the input, and the version."""
-    if given.table is not None:
-        return f"ingest:{given.table.id}", given.table.version
+    if input_.table is not None:
+        return f"ingest:{input_.table.id}", input_.table.version
     with Path(file).open("rb") as content:
         return f"ingest:{hashlib.file_digest(content, 'sha256').hexdigest()}", 0

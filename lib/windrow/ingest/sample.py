@@ -10,6 +10,7 @@ from __future__ import annotations
 from importlib.resources import as_file, files
 from pathlib import Path
 
+__all__ = ["COLUMNS", "copy_into"]
 COLUMNS = {
     "source": "split_part(topic, '/', 2)",
     "key": "split_part(topic, '/', 2)",

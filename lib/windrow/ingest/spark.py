@@ -18,7 +18,7 @@ from windrow.delta.log import Log, Table
 from windrow.delta.table import unwritable
 from windrow.engine.spark.engine import SparkEngine
 from windrow.engine.spark.errors import BAD_VALUE
-from windrow.errors import ExpressionError, FileRefused, first_line
+from windrow.errors import ExpressionError, InputFileError, first_line
 from windrow.expressions import Mapping
 from windrow.ingest.stream_batch import StreamBatch
 from windrow.ingest.writer import DepotWriter, Input, added_rows, ungrown
@@ -47,18 +47,18 @@ class SparkWriter(DepotWriter):
             reader = self.engine.session.read.format(format_)
             frame = (reader if table is None else reader.option("versionAsOf", table.version)).load(_file(file))
         except Exception as error:  # the reader of a format may raise anything
-            raise FileRefused(
+            raise InputFileError(
                 f"{file} cannot be read as {format_}: {first_line(error)}", "Check the file and --format."
             ) from error
         return Input(file, format_, plain(frame.limit(0).toArrow()).schema, table, frame)
 
-    def input_log(self, given: Input) -> Log:
+    def input_log(self, input_: Input) -> Log:
         """Return the log of a Delta table to ingest."""
-        return self.engine.log(_file(given.file))
+        return self.engine.log(_file(input_.file))
 
     def append(
         self,
-        given: Input,
+        input_: Input,
         mapping: Mapping,
         transaction: tuple[str, int],
         after: int | None,
@@ -67,21 +67,21 @@ class SparkWriter(DepotWriter):
     ) -> int:
         """Append the mapped rows of an input to the depot in one commit."""
         depot = self.depot()
-        with self._mapped(self._rows(given, after), given, mapping) as rows, self.engine.lock(self.place):
+        with self._mapped(self._rows(input_, after), input_, mapping) as rows, self.engine.lock(self.place):
             self.engine.append_written(self.place, rows.write.option("userMetadata", note), transaction)
         commits = self.log.commits(depot.version + 1)
         appended = sum(commit.rows or 0 for commit in commits if commit.version > depot.version)
         progress(appended)
         return appended
 
-    def append_batch(self, given: Input, mapping: Mapping, query: str, number: int) -> bool:
+    def append_batch(self, input_: Input, mapping: Mapping, query: str, number: int) -> bool:
         """Append a batch of a streaming query to the depot in one commit, unless the depot has it.
 
         The commit's note says what the batch held. If the number is that of another batch, because the checkpoint of
         the query was damaged, the rows are appended under a name of their own. Returns whether that happened.
         """
         before, log = self.depot().version, self.log
-        with self._mapped(cast("DataFrame", given.handle), given, mapping) as rows:
+        with self._mapped(cast("DataFrame", input_.handle), input_, mapping) as rows:
             batch = StreamBatch.of(rows, query, number)
             writer = rows.write.option("userMetadata", batch.note)
             with self.engine.lock(self.place):
@@ -93,8 +93,8 @@ class SparkWriter(DepotWriter):
         return True
 
     @contextmanager
-    def _mapped(self, rows: DataFrame, given: Input, mapping: Mapping) -> Iterator[DataFrame]:
-        """Give the rows of an input as messages, to be appended. Raises ExpressionError, TableUnwritable."""
+    def _mapped(self, rows: DataFrame, input_: Input, mapping: Mapping) -> Iterator[DataFrame]:
+        """Give the rows of an input as messages, to be appended. Raises ExpressionError, TableUnwritableError."""
         try:
             with configured(self.engine.session, ALIKE), configured(self.engine.session, WHOLE_TIMES):
                 mapped = rows.selectExpr(*mapping.spark_select(of_column(self.depot().schema)))
@@ -103,21 +103,21 @@ class SparkWriter(DepotWriter):
         except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
             if isinstance(error, PySparkException) or BAD_VALUE in str(error):
                 raise ExpressionError(
-                    f"{given.file} cannot be mapped to messages: {first_line(error)}", "See [ingest.columns]."
+                    f"{input_.file} cannot be mapped to messages: {first_line(error)}", "See [ingest.columns]."
                 ) from error
             raise unwritable(self.place, "depot", error) from error
 
-    def _rows(self, given: Input, after: int | None) -> DataFrame:
+    def _rows(self, input_: Input, after: int | None) -> DataFrame:
         """Return the rows of an input; with `after`, only the rows that a Delta table added after this version."""
         if after is None:
-            return cast("DataFrame", given.handle)
-        upto = cast("Table", given.table).version
+            return cast("DataFrame", input_.handle)
+        upto = cast("Table", input_.table).version
         try:
-            feed = feed_of(self.engine.session, _file(given.file), after + 1, upto)
+            feed = feed_of(self.engine.session, _file(input_.file), after + 1, upto)
             others = plain(feed.where(F.col(CHANGE) != "insert").limit(1).toArrow())
         except PySparkException as error:
-            raise ungrown(given.file, after, error) from error
-        added_rows(others, given.file)
+            raise ungrown(input_.file, after, error) from error
+        added_rows(others, input_.file)
         return feed.drop(*FEED_COLUMNS)
 
 

@@ -13,7 +13,7 @@ from windrow.delta.log import Log, Table
 from windrow.delta.mending import mend_tables
 from windrow.delta.table import missing
 from windrow.engine import Engine
-from windrow.errors import FileRefused, first_line
+from windrow.errors import InputFileError, first_line
 from windrow.expressions import Mapping
 from windrow.model.commits import CHANGE, FEED_COLUMNS
 from windrow.model.payload import parse
@@ -46,25 +46,26 @@ class DepotWriter(Protocol):
     place: str
 
     def __init__(self, engine: Engine, settings: Settings) -> None:
-        """Open nothing yet. Raises EngineUnavailable for a location that the engine cannot reach."""
+        """Open nothing yet. Raises EngineUnavailableError for a location that the engine cannot reach."""
         self.engine, self.settings = engine, settings
         self.place = engine.place(settings.depot)
 
     def create(self, payload: pa.DataType | None, keep: str) -> None:
         """Create an empty depot unless it exists: a raw one if there is no type of payloads.
 
-        `keep` is its retention of log and removed files. Raises TableRefused if a depot of the other kind is there.
+        `keep` is its retention of log and removed files. Raises IncompatibleTableError if a depot of the other kind is
+        there.
         """
 
     def open_input(self, file: str, format_: str) -> Input:
-        """Open a file (`parquet`) or a Delta table (`delta`) to ingest. Raises FileRefused."""
+        """Open a file (`parquet`) or a Delta table (`delta`) to ingest. Raises InputFileError."""
 
-    def input_log(self, given: Input) -> Log:
+    def input_log(self, input_: Input) -> Log:
         """Return the log of a Delta table to ingest."""
 
     def append(
         self,
-        given: Input,
+        input_: Input,
         mapping: Mapping,
         transaction: tuple[str, int],
         after: int | None,
@@ -87,7 +88,7 @@ class DepotWriter(Protocol):
         return self.engine.log(self.place)
 
     def depot(self) -> Table:
-        """Return the depot as it is. Raises TableMissing."""
+        """Return the depot as it is. Raises TableMissingError."""
         table = self.log.table()
         if table is None:
             raise missing(self.settings.depot, "depot")
@@ -95,24 +96,24 @@ class DepotWriter(Protocol):
 
     def _created_type(self, payload: pa.DataType | None) -> pa.DataType | None:
         """Return the type of payloads in a depot to create: the one that is set, unless an expression makes it."""
-        given = self.settings.payload_type
-        is_set = payload is not None and given and "payload" not in self.settings.depot_columns
-        return parse(given) if is_set else payload
+        payload_type = self.settings.payload_type
+        is_set = payload is not None and payload_type and "payload" not in self.settings.depot_columns
+        return parse(payload_type) if is_set else payload
 
 
-def ungrown(file: str, after: int, error: Exception) -> FileRefused:
+def ungrown(file: str, after: int, error: Exception) -> InputFileError:
     """Return the error for a table that has grown since a version but has no readable change feed."""
-    return FileRefused(
+    return InputFileError(
         f"{file} has grown since version {after}, and its change feed cannot be read: {first_line(error)}",
         "Switch the feed on (delta.enableChangeDataFeed = true) before it grows, or ingest into a new depot.",
     )
 
 
 def added_rows(feed: pa.Table, file: str) -> pa.Table:
-    """Return the inserted rows of a change feed without its own columns. Raises FileRefused for other changes."""
+    """Return the inserted rows of a change feed without its own columns. Raises InputFileError for other changes."""
     inserted = pc.equal(feed[CHANGE], "insert")
     if not pc.all(inserted).as_py() and feed.num_rows:
-        raise FileRefused(
+        raise InputFileError(
             f"{file} has deleted or updated rows since it was ingested", "Only added rows can be ingested."
         )
     return feed.filter(inserted).drop_columns([name for name in FEED_COLUMNS if name in feed.column_names])

@@ -21,9 +21,10 @@ new file (`folded` is false) until a large fold writes it into a base file, in t
 The states of a commit
 ======================
 
-A commit is *whole* or *absent*, never partly there. It is absent if the ledger changed since prime (LedgerMoved), and
-whole even if its reply was lost: the next prime finds it by its token. A fold changes none of this for a reader of live
-rows. `files.py` and `merge.py` are the two ways to commit. Each proves the same: that the ledger is as it was primed.
+A commit is *whole* or *absent*, never partly there. It is absent if the ledger changed since prime
+(ConcurrentCommitError), and whole even if its reply was lost: the next prime finds it by its token. A fold changes none
+of this for a reader of live rows. `files.py` and `merge.py` are the two ways to commit. Each proves the same: that the
+ledger is as it was primed.
 
 `files_ledger.py` is the ledger that is read and written by its files: that of the embedded engine, and that of Spark
 with `commit = "files"`, where each task writes its rows (`task_files.py`). `spark.py` is the ledger that Spark reads

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from windrow.columnar.arrow import in_columns, plain
 from windrow.delta.log import Table
-from windrow.errors import EngineUnavailable
+from windrow.errors import EngineUnavailableError
 from windrow.ledger.ledger import Ledger
 from windrow.ledger.live import Live
 from windrow.ledger.result import MicrobatchResult
@@ -31,9 +31,9 @@ class DryRunLedger(Ledger):
     """A copy of a ledger in memory, or a new one."""
 
     def __init__(self, ledger: Ledger) -> None:
-        """Read `ledger`. Raises EngineUnavailable if another process would run the microbatches."""
+        """Read `ledger`. Raises EngineUnavailableError if another process would run the microbatches."""
         if ledger.engine.remote:
-            raise EngineUnavailable(
+            raise EngineUnavailableError(
                 "a dry run needs Spark in this process, not Spark Connect",
                 "Use a classic session, or --engine embedded.",
             )
@@ -65,7 +65,7 @@ class DryRunLedger(Ledger):
 
     def live(self) -> Live:
         """Return the live rows after the microbatches so far."""
-        return Live.held(self._rows(), 0)
+        return Live.of_rows(self._rows(), 0)
 
     def _rows(self) -> pa.Table:
         if self._live is None:

@@ -39,8 +39,8 @@ def with_dictionary(rows: pa.Table) -> list[str]:
 
 def _has_messages(schema: pa.Schema) -> bool:
     """Tell whether the rows are batches; the states of a topology may have any columns."""
-    found = schema.field(MESSAGES).type if MESSAGES in schema.names else None
-    kind = found.value_type if found is not None and pa.types.is_list(found) else None
+    type_ = schema.field(MESSAGES).type if MESSAGES in schema.names else None
+    kind = type_.value_type if type_ is not None and pa.types.is_list(type_) else None
     return kind is not None and pa.types.is_struct(kind) and kind.get_field_index("payload") >= 0
 
 

@@ -19,7 +19,7 @@ from pyarrow.fs import FileSystem
 from windrow.delta.locations import local_path
 from windrow.delta.statistics import statistics
 from windrow.delta.table import files_at
-from windrow.errors import TableUnwritable, require
+from windrow.errors import TableUnwritableError, require
 from windrow.ledger.encoding import group_rows, with_dictionary
 from windrow.model import tables
 
@@ -66,14 +66,14 @@ class FileWriter:
         within = partition(state, folded)
         filled = [name for name in rows.column_names if rows[name].null_count < rows.num_rows and name not in within]
         require(state not in tables.CONTROL or set(filled) <= self.control, "control rows have known columns")
-        held, directory = rows.select(filled), "/".join(f"{name}={value}" for name, value in within.items())
+        selected, directory = rows.select(filled), "/".join(f"{name}={value}" for name, value in within.items())
         path = f"{directory}/part-{uuid4()}.snappy.parquet"
         store.create_dir(directory)
         with store.open_output_stream(path) as opened:
-            groups = group_rows(held) if state == tables.OPEN else None
-            pq.write_table(held, opened, use_dictionary=with_dictionary(held), row_group_size=groups)
+            groups = group_rows(selected) if state == tables.OPEN else None
+            pq.write_table(selected, opened, use_dictionary=with_dictionary(selected), row_group_size=groups)
             size = opened.tell()
-        return WrittenFile(path, state, folded, size, rows.num_rows, statistics(held)), held
+        return WrittenFile(path, state, folded, size, rows.num_rows, statistics(selected)), selected
 
     def write_all(self, rows: pa.Table) -> list[WrittenFile]:
         """Write rows of any states to files."""
@@ -83,12 +83,12 @@ class FileWriter:
 
 
 def require_there(location: str, files: Iterable[WrittenFile]) -> None:
-    """Raise TableUnwritable if a file that a task has written is not on the driver's disk."""
+    """Raise TableUnwritableError if a file that a task has written is not on the driver's disk."""
     path = local_path(location)
     # guard: files-of-tasks-are-there
     for there, file in () if path is None else ((path / file.path, file) for file in files):
         if not there.exists() or there.stat().st_size != file.size:
-            raise TableUnwritable(
+            raise TableUnwritableError(
                 f"a task of Spark has written {there}, but the driver does not see it",
                 "Nothing was committed. Put the ledger where all machines reach it. Or use commit = 'merge'.",
             )

@@ -35,7 +35,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from windrow.columnar.arrow import counted, flag, in_columns, mask, no_rows, plain, text, where, whole
 from windrow.columnar.compiled import Ints
 from windrow.delta.table import UNTRIMMED, Snapshot, reading, table_files
-from windrow.errors import LedgerMoved, first_line
+from windrow.errors import ConcurrentCommitError, first_line
 from windrow.ledger.file_cache import FileCache
 from windrow.ledger.file_writer import FileWriter, WrittenFile, partition, pieces
 from windrow.ledger.headers import Headers
@@ -77,7 +77,9 @@ class LedgerFiles(OpenRows):
     def __init__(
         self, snapshot: Snapshot, schema: pa.Schema, cache: FileCache, before: LedgerFiles | None = None
     ) -> None:
-        """Read the control rows that every microbatch needs; not again what is in the cache. Raises TableUnreadable.
+        """Read the control rows that every microbatch needs; not again what is in the cache.
+
+        Raises TableUnreadableError.
 
         What the commit of `before` left need not be listed again.
         """
@@ -175,12 +177,12 @@ class LedgerFiles(OpenRows):
         if wanted is not None and len(wanted.ids) <= PRUNED_IDS:
             ranges = wanted.ranges()
             files = [file for file in files if file.size < SMALL_BYTES or file.extent.may_hold(ranges)]
-        found = pa.schema([pa.field("id", pa.string()), *columns])
-        both = pa.schema([*found, pa.field("revision", pa.int64()), pa.field(tables.DELETED, pa.bool_())])
+        schema = pa.schema([pa.field("id", pa.string()), *columns])
+        both = pa.schema([*schema, pa.field("revision", pa.int64()), pa.field(tables.DELETED, pa.bool_())])
         parts = (in_columns(self._part(file), both) for file in files)
         if wanted is not None:
             parts = (wanted.among(part) for part in parts)
-        return latest(pa.concat_tables([no_rows(both), *parts])).select(found.names)
+        return latest(pa.concat_tables([no_rows(both), *parts])).select(schema.names)
 
     def ended(self, passed: Floors) -> Floors:
         """Return, by source, the last end of an open window that the source's clock has passed."""
@@ -189,7 +191,7 @@ class LedgerFiles(OpenRows):
     def commit(self, new: Sequence[pa.Table], written: Sequence[WrittenFile], note: Mapping[str, str]) -> int:
         """Add the rows of one revision, new ones and those that tasks have written; return how many these are.
 
-        Raises CommitFailedError if others committed since prime, LedgerMoved if that cannot be checked.
+        Raises CommitFailedError if others committed since prime, ConcurrentCommitError if that cannot be checked.
         """
         added: list[tuple[WrittenFile, File | None]] = []
         for state in dict.fromkeys(state for rows in new for state in rows[BY].unique().to_pylist()):
@@ -204,7 +206,7 @@ class LedgerFiles(OpenRows):
         """Replace live rows by those that count: all of them, or what the latest commits wrote.
 
         A large one records that the open batches have `open_messages`. Raises CommitFailedError if others committed
-        since prime, LedgerMoved if that cannot be checked.
+        since prime, ConcurrentCommitError if that cannot be checked.
         """
         large, files = fold == "large", self.files if fold == "large" else self._unfolded()
         added: list[tuple[WrittenFile, File | None]] = []
@@ -254,7 +256,7 @@ class LedgerFiles(OpenRows):
     def _commit(self, added: Sequence[AddAction], folded: Sequence[File], note: Mapping[str, str]) -> None:
         """Add files, and remove those that a fold replaces, if the handle of prime is still at the latest version."""
         if not self.snapshot.stands():
-            raise LedgerMoved(
+            raise ConcurrentCommitError(
                 f"the ledger at {self._location} was restored, created again or read again since it was primed",
                 "Nothing was written.",
             )
@@ -298,10 +300,10 @@ class LedgerFiles(OpenRows):
 
     def _read(self, file: File, messages: bool = True) -> None:
         """Read a file into memory, of open batches perhaps only the headers."""
-        found = self._content(file.path, [name for name in self.schema.names if messages or name != MESSAGES])
-        columns: dict[str, object] = {name: found[name] for name in found.column_names}
+        content = self._content(file.path, [name for name in self.schema.names if messages or name != MESSAGES])
+        columns: dict[str, object] = {name: content[name] for name in content.column_names}
         columns |= {BY: file.state, "folded": file.folded}
-        rows = tables.rows(self._columns_of(file.state, found), columns, found.num_rows)
+        rows = tables.rows(self._columns_of(file.state, content), columns, content.num_rows)
         if file.state == tables.OPEN and messages:
             tables.require_filled(where(rows, pc.invert(pc.fill_null(rows[tables.DELETED], flag(False)))), [MESSAGES])
             rows = self._headers_of(file.path, rows)
@@ -313,14 +315,14 @@ class LedgerFiles(OpenRows):
         none = pa.nulls(batches.num_rows, batches.schema.field(MESSAGES).type)
         return with_messages(batches, pa.chunked_array([none]))
 
-    def _columns_of(self, state: str, found: pa.Table) -> pa.Schema:
+    def _columns_of(self, state: str, content: pa.Table) -> pa.Schema:
         """Return the columns of the rows of a state: of open batches all, of others only those that their file has.
 
         The ledger of a topology has the columns of all states, and a million rows with all of them fill gigabytes.
         """
         if state == tables.OPEN:
             return self.schema
-        kept = {*found.column_names, *tables.PARTITIONS, *(name for name, _ in tables.ROW_FIELDS)}
+        kept = {*content.column_names, *tables.PARTITIONS, *(name for name, _ in tables.ROW_FIELDS)}
         return pa.schema([field for field in self.schema if field.name in kept])
 
     def _content(self, path: str, columns: Sequence[str]) -> pa.Table:
@@ -343,16 +345,16 @@ class LedgerFiles(OpenRows):
     ) -> Iterator[tuple[WrittenFile, File | None]]:
         """Write the rows of a state; yield each written file, and the File if it is live, whose rows stay in memory."""
         for piece in pieces(state, parts):
-            file, held = self._writer.write(self._store, state, piece, folded)
-            yield file, None if state in tables.FINAL else self._cached(file, held, piece)
+            file, content = self._writer.write(self._store, state, piece, folded)
+            yield file, None if state in tables.FINAL else self._cached(file, content, piece)
 
-    def _cached(self, file: WrittenFile, held: pa.Table, rows: pa.Table) -> File:
-        """Keep the rows of a written file in memory; `held` has the columns that are in it."""
+    def _cached(self, file: WrittenFile, content: pa.Table, rows: pa.Table) -> File:
+        """Keep the rows of a written file in memory; `content` has the columns that are in it."""
         at = rows.schema.get_field_index("folded")
         rows = rows.set_column(at, rows.schema.field(at), pa.repeat(flag(file.folded), rows.num_rows))
         rows = self._headers_of(file.path, rows) if file.state == tables.OPEN else rows
-        self._cache.headers.rows[file.path] = rows = in_columns(rows, self._columns_of(file.state, held))
-        return File(file.path, file.state, file.folded, file.size, Extent.held(rows))
+        self._cache.headers.rows[file.path] = rows = in_columns(rows, self._columns_of(file.state, content))
+        return File(file.path, file.state, file.folded, file.size, Extent.of_rows(rows))
 
 
 def _action(file: WrittenFile, changes: bool = True) -> AddAction:
@@ -371,8 +373,8 @@ def live_files(table: DeltaTable) -> Iterator[File]:
     # guard: live-rows-only
     live = added.filter(tables.are_live(added[STATE]))
     wanted = [name for name in ("path", STATE, FOLDED, "size_bytes", *STATISTICS) if name in live.column_names]
-    for said in counted(live.select(wanted)).to_pylist():
-        yield File(said["path"], said[STATE], said[FOLDED], said["size_bytes"], Extent.of(said))
+    for row in counted(live.select(wanted)).to_pylist():
+        yield File(row["path"], row[STATE], row[FOLDED], row["size_bytes"], Extent.of(row))
 
 
 def _cuts(files: Sequence[File]) -> list[str]:

@@ -20,7 +20,7 @@ from windrow.delta.log import ledger_schema_of, require_ledger
 from windrow.delta.table import beyond_files, latest_snapshot, writing
 from windrow.engine.embedded import EmbeddedEngine
 from windrow.engine.engine import Engine
-from windrow.errors import BrokenPromise, LedgerMoved, TableRefused, first_line
+from windrow.errors import ConcurrentCommitError, IncompatibleTableError, InternalError, first_line
 from windrow.ledger.file_cache import FileCache
 from windrow.ledger.file_writer import require_there, store_options
 from windrow.ledger.files import LedgerFiles, writer_of
@@ -44,7 +44,10 @@ class FilesLedger(Ledger):
     _cache: FileCache | None = None
 
     def __init__(self, engine: Engine, settings: Settings, views: Views | None = None) -> None:
-        """Open nothing yet. Raises EngineUnavailable for a location that this engine, or its tasks, cannot write."""
+        """Open nothing yet.
+
+        Raises EngineUnavailableError for a location that this engine, or its tasks, cannot write.
+        """
         super().__init__(engine, settings, views)
         if engine.name != "embedded":
             from windrow.ledger.task_files import place_of_tasks
@@ -113,10 +116,10 @@ class FilesLedger(Ledger):
 
     @contextmanager
     def _committing(self, live: Live) -> Iterator[LedgerFiles]:
-        """Commit on top of the files of the primed version. Raises LedgerMoved, TableUnwritable."""
+        """Commit on top of the files of the primed version. Raises ConcurrentCommitError, TableUnwritableError."""
         files = live.open
         if not isinstance(files, LedgerFiles):
-            raise BrokenPromise("the live rows were read by their files")
+            raise InternalError("the live rows were read by their files")
         # guard: embedded-commit-lock
         with self.tables.lock(self.place, self.settings.durable), writing(self.place, "ledger"):
             try:
@@ -125,23 +128,26 @@ class FilesLedger(Ledger):
                 # guard: commit-failure-told
                 if DeltaTable(self.place).version() == live.table_version:
                     raise
-                raise LedgerMoved(
+                raise ConcurrentCommitError(
                     f"the ledger moved between prime and commit: {first_line(error)}",
                     "Another driver, tick or flush committed first. Nothing was written.",
                 ) from error
 
 
 def embedded_schema(location: str, table: DeltaTable) -> pa.Schema:
-    """Return the columns of a ledger. Raises TableRefused for another table, and for one that only Spark can read."""
+    """Return the columns of a ledger.
+
+    Raises IncompatibleTableError for another table, and for one that only Spark can read.
+    """
     partitions: list[str] = table.metadata().partition_columns
     if "state" not in partitions:
-        raise TableRefused(f"{location} is a Delta table, but not a ledger", "Give the path of a ledger.")
+        raise IncompatibleTableError(f"{location} is a Delta table, but not a ledger", "Give the path of a ledger.")
     columns = pa.schema(table.schema().to_arrow())
     schema = ledger_schema_of(columns)
     require_ledger(location, columns.names, schema)
     # guard: files-tell-rows
     if beyond := beyond_files(table):
-        raise TableRefused(
+        raise IncompatibleTableError(
             f"the ledger at {location} has {beyond}, which the embedded engine cannot read",
             "Run it with --engine spark. Windrow does not enable such a feature itself.",
         )

@@ -95,8 +95,8 @@ class Headers:
     def parts_of(self, ids: pa.Array) -> tuple[Ints, Ints, Ints]:
         """Return the file and row of the versions that the batches of some ids consist of, and where each batch begins.
 
-        The batches are in the order of ids, each with its versions in their order. Raises TableRefused for a batch
-        of which no version is whole.
+        The batches are in the order of ids, each with its versions in their order. Raises IncompatibleTableError for a
+        batch of which no version is whole.
         """
         versions = where(self.versions, pc.is_in(self.versions["id"], ids))
         of = to_numpy(pc.index_in(versions["id"], ids))

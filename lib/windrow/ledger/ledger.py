@@ -11,7 +11,7 @@ from windrow.delta.log import Table
 from windrow.delta.maintenance import TableMaintenance
 from windrow.delta.mending import mend_tables
 from windrow.engine.engine import Engine, SideFiles
-from windrow.errors import BrokenPromise
+from windrow.errors import InternalError
 from windrow.ledger.live import Live
 from windrow.ledger.result import MicrobatchResult
 from windrow.ledger.row_writer import RowWriter
@@ -35,7 +35,7 @@ class Ledger(Protocol):
     commit_form: str  # how `commit` commits, as the history records it
 
     def __init__(self, engine: Engine, settings: Settings, views: Views | None = None) -> None:
-        """Open nothing yet. Raises EngineUnavailable for a location that the engine cannot reach.
+        """Open nothing yet. Raises EngineUnavailableError for a location that the engine cannot reach.
 
         `views` gives the views of a topology over a ledger in a catalog; by default they are those of a batcher.
         """
@@ -49,7 +49,7 @@ class Ledger(Protocol):
         return self.engine.name
 
     def table(self) -> Table | None:
-        """Return the ledger's identity, None if there is no ledger. Raises TableRefused for another table."""
+        """Return the ledger's identity, None if there is no ledger. Raises IncompatibleTableError for another table."""
         return self.tables.log(self.place).table()
 
     @property
@@ -59,7 +59,7 @@ class Ledger(Protocol):
 
     @property
     def side_files(self) -> SideFiles:
-        """Return the small texts beside the ledger. Raises TableMissing."""
+        """Return the small texts beside the ledger. Raises TableMissingError."""
         return self.tables.side_files(self.place)
 
     def maintenance(self, other: str | None = None) -> TableMaintenance:
@@ -73,7 +73,7 @@ class Ledger(Protocol):
     def mend(self, depots: Iterable[str]) -> None:
         """Set aside what a power cut left of the ledger and of depots, which are named by their places.
 
-        Raises TableUnreadable, TableLocked, TableUnwritable.
+        Raises TableUnreadableError, TableLockedError, TableUnwritableError.
         """
         mend_tables(depots, self.place)
 
@@ -83,7 +83,7 @@ class Ledger(Protocol):
     def create_views(self) -> list[str]:
         """Create or update the views over a catalog ledger, and return their names.
 
-        A ledger by path has none. Raises TableRefused if a name is taken.
+        A ledger by path has none. Raises IncompatibleTableError if a name is taken.
         """
         return []
 
@@ -91,29 +91,29 @@ class Ledger(Protocol):
         """Add columns to the ledger; they are NULL in all existing rows."""
 
     def live(self) -> Live:
-        """Read the live rows; the open batches are read later, on demand. Raises TableMissing."""
+        """Read the live rows; the open batches are read later, on demand. Raises TableMissingError."""
 
     def commit(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> int | None:
         """Commit the result in one transaction, unless the ledger changed since the live rows were read.
 
         `token` is the token that was read with them. `note` becomes the commit's user metadata, which DESCRIBE HISTORY
-        shows. Returns how many rows were written, None in a dry run. Raises LedgerMoved.
+        shows. Returns how many rows were written, None in a dry run. Raises ConcurrentCommitError.
         """
 
     def open_on_executors(self, live: Live) -> SparkOpen:
         """Return the open batches and the states of topologies as Spark reads them."""
-        raise BrokenPromise("without Spark there are no executors")
+        raise InternalError("without Spark there are no executors")
 
     def row_writer(self, live: Live) -> RowWriter | None:
         """Return what writes rows part by part, here or in Spark's tasks, in files that `commit` adds; None without."""
         return None
 
     def fold(self, live: Live, fold: Fold) -> None:
-        """Drop versions that do not count, in a commit that changes nothing else. Raises LedgerMoved."""
+        """Drop versions that do not count, in a commit that changes nothing else. Raises ConcurrentCommitError."""
 
     def committed_since(self, depot_version: int) -> pa.Table:
         """Return the history of the microbatches that read later depot versions (`tables.HISTORY`).
 
         Only Spark Connect needs it, which runs microbatches in another process.
         """
-        raise BrokenPromise(f"microbatches after depot version {depot_version} ran in this process")
+        raise InternalError(f"microbatches after depot version {depot_version} ran in this process")

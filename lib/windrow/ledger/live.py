@@ -78,8 +78,8 @@ class Held(OpenRows):
 
     def of_state(self, state: str, columns: pa.Schema, wanted: IdFilter | None = None) -> pa.Table:
         """Return the rows of a state, all or those that match."""
-        held = self.partial if state == tables.PARTIAL and self.partial is not None else self.rows
-        rows = held.filter(pc.equal(held["state"], text(state))).select(["id", *columns.names])
+        state_rows = self.partial if state == tables.PARTIAL and self.partial is not None else self.rows
+        rows = state_rows.filter(pc.equal(state_rows["state"], text(state))).select(["id", *columns.names])
         return rows if wanted is None else wanted.among(rows)
 
     def ended(self, passed: Floors) -> Floors:
@@ -130,7 +130,7 @@ class Live:
     def wanted(self, wanted: BatchFilter | None) -> pa.Table:
         """Read the open batches that match, with messages those that can change; all with messages for None.
 
-        Raises TableRefused for damaged ones.
+        Raises IncompatibleTableError for damaged ones.
         """
         rows = self.open.wanted(wanted)
         require_filled(rows, FILLED if wanted is None else FILLED_HEADER)
@@ -144,13 +144,13 @@ class Live:
         return rows.append_column("state", pa.repeat(text(tables.PARTIAL), rows.num_rows))
 
     @classmethod
-    def held(cls, rows: pa.Table, table_version: int) -> Live:
+    def of_rows(cls, rows: pa.Table, table_version: int) -> Live:
         """Return live rows that are all in memory."""
         control = pc.is_in(rows["state"], texts(tables.PRIMED))
         own = rows.filter(control).select(tables.control_schema(rows.schema).names)
         is_partial = pc.equal(rows["state"], text(tables.PARTIAL))
-        held = Held(rows.filter(pc.invert(pc.or_(control, is_partial))), rows.filter(is_partial))
-        return cls(rows.schema, own, held, table_version)
+        contents = Held(rows.filter(pc.invert(pc.or_(control, is_partial))), rows.filter(is_partial))
+        return cls(rows.schema, own, contents, table_version)
 
 
 def no_messages(schema: pa.Schema) -> pa.Table:

@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from windrow.delta.locations import is_catalog_name, reference
-from windrow.errors import LedgerMoved
+from windrow.errors import ConcurrentCommitError
 from windrow.ledger.encoding import without_dictionary
 from windrow.ledger.live import Live
 from windrow.ledger.open_batches import UNCACHED
@@ -52,7 +52,7 @@ class SparkCommit:
     def write(self, rows: Rows, control: pa.Table) -> int:
         """Insert the rows of a result and the control rows, and return how many these are.
 
-        Raises LedgerMoved, and the errors of Spark.
+        Raises ConcurrentCommitError, and the errors of Spark.
         """
         revision, names = self.live.revision + 1, control.schema.names
         here = written(control, revision)
@@ -67,7 +67,7 @@ class SparkCommit:
             statement = _merge_sql(reference(self.ledger), source, names, self.token, revision)
             counts = self.session.sql(statement).collect()
         if not (inserted := counts[0]["num_inserted_rows"] if counts else 0):
-            raise LedgerMoved(
+            raise ConcurrentCommitError(
                 "the ledger moved between prime and commit",
                 "Another driver, tick or flush committed first. Nothing was written.",
             )

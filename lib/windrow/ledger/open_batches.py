@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from windrow.columnar.arrow import in_columns, mask, plain, where, whole
 from windrow.delta.table import unreadable
 from windrow.engine.spark.engine import SparkEngine
-from windrow.errors import BrokenPromise
+from windrow.errors import InternalError
 from windrow.ledger.live import Due, OpenRows, ended_in
 from windrow.ledger.strategy import GOOD_PART
 from windrow.ledger.versions import latest, latest_frame, latest_whole
@@ -129,8 +129,8 @@ class SparkOpen(OpenRows):
         rows = self.frame_of_state(state, columns)
         due = brought(rows.where(F.col("due") <= _time(until)), self.reference)
         later = brought(rows.where(F.col("due") > _time(until)).agg(F.min("due").alias("due")), self.reference)
-        found = pa.schema([pa.field("id", pa.string()), *columns])
-        return Due(due.select(found.names).cast(found).combine_chunks(), later["due"].cast(pa.int64())[0].as_py())
+        schema = pa.schema([pa.field("id", pa.string()), *columns])
+        return Due(due.select(schema.names).cast(schema).combine_chunks(), later["due"].cast(pa.int64())[0].as_py())
 
     def _versions_of_state(self, state: str, columns: pa.Schema) -> DataFrame:
         names = ", ".join(f"`{name}`" for name in ["id", *columns.names, *VERSION_COLUMNS])
@@ -159,8 +159,8 @@ class SparkOpen(OpenRows):
         if self._counted is None or self._counted[0] is not wanted:
             frame = self.frame(wanted, streams, ("source", "window_end", "message_count", "bytes"))
             sums = [F.count("*"), F.sum("message_count"), F.sum("bytes"), F.min("window_end")]
-            found = plain(frame.groupBy("source").agg(*sums).toArrow()).rename_columns(SCHEMA.names)
-            self._counted = wanted, OpenBatches.of(found.cast(SCHEMA))
+            counts = plain(frame.groupBy("source").agg(*sums).toArrow()).rename_columns(SCHEMA.names)
+            self._counted = wanted, OpenBatches.of(counts.cast(SCHEMA))
         return self._counted[1]
 
     def frame(
@@ -175,13 +175,13 @@ class SparkOpen(OpenRows):
         batches = self._versions(*tables.BATCH) if columns is None else self._live(*{*columns, "source", "key"})
         if wanted is None:
             return batches
-        columns, found = batches.columns, wanted.streams
-        if found is not None:
-            batches = batches.where(_may_hold(found, wanted.passed))
-            streams = frame_of(self.session, found.select(["source", "key"]))
+        columns, result = batches.columns, wanted.streams
+        if result is not None:
+            batches = batches.where(_may_hold(result, wanted.passed))
+            streams = frame_of(self.session, result.select(["source", "key"]))
         if streams is None:
-            raise BrokenPromise("the streams of what arrived are known to the driver or to the executors")
-        touched = F.broadcast(streams.distinct()) if found is not None else streams.distinct()
+            raise InternalError("the streams of what arrived are known to the driver or to the executors")
+        touched = F.broadcast(streams.distinct()) if result is not None else streams.distinct()
         joined = batches.join(touched.withColumn("touched", F.lit(True)), ["source", "key"], "left")
         joined = joined.join(self._clocks(wanted.passed), "source", "left")
         return joined.where("touched OR window_end <= passed").select(columns)
@@ -203,8 +203,8 @@ class SparkOpen(OpenRows):
         known = pa.table({"source": passed.source, "passed": times(passed.floor)})
         return F.broadcast(frame_of(self.session, known.filter(pc.greater(known["passed"], EARLIEST))))
 
-    def _floors(self, found: DataFrame) -> Floors:
-        rows = brought(found.toDF("source", "time"), self.reference)
+    def _floors(self, frame: DataFrame) -> Floors:
+        rows = brought(frame.toDF("source", "time"), self.reference)
         return Floors(rows["source"].cast(pa.string()).combine_chunks(), microseconds(rows["time"]))
 
     def _here(self, frame: DataFrame) -> pa.Table:
@@ -213,12 +213,12 @@ class SparkOpen(OpenRows):
 
 
 def _of_state(versions: pa.Table, columns: pa.Schema) -> pa.Table:
-    found = pa.schema([pa.field("id", pa.string()), *columns])
-    return latest(versions).select(found.names).cast(found).combine_chunks()
+    schema = pa.schema([pa.field("id", pa.string()), *columns])
+    return latest(versions).select(schema.names).cast(schema).combine_chunks()
 
 
 def brought(frame: DataFrame, ledger: str) -> pa.Table:
-    """Bring rows of a ledger to the driver. Raises TableUnreadable."""
+    """Bring rows of a ledger to the driver. Raises TableUnreadableError."""
     try:
         return plain(frame.toArrow())
     except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it

@@ -51,7 +51,7 @@ class Extent:
         )
 
     @classmethod
-    def held(cls, rows: pa.Table) -> Extent:
+    def of_rows(cls, rows: pa.Table) -> Extent:
         """Return the extent of a file with these rows."""
         stats: dict[str, Any] = {}
         for name in ("id", "source", "window_end", "revision"):

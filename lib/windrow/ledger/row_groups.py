@@ -67,5 +67,5 @@ class RowGroups:
 
 def _groups(ends: Ints, rows: Ints) -> list[int]:
     """Return the row groups that have some rows, given where each ends."""
-    found: list[int] = np.unique(np.searchsorted(ends, rows, side="right")).tolist()
-    return found
+    groups: list[int] = np.unique(np.searchsorted(ends, rows, side="right")).tolist()
+    return groups

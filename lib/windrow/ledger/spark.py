@@ -18,7 +18,7 @@ from windrow.delta.log import ledger_schema_of, require_ledger
 from windrow.delta.table import missing
 from windrow.engine.spark.engine import SparkEngine
 from windrow.engine.spark.errors import translated
-from windrow.errors import TableRefused, first_line
+from windrow.errors import IncompatibleTableError, first_line
 from windrow.ledger.ledger import Ledger, Views
 from windrow.ledger.live import Live
 from windrow.ledger.merge import SparkCommit
@@ -56,7 +56,7 @@ class SparkLedger(Ledger):
         """Create or update the views over a catalog ledger; return the names.
 
         They are created in the schema of the setting `views`, by default that of the ledger; a path has none. A view of
-        the same text is left alone. Raises TableRefused if another table or view has one of the names.
+        the same text is left alone. Raises IncompatibleTableError if another table or view has one of the names.
         """
         if not is_catalog_name(self.place):
             return []
@@ -70,7 +70,7 @@ class SparkLedger(Ledger):
             try:
                 self._create_view(name, select, exists=known is not None)
             except PySparkException as error:
-                raise TableRefused(
+                raise IncompatibleTableError(
                     f"the view {name} cannot be created: {first_line(error)}",
                     "Fix this, then run `windrow init` again.",
                 ) from error
@@ -89,11 +89,11 @@ class SparkLedger(Ledger):
         self._session.sql(f"CREATE VIEW IF NOT EXISTS {view}")
 
     def _require_free(self) -> None:
-        """Raise TableRefused if another table or view has the name of one of the views over a catalog ledger."""
+        """Raise IncompatibleTableError if another table or view has the name of a view over a catalog ledger."""
         for name in self._views_of(self._views or tables.views) if is_catalog_name(self.place) else ():
             known = self._described(name)
             if known is not None and known.get("Comment") != self._mark:
-                raise TableRefused(
+                raise IncompatibleTableError(
                     f"{name} exists, but is not a view over the ledger {self.place}",
                     "Give this ledger's views a separate schema: views = 'some_schema' in windrow.toml.",
                 )

@@ -21,8 +21,8 @@ OPEN_MESSAGES = 4
 
 def reads_all(opened: OpenBatches, messages: int, max_cached_bytes: int) -> bool:
     """Tell whether a microbatch with this many messages reads all open batches."""
-    batches, held, size = opened.total
-    little = size + batches * BATCH_BYTES + held * MESSAGE_BYTES <= LITTLE_BYTES
+    batches, open_messages, size = opened.total
+    little = size + batches * BATCH_BYTES + open_messages * MESSAGE_BYTES <= LITTLE_BYTES
     return little or (not keeps_headers(opened, max_cached_bytes) and messages * GOOD_PART >= batches)
 
 

@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from windrow.columnar.arrow import plain
 from windrow.delta.locations import is_catalog_name, local_path
 from windrow.engine.spark.errors import translated
-from windrow.errors import EngineUnavailable
+from windrow.errors import EngineUnavailableError
 from windrow.ledger.file_writer import WrittenFile
 from windrow.ledger.result import GROUPS
 from windrow.ledger.row_writer import RowWriter, WrittenRows
@@ -48,11 +48,11 @@ def written_by_tasks(rows: DataFrame, writer: RowWriter, function: Function = un
     """
     writing = in_one(partial(_write, function, writer))
     try:
-        found = plain(rows.mapInArrow(writing, from_arrow_schema(RESULT)).toArrow())
+        written = plain(rows.mapInArrow(writing, from_arrow_schema(RESULT)).toArrow())
     except PySparkException as error:
         raise translated(error) from error
-    files = [WrittenFile(**file) for task in found["files"].to_pylist() for file in task]
-    return WrittenRows(files, _rows_in(found["groups"]))
+    files = [WrittenFile(**file) for task in written["files"].to_pylist() for file in task]
+    return WrittenRows(files, _rows_in(written["groups"]))
 
 
 def _write(function: Function, writer: RowWriter, rows: pa.Table) -> pa.Table:
@@ -69,13 +69,13 @@ def _rows_in(lists: pa.ChunkedArray) -> pa.Table:
 
 
 def place_of_tasks(engine: SparkEngine, place: str) -> str:
-    """Return the location of a ledger, as delta-rs and all tasks of Spark reach it. Raises EngineUnavailable."""
+    """Return the location of a ledger, as delta-rs and all tasks of Spark reach it. Raises EngineUnavailableError."""
     if engine.remote or is_catalog_name(place):
         what = "Spark in this process, not Spark Connect" if engine.remote else f"a ledger with a path, not {place}"
-        raise EngineUnavailable(f'commit = "files" needs {what}', INSTEAD)
+        raise EngineUnavailableError(f'commit = "files" needs {what}', INSTEAD)
     path = engine.local_path(place)
     if path is None and local_path(place) is not None:
-        raise EngineUnavailable(
+        raise EngineUnavailableError(
             f'{place} is not on the local disk for Spark, so commit = "files" cannot write there',
             f"Give the ledger as a full address (such as s3://, abfss:// or hdfs://). {INSTEAD}",
         )
@@ -85,7 +85,7 @@ def place_of_tasks(engine: SparkEngine, place: str) -> str:
 
 
 def _require_shared(session: SparkSession, path: Path) -> None:
-    """Raise EngineUnavailable if a task of Spark cannot see what this process has written beside a local path."""
+    """Raise EngineUnavailableError if a task of Spark cannot see what this process has written beside a local path."""
     context = session.sparkContext
     if (context.master or "").partition("[")[0] == "local":
         return
@@ -99,7 +99,7 @@ def _require_shared(session: SparkSession, path: Path) -> None:
         marker.unlink()
     # guard: tasks-reach-the-ledger
     if not seen:
-        raise EngineUnavailable(
+        raise EngineUnavailableError(
             f"tasks of {context.master} do not see {path}, which is on a disk of the driver alone",
             f"Put the ledger on an object store, HDFS or a disk that all machines share. {INSTEAD}",
         )

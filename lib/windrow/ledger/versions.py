@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import flag, from_numpy, mask, places, text, to_numpy, where, whole
-from windrow.errors import TableRefused
+from windrow.errors import IncompatibleTableError
 from windrow.ledger.result import Counts
 from windrow.model import tables
 from windrow.model.floors import Ints
@@ -79,8 +79,8 @@ def _stamped(rows: pa.Table, revision: int) -> pa.Table:
 def latest(rows: pa.Table, keep_tombstones: bool = False, keep_doubles: bool = False) -> pa.Table:
     """Return the latest version of each id, without tombstones; an open batch with the messages of its versions.
 
-    Raises TableRefused for what only damage does: a row without a revision, and an id that two rows of one revision
-    have, unless both are kept.
+    Raises IncompatibleTableError for what only damage does: a row without a revision, and an id that two rows of one
+    revision have, unless both are kept.
     """
     tables.require_filled(rows, ["revision"])
     if rows.num_rows > 1:
@@ -93,7 +93,9 @@ def latest(rows: pa.Table, keep_tombstones: bool = False, keep_doubles: bool = F
             rows = where(rows, mask(revision == newest[of]))
         # guard: live-ids-unique
         if rows.num_rows > len(newest) and not keep_doubles:
-            raise TableRefused("an id stands twice among the open batches and clocks of the ledger", tables.DAMAGED)
+            raise IncompatibleTableError(
+                "an id stands twice among the open batches and clocks of the ledger", tables.DAMAGED
+            )
         if rows.num_rows < versions.num_rows and {MESSAGES, WHOLE} <= {*rows.column_names}:
             rows = _grown(rows, versions, of, revision)
     if keep_tombstones:
@@ -143,7 +145,7 @@ def chains(of: Ints, revision: Ints, wholes: pa.ChunkedArray, grown_only: bool =
 def latest_whole(rows: pa.Table) -> pa.Table:
     """Return the open batches of which these rows are versions, with all of their messages, as `latest` does.
 
-    Raises TableRefused also for a batch of which no version is whole.
+    Raises IncompatibleTableError also for a batch of which no version is whole.
     """
     batches = latest(rows)
     require_whole(batches)
@@ -151,10 +153,12 @@ def latest_whole(rows: pa.Table) -> pa.Table:
 
 
 def require_whole(rows: pa.Table) -> None:
-    """Raise TableRefused for open batches of which no version is whole: only damage takes away the first one."""
+    """Raise IncompatibleTableError for open batches of which no version is whole: only damage takes the first one."""
     # guard: first-version-is-there
     if pc.any(pc.equal(rows[WHOLE], flag(False))).as_py():
-        raise TableRefused("an open batch of the ledger has no version with all of its messages", tables.DAMAGED)
+        raise IncompatibleTableError(
+            "an open batch of the ledger has no version with all of its messages", tables.DAMAGED
+        )
 
 
 def concatenated(lists: pa.ChunkedArray, begin: Ints) -> pa.Array:

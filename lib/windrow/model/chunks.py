@@ -42,8 +42,8 @@ class Chunk:
 
 def is_raw(schema: pa.Schema) -> bool:
     """Tell whether a table has the columns of a raw depot; it may have others."""
-    found = {field.name: plain_type(field.type) for field in schema}
-    return {field.name: field.type for field in RAW}.items() <= found.items()
+    types = {field.name: plain_type(field.type) for field in schema}
+    return {field.name: field.type for field in RAW}.items() <= types.items()
 
 
 def cut(pieces: Iterable[bytes], chunk_bytes: int = CHUNK_BYTES, first: int = FIRST) -> Iterator[Chunk]:
@@ -51,13 +51,13 @@ def cut(pieces: Iterable[bytes], chunk_bytes: int = CHUNK_BYTES, first: int = FI
 
     Numbers begin with `first`. An empty source gives one empty chunk, so every source has a last chunk.
     """
-    sequence, held = first, None
+    sequence, previous = first, None
     for piece in _alike(pieces, chunk_bytes):
-        if held is not None:
-            yield Chunk(sequence, held, last=False)
+        if previous is not None:
+            yield Chunk(sequence, previous, last=False)
             sequence += 1
-        held = piece
-    yield Chunk(sequence, held or b"", last=True)
+        previous = piece
+    yield Chunk(sequence, previous or b"", last=True)
 
 
 def rows(raw_source: str, chunks: Sequence[Chunk], received_at: int) -> pa.Table:

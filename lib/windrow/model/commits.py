@@ -56,21 +56,21 @@ class ListedVersions:
         return cls(depot_id, begin, {commit.version: commit.fingerprint for commit in listed}, restored)
 
 
-def is_other(found: str | None, known: str | None) -> bool:
+def is_other(id_: str | None, known: str | None) -> bool:
     """Tell whether two fingerprints are of different commits; False if they cannot be compared."""
-    if found is None or known is None:
+    if id_ is None or known is None:
         return False
     # guard: fingerprints-comparable
-    return found.partition(":")[0] == known.partition(":")[0] and found != known
+    return id_.partition(":")[0] == known.partition(":")[0] and id_ != known
 
 
 def note_of(commit: Mapping[str, Any]) -> dict[str, Any]:
     """Return the note that Windrow leaves in a commit (`userMetadata`), empty if there is none."""
     try:
-        found = json.loads(commit["userMetadata"])
+        note = json.loads(commit["userMetadata"])
     except (KeyError, TypeError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return note if isinstance(note, dict) else {}
 
 
 def rows_added(commit: Mapping[str, Any]) -> int | None:
@@ -107,10 +107,10 @@ def adds_only(operation: str | None, removed: bool) -> bool:
 def rows_in(file: Mapping[str, Any]) -> int | None:
     """Return how many rows a file has by its `add` action; None if that does not say, or some of them are deleted."""
     try:
-        found = json.loads(file.get("stats") or "{}").get("numRecords")
+        count = json.loads(file.get("stats") or "{}").get("numRecords")
     except (ValueError, AttributeError):
         return None
-    return found if isinstance(found, int) and not file.get("deletionVector") else None
+    return count if isinstance(count, int) and not file.get("deletionVector") else None
 
 
 def changes_rows(commit: Mapping[str, Any]) -> bool:
@@ -122,7 +122,7 @@ def changes_rows(commit: Mapping[str, Any]) -> bool:
     return any(int(metrics.get(name) or 0) for name in (*FILES_REMOVED, *FILES_RESTORED, *ROWS_REMOVED))
 
 
-def fingerprint(commit: Mapping[str, Any], said: Sequence[str] = SAID, by: str = "log") -> str:
-    """Return the fingerprint of a commit: its reader (`by`), and a digest of the fields that it read (`said`)."""
-    content = {name: commit.get(name) for name in said}
+def fingerprint(commit: Mapping[str, Any], notes: Sequence[str] = SAID, by: str = "log") -> str:
+    """Return the fingerprint of a commit: its reader (`by`), and a digest of the fields that it read (`notes`)."""
+    content = {name: commit.get(name) for name in notes}
     return f"{by}:{hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]}"

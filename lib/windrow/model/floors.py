@@ -94,9 +94,9 @@ def times_of(messages: pa.Table, floors: FloorsByVersion, latest: int) -> Ints:
     """Return the processing times of messages, UNKNOWN of those that are invalid or stamped after `latest`."""
     fit = np.ones(messages.num_rows, np.bool_)
     fit[refused_before_rules(messages, latest)["row"].to_numpy()] = False
-    found = np.full(messages.num_rows, clock.UNKNOWN)
-    found[fit] = floors.processing_times(messages.filter(pa.array(fit)))
-    return found
+    times = np.full(messages.num_rows, clock.UNKNOWN)
+    times[fit] = floors.processing_times(messages.filter(pa.array(fit)))
+    return times
 
 
 @dataclass(frozen=True, slots=True)

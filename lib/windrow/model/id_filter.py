@@ -68,8 +68,8 @@ class IdFilter:
 
     def spans(self) -> list[Range]:
         """Return ranges for a condition, few of them: one for many, which has the ids in between too."""
-        found = self.ranges()
-        return found if len(found) <= MANY else [(found[0][0], found[-1][1])]
+        ranges = self.ranges()
+        return ranges if len(ranges) <= MANY else [(ranges[0][0], ranges[-1][1])]
 
     def _selects(self, ids: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
         if self.components is not None:

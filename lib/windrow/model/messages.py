@@ -90,10 +90,10 @@ def _column(table: pa.Table, name: str, type_: pa.DataType | None) -> pa.Chunked
             raise MessagesError(f"the messages have no column {name!r}", f"They have {table.column_names}.")
         default = pa.scalar(DEFAULTS[name], type_ or pa.string())
         return pa.chunked_array([pa.repeat(default, table.num_rows)])
-    found = table[name].type
+    result = table[name].type
     # guard: payload-kind
-    if name == "payload" and type_ is not None and type_ != text_or_bytes(type_) and not holds(type_, found):
-        raise MessagesError(f"column 'payload' is {found}, the payloads are {name_of(type_)}", "Convert it first.")
+    if name == "payload" and type_ is not None and type_ != text_or_bytes(type_) and not holds(type_, result):
+        raise MessagesError(f"column 'payload' is {result}, the payloads are {name_of(type_)}", "Convert it first.")
     try:
         return converted(table[name], type_)
     except pa.ArrowException as error:

@@ -75,8 +75,8 @@ class BatchFilter:
         """
         near = self._near(batches) if counting is None else pc.and_(self._near(batches), counting)
         windows = where(batches.select(["source", "key", "window_start", "window_end"]), near)
-        held, beside = self._around(windows)
-        changing = self._ended(windows) | held
+        around, beside = self._around(windows)
+        changing = self._ended(windows) | around
         needed = changing | beside
         chosen = to_numpy(near) == 1
         chosen[chosen] = needed
@@ -96,9 +96,9 @@ class BatchFilter:
     def _around(self, batches: pa.Table) -> tuple[Flags, Flags]:
         """Tell which windows hold the event time of a message, and which are the last before or the first after one."""
         arrived = self.arrived()
-        held, beside = np.zeros((2, batches.num_rows), np.bool_)
+        around, beside = np.zeros((2, batches.num_rows), np.bool_)
         if arrived is None:
-            return ~held, ~beside
+            return ~around, ~beside
         stream, of = _streams(batches, arrived)
         start, end = microseconds(batches["window_start"]), microseconds(batches["window_end"])
         at = microseconds(arrived["event_time"])
@@ -115,8 +115,8 @@ class BatchFilter:
             window, time = window[same], at[of_message[same]]
             # guard: windows-beside-a-message
             beside[window] = True
-            held[window[(start[window] <= time) & (time < end[window])]] = True
-        return held, beside
+            around[window[(start[window] <= time) & (time < end[window])]] = True
+        return around, beside
 
 
 def _streams(batches: pa.Table, arrived: pa.Table) -> tuple[Ints, Ints]:

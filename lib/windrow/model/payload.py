@@ -31,17 +31,17 @@ def parse(text: str) -> pa.DataType:
     if struct is None:
         return _scalar(text)
     fields = [FIELD.fullmatch(part) for part in struct[1].split(",")]
-    found = [(one[1], _scalar(one[2])) for one in fields if one]
-    if len({name.lower() for name, _ in found}) < len(fields):
+    fields_of_struct = [(one[1], _scalar(one[2])) for one in fields if one]
+    if len({name.lower() for name, _ in fields_of_struct}) < len(fields):
         raise SettingsError(f"payload type {text!r}: the fields cannot be read, or two have the same name", HINT)
-    return pa.struct(found)
+    return pa.struct(fields_of_struct)
 
 
 def _scalar(text: str) -> pa.DataType:
-    found = SCALARS.get(text.strip().upper())
-    if found is None:
+    scalar = SCALARS.get(text.strip().upper())
+    if scalar is None:
         raise SettingsError(f"unknown payload type {text!r}", HINT)
-    return found
+    return scalar
 
 
 def name(type_: pa.DataType) -> str:
@@ -53,29 +53,29 @@ def name(type_: pa.DataType) -> str:
 
 def of_column(schema: pa.Schema) -> pa.DataType:
     """Return the type of the payloads in a table: that of its column if payloads can have it, else text."""
-    found = plain_type(schema.field("payload").type) if "payload" in schema.names else pa.string()
-    fields = list(found) if pa.types.is_struct(found) else []
+    type_ = plain_type(schema.field("payload").type) if "payload" in schema.names else pa.string()
+    fields = list(type_) if pa.types.is_struct(type_) else []
     if fields and all(field.type in NAMES and FIELD.fullmatch(f"{field.name} x") for field in fields):
-        return found
-    return found if found in NAMES else pa.string()
+        return type_
+    return type_ if type_ in NAMES else pa.string()
 
 
-def holds(type_: pa.DataType, given: pa.DataType) -> bool:
+def holds(type_: pa.DataType, values: pa.DataType) -> bool:
     """Tell whether a column has payloads of a type, or of one that becomes it without loss: smaller numbers, NULL.
 
     The fields of a struct go by their names; one that the column lacks is NULL.
     """
-    is_, given = pa.types, plain_type(given)
-    if is_.is_null(given) or given == type_:
+    is_, values = pa.types, plain_type(values)
+    if is_.is_null(values) or values == type_:
         return True
     if is_.is_struct(type_):
         known = type_.names
-        return is_.is_struct(given) and all(
-            field.name in known and holds(type_.field(field.name).type, field.type) for field in given
+        return is_.is_struct(values) and all(
+            field.name in known and holds(type_.field(field.name).type, field.type) for field in values
         )
     if is_.is_floating(type_):
-        return is_.is_integer(given) or is_.is_floating(given)
-    return is_.is_integer(type_) and is_.is_integer(given)
+        return is_.is_integer(values) or is_.is_floating(values)
+    return is_.is_integer(type_) and is_.is_integer(values)
 
 
 def text_or_bytes(type_: pa.DataType) -> pa.DataType:

@@ -26,9 +26,9 @@ def json_text(
     return UNSAFE.sub(_escape_long, json.dumps(document, indent=indent, default=default, ensure_ascii=not unicode))
 
 
-def _escape(found: re.Match[str]) -> str:
-    return repr(found[0])[1:-1]
+def _escape(match: re.Match[str]) -> str:
+    return repr(match[0])[1:-1]
 
 
-def _escape_long(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+def _escape_long(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"

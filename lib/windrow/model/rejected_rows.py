@@ -20,12 +20,12 @@ def rejected(messages: pa.Table, version: Ints, refused: list[pa.Table], microba
     `messages` must have all messages of these streams and versions, because the id of a rejection is its place among
     them.
     """
-    found = pa.concat_tables(refused).sort_by("row")
-    row = to_numpy(found["row"])
+    rows = pa.concat_tables(refused).sort_by("row")
+    row = to_numpy(rows["row"])
     content = taken(messages.select(list(COLUMNS)), row)
-    stamp, processing_time = (times.cast(pa.int64()) for times in (content["received_at"], found["processing_time"]))
+    stamp, processing_time = (times.cast(pa.int64()) for times in (content["received_at"], rows["processing_time"]))
     values: dict[str, object] = {name: content[name] for name in content.column_names}
-    values |= {name: found[name] for name in ("reason", "detail", "missed_by_us", "processing_time")}
+    values |= {name: rows[name] for name in ("reason", "detail", "missed_by_us", "processing_time")}
     values |= {
         "id": _ids(content, version[row], _ordinals(messages, version, row)),
         "clock_lead_us": pc.subtract(processing_time, stamp),

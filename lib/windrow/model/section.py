@@ -30,7 +30,6 @@ def _text(value: int | None) -> str:
 Duration = Annotated[int, BeforeValidator(_duration), PlainSerializer(_text)]
 OrNever = Annotated[int | None, BeforeValidator(_or_never), PlainSerializer(_text)]
 Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
 ByteSize = Annotated[int, Field(ge=0, le=2**62)]
 
 

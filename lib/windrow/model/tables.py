@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import TIME, flag, text, texts
-from windrow.errors import TableRefused
+from windrow.errors import IncompatibleTableError
 from windrow.model import messages as message_columns
 from windrow.model.commits import FEED
 from windrow.model.durations import microseconds
@@ -287,17 +287,17 @@ def reached(columns: Iterable[str], ledger: str, started: str, before: int) -> s
 
 def reached_of(rows: Iterable[Any], depot_id: str) -> int:
     """Return the version up to which a depot was read from the rows of `reached`; -1 for none."""
-    found = [row["reached"] for row in rows if row["depot_id"] == depot_id and row["reached"] is not None]
-    return int(found[0]) if found else -1
+    positions = [row["reached"] for row in rows if row["depot_id"] == depot_id and row["reached"] is not None]
+    return int(positions[0]) if positions else -1
 
 
 def require_filled(rows: pa.Table, names: Iterable[str]) -> None:
-    """Raise TableRefused for live rows that Windrow cannot have written: they are NULL in a column that is filled."""
+    """Raise IncompatibleTableError for live rows that are NULL in a filled column: Windrow cannot have written them."""
     for name in names:
         # guard: live-rows-complete
         if rows[name].null_count:
             empty = rows.filter(pc.is_null(rows[name]))["id"][0].as_py()
-            raise TableRefused(f"the row {empty!r} of the ledger has no {name}", DAMAGED)
+            raise IncompatibleTableError(f"the row {empty!r} of the ledger has no {name}", DAMAGED)
 
 
 def rows(schema: pa.Schema, columns: dict[str, object], count: int) -> pa.Table:

@@ -9,7 +9,7 @@ __all__ = ["Lines", "Observer", "Observers", "Run", "chosen", "observed"]
 
 
 def chosen(metrics: MetricsPart) -> list[Observer]:
-    """Return the observers that the settings ask for, the log first. Raises MissingExtra, SettingsError."""
+    """Return the observers that the settings ask for, the log first. Raises MissingExtraError, SettingsError."""
     observers: list[Observer] = [Lines()]
     if metrics.opentelemetry:
         from windrow.operate.spans import Spans

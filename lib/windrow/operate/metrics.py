@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from windrow.errors import MissingExtra, SettingsError
+from windrow.errors import MissingExtraError, SettingsError
 from windrow.model.results import ROLES, Committed, Role
 from windrow.operate.log import without_secrets
 from windrow.operate.observer import Observer, Run
@@ -17,7 +17,7 @@ try:
     from prometheus_client.registry import Collector
     from prometheus_client.samples import Sample
 except ImportError as missing:
-    raise MissingExtra("metrics need prometheus_client", "pip install 'windrow-delta[metrics]'") from missing
+    raise MissingExtraError("metrics need prometheus_client", "pip install 'windrow-delta[metrics]'") from missing
 
 LOOPBACK = "127.0.0.1"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from windrow.errors import MissingExtra, first_line
+from windrow.errors import MissingExtraError, first_line
 from windrow.model.results import Committed
 from windrow.operate.log import without_secrets
 from windrow.operate.observer import Observer, Run
@@ -14,7 +14,7 @@ try:
     from opentelemetry import trace
     from opentelemetry.trace import Status, StatusCode, TracerProvider
 except ImportError as missing:
-    raise MissingExtra("spans need opentelemetry-api", "pip install 'windrow-delta[otel]'") from missing
+    raise MissingExtraError("spans need opentelemetry-api", "pip install 'windrow-delta[otel]'") from missing
 
 COUNTS = ("messages", "accepted", "rejected", "opened", "closed", "open_batches")
 NANOSECONDS = 1_000  # of a microsecond

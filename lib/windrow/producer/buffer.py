@@ -7,14 +7,24 @@ from __future__ import annotations
 
 from collections import deque
 
-from windrow.errors import ProducerInUse
+from windrow.errors import ProducerInUseError
 
 
 class Buffer:
     """Room for so many bytes, which the producers of several ids of one depot may share: pass it to each of them."""
 
     def __init__(self, size_bytes: int) -> None:
-        """Begin empty. Raises ValueError for a size that is not positive."""
+        """Begin empty.
+
+        Raises:
+            ValueError: The size is not positive.
+
+        Example:
+            >>> room = windrow.Buffer(16_777_216)
+            >>> first, second = (windrow.Producer("data/depot", name, buffer=room) for name in ("line-1", "line-2"))
+            >>> first.close(), second.close()
+            (None, None)
+        """
         if size_bytes <= 0:
             raise ValueError(f"a buffer of {size_bytes} bytes has no room")
         self.size_bytes = size_bytes
@@ -34,10 +44,10 @@ class Buffer:
         return bool(self._tickets)
 
     def join(self, lock: object) -> None:
-        """Let one more queue use it. Raises ProducerInUse if queues with another lock do."""
+        """Let one more queue use it. Raises ProducerInUseError if queues with another lock do."""
         # guard: buffer-of-one-depot
         if (self._queues or self._reserved) and self._lock is not lock:
-            raise ProducerInUse("the buffer is used by producers of another depot", "Use a buffer for each depot.")
+            raise ProducerInUseError("the buffer is used by producers of another depot", "Use a buffer for each depot.")
         self._lock = lock
         self._queues += 1
 

@@ -21,10 +21,10 @@ from windrow.delta.locations import absolute, require_safe
 from windrow.delta.lock import sync_recent
 from windrow.errors import (
     REPORT,
-    BrokenPromise,
-    DeliveryTimeout,
-    ProducerFenced,
-    ProducerInUse,
+    DeliveryTimeoutError,
+    InternalError,
+    ProducerFencedError,
+    ProducerInUseError,
     WindrowError,
     first_line,
 )
@@ -34,7 +34,7 @@ from windrow.producer.buffer import Buffer
 from windrow.producer.delivery import Batch, Position
 from windrow.producer.queue import Bell, ProducerQueue, State, not_known
 from windrow.producer.writer import DepotWriter, Entry
-from windrow.settings.settings import ProducerPart
+from windrow.settings.producer import ProducerOptions
 
 LOG = logging.getLogger("windrow.producer")
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts
@@ -62,15 +62,15 @@ class Committer:
         """Return the current position of a producer in the depot."""
         return DepotWriter(self.location, raw=self._writer.raw).recorded(name)
 
-    def join(self, name: str, chosen: ProducerPart, buffer: Buffer | None = None) -> ProducerQueue:
-        """Return the queue of an id, which producers may share; wait if it is closing. Raises ProducerInUse."""
+    def join(self, name: str, chosen: ProducerOptions, buffer: Buffer | None = None) -> ProducerQueue:
+        """Return the queue of an id, which producers may share; wait if it is closing. Raises ProducerInUseError."""
         while True:
             self._await_closed(name)
             with self._opening:
                 if (queue := self._joined(name, chosen, buffer)) is not None:
                     return queue
 
-    def _joined(self, name: str, chosen: ProducerPart, buffer: Buffer | None) -> ProducerQueue | None:
+    def _joined(self, name: str, chosen: ProducerOptions, buffer: Buffer | None) -> ProducerQueue | None:
         """Return the queue of an id with one more user, None if it is closing."""
         queue = self._queues.get(name)
         if queue is not None and queue.state is State.CLOSING:
@@ -85,7 +85,7 @@ class Committer:
                 queue = ProducerQueue(name, chosen, reached.sequence, self._bell, room, ordered=raw, ended=ended)
                 self._queues[name] = queue
         if queue.chosen != chosen or buffer not in (None, queue.buffer):
-            raise ProducerInUse(
+            raise ProducerInUseError(
                 f"producer {name!r} is open in this process with other settings or another buffer",
                 "Use the same ones, or another id.",
             )
@@ -109,11 +109,11 @@ class Committer:
             self._bell.ended.notify_all()
 
     def _await_closed(self, name: str) -> None:
-        """Wait while the queue of an id closes. Raises ProducerInUse if a thread would wait for itself."""
+        """Wait while the queue of an id closes. Raises ProducerInUseError if a thread would wait for itself."""
         with self._bell.lock:
             while (queue := self._queues.get(name)) is not None and queue.state is State.CLOSING:
                 if self.is_own_thread() or queue.closer == threading.get_ident():
-                    raise ProducerInUse(
+                    raise ProducerInUseError(
                         f"producer {name!r} is closing, and a callback of a message cannot wait for that",
                         "Open it in another thread, or under another id.",
                     )
@@ -142,8 +142,8 @@ class Committer:
     # The committing thread.
 
     def _commit_all(self) -> None:
-        while (found := self._next()) is not None:
-            queue, batch = found
+        while (result := self._next()) is not None:
+            queue, batch = result
             try:
                 self._deliver(queue, batch)
             except BaseException:  # whatever it is, the next batch has senders too
@@ -183,7 +183,10 @@ class Committer:
             queue.settled(batch)
 
     def _persist(self, queue: ProducerQueue, batch: Batch) -> int:
-        """Commit, and retry after temporary errors until the deadline. Raises DeliveryTimeout, ProducerFenced."""
+        """Commit, and retry after temporary errors until the deadline.
+
+        Raises DeliveryTimeoutError, ProducerFencedError.
+        """
         pause, why, hint = FIRST_PAUSE, "there was no time for an attempt", ""
         while True:
             try:
@@ -209,17 +212,17 @@ class Committer:
         """Tell whether a batch is still awaited after a pause; otherwise its senders would not learn of a commit."""
         return time.monotonic() + pause < batch.deadline and queue.state is not State.CLOSED
 
-    def _given_up(self, queue: ProducerQueue, batch: Batch, why: str, hint: str) -> DeliveryTimeout:
+    def _given_up(self, queue: ProducerQueue, batch: Batch, why: str, hint: str) -> DeliveryTimeoutError:
         if self._writer.in_doubt(queue.name, batch.note):
             return not_known(why)
         seconds = queue.chosen.delivery_timeout / SECOND
-        return DeliveryTimeout(f"the message was not committed within {seconds:g} s, {why}", hint)
+        return DeliveryTimeoutError(f"the message was not committed within {seconds:g} s, {why}", hint)
 
     def _failed(self, queue: ProducerQueue, batch: Batch, error: Exception) -> None:
         fail_others = None
         with self._bell.lock:
             queue.failed(batch)
-            if isinstance(error, ProducerFenced):
+            if isinstance(error, ProducerFencedError):
                 fail_others = queue.fence(error)
             # guard: missing-chunk
             elif queue.ordered:
@@ -248,9 +251,9 @@ class Committer:
                 fail()
 
 
-def broken(error: BaseException) -> BrokenPromise:
+def broken(error: BaseException) -> InternalError:
     """Return the error that senders get for what would end a thread: raised in theirs, it would end the program."""
-    return BrokenPromise(f"the commit was broken off by {type(error).__name__}: {first_line(error)}", REPORT)
+    return InternalError(f"the commit was broken off by {type(error).__name__}: {first_line(error)}", REPORT)
 
 
 class Registry:
@@ -262,9 +265,18 @@ class Registry:
         self._guests: Counter[str] = Counter()  # who is joining, without the lock
 
     def join(
-        self, location: str, name: str, chosen: ProducerPart, schema: pa.Schema, keep: str, buffer: Buffer | None = None
+        self,
+        location: str,
+        name: str,
+        chosen: ProducerOptions,
+        schema: pa.Schema,
+        keep: str,
+        buffer: Buffer | None = None,
     ) -> tuple[Committer, ProducerQueue]:
-        """Return the committer of a depot and the queue of an id. Raises TableRefused for the wrong kind of depot."""
+        """Return the committer of a depot and the queue of an id.
+
+        Raises IncompatibleTableError for the wrong kind of depot.
+        """
         place = absolute(location)
         with self._lock:
             committer = self._committers.get(place)

@@ -88,7 +88,7 @@ class Batch:
 
     begun: float
     deadline: float
-    given: pa.Table | None = None
+    sent_table: pa.Table | None = None
     mark: int | None = None
     fingerprint: int | None = None
     sealed: bool = False
@@ -102,7 +102,7 @@ class Batch:
     @property
     def messages(self) -> int:
         """Return the number of messages."""
-        return len(self.sent) if self.given is None else self.given.num_rows
+        return len(self.sent) if self.sent_table is None else self.sent_table.num_rows
 
     @property
     def all_wait(self) -> bool:
@@ -118,14 +118,14 @@ class Batch:
         return delivery
 
     def table(self, first: int, schema: pa.Schema) -> pa.Table:
-        """Return the messages or chunks to write, numbered from `first`. Raises MessageRefused."""
-        sent = table_of(zip(*self.sent, strict=True), schema) if self.given is None else self.given
+        """Return the messages or chunks to write, numbered from `first`. Raises InvalidMessageError."""
+        sent = table_of(zip(*self.sent, strict=True), schema) if self.sent_table is None else self.sent_table
         whole = numbered(sent, first)
         return required_chunks(whole, first) if schema == chunks.RAW else whole
 
     def acknowledge(self, version: int, first: int) -> None:
         """Complete all deliveries."""
-        if self.given is not None:
+        if self.sent_table is not None:
             self.deliveries[0].settle(Ack(version, first + self.messages - 1))
             return
         for at, delivery in enumerate(self.deliveries):

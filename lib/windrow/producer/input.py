@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from windrow.errors import FileRefused
+from windrow.errors import InputFileError
 from windrow.producer.delivery import Ack
 from windrow.producer.lines import KEPT_BYTES
 from windrow.producer.producer import RawProducer
@@ -46,7 +46,7 @@ class Descriptor:
         self.ended = self.stopped = False
 
     def read(self, most: int, seconds: float | None) -> bytes:
-        """Return up to `most` bytes once some are there; none at the end, or after `seconds`. Raises FileRefused."""
+        """Return up to `most` bytes once some are there; none at the end, or after `seconds`. Raises InputFileError."""
         while not self.ended:
             ready = select.select([self._descriptor, self._stop.woken], [], [], seconds)[0]
             if self._stop.woken in ready:
@@ -58,7 +58,7 @@ class Descriptor:
                     continue
                 except OSError as error:
                     why = f"the input cannot be read: {error.strerror}"
-                    raise FileRefused(why, "Check the file or the pipe.") from error
+                    raise InputFileError(why, "Check the file or the pipe.") from error
                 self.ended = not block
                 return block
             else:
@@ -88,18 +88,18 @@ class Input(Descriptor):
 
     def take(self, rows: int, byte_count: int, seconds: float) -> list[bytes]:
         """Wait for lines; return them once there are enough, or `seconds` after the first one; none at the end."""
-        found: list[bytes] = []
-        held, until = 0, None
-        while len(found) < rows and held < byte_count:
+        lines: list[bytes] = []
+        size, until = 0, None
+        while len(lines) < rows and size < byte_count:
             if not self._lines and not self._read(None if until is None else max(until - time.monotonic(), 0)):
                 break
-            taken = self._lines[: rows - len(found)]
+            taken = self._lines[: rows - len(lines)]
             del self._lines[: len(taken)]
-            found += taken
-            held += sum(map(len, taken))
-            if until is None and found:
+            lines += taken
+            size += sum(map(len, taken))
+            if until is None and lines:
                 until = time.monotonic() + seconds
-        return found
+        return lines
 
     def _read(self, seconds: float | None) -> bool:
         """Read a block, or wait up to `seconds` for one; return False at the end or after that time."""
@@ -152,7 +152,7 @@ class BytesInput(Descriptor):
         self._most, self._seconds = most, seconds
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the pieces. Raises FileRefused."""
+        """Yield the pieces. Raises InputFileError."""
         while not self.ended:
             piece, until = bytearray(), float("inf")
             while len(piece) < self._most:

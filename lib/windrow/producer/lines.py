@@ -49,14 +49,14 @@ class Fields:
     whole: bool
 
     @classmethod
-    def of(cls, given: Sequence[str]) -> Fields:
+    def of(cls, values: Sequence[str]) -> Fields:
         """Read `column=field`, `column='text'` and `payload=*`; other columns take the field of the same name.
 
         Raises SettingsError.
         """
         names = {name: name for name in messages.COLUMNS}
         texts = {}
-        for one in given:
+        for one in values:
             column, equals, value = one.partition("=")
             if not equals or not value or column not in names:
                 _refuse(one)
@@ -71,9 +71,9 @@ class Fields:
         return cls({name: field for name, field in names.items() if name not in texts}, texts, whole)
 
 
-def _refuse(given: str) -> NoReturn:
+def _refuse(text: str) -> NoReturn:
     raise SettingsError(
-        f"column {given!r} is not valid",
+        f"column {text!r} is not valid",
         f"Use column=field, or column='text' for source, key, type and payload, or payload=* for the whole line. "
         f"The columns are {', '.join(messages.COLUMNS)}.",
     )
@@ -127,9 +127,9 @@ class Reader:
 
     def read(self, lines: Sequence[Any], first: int, now: int) -> Portion:
         """Return lines as messages that arrived at `now` (microseconds); the first one has the number `first`."""
-        found = [self._object(line) for line in lines]
-        objects = [object_ for object_, _ in found]
-        reasons = {at: reason for at, (_, reason) in enumerate(found) if reason}
+        result = [self._object(line) for line in lines]
+        objects = [object_ for object_, _ in result]
+        reasons = {at: reason for at, (_, reason) in enumerate(result) if reason}
         instead = {"source": self._source, "received_at": now} | self._fields.texts
         columns = {name: self._column(name, instead.get(name), objects, reasons) for name in messages.COLUMNS}
         if self._fields.whole:
@@ -142,20 +142,20 @@ class Reader:
     def _object(self, line: Any) -> tuple[dict[str, Any], str]:
         """Return the object in a line, and why the line is not a message; empty if it is one."""
         try:
-            found = _decoded(line, self._most_bytes)
+            value = _decoded(line, self._most_bytes)
         except Unfit as unfit:
             return {}, str(unfit)
-        if not self._fields.whole and not found.keys() <= self._known:
-            return found, f"no column is mapped to its field {min(found.keys() - self._known)!r}"
+        if not self._fields.whole and not value.keys() <= self._known:
+            return value, f"no column is mapped to its field {min(value.keys() - self._known)!r}"
         field = self._fields.names.get("payload")
-        if self._typed or field is None or isinstance(found.get(field), str | None):
-            return found, ""
+        if self._typed or field is None or isinstance(value.get(field), str | None):
+            return value, ""
         try:
-            return found | {JSON_TEXT: bytes(MEMBERS.decode(line)[field]).decode()}, ""
+            return value | {JSON_TEXT: bytes(MEMBERS.decode(line)[field]).decode()}, ""
         except msgspec.DecodeError:  # an escape that is half of a surrogate pair, in one field or another
-            return found | {JSON_TEXT: HALF}, ""
+            return value | {JSON_TEXT: HALF}, ""
         except RecursionError:
-            return found, f"{field} nests too deeply"
+            return value, f"{field} nests too deeply"
 
     def _whole(self, line: Any) -> str | bytes | None:
         return str(line.decode(errors="replace").strip())
@@ -170,9 +170,9 @@ class Reader:
         field = self._fields.names.get(name)
         if field is None:
             return [instead] * len(objects)
-        values: list[Any] = [found.get(field) for found in objects]
+        values: list[Any] = [object_.get(field) for object_ in objects]
         if name == "payload":
-            values = [found.get(JSON_TEXT, value) for found, value in zip(objects, values, strict=True)]
+            values = [object_.get(JSON_TEXT, value) for object_, value in zip(objects, values, strict=True)]
         kinds = set(map(type, values))
         if kinds == {type(None)} and name not in REQUIRED:
             return [instead] * len(objects)
@@ -214,7 +214,7 @@ def _decoded(line: bytes, most_bytes: int) -> dict[str, Any]:
     if len(line) > most_bytes:
         raise Unfit(f"it has more than {most_bytes:,} bytes")
     try:
-        found = DECODER.decode(line.decode())
+        value = DECODER.decode(line.decode())
     except UnicodeDecodeError as error:
         raise Unfit(f"it is not UTF-8 at byte {error.start + 1}") from None
     except json.JSONDecodeError as error:
@@ -222,9 +222,9 @@ def _decoded(line: bytes, most_bytes: int) -> dict[str, Any]:
         raise Unfit(why) from None
     except (ValueError, RecursionError) as error:
         raise Unfit(f"its JSON cannot be read: {str(error).partition(';')[0]}") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise Unfit("it is not a JSON object")
-    return found
+    return value
 
 
 def _converted(name: str, field: str, value: Any, instead: Any) -> Any:

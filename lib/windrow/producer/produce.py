@@ -12,13 +12,13 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from windrow.errors import MessageRefused, OtherInput, WindrowError
+from windrow.errors import InputMismatchError, InvalidMessageError, WindrowError
 from windrow.operate.log import log
 from windrow.producer.delivery import Ack, Position
 from windrow.producer.input import Fingerprint, Input
 from windrow.producer.lines import Fault, Portion, Reader
 from windrow.producer.producer import Producer
-from windrow.settings.settings import BATCH_BYTES, ProducerPart
+from windrow.settings.producer import BATCH_BYTES, ProducerOptions
 
 TOLD = 10  # faults that are logged one by one
 
@@ -48,7 +48,12 @@ class Production:
     """Sends the lines of one input."""
 
     def __init__(
-        self, producer: Producer, lines: Input, reader: Reader, chosen: ProducerPart, committed: Callable[[int], None]
+        self,
+        producer: Producer,
+        lines: Input,
+        reader: Reader,
+        chosen: ProducerOptions,
+        committed: Callable[[int], None],
     ) -> None:
         """Send the messages that `reader` reads from `lines`, in portions of the producer's batch size.
 
@@ -65,7 +70,8 @@ class Production:
         """Send all lines until the end or a stop, and return the result.
 
         With `resume`, skip the lines that the depot has; with `strict`, stop before a line that is not a message.
-        Raises OtherInput, MessageRefused and the producer's errors; their hints name the last committed line.
+        Raises InputMismatchError, InvalidMessageError and the producer's errors; their hints name the last committed
+        line.
         """
         began = time.monotonic()
         try:
@@ -74,7 +80,7 @@ class Production:
             if resume:
                 self._skip(position)
             self._send_all(resume, strict)
-        except OtherInput:
+        except InputMismatchError:
             raise
         except WindrowError as error:
             raise type(error)(error.message, f"{error.hint} {self._reached(resume)}") from error
@@ -84,7 +90,7 @@ class Production:
         return self.done
 
     def _skip(self, position: Position) -> None:
-        """Skip the lines that the depot has. Raises OtherInput if they are not the ones that were sent."""
+        """Skip the lines that the depot has. Raises InputMismatchError if they are not the ones that were sent."""
         rows, byte_count, seconds = self._limits
         mark = None
         while self._taken < position.sequence:
@@ -126,7 +132,7 @@ class Production:
             self._taken = portion.last
         if fault is not None:
             self._settle()
-            raise MessageRefused(
+            raise InvalidMessageError(
                 f"line {fault.line:,} is not a message: {fault.reason}", "Fix it, or leave out --strict."
             )
 
@@ -145,8 +151,8 @@ class Production:
         done.sequence, done.depot_version = ack.sequence, ack.version
         self._committed(done.messages)
 
-    def _other(self, why: str) -> OtherInput:
-        return OtherInput(
+    def _other(self, why: str) -> InputMismatchError:
+        return InputMismatchError(
             f"this is not the input that producer {self._producer.producer_id!r} has sent so far: {why}",
             "Use another id for each input (--id), or send all lines of this one with --no-resume.",
         )

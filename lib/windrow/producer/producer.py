@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from windrow.errors import MessageRefused, MessagesError, TableRefused
+from windrow.errors import IncompatibleTableError, InvalidMessageError, MessagesError
 from windrow.model import chunks, messages
 from windrow.model.payload import name, parse, text_or_bytes
 from windrow.producer.buffer import Buffer
@@ -30,7 +30,7 @@ class Producer(Sender):
     """Sends messages to a depot: holds them briefly, commits them together, and acknowledges them one by one.
 
     Threads may share a producer; producers with the same id and settings share one queue. A forked process needs its
-    own producer: a copy raises ProducerInUse.
+    own producer: a copy raises ProducerInUseError.
     """
 
     def __init__(
@@ -43,11 +43,28 @@ class Producer(Sender):
         buffer: Buffer | None = None,
         **settings: Any,
     ) -> None:
-        """Open the depot, or create it with this type of payloads, such as `double`, and the retention `keep`.
+        """Open the depot, or create it.
 
-        Producers of several ids may share a `buffer`, which takes the place of `buffer_bytes`. `settings` are those of
-        `[producer]`. Raises SettingsError, TableRefused, TableUnreadable, ProducerInUse, and
-        MessageRefused for an invalid id.
+        Args:
+            depot: The path of the depot.
+            producer_id: The name under which messages are numbered; one process uses it at a time.
+            payload: The type of payloads of a new depot, such as `double`.
+            keep: The retention of a new depot.
+            buffer: Room that producers of several ids share, in place of `buffer_bytes`.
+            settings: Those of `[producer]`, and `buffer_bytes`, `max_block`, `delivery_timeout` and `durable`.
+
+        Raises:
+            SettingsError: A setting is wrong.
+            InvalidMessageError: The id is invalid.
+            IncompatibleTableError: The table is not a depot of messages.
+            TableUnreadableError: The depot cannot be read.
+            ProducerInUseError: The id has other settings in this process, or the process is a fork.
+
+        Example:
+            >>> with windrow.Producer("data/depot", "gateway-7") as producer:
+            ...     sent = producer.send(key="pump-2", type="temperature", payload="21.5")
+            >>> sent.result().sequence
+            1
         """
         super().__init__(
             depot, required_name("producer_id", producer_id), messages.schema(parse(payload)), keep, settings, buffer
@@ -57,9 +74,12 @@ class Producer(Sender):
 
     @property
     def binary(self) -> bool:
-        """Tell whether the depot's payloads are bytes instead of text. Raises TableRefused if they are neither."""
+        """Tell whether the depot's payloads are bytes instead of text.
+
+        Raises IncompatibleTableError if they are neither.
+        """
         if text_or_bytes(self.payload) != self.payload:
-            raise TableRefused(
+            raise IncompatibleTableError(
                 f"a bridge writes text or bytes, but the payloads of this depot are {name(self.payload)}",
                 "Let the bridge create its own depot, and set payload_type and [depot.columns] for the ledger.",
             )
@@ -81,7 +101,7 @@ class Producer(Sender):
         Times are datetimes with a zone or microseconds since the epoch, and default to now. `source` defaults to the
         producer's id, `sequence` to the message's number. The payload is text, bytes, or a number, which is kept as its
         text; in a depot with another type of payloads it is a number, a bool, or a dict. Waits for room as long as
-        `max_block` says. Raises MessageRefused, ProducerFull, ProducerFenced, ProducerClosed.
+        `max_block` says. Raises InvalidMessageError, BufferFullError, ProducerFencedError, ProducerClosedError.
         """
         return self._send(self._row(key, type, event_time, payload, source, received_at, sequence))
 
@@ -100,7 +120,7 @@ class Producer(Sender):
         Otherwise it works like `send`.
         """
         if None not in (key, type, event_time):
-            raise MessageRefused("a message with key, type and event_time is valid", "Use send().")
+            raise InvalidMessageError("a message with key, type and event_time is valid", "Use send().")
         ready = Row(
             self._source(source),
             None if key is None else required_text("key", key),
@@ -126,7 +146,7 @@ class Producer(Sender):
         depot unchanged, and the batcher records it as rejected. The acknowledgement is that of the last row. `mark` is
         a 64-bit number that the log keeps with the commit, for example your position in your own input, and
         `fingerprint` another one, for example of what is there; `position()` returns both; a table without rows only
-        records them. Raises MessagesError, MessageRefused for an invalid number, and the errors of `send`.
+        records them. Raises MessagesError, InvalidMessageError for an invalid number, and the errors of `send`.
         """
         self._require_usable()
         table = pa.table(messages) if isinstance(messages, pa.RecordBatch) else messages
@@ -149,7 +169,7 @@ class Producer(Sender):
         received_at: datetime | int | None = None,
         sequence: int | None = None,
     ) -> Row:
-        """Return a checked message. Raises MessageRefused."""
+        """Return a checked message. Raises InvalidMessageError."""
         now = time.time_ns() // 1_000
         ready = Row(
             self._source(source),
@@ -162,7 +182,7 @@ class Producer(Sender):
         )
         most = self._chosen.max_message_bytes
         if ready.byte_count > most:
-            raise MessageRefused(
+            raise InvalidMessageError(
                 f"a message of {ready.byte_count:,} bytes is larger than max_message_bytes, {most:,}",
                 "Nothing was sent. Send less, or raise max_message_bytes.",
             )
@@ -182,10 +202,27 @@ class RawProducer(Sender):
     def __init__(
         self, depot: str, source: str, *, keep: str = "90d", buffer: Buffer | None = None, **settings: Any
     ) -> None:
-        """Open the raw depot, or create it with the retention `keep`.
+        r"""Open the raw depot, or create it.
 
-        `settings` are those of `[producer]`. Raises SettingsError, TableRefused, TableUnreadable, ProducerInUse,
-        MessageRefused for an invalid source name.
+        Args:
+            depot: The path of the raw depot.
+            source: The name of the raw source.
+            keep: The retention of a new depot.
+            buffer: Room that producers of several sources share, in place of `buffer_bytes`.
+            settings: Those of `[producer]`, and `buffer_bytes`, `max_block`, `delivery_timeout` and `durable`.
+
+        Raises:
+            SettingsError: A setting is wrong.
+            InvalidMessageError: The name of the source is invalid.
+            IncompatibleTableError: The table is not a raw depot.
+            TableUnreadableError: The depot cannot be read.
+            ProducerInUseError: The source has other settings in this process, or the process is a fork.
+
+        Example:
+            >>> with windrow.RawProducer("data/raw", "line-1") as producer:
+            ...     sent = producer.send(b"2026-01-31T12:00:00Z,pump-1,21.5\n")
+            >>> sent.result().sequence
+            1
         """
         super().__init__(depot, required_name("source", source), chunks.RAW, keep, settings, buffer)
         self.source = source
@@ -197,7 +234,7 @@ class RawProducer(Sender):
 
         The `last` chunk ends the source. With a `sequence`, the chunk is refused unless that is its number, so that
         nothing is sent twice after a chunk with an unknown outcome. Waits for room as long as `max_block` says. Raises
-        MessageRefused, ProducerFull, ProducerFenced, ProducerClosed.
+        InvalidMessageError, BufferFullError, ProducerFencedError, ProducerClosedError.
         """
         return self._send(self._chunk(buffer, last, sequence))
 
@@ -218,11 +255,11 @@ class RawProducer(Sender):
 
     def _chunk(self, buffer: object, last: bool, sequence: int | None) -> ChunkRow:
         if not isinstance(buffer, bytes | bytearray | memoryview):
-            raise MessageRefused(f"a {type(buffer).__name__} is not a bytes-like buffer", "Send bytes.")
+            raise InvalidMessageError(f"a {type(buffer).__name__} is not a bytes-like buffer", "Send bytes.")
         content = bytes(buffer)
         most = self._chosen.max_message_bytes
         if len(content) > most:
-            raise MessageRefused(
+            raise InvalidMessageError(
                 f"a buffer of {len(content):,} bytes is larger than max_message_bytes, {most:,}",
                 "Nothing was sent. Send it in pieces; records may span pieces.",
             )

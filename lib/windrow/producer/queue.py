@@ -15,13 +15,13 @@ from enum import Enum
 
 import pyarrow as pa
 
-from windrow.errors import DeliveryTimeout, ProducerClosed, ProducerFull, WindrowError
+from windrow.errors import BufferFullError, DeliveryTimeoutError, ProducerClosedError, WindrowError
 from windrow.model.durations import SECOND
 from windrow.producer.buffer import Buffer
 from windrow.producer.delivery import Batch, Delivery
 from windrow.producer.metrics import Counters, Metrics, Request
 from windrow.producer.row import ChunkRow, Row, Sent
-from windrow.settings.settings import BATCH_BYTES, ProducerPart
+from windrow.settings.producer import BATCH_BYTES, ProducerOptions
 
 ENDED = 1  # the mark of a raw source whose last chunk is in the depot
 
@@ -54,7 +54,7 @@ class ProducerQueue:
     def __init__(
         self,
         name: str,
-        chosen: ProducerPart,
+        chosen: ProducerOptions,
         sequence: int,
         bell: Bell,
         buffer: Buffer,
@@ -65,7 +65,7 @@ class ProducerQueue:
         """Begin after message number `sequence`, the last one in the depot.
 
         In an `ordered` queue nothing may follow a message that failed; an `ended` one takes nothing. Others may share
-        the `buffer`. Raises ProducerInUse if those of another committer do.
+        the `buffer`. Raises ProducerInUseError if those of another committer do.
         """
         buffer.join(bell)
         self.buffer = buffer
@@ -84,7 +84,7 @@ class ProducerQueue:
     # What senders do.
 
     def send(self, row: Sent, may_wait: bool = True) -> Delivery:
-        """Add a message once there is room. Raises ProducerClosed, ProducerFenced, ProducerFull.
+        """Add a message once there is room. Raises ProducerClosedError, ProducerFencedError, BufferFullError.
 
         An oversize message counts as `max_message_bytes`.
         """
@@ -145,7 +145,7 @@ class ProducerQueue:
         self.begin_to_close()
         self.flush(timeout)
         fail_rest = self.give_up(
-            ProducerClosed(
+            ProducerClosedError(
                 f"producer {self.name!r} was closed before the message was committed",
                 "Close it with a longer timeout, or check why commits to the depot fail.",
             )
@@ -184,7 +184,9 @@ class ProducerQueue:
         """Count a committed batch, and release its room."""
         now, messages = time.monotonic(), batch.messages
         self.sequence += messages
-        queued = [began - sent for sent in batch.times] if batch.given is None else [began - batch.begun] * messages
+        queued = (
+            [began - sent for sent in batch.times] if batch.sent_table is None else [began - batch.begun] * messages
+        )
         self.counters.committed(
             Request(now, messages, batch.reserved, sum(queued), max(queued, default=0.0), now - began)
         )
@@ -211,7 +213,7 @@ class ProducerQueue:
     def break_off(self) -> Callable[[], None]:
         """Refuse new messages and fail all held ones, because an earlier one is missing; returns as `fence`."""
         return self.fence(
-            ProducerClosed(
+            ProducerClosedError(
                 f"a chunk of raw source {self.name!r} was not committed, so none can follow it",
                 "Open the producer again, and continue after `last_sequence()`.",
             )
@@ -237,7 +239,7 @@ class ProducerQueue:
             return self.break_off()
         return self._drop(
             late,
-            DeliveryTimeout(
+            DeliveryTimeoutError(
                 f"the message was not committed within {self.chosen.delivery_timeout / SECOND:g} s",
                 "It is not in the depot and will not be. Check why commits to the depot fail, and send it again.",
             ),
@@ -280,14 +282,19 @@ class ProducerQueue:
             condition.notify_all()
 
     def _await_room(self, byte_count: int, may_wait: bool) -> None:
-        """Wait for room, first come first served, if allowed. Raises ProducerClosed, ProducerFenced, ProducerFull."""
+        """Wait for room, first come first served, if allowed.
+
+        Raises ProducerClosedError, ProducerFencedError, BufferFullError.
+        """
         self._require_open()
         if not self.buffer.has_waiting and self.buffer.fits(byte_count):
             return
         if not self.chosen.max_block:
             raise self._full()
         if not may_wait:
-            raise ProducerFull("the buffer is full, and a callback cannot wait for room", "Send from another thread.")
+            raise BufferFullError(
+                "the buffer is full, and a callback cannot wait for room", "Send from another thread."
+            )
         ticket, began = self.buffer.line_up(), time.monotonic()
         self.counters.waiting += 1
         self._bell.work.notify()
@@ -305,10 +312,10 @@ class ProducerQueue:
         if not mine:
             raise self._full()
 
-    def _full(self) -> ProducerFull:
-        held = self.buffer.size_bytes - self.buffer.available_bytes
-        return ProducerFull(
-            f"the buffer of producer {self.name!r} is full: it holds {held:,} bytes",
+    def _full(self) -> BufferFullError:
+        waiting_bytes = self.buffer.size_bytes - self.buffer.available_bytes
+        return BufferFullError(
+            f"the buffer of producer {self.name!r} is full: it holds {waiting_bytes:,} bytes",
             "Messages come faster than they are committed. Send less, or raise buffer_bytes or max_block.",
         )
 
@@ -316,9 +323,9 @@ class ProducerQueue:
         if self.refused is not None:
             raise self.refused
         if self.state is not State.OPEN:
-            raise ProducerClosed(f"producer {self.name!r} is closed", "Open another one.")
+            raise ProducerClosedError(f"producer {self.name!r} is closed", "Open another one.")
         if self._ended:
-            raise ProducerClosed(
+            raise ProducerClosedError(
                 f"raw source {self.name!r} has ended: its last chunk was sent", "Send more as another raw source."
             )
 
@@ -359,9 +366,9 @@ class ProducerQueue:
                 self._bell.work.notify()
 
 
-def not_known(why: str) -> DeliveryTimeout:
+def not_known(why: str) -> DeliveryTimeoutError:
     """Return the error of a message that may or may not be in the depot."""
-    return DeliveryTimeout(
+    return DeliveryTimeoutError(
         f"it is not known whether the message was committed: {why}",
         "Its commit was in progress. `last_sequence()` of a producer with this id shows it once the depot answers.",
     )

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import TIME
-from windrow.errors import MessageRefused, MessagesError
+from windrow.errors import InvalidMessageError, MessagesError
 from windrow.model import messages
 from windrow.model.payload import name as name_of
 from windrow.model.payload import text_or_bytes
@@ -66,7 +66,7 @@ def table_of(columns: Iterable[Sequence[object]], schema: pa.Schema) -> pa.Table
     return pa.table([_array(values, type_) for values, type_ in zip(columns, schema.types, strict=True)], schema)
 
 
-def conformed(given: pa.Table, source: str, now: int, payload: pa.DataType) -> pa.Table:
+def conformed(rows: pa.Table, source: str, now: int, payload: pa.DataType) -> pa.Table:
     """Return a table of messages with all columns, and defaults for missing ones. Raises MessagesError."""
     missing = {
         "source": pa.scalar(source),
@@ -75,7 +75,7 @@ def conformed(given: pa.Table, source: str, now: int, payload: pa.DataType) -> p
         "sequence": pa.scalar(None, pa.int64()),
         "payload": pa.scalar(None, payload),
     }
-    whole = given
+    whole = rows
     for name, value in missing.items():
         if name not in whole.column_names:
             whole = whole.append_column(name, pa.repeat(value, whole.num_rows))
@@ -95,13 +95,13 @@ def conformed(given: pa.Table, source: str, now: int, payload: pa.DataType) -> p
 
 
 def required_chunks(table: pa.Table, first: int) -> pa.Table:
-    """Check that chunks are numbered from `first` on, and return them. Raises MessageRefused."""
+    """Check that chunks are numbered from `first` on, and return them. Raises InvalidMessageError."""
     wrong = np.flatnonzero(table["sequence"].to_numpy() != np.arange(first, first + table.num_rows))
     # guard: chunk-sent-again
     if wrong.size:
-        given, number = table["sequence"][int(wrong[0])].as_py(), first + int(wrong[0])
-        raise MessageRefused(
-            f"chunk {given} was sent, but chunk {number} is the next one of its raw source",
+        sequence, number = table["sequence"][int(wrong[0])].as_py(), first + int(wrong[0])
+        raise InvalidMessageError(
+            f"chunk {sequence} was sent, but chunk {number} is the next one of its raw source",
             "Open the producer again, and continue after `last_sequence()`.",
         )
     return table
@@ -115,33 +115,33 @@ def numbered(table: pa.Table, first: int) -> pa.Table:
 
 
 def required_number(name: str, value: object) -> int:
-    """Return a 64-bit integer. Raises MessageRefused."""
+    """Return a 64-bit integer. Raises InvalidMessageError."""
     if isinstance(value, bool) or not isinstance(value, int) or not LEAST <= value <= GREATEST:
         kind = "a datetime or whole microseconds" if name in messages.TIMES else "a 64-bit integer"
-        raise MessageRefused(f"{name} = {value!r} is not {kind}", "Nothing was sent. Correct it and send again.")
+        raise InvalidMessageError(f"{name} = {value!r} is not {kind}", "Nothing was sent. Correct it and send again.")
     return value
 
 
 def required_text(name: str, value: object) -> str:
-    """Return Unicode text. Raises MessageRefused."""
+    """Return Unicode text. Raises InvalidMessageError."""
     if not isinstance(value, str):
-        raise MessageRefused(f"{name} = {value!r} is not text", "Pass a str.")
+        raise InvalidMessageError(f"{name} = {value!r} is not text", "Pass a str.")
     if not value.isascii():
         _encoded(name, value)
     return value
 
 
 def required_time(name: str, value: object) -> int:
-    """Return a time in microseconds. Raises MessageRefused."""
+    """Return a time in microseconds. Raises InvalidMessageError."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            raise MessageRefused(f"{name} = {value!r} has no time zone", "Add one, as in datetime.now(UTC).")
+            raise InvalidMessageError(f"{name} = {value!r} has no time zone", "Add one, as in datetime.now(UTC).")
         return microseconds_of(value)
     return required_number(name, value)
 
 
 def required_payload(value: object, type_: pa.DataType) -> Any:
-    """Return a payload in the depot's type. Raises MessageRefused."""
+    """Return a payload in the depot's type. Raises InvalidMessageError."""
     if value is None:
         return None
     if text_or_bytes(type_) != type_:
@@ -149,7 +149,7 @@ def required_payload(value: object, type_: pa.DataType) -> Any:
             return typed(value, type_)
         except ValueError as error:
             hint = f"The payloads of this depot are {name_of(type_)}. Nothing was sent."
-            raise MessageRefused(f"payload = {value!r} {error}", hint) from None
+            raise InvalidMessageError(f"payload = {value!r} {error}", hint) from None
     binary = type_ == pa.binary()
     if isinstance(value, str):
         return _encoded("payload", value) if binary else required_text("payload", value)
@@ -157,14 +157,14 @@ def required_payload(value: object, type_: pa.DataType) -> Any:
         return str(value).encode() if binary else str(value)
     if not isinstance(value, bytes | bytearray | memoryview):
         hint = "Encode it, for example as JSON."
-        raise MessageRefused(f"payload = {value!r} is neither text nor bytes nor a finite number", hint)
+        raise InvalidMessageError(f"payload = {value!r} is neither text nor bytes nor a finite number", hint)
     content = bytes(value)
     if binary:
         return content
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        raise MessageRefused(
+        raise InvalidMessageError(
             f"the payload is not text: {error.reason} at byte {error.start}",
             "The payloads of this depot are text; create a depot with payload = 'binary' for bytes.",
         ) from error
@@ -187,4 +187,6 @@ def _encoded(name: str, value: str) -> bytes:
     try:
         return value.encode()
     except UnicodeEncodeError as error:
-        raise MessageRefused(f"{name} = {value!r} is not Unicode: {error.reason}", "Send whole characters.") from error
+        raise InvalidMessageError(
+            f"{name} = {value!r} is not Unicode: {error.reason}", "Send whole characters."
+        ) from error

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from windrow.errors import MessageRefused, ProducerClosed, ProducerFull, ProducerInUse
+from windrow.errors import BufferFullError, InvalidMessageError, ProducerClosedError, ProducerInUseError
 from windrow.model.durations import SECOND
 from windrow.producer.buffer import Buffer
 from windrow.producer.committer import REGISTRY
@@ -16,23 +16,27 @@ from windrow.producer.delivery import Ack, Delivery, Position
 from windrow.producer.metrics import Metrics
 from windrow.producer.queue import State
 from windrow.producer.row import Sent
-from windrow.settings.settings import ProducerPart, part
+from windrow.settings.producer import ProducerOptions
+from windrow.settings.settings import part
 
 
 class Sender:
     """Sends rows to a depot: holds them briefly, commits them together, and acknowledges them one by one.
 
     Threads may share a sender; senders with the same name and settings share one queue. A forked process needs its own
-    sender: a copy raises ProducerInUse.
+    sender: a copy raises ProducerInUseError.
     """
 
     def __init__(
         self, depot: str, name: str, schema: pa.Schema, keep: str, settings: dict[str, Any], buffer: Buffer | None
     ) -> None:
-        """Open the depot or create it. Raises SettingsError, TableRefused, TableUnreadable, ProducerInUse."""
+        """Open the depot or create it.
+
+        Raises SettingsError, IncompatibleTableError, TableUnreadableError, ProducerInUseError.
+        """
         self._name = name
         room = {} if buffer is None else {"buffer_bytes": buffer.size_bytes}
-        self._chosen = part(ProducerPart, settings | room)
+        self._chosen = part(ProducerOptions, settings | room)
         self._process = os.getpid()
         self._committer, self._queue = REGISTRY.join(depot, name, self._chosen, schema, keep, buffer)
         self._closed = False
@@ -86,7 +90,7 @@ class Sender:
         self._require_usable()
         try:
             delivery = self._queue.send(ready, may_wait=False)
-        except ProducerFull:  # another thread waits for room, or raises as `when_full` says
+        except BufferFullError:  # another thread waits for room, or raises as `when_full` says
             delivery = await asyncio.get_running_loop().run_in_executor(None, self._queue.send, ready)
         delivery.awaited()
         return await asyncio.wrap_future(delivery)
@@ -94,17 +98,17 @@ class Sender:
     def _require_usable(self, taking: bool = True) -> None:
         # guard: forked-producer
         if os.getpid() != self._process:
-            raise ProducerInUse(
+            raise ProducerInUseError(
                 f"producer {self._name!r} is a copy in a forked process", "Open a new producer in that process."
             )
         if self._committer.is_own_thread() and not taking:
-            raise ProducerInUse("a callback of a message cannot flush or close", "Do it in another thread.")
+            raise ProducerInUseError("a callback of a message cannot flush or close", "Do it in another thread.")
         if taking and self._closed:
-            raise ProducerClosed(f"producer {self._name!r} is closed", "Open another one.")
+            raise ProducerClosedError(f"producer {self._name!r} is closed", "Open another one.")
 
 
 def required_name(what: str, name: object) -> str:
-    """Return the name of a producer or a raw source. Raises MessageRefused."""
+    """Return the name of a producer or a raw source. Raises InvalidMessageError."""
     if not isinstance(name, str) or not name or name.encode(errors="ignore").decode() != name:
-        raise MessageRefused(f"{what} = {name!a} is not a valid name", "Use a fixed, non-empty text.")
+        raise InvalidMessageError(f"{what} = {name!a} is not a valid name", "Use a fixed, non-empty text.")
     return name

@@ -18,7 +18,7 @@ from windrow.delta.creation import create_depot
 from windrow.delta.lock import commit_lock, sync_recent
 from windrow.delta.mending import mend
 from windrow.delta.table import UNTRIMMED, Snapshot, history, open_table, reading, writing
-from windrow.errors import NotKept, ProducerFenced, TableRefused
+from windrow.errors import CommitNotDurableError, IncompatibleTableError, ProducerFencedError
 from windrow.model import chunks, messages
 from windrow.model.commits import BYTES
 from windrow.model.payload import of_column
@@ -47,8 +47,8 @@ class Entry:
 
     def numbers(self, messages: int) -> dict[str, int]:
         """Return the application transactions of the commit."""
-        given = {marks(self.name): self.mark, fingerprints(self.name): self.fingerprint}
-        told = {name: number for name, number in given.items() if number is not None}
+        values = {marks(self.name): self.mark, fingerprints(self.name): self.fingerprint}
+        told = {name: number for name, number in values.items() if number is not None}
         return {application(self.name): self.before + messages} | told
 
 
@@ -56,7 +56,10 @@ class DepotWriter:
     """Appends to one depot; it is not thread-safe."""
 
     def __init__(self, location: str, *, raw: bool = False) -> None:
-        """Open the depot, a raw one if `raw`. Raises TableRefused, TableMissing, TableUnreadable."""
+        """Open the depot, a raw one if `raw`.
+
+        Raises IncompatibleTableError, TableMissingError, TableUnreadableError.
+        """
         self._location, self.raw = location, raw
         self._open()
         self._commits = 0
@@ -69,7 +72,7 @@ class DepotWriter:
 
     @classmethod
     def made(cls, location: str, schema: pa.Schema, keep: str) -> DepotWriter:
-        """Open the depot, or create one for messages or chunks. Raises TableRefused, TableUnreadable."""
+        """Open the depot, or create one for messages or chunks. Raises IncompatibleTableError, TableUnreadableError."""
         raw = schema == chunks.RAW
         mend(location, "depot")
         with reading(location, "depot"):
@@ -88,8 +91,8 @@ class DepotWriter:
         """Append rows in one commit, and return its version.
 
         A commit that reported a failure but is in the log, from this or an earlier attempt, is recognised by its note.
-        Raises ProducerFenced if another process has written as this producer, TableUnwritable, TableUnreadable,
-        TableLocked.
+        Raises ProducerFencedError if another process has written as this producer, TableUnwritableError,
+        TableUnreadableError, TableLockedError.
         """
         if self._failed or self._commits % REOPENED_EVERY == 0 or not self._snapshot.stands():
             self._reload()
@@ -119,7 +122,7 @@ class DepotWriter:
         self._reload()
         try:
             version = self._committed(doubt)
-        except ProducerFenced:  # it is not in the log; the next comparison detects the changed number
+        except ProducerFencedError:  # it is not in the log; the next comparison detects the changed number
             version = None
         del self._doubts[name]
         return sequence if version is None else after
@@ -134,13 +137,13 @@ class DepotWriter:
             with commit_lock(self._location, durable), writing(self._location, "depot"):
                 return self._write(rows, entry)
         # guard: acknowledged-kept
-        except NotKept:
+        except CommitNotDurableError:
             raise
         except BaseException:
             self._reload()
             try:
                 version = self._committed(entry)
-            except ProducerFenced:
+            except ProducerFencedError:
                 del self._doubts[entry.name]
                 raise
             if version is None:
@@ -170,7 +173,7 @@ class DepotWriter:
         return self._snapshot.version
 
     def _committed(self, entry: Entry) -> int | None:
-        """Return the version of a commit that is in the log already, None if it is not. Raises ProducerFenced."""
+        """Return the version of a commit that is in the log already, None if it is not. Raises ProducerFencedError."""
         with reading(self._location, "depot"):
             if _sequence(self._table, entry.name) == entry.before:
                 return None
@@ -183,23 +186,23 @@ class DepotWriter:
                 if commit.get(NOTE) == entry.note:
                     return int(commit["version"])
         # guard: producer-sees-others
-        raise ProducerFenced(
+        raise ProducerFencedError(
             f"another process writes as producer {entry.name!r}",
             "Give each process its own id. The messages that failed were not written by this one.",
         )
 
     def _reload(self) -> DeltaTable:
-        """Open the latest version of the depot. Raises TableRefused if it is another table now."""
+        """Open the latest version of the depot. Raises IncompatibleTableError if it is another table now."""
         table = self._open()
         if table.metadata().id != self._identity:
-            raise TableRefused(
+            raise IncompatibleTableError(
                 f"the depot at {self._location} is another table than the one this producer opened",
                 "It was removed or replaced, and its messages with it. Open the producer again.",
             )
         schema, self._others = _required(table, self._location, self.raw)
         if schema != self.schema:
             kind = schema.field("payload").type
-            raise TableRefused(
+            raise IncompatibleTableError(
                 f"the payload type of the depot at {self._location} is {kind} now",
                 "Open the producer again.",
             )
@@ -215,22 +218,22 @@ class DepotWriter:
 def _required(table: DeltaTable, location: str, raw: bool) -> tuple[pa.Schema, list[pa.Field]]:
     """Return the columns of messages or chunks in the depot, and its other columns.
 
-    Raises TableRefused for a table with the wrong columns, or with other columns that are NOT NULL.
+    Raises IncompatibleTableError for a table with the wrong columns, or with other columns that are NOT NULL.
     """
     schema = pa.schema(table.schema().to_arrow())
     wanted = chunks.RAW if raw else messages.schema(of_column(schema))
     what = "chunk" if raw else "message"
     for field in wanted:
-        found = plain_type(schema.field(field.name).type) if field.name in schema.names else None
-        if found != field.type:
-            state = "missing" if found is None else f"of type {found}"
-            raise TableRefused(
+        type_ = plain_type(schema.field(field.name).type) if field.name in schema.names else None
+        if type_ != field.type:
+            state = "missing" if type_ is None else f"of type {type_}"
+            raise IncompatibleTableError(
                 f"the depot at {location} does not have the columns of a producer's {what}s: {field.name} is {state}",
                 "Produce to a separate depot; a run reads one depot at a time.",
             )
     others = [field for field in schema if field.name not in wanted.names]
     if wanting := [field.name for field in others if not field.nullable]:
-        raise TableRefused(
+        raise IncompatibleTableError(
             f"the depot at {location} has NOT NULL columns that a {what} does not have: {', '.join(wanting)}",
             "Produce to a separate depot; a run reads one depot at a time.",
         )

@@ -10,6 +10,7 @@ from windrow.reading.batcher_status import BatcherStatus, NeededDelay, status, w
 from windrow.reading.details import batch, batches, rejection, rejections
 from windrow.reading.distribution import Distribution, distribution
 from windrow.reading.history import history
+from windrow.reading.reasons import explain
 from windrow.reading.status import Status
 from windrow.reading.time_range import TimeRange, time_range
 from windrow.reading.trace import Arrival, trace
@@ -24,6 +25,7 @@ __all__ = [
     "batch",
     "batches",
     "distribution",
+    "explain",
     "history",
     "rejection",
     "rejections",

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from windrow.delta.row_changes import has_feed
 from windrow.delta.table import filtered
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.model.commits import CHANGE, VERSION
 from windrow.model.messages import DEFAULTS, converted, microseconds
 from windrow.model.timestamps import time_text
@@ -35,27 +35,27 @@ def arrivals(log: DepotTable, asked: Asked, at: int, columns: dict[str, str], pa
     out. Raises ExpressionError for a mapping (`columns`) that needs Spark.
     """
     try:
-        _, found = feed.read_from(log, 0, lambda first: _feed(log, first, asked, at, columns, payload))
+        _, rows = feed.read_from(log, 0, lambda first: _feed(log, first, asked, at, columns, payload))
     except UNREADABLE:
         return []
-    if "payload" in found.column_names:
-        typed = converted(found["payload"], payload)
-        found = found.set_column(found.column_names.index("payload"), "payload", typed)
-    return [DEFAULTS | row for row in records(found)]
+    if "payload" in rows.column_names:
+        typed = converted(rows["payload"], payload)
+        rows = rows.set_column(rows.column_names.index("payload"), "payload", typed)
+    return [DEFAULTS | row for row in records(rows)]
 
 
-def not_found(log: DepotTable, asked: Asked, at: int, mapped: bool, batch: str) -> NotFound:
+def not_found(log: DepotTable, asked: Asked, at: int, mapped: bool, batch: str) -> NotFoundError:
     """Return the error that the depot has no such message; it names the nearest times of its key, and a `batch`."""
     of = ", ".join(f"{name} {value!r}" for name, value in asked.items() if value is not None)
     what = f"the depot has no message of {of} at {time_text(at)} in versions up to {log.version()}"
     if mapped or not isinstance(log, DeltaTable):
-        return NotFound(what, batch)
+        return NotFoundError(what, batch)
     among = [(name, "=", value) for name, value in asked.items() if value is not None and name in feed.names(log)]
     times = np.unique(microseconds(filtered(log, among, ["event_time"])["event_time"].drop_null()))
     near = [time_text(int(time)) for time in times[np.argsort(np.abs(times - at), kind="stable")][:3]]
     if not near:
-        return NotFound(what, "It has none at any other time, either.")
-    return NotFound(what, f"The nearest are at {', '.join(near)}. {batch}")
+        return NotFoundError(what, "It has none at any other time, either.")
+    return NotFoundError(what, f"The nearest are at {', '.join(near)}. {batch}")
 
 
 def _feed(
@@ -79,8 +79,8 @@ def _plain(log: DeltaTable, first: int, asked: Asked, at: int) -> pa.Table:
     where = f"{equal(asked)} AND CAST(event_time AS BIGINT) = {at:d} AND {CHANGE} = 'insert'"
     wanted = [*names, "key", "event_time", CHANGE, VERSION]
     stream = log.load_cdf(starting_version=first, columns=wanted, predicate=where, allow_out_of_range=True)
-    found = pa.RecordBatchReader.from_stream(stream).read_all()
-    return found.select([*names, VERSION]).rename_columns([*names, "version"])
+    rows = pa.RecordBatchReader.from_stream(stream).read_all()
+    return rows.select([*names, VERSION]).rename_columns([*names, "version"])
 
 
 def _filtered(pieces: Iterable[pa.Table], asked: Asked, at: int) -> pa.Table:

@@ -10,10 +10,9 @@ import pyarrow.compute as pc
 
 from windrow.delta.locations import local_path
 from windrow.delta.table import open_table
-from windrow.errors import TableMissing
+from windrow.errors import TableMissingError
 from windrow.model.durations import SECOND, in_words
 from windrow.model.timestamps import time_text
-from windrow.model.warn import WarnPart
 from windrow.reading.log import waiting_versions
 from windrow.reading.status import DepotPlace, Status, common_status, one_row
 from windrow.reading.tables import Ledger, equal, open_ledger, recorded_rules
@@ -129,14 +128,15 @@ class BatcherStatus(Status):
     kafka: KafkaLag | None = None
 
 
-def status(depot: str, ledger: str, now: int, limits: WarnPart | None = None) -> BatcherStatus:
-    """Read the status of a ledger at wall time `now` (microseconds), with hints by the `limits` of `[warn]`.
+def status(depot: str, ledger: str, now: int) -> BatcherStatus:
+    """Read the status of a ledger at wall time `now` (microseconds).
 
-    Raises TableMissing, TableRefused for a table that is not a ledger, OtherDepot for a depot that is not its own.
+    Raises TableMissingError, IncompatibleTableError for a table that is not a ledger, DepotMismatchError for a depot
+    that is not its own.
     """
     book = open_ledger(ledger)
-    progress, limits = book.progress(), limits or WarnPart()
-    with recent_rows(book, limits) as recent:
+    progress = book.progress()
+    with recent_rows(book) as recent:
         hints, needed = tuple(map(str, recent.warnings())), _needed(recent, progress.max_delay_us)
     return BatcherStatus(
         **common_status(book, {None: DepotPlace(depot)}, now),
@@ -156,11 +156,11 @@ def waiting(depot: str, ledger: str) -> int | None:
         return None
     try:
         log = open_table(depot, "depot")
-    except TableMissing:
+    except TableMissingError:
         return None
     try:
         read = open_ledger(ledger).progress().depot_version
-    except TableMissing:
+    except TableMissingError:
         read = -1
     return waiting_versions(log, read).messages
 

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from windrow.delta.locations import is_catalog_name
-from windrow.errors import LedgerRestored, SettingsError, TableMissing, TableRefused
+from windrow.errors import IncompatibleTableError, LedgerRestoredError, SettingsError, TableMissingError
 from windrow.model import tables
 from windrow.model.commits import CHANGE
 from windrow.reading.tables import Ledger, open_ledger, quoted
@@ -40,8 +40,8 @@ MARK_LETTERS = 12
 BY_HAND = "Somebody deleted or added rows by hand. RESTORE the ledger to the version before that."
 AFRESH = "Batches that you have read are no longer in the ledger. Discard them and read again without `since`."
 TAKEN_BACK = (
-    f"{LedgerRestored.code}: closed batches were taken back: the ledger was restored, or closed rows were deleted or "
-    "changed by hand. Start the stream again with a new checkpoint and an empty target."
+    f"{LedgerRestoredError.code}: closed batches were taken back: the ledger was restored, or closed rows were deleted "
+    "or changed by hand. Start the stream again with a new checkpoint and an empty target."
 )
 EVERY_FILE = 2_147_483_647  # a limit could split a RESTORE, and deliver rows it puts back before those it takes away
 NO_TABLE = ("DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST", "DELTA_SCHEMA_NOT_SET", "TABLE_OR_VIEW_NOT_FOUND")
@@ -83,12 +83,12 @@ class Span:
             return f"{later} AND {column} <= {self.end}"
         return f"{later} AND ({column} < {self.end} OR ({column} = {self.end} AND id <= {quoted(self.until)}))"
 
-    def require_whole(self, found: int) -> None:
-        """Raise LedgerRestored unless as many rows were found as the history says."""
-        if found != self.rows:
-            raise LedgerRestored(
+    def require_whole(self, count: int) -> None:
+        """Raise LedgerRestoredError unless as many rows were found as the history says."""
+        if count != self.rows:
+            raise LedgerRestoredError(
                 f"microbatches {self.begin + (self.after is None)} to {self.end} wrote {self.rows} {self.state} rows, "
-                f"but {found} are there",
+                f"but {count} are there",
                 BY_HAND,
             )
 
@@ -102,28 +102,47 @@ def read_closed(
 ) -> Closed:
     """Return the batches that closed after `since`, each exactly once, in the order in which they closed.
 
-    `since` is the `upto` of the previous call, None for the beginning, or the bare number of a microbatch, which cannot
-    be checked for a RESTORE. `batches_at_once` is the most batches that are read; the result is empty only when nothing
-    is left. With `pivot` a batch is a row of numbers with a column for each of the `types`, by default all those in
-    these batches (see `reading.pivot`). Raises LedgerRestored when the ledger no longer holds what was read up to
-    `since`; SettingsError, TableMissing, TableRefused; OutputRefused for the pivot of payloads that are no numbers.
+    Args:
+        ledger: The path of the ledger.
+        since: The `upto` of the previous call, None for the beginning, or the bare number of a microbatch, which cannot
+            be checked for a RESTORE.
+        batches_at_once: How many batches are read at most; the result is empty only when nothing is left.
+        pivot: Whether a batch is a row of numbers with a column for each of the types (see `reading.pivot`).
+        types: These types; by default all those in these batches.
+
+    Returns:
+        The batches, and the `since` of the next call.
+
+    Raises:
+        LedgerRestoredError: The ledger no longer holds what was read up to `since`.
+        SettingsError: `since` is not one.
+        TableMissingError: There is no such ledger.
+        IncompatibleTableError: The table is not a ledger.
+        OutputFileError: With `pivot`: payloads are no numbers.
+
+    Example:
+        >>> closed = windrow.read_closed("data/ledger")
+        >>> closed.batches["key"].to_pylist()
+        ['pump-1']
+        >>> windrow.read_closed("data/ledger", closed.upto).batches.num_rows
+        0
     """
     if types is not None and not pivot:
         raise SettingsError(f"types = {types!r} are columns of a pivot", "Say pivot=True, or leave them out.")
     book = open_ledger(ledger)
     wanted = span(book, "closed", since, batches_at_once)
     schema = pa.schema(tables.batch_fields(book.payload))
-    found = book.rows("closed", ", ".join(schema.names), wanted.where, "ORDER BY closed_in, id").cast(schema)
-    wanted.require_whole(found.num_rows)
+    rows = book.rows("closed", ", ".join(schema.names), wanted.where, "ORDER BY closed_in, id").cast(schema)
+    wanted.require_whole(rows.num_rows)
     if pivot:
         from windrow.reading.pivot import Pivot
 
-        found = Pivot.of(book, wanted.where, types).rows(found)
-    return Closed(found, wanted.upto)
+        rows = Pivot.of(book, wanted.where, types).rows(rows)
+    return Closed(rows, wanted.upto)
 
 
 def span(book: Ledger, state: Final, since: str | int | None, rows_at_once: int | None = None) -> Span:
-    """Return which rows of a final state follow `since`, at most so many. Raises LedgerRestored, SettingsError."""
+    """Return which rows of a final state follow `since`, at most so many. Raises LedgerRestoredError, SettingsError."""
     if rows_at_once is not None and not (isinstance(rows_at_once, int) and rows_at_once > 0):
         raise SettingsError(f"batches_at_once is {rows_at_once!r}", "Give a whole number above 0, or leave it out.")
     reached = book.progress().microbatch
@@ -154,17 +173,19 @@ def _upto(book: Ledger, number: int) -> str:
 
 
 def _id_of(book: Ledger, state: Final, number: int, count: int) -> str:
-    """Return the id of the last of the first `count` rows that a microbatch wrote. Raises LedgerRestored."""
-    found = book.rows(state, "id", f"{WRITTEN_IN[state]} = {number}", f"ORDER BY id LIMIT 1 OFFSET {count - 1}")
-    if not found.num_rows:
-        raise LedgerRestored(f"microbatch {number} wrote {count} {state} rows or more, but fewer are there", BY_HAND)
-    return str(found["id"][0].as_py())
+    """Return the id of the last of the first `count` rows that a microbatch wrote. Raises LedgerRestoredError."""
+    rows = book.rows(state, "id", f"{WRITTEN_IN[state]} = {number}", f"ORDER BY id LIMIT 1 OFFSET {count - 1}")
+    if not rows.num_rows:
+        raise LedgerRestoredError(
+            f"microbatch {number} wrote {count} {state} rows or more, but fewer are there", BY_HAND
+        )
+    return str(rows["id"][0].as_py())
 
 
 def _checked_position(book: Ledger, since: str | int | None, reached: int) -> tuple[int, int]:
     """Return the microbatch in `since` (0 for None), and how many of its rows were read if these were not all.
 
-    Raises LedgerRestored if it is another microbatch now.
+    Raises LedgerRestoredError if it is another microbatch now.
     """
     if since is None:
         return 0, 0
@@ -173,9 +194,9 @@ def _checked_position(book: Ledger, since: str | int | None, reached: int) -> tu
         raise SettingsError(f"since = {since!r} is not a position", "Give the `upto` of the last call, or a number.")
     number = int(parts["number"])
     if number > reached:
-        raise LedgerRestored(f"you have read up to microbatch {number}, but the ledger ends at {reached}", AFRESH)
+        raise LedgerRestoredError(f"you have read up to microbatch {number}, but the ledger ends at {reached}", AFRESH)
     if parts["mark"] not in {None, _mark(book, number)}:
-        raise LedgerRestored(f"microbatch {number} of the ledger is not the one that you have read", AFRESH)
+        raise LedgerRestoredError(f"microbatch {number} of the ledger is not the one that you have read", AFRESH)
     return number, int(parts["rows"] or 0)
 
 
@@ -192,10 +213,25 @@ def _mark(book: Ledger, number: int) -> str:
 def stream_closed(spark: SparkSession, ledger: str, since: int | None = None) -> DataFrame:
     """Return a streaming frame of closed batches, with the columns of the view `closed_batches`, each exactly once.
 
-    `ledger` is a path, or a name in a catalog if it looks like `a.b` or `a.b.c` (write `./a.b` for such a path). At its
-    first start the stream delivers all closed batches, or only those that closed after microbatch `since`; from then
-    on each batch as it closes. Spark keeps the position in the checkpoint of the query. A RESTORE that takes closed
-    batches back stops the stream with WINDROW-LEDGER-RESTORED. Raises TableMissing, TableRefused.
+    At its first start the stream delivers all closed batches, from then on each batch as it closes. Spark keeps the
+    position in the checkpoint of the query. A RESTORE that takes closed batches back stops the stream with
+    WINDROW-LEDGER-RESTORED.
+
+    Args:
+        spark: The session.
+        ledger: A path, or a name in a catalog if it looks like `a.b` or `a.b.c` (write `./a.b` for such a path).
+        since: A microbatch: the stream begins with the batches that closed after it.
+
+    Returns:
+        The frame.
+
+    Raises:
+        TableMissingError: There is no such ledger.
+        IncompatibleTableError: The table is not a ledger.
+
+    Example:
+        >>> closed = windrow.stream_closed(spark, "data/ledger")  # doctest: +SKIP
+        >>> closed.writeStream.option("checkpointLocation", "data/checkpoint").toTable("closed")  # doctest: +SKIP
     """
     from pyspark.sql import functions as F
 
@@ -216,11 +252,13 @@ def _changes(spark: SparkSession, ledger: str) -> DataFrame:
     reader = spark.readStream.format("delta").option("readChangeFeed", "true").option("maxFilesPerTrigger", EVERY_FILE)
     try:
         changes = reader.table(ledger) if is_catalog_name(ledger) else reader.load(ledger)
-        found = set(changes.columns)
+        names = set(changes.columns)
     except AnalysisException as error:
         if error.getCondition() not in NO_TABLE:
             raise
-        raise TableMissing(f"there is no ledger at {ledger}", "Give its path, or its name in a catalog.") from error
-    if not found.issuperset(tables.BATCH):
-        raise TableRefused(f"{ledger} is a Delta table, but not a ledger", "Give the path of a ledger.")
+        raise TableMissingError(
+            f"there is no ledger at {ledger}", "Give its path, or its name in a catalog."
+        ) from error
+    if not names.issuperset(tables.BATCH):
+        raise IncompatibleTableError(f"{ledger} is a Delta table, but not a ledger", "Give the path of a ledger.")
     return changes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Literal
 
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.model import durations, tables
 from windrow.model.timestamps import time_text
 from windrow.reading.tables import Ledger, equal, moment, open_ledger, quoted, within
@@ -20,16 +20,17 @@ START = "epoch_us(window_start)"
 def batch(ledger: str, id: str, idle_timeout: int | None = IDLE_TIMEOUT) -> dict[str, Any]:  # noqa: A002 - the column
     """Return a batch with its messages; an open batch also has `closing`, which says what it waits for.
 
-    `idle_timeout` is the setting, in microseconds (None: never). Raises NotFound, TableMissing, TableRefused.
+    `idle_timeout` is the setting, in microseconds (None: never). Raises NotFoundError, TableMissingError,
+    IncompatibleTableError.
     """
     book = open_ledger(ledger)
     start = _start_of(id)
     where = f"id = {quoted(id)} AND window_start = {moment(start)}"
-    found = _read(book, ("open", "closed"), where)
-    if not found:
+    rows = _read(book, ("open", "closed"), where)
+    if not rows:
         stream = f"starts_with(id, {quoted(id.rsplit('/', 2)[0] + '/')})"
-        raise NotFound(f"there is no batch {id}", nearest_batch(book, stream, start))
-    return _explained(book, found, idle_timeout)[0]
+        raise NotFoundError(f"there is no batch {id}", nearest_batch(book, stream, start))
+    return _explained(book, rows, idle_timeout)[0]
 
 
 def batches(
@@ -44,7 +45,7 @@ def batches(
 ) -> list[dict[str, Any]]:
     """Return batches with their messages: open ones from the earliest window, closed ones from the latest.
 
-    Their windows have event times in [begin, end) (microseconds). Raises TableMissing, TableRefused.
+    Their windows have event times in [begin, end) (microseconds). Raises TableMissingError, IncompatibleTableError.
     """
     book = open_ledger(ledger)
     begin = None if begin is None else begin + 1  # the end of a window is not inside
@@ -63,13 +64,13 @@ def rejection(ledger: str, id: str) -> dict[str, Any]:  # noqa: A002 - the colum
     """Return a rejected message, or a record or chunk that the format refused.
 
     In the ledger of a raw depot it also has `raw_source`, `chunk`, `offset` and `content`, NULL for a message. Raises
-    NotFound, TableMissing, TableRefused.
+    NotFoundError, TableMissingError, IncompatibleTableError.
     """
     book = open_ledger(ledger)
-    found = records(book.rows("rejected", _rejected(book), f"id = {quoted(id)}"))
-    if not found:
-        raise NotFound(f"there is no rejected message {id}", "`windrow show --rejected` lists them.")
-    return found[0]
+    rows = records(book.rows("rejected", _rejected(book), f"id = {quoted(id)}"))
+    if not rows:
+        raise NotFoundError(f"there is no rejected message {id}", "`windrow show --rejected` lists them.")
+    return rows[0]
 
 
 def rejections(
@@ -83,7 +84,7 @@ def rejections(
 ) -> list[dict[str, Any]]:
     """Return rejections as `rejection` does, the latest first, with an event time in [begin, end) (microseconds).
 
-    Raises TableMissing, TableRefused.
+    Raises TableMissingError, IncompatibleTableError.
     """
     order = f"ORDER BY microbatch DESC, received_at DESC NULLS LAST, id LIMIT {limit:d}"
     book = open_ledger(ledger)
@@ -105,25 +106,25 @@ def nearest_batch(book: Ledger, where: str, at: int) -> str:
     """Name the batch that is nearest to an event time (microseconds), of those that fulfil an SQL condition."""
     apart = f"greatest({START} - {at:d}, {at:d} - epoch_us(window_end), 0)"
     names = "id, window_start, window_end"
-    found = records(book.rows(("open", "closed"), names, where, f"ORDER BY {apart}, id LIMIT 1"))
-    if not found:
+    rows = records(book.rows(("open", "closed"), names, where, f"ORDER BY {apart}, id LIMIT 1"))
+    if not rows:
         return "Its stream has no batches in this ledger."
-    return "Its nearest batch is {id}, {window_start} to {window_end}.".format(**found[0])
+    return "Its nearest batch is {id}, {window_start} to {window_end}.".format(**rows[0])
 
 
 def _start_of(id_: str) -> int:
-    """Return the window start in an id, by which a query skips files. Raises NotFound."""
+    """Return the window start in an id, by which a query skips files. Raises NotFoundError."""
     parts = ID.fullmatch(id_)
     if not parts:
-        raise NotFound(f"{id_!r} is not the id of a batch", "An id looks like batch/SOURCE/KEY/WINDOW_START/PART.")
+        raise NotFoundError(f"{id_!r} is not the id of a batch", "An id looks like batch/SOURCE/KEY/WINDOW_START/PART.")
     return int(parts["start"])
 
 
-def _explained(book: Ledger, found: list[dict[str, Any]], idle_timeout: int | None) -> list[dict[str, Any]]:
+def _explained(book: Ledger, rows: list[dict[str, Any]], idle_timeout: int | None) -> list[dict[str, Any]]:
     """Add `closing` to open batches: what they wait for."""
-    waiting = [row for row in found if row["state"] == "open"]
+    waiting = [row for row in rows if row["state"] == "open"]
     if not waiting:
-        return found
+        return rows
     clocks = _clocks(book)
     delay = book.progress().max_delay_us
     ends = book.rows("open", "id, epoch_us(window_end) AS window_end").to_pylist()
@@ -131,7 +132,7 @@ def _explained(book: Ledger, found: list[dict[str, Any]], idle_timeout: int | No
     for row in waiting:
         row["timeout"] = time_text(timeouts[row["id"]])
         row["closing"] = _closing(timeouts[row["id"]], clocks[row["source"]], idle_timeout)
-    return found
+    return rows
 
 
 def _clocks(book: Ledger) -> dict[str, dict[str, int]]:

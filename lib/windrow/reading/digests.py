@@ -96,9 +96,25 @@ class Digests:
 
 
 def digests(ledger: str | Ledger, part: Part | None = None, version: int | None = None) -> Digests:
-    """Return the digests of a ledger (default: of all its rows, at its latest version).
+    """Return the digests of a ledger.
 
-    Raises TableMissing, TableRefused, TableUnreadable, or NotFound for a version that does not exist.
+    Args:
+        ledger: Its path, or an open ledger.
+        part: The rows that count; None for all.
+        version: A version of the table; None for the latest.
+
+    Returns:
+        The digests; two ledgers with the same `total` have the same content.
+
+    Raises:
+        TableMissingError: There is no such ledger.
+        IncompatibleTableError: The table is not a ledger.
+        TableUnreadableError: A file cannot be read.
+        NotFoundError: The version does not exist.
+
+    Example:
+        >>> windrow.digests("data/ledger").total == windrow.digests("data/ledger").total
+        True
     """
     opened = ledger if isinstance(ledger, Ledger) else open_ledger(ledger, version)
     wanted = part or Part()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.reading.tables import equal, open_ledger, recorded_rules, within
 
 SIZES = ("source", "state", "opened_by", "close_reason", "message_count", "bytes")
@@ -68,7 +68,7 @@ def distribution(
 ) -> Distribution:
     """Read batches with a window start in [begin, end) (microseconds), and rejected messages of that event time.
 
-    Raises NotFound when there is none, TableMissing, TableRefused.
+    Raises NotFoundError when there is none, TableMissingError, IncompatibleTableError.
     """
     book = open_ledger(ledger)
     rules = recorded_rules(book.progress().rules)
@@ -79,7 +79,7 @@ def distribution(
     sizes = book.rows(("open", "closed"), ", ".join(SIZES), in_batches)
     refusing = book.rows("rejected", "DISTINCT source", refused)
     if not sizes.num_rows + refusing.num_rows:
-        raise NotFound("the ledger has no such batch or rejected message", "`windrow show` lists what there is.")
+        raise NotFoundError("the ledger has no such batch or rejected message", "`windrow show` lists what there is.")
     sources = pa.concat_tables([sizes.select(["source"]), refusing])["source"]
     by = "source" if pc.count_distinct(sources).as_py() > 1 else "type"
     delays = DELAYS.format(by=by, milliseconds=MILLISECONDS, in_batches=in_batches, refused=refused)

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
-from windrow.errors import OutputRefused, first_line
+from windrow.errors import OutputFileError, first_line
 from windrow.model import tables
 from windrow.model.chunks import REFUSED
 from windrow.model.tables import OF_BATCH
@@ -115,8 +115,8 @@ def export(
     """Write the chosen rows of a ledger to a file, or to standard output (`-`, not for parquet).
 
     Without `format_` the ending of the file decides. `progress` is called with the batches or rejected messages read so
-    far and the most that there can be. Raises OutputRefused, TableMissing, TableRefused, and LedgerRestored as
-    `read_closed` does.
+    far and the most that there can be. Raises OutputFileError, TableMissingError, IncompatibleTableError, and
+    LedgerRestoredError as `read_closed` does.
     """
     kind = format_of(out, format_)
     book = open_ledger(ledger)
@@ -134,29 +134,29 @@ def export(
 
 
 def _refused_bytes(choice: Choice, book: Ledger) -> Choice:
-    """Return the choice of the bytes that a format refused, in place of their rejections. Raises OutputRefused."""
+    """Return the choice of the bytes that a format refused, in place of their rejections. Raises OutputFileError."""
     if choice.what not in ("rejected", "bytes"):
-        raise OutputRefused("--format raw exports the bytes that a format refused", "Add --rejected.")
+        raise OutputFileError("--format raw exports the bytes that a format refused", "Add --rejected.")
     if not book.raw:
-        raise OutputRefused("the depot is not a raw depot, so no format refused anything", "Use csv or json.")
+        raise OutputFileError("the depot is not a raw depot, so no format refused anything", "Use csv or json.")
     if (choice.key, choice.source, choice.begin, choice.end) != (None,) * 4:
-        raise OutputRefused(
+        raise OutputFileError(
             "bytes that a format refused have no source, key or time", "Leave out --source, --key, --from and --to."
         )
     return replace(choice, what="bytes")
 
 
-def format_of(out: str, given: str | None) -> Format:
-    """Return the given format, or the one that the ending of the file names. Raises OutputRefused."""
+def format_of(out: str, name: str | None) -> Format:
+    """Return the given format, or the one that the ending of the file names. Raises OutputFileError."""
     known = f"Known are {', '.join(FORMATS)}."
-    if given is not None and given not in FORMATS:
-        raise OutputRefused(f"there is no format {given!r}", known)
-    found = FORMATS[given] if given else ENDINGS.get(Path(out).suffix.lower())
-    if found is None:
-        raise OutputRefused(f"the ending of {out!r} names no format", f"Add --format. {known}")
-    if found == "parquet" and out == STANDARD_OUTPUT:
-        raise OutputRefused("parquet cannot go to standard output", "Name a file, or use --format csv or json.")
-    return found
+    if name is not None and name not in FORMATS:
+        raise OutputFileError(f"there is no format {name!r}", known)
+    format_ = FORMATS[name] if name else ENDINGS.get(Path(out).suffix.lower())
+    if format_ is None:
+        raise OutputFileError(f"the ending of {out!r} names no format", f"Add --format. {known}")
+    if format_ == "parquet" and out == STANDARD_OUTPUT:
+        raise OutputFileError("parquet cannot go to standard output", "Name a file, or use --format csv or json.")
+    return format_
 
 
 @contextmanager
@@ -167,7 +167,7 @@ def _sink(out: str, overwrite: bool) -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
         return
     if "://" in out:
-        raise OutputRefused(f"{out} is not a local file", "Export to a local file and copy it, or use Spark.")
+        raise OutputFileError(f"{out} is not a local file", "Export to a local file and copy it, or use Spark.")
     target = Path(out)
     _require_place(target, overwrite)
     partial = target.with_name(f".{target.name}.{uuid4().hex[:8]}.part")
@@ -179,7 +179,7 @@ def _sink(out: str, overwrite: bool) -> Iterator[BinaryIO]:
         _require_place(target, overwrite)
         partial.replace(target)
     except OSError as error:
-        raise OutputRefused(
+        raise OutputFileError(
             f"{out} cannot be written: {first_line(error)}", "Check the free space and the permission to write."
         ) from error
     finally:
@@ -188,11 +188,11 @@ def _sink(out: str, overwrite: bool) -> Iterator[BinaryIO]:
 
 def _require_place(target: Path, overwrite: bool) -> None:
     if not target.parent.is_dir():
-        raise OutputRefused(f"there is no directory {target.parent}", "Create it first.")
+        raise OutputFileError(f"there is no directory {target.parent}", "Create it first.")
     if target.is_dir():
-        raise OutputRefused(f"{target} is a directory", "Name a file in it.")
+        raise OutputFileError(f"{target} is a directory", "Name a file in it.")
     if target.exists() and not overwrite:
-        raise OutputRefused(f"{target} exists already", "Name another file, or add --overwrite.")
+        raise OutputFileError(f"{target} exists already", "Name another file, or add --overwrite.")
 
 
 def shape_of(book: Ledger, choice: Choice, written_by: Span) -> tuple[pa.Schema, Shape]:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.reading.tables import Ledger, open_ledger, within
 
 HISTORY = """
@@ -41,8 +41,8 @@ def history(ledger: str | Ledger, begin: int | None = None, end: int | None = No
 
     Three columns are added. `newest_ms` and `oldest_ms` are how long before the start the newest message of a source
     had arrived: of the source furthest ahead, and of the one furthest behind. `commit_ms` is the time from the end of
-    the other phases to the commit in Delta's log. They are NULL where this is unknown. Raises NotFound when there is no
-    microbatch, TableMissing, TableRefused.
+    the other phases to the commit in Delta's log. They are NULL where this is unknown. Raises NotFoundError when there
+    is no microbatch, TableMissingError, IncompatibleTableError.
     """
     book = ledger if isinstance(ledger, Ledger) else open_ledger(ledger)
     bounded = within("started_at", "started_at", begin, end)
@@ -51,7 +51,7 @@ def history(ledger: str | Ledger, begin: int | None = None, end: int | None = No
         columns += f" {name}," if name in book.names else f" NULL::VARCHAR[] AS {name},"
     rows = book.ask(HISTORY.format(bounded=bounded, of_topology=columns, in_order=then), "microbatch")
     if not rows.num_rows:
-        raise NotFound(
+        raise NotFoundError(
             "the ledger has no microbatch in this range", "Choose an earlier beginning, or run `windrow run`."
         )
     return rows.append_column("commit_ms", _commits(book, rows))

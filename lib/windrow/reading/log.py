@@ -47,10 +47,10 @@ def waiting_versions(depot: DepotTable, read: int, state: str | None = None) -> 
     if behind <= 0:
         return Waiting(0, 0, None, None)
     if isinstance(depot, DeltaTable):
-        found = [*history(depot, read + 1, files=state is not None)]
+        result = [*history(depot, read + 1, files=state is not None)]
     else:
-        found = depot.history(read + 1)
-    commits = {int(commit["version"]): commit for commit in found}
+        result = depot.history(read + 1)
+    commits = {int(commit["version"]): commit for commit in result}
     counts = {  # what each version brought, None if it does not say
         version: _brought(commits.get(version, {}), state) for version in range(read + 1, depot.version() + 1)
     }

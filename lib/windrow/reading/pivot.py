@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain_type, whole
 from windrow.delta.locations import for_spark, parts, quoted, reference
-from windrow.errors import OutputRefused, SettingsError, TableMissing, TableRefused, first_line
+from windrow.errors import IncompatibleTableError, OutputFileError, SettingsError, TableMissingError, first_line
 from windrow.model.payload import name as name_of
 from windrow.model.payload import of_column
 from windrow.model.tables import OF_BATCH, batch_fields, open_batches
@@ -57,20 +57,20 @@ class Pivot:
     def of(cls, book: Ledger, where: str, types: Sequence[str] | None = None, early: bool = False) -> Pivot:
         """Return the pivot of the batches that an SQL condition selects, with all their types unless given.
 
-        Raises OutputRefused if payloads are no numbers.
+        Raises OutputFileError if payloads are no numbers.
         """
         rules = book.rows("microbatch", "rules", rest="GROUP BY rules")["rules"].to_pylist()
         kept = any(recorded_rules(one).get("repeats") == "keep" for one in rules if one)
         if types is not None:
             return cls(once(types), book.payload, kept, early)
         each = "DISTINCT unnest(list_distinct(list_transform(messages, lambda one: one.type))) AS type"
-        found = book.rows(EARLY if early else "closed", each, where)["type"].to_pylist()
-        return cls(tuple(sorted(found, key=str.encode)), book.payload, kept, early)
+        result = book.rows(EARLY if early else "closed", each, where)["type"].to_pylist()
+        return cls(tuple(sorted(result, key=str.encode)), book.payload, kept, early)
 
     def __post_init__(self) -> None:
-        """Raise OutputRefused if payloads are no numbers."""
+        """Raise OutputFileError if payloads are no numbers."""
         if self.payload not in (pa.float64(), pa.int64(), pa.string()):
-            raise OutputRefused(
+            raise OutputFileError(
                 f"the payloads are {name_of(self.payload)}, and a pivot takes numbers or text with numbers",
                 "Query closed_messages with SQL instead; docs/sql-analysts.md has examples.",
             )
@@ -119,7 +119,7 @@ class Pivot:
         for at, type_ in enumerate(self.types):
             mine = order[bounds[at] : bounds[at + 1]]
             if not self.repeats and (np.diff(row[mine]) == 0).any():
-                raise OutputRefused(
+                raise OutputFileError(
                     f"a batch has several messages of type {type_!r}, and one column has room for one number",
                     'The ledger keeps repeats: say repeats=True, for columns such as "temperature.mean".',
                 )
@@ -161,9 +161,21 @@ class Pivot:
 def pivot(batches: pa.Table, types: Sequence[str], repeats: bool = False) -> pa.Table:
     """Return a row of numbers for each batch, with a column for each type (see `reading.pivot`).
 
-    `batches` are as `read_closed` or a topology over a ledger returns them; `repeats` says whether they may hold
-    several messages of a type. Raises OutputRefused if payloads are no numbers, and for a batch that repeats a type
-    without `repeats`.
+    Args:
+        batches: Batches as `read_closed` or a topology over a ledger returns them.
+        types: The types that become columns.
+        repeats: Whether a batch may have several messages of a type.
+
+    Returns:
+        The table, in the order of the batches.
+
+    Raises:
+        OutputFileError: Payloads are no numbers, or a batch repeats a type without `repeats`.
+
+    Example:
+        >>> closed = windrow.read_closed("data/ledger")
+        >>> windrow.pivot(closed.batches, ["temperature"])["temperature"].to_pylist()
+        [21.5]
     """
     payload = plain_type(batches.schema.field("messages").type.value_type.field("payload").type)
     return Pivot(once(types), payload, repeats).rows(batches)
@@ -174,9 +186,24 @@ def create_pivot_view(
 ) -> None:
     """Create or replace a view with a row for each closed batch and a column for each type (see `reading.pivot`).
 
-    `ledger` is a path or a name in a catalog. A `view` without a dot is temporary, with one it is in a catalog. With
-    `early` it has open batches too. The types are those in these batches unless given; call the function again for
-    new ones. Raises TableMissing, OutputRefused if payloads are no numbers, TableRefused if Spark refuses the view.
+    Args:
+        spark: The session.
+        ledger: A path or a name in a catalog.
+        view: The name of the view: without a dot it is temporary, with one it is in a catalog.
+        types: The types that become columns, by default those in these batches; call the function again for new ones.
+        early: Whether the view has open batches too.
+
+    Returns:
+        Nothing.
+
+    Raises:
+        TableMissingError: There is no such ledger.
+        OutputFileError: Payloads are no numbers.
+        IncompatibleTableError: Spark refuses the view.
+
+    Example:
+        >>> windrow.create_pivot_view(spark, "data/ledger", "readings")  # doctest: +SKIP
+        >>> spark.table("readings").show()  # doctest: +SKIP
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
@@ -190,15 +217,17 @@ def create_pivot_view(
         repeats = bool(kept.select("id").limit(1).collect())
         if types is None:
             rows = frame.where(F.col("state").isin(*EARLY) if early else "state = 'closed'")
-            found = rows.selectExpr("explode(messages.type)").distinct().collect()
-            types = sorted((row[0] for row in found), key=str.encode)
+            rows_of_types = rows.selectExpr("explode(messages.type)").distinct().collect()
+            types = sorted((row[0] for row in rows_of_types), key=str.encode)
     except (PySparkException, KeyError) as error:
-        raise TableMissing(f"there is no ledger at {ledger}", "Give its path, or its name in a catalog.") from error
+        raise TableMissingError(
+            f"there is no ledger at {ledger}", "Give its path, or its name in a catalog."
+        ) from error
     query = Pivot(once(types), payload, repeats, early).query(table)
     try:
         spark.sql(f"CREATE OR REPLACE {'' if '.' in view else 'TEMPORARY '}VIEW {quoted(*parts(view))} AS {query}")
     except PySparkException as error:
-        raise TableRefused(
+        raise IncompatibleTableError(
             f"the view {view} cannot be created: {first_line(error)}", "Give it another name."
         ) from error
 
@@ -221,8 +250,8 @@ def _figures(row: Numbers, values: Numbers, kinds: Iterable[str], rows: int) -> 
     at[row[begins]] = np.arange(begins.size)
     counts = ends - begins + 1
 
-    def reduced(function: np.ufunc, given: Numbers) -> Numbers:
-        return function.reduceat(given, begins) if begins.size else given[:0]
+    def reduced(function: np.ufunc, numbers: Numbers) -> Numbers:
+        return function.reduceat(numbers, begins) if begins.size else numbers[:0]
 
     figures = {
         "first": lambda: pa.array(values[begins]),
@@ -232,8 +261,8 @@ def _figures(row: Numbers, values: Numbers, kinds: Iterable[str], rows: int) -> 
         "mean": lambda: pa.array(reduced(np.add, values.astype(np.float64)) / np.maximum(counts, 1)),
         "count": lambda: pa.array(counts),
     }
-    found = [figures[kind]().take(pa.array(at, mask=at < 0)) for kind in kinds]
-    return [pc.fill_null(one, 0) if kind == "count" else one for kind, one in zip(kinds, found, strict=True)]
+    columns = [figures[kind]().take(pa.array(at, mask=at < 0)) for kind in kinds]
+    return [pc.fill_null(one, 0) if kind == "count" else one for kind, one in zip(kinds, columns, strict=True)]
 
 
 def _without_nan(values: Numbers) -> pa.Array:

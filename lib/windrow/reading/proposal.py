@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.batching.rules import Rules
-from windrow.errors import MessagesError, NotFound
+from windrow.errors import MessagesError, NotFoundError
 from windrow.expressions import DEPOT
 from windrow.expressions import Mapping as ColumnMapping
 from windrow.model.durations import UNITS, span, text
@@ -93,10 +93,10 @@ class Proposal:
 def propose(rows: pa.Table, latest: int) -> Proposal:
     """Propose settings for a table of which these are some rows; times after `latest` (microseconds) are wrong.
 
-    Raises NotFound for a table without rows, MessagesError for one without times.
+    Raises NotFoundError for a table without rows, MessagesError for one without times.
     """
     if not rows.num_rows:
-        raise NotFound("the table has no rows to look at", "Write some first, or write [depot.columns] by hand.")
+        raise NotFoundError("the table has no rows to look at", "Write some first, or write [depot.columns] by hand.")
     search = Search(rows)
     columns = [*search.times(), *search.identity(), *search.sequence()]
     payload, payload_type = search.payload()
@@ -122,7 +122,7 @@ class Search:
 
     def times(self) -> Iterator[Choice]:
         """Yield where the event time comes from, and when a row arrived. Raises MessagesError if nothing is a time."""
-        times = {name: found for name in self.left if (found := self._time(name)) is not None}
+        times = {name: expression for name in self.left if (expression := self._time(name)) is not None}
         if not times:
             columns = ", ".join(f"{field.name} ({field.type})" for field in self.rows.schema)
             raise MessagesError(
@@ -130,7 +130,7 @@ class Search:
                 "Write [depot.columns] by hand: event_time and received_at are expressions over these columns.",
             )
         event = self._named("event_time", times) or min(times, key=lambda name: _middle(times[name][1]))
-        others = {name: _middle(found[1]) for name, found in times.items() if name != event}
+        others = {name: _middle(expression[1]) for name, expression in times.items() if name != event}
         received = self._named("received_at", others) or max(others, key=others.__getitem__, default=None)
         named = plain_name(event) in NAMES["event_time"]
         yield Choice("event_time", times[event][0], "by its name" if named else "the earliest times")
@@ -162,10 +162,10 @@ class Search:
 
     def sequence(self) -> Iterator[Choice]:
         """Yield what orders messages of the same time, if the table has it."""
-        found = self._take("sequence", pa.types.is_integer)
-        if found is not None:
+        column = self._take("sequence", pa.types.is_integer)
+        if column is not None:
             yield Choice(
-                "sequence", f"CAST({quoted(found)} AS BIGINT)", "by its name; orders messages of the same time"
+                "sequence", f"CAST({quoted(column)} AS BIGINT)", "by its name; orders messages of the same time"
             )
 
     def payload(self) -> tuple[list[Choice], Choice | None]:
@@ -199,10 +199,10 @@ class Search:
 
     def _take(self, column: str, allowed: Callable[[pa.DataType], bool]) -> str | None:
         """Return the column with the surest name for a message column, and take it."""
-        found = self._named(column, [name for name in self.left if allowed(self._type(name))])
-        if found is not None:
-            self.left.remove(found)
-        return found
+        column_name = self._named(column, [name for name in self.left if allowed(self._type(name))])
+        if column_name is not None:
+            self.left.remove(column_name)
+        return column_name
 
     def _named(self, column: str, among: Iterable[str]) -> str | None:
         return next(iter(self._candidates(column, among)), None)
@@ -210,8 +210,8 @@ class Search:
     def _candidates(self, column: str, among: Iterable[str]) -> list[str]:
         """Return the names that are usual for a message column, the surest first."""
         usual = NAMES[column]
-        found = [name for name in among if plain_name(name) in usual]
-        return sorted(found, key=lambda name: usual.index(plain_name(name)))
+        candidates = [name for name in among if plain_name(name) in usual]
+        return sorted(candidates, key=lambda name: usual.index(plain_name(name)))
 
     def _type(self, name: str) -> pa.DataType:
         return self.rows.schema.field(name).type
@@ -240,9 +240,11 @@ class Search:
 
     def _tried(self, expression: str) -> pa.ChunkedArray | None:
         """Return the times that an expression gives; None if they are no times for most rows."""
-        found = _messages(self.rows, {"event_time": expression, "received_at": expression, "key": "''", "type": "''"})
+        messages = _messages(
+            self.rows, {"event_time": expression, "received_at": expression, "key": "''", "type": "''"}
+        )
         since, until = YEARS
-        times = found["event_time"].cast(pa.int64())
+        times = messages["event_time"].cast(pa.int64())
         good = pc.fill_null(pc.and_(pc.greater(times, since), pc.less(times, until)), False)
         return times if pc.mean(good.cast(pa.int8())).as_py() >= MOST else None
 
@@ -282,13 +284,13 @@ def _payload_type(type_: pa.DataType) -> str | None:
 
 
 def _middle(numbers: pa.ChunkedArray) -> float:
-    given = numbers.drop_null()
-    return float(np.median(given.to_numpy())) if len(given) else 0.0
+    valid = numbers.drop_null()
+    return float(np.median(valid.to_numpy())) if len(valid) else 0.0
 
 
 def _messages(rows: pa.Table, columns: Mapping[str, str], payload_type: Choice | None = None) -> pa.Table:
-    given = {"source": "''", "sequence": "NULL", "payload": "NULL"} | dict(columns)
-    mapping = ColumnMapping.of(given, rows.column_names, section=DEPOT, rejects=True)
+    expressions = {"source": "''", "sequence": "NULL", "payload": "NULL"} | dict(columns)
+    mapping = ColumnMapping.of(expressions, rows.column_names, section=DEPOT, rejects=True)
     return mapping.apply(rows, parse("string" if payload_type is None else payload_type.value)).read_all()
 
 

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from windrow.columnar.arrow import plain
 from windrow.delta.table import history, reading
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.model.commits import rows_added
 from windrow.model.messages import conform, microseconds, schema
 from windrow.model.payload import parse
@@ -41,29 +41,30 @@ def recent(
 ) -> Recent:
     """Read the last `most` messages of a depot, of those received in [begin, end) (microseconds) if given.
 
-    `columns` maps the columns of a depot with other names; `payload_type` is the setting. Raises NotFound when there is
-    no message, TableMissing, TableUnreadable, MessagesError; ExpressionError for a mapping that needs Spark.
+    `columns` maps the columns of a depot with other names; `payload_type` is the setting. Raises NotFoundError when
+    there is no message, TableMissingError, TableUnreadableError, MessagesError; ExpressionError for a mapping that
+    needs Spark.
     """
     log, payload = depot_table(depot), parse(payload_type) if payload_type else None
     bounded = begin is not None or end is not None
     wanted = 0 if bounded or not isinstance(log, DeltaTable) else _first_needed(log, most + 1)
     with reading(depot, "depot"):
-        first, found = feed.read_from(log, wanted, lambda at: _read(log, at, columns or {}, payload, begin, end))
-    if not found.num_rows:
-        raise NotFound(
+        first, rows = feed.read_from(log, wanted, lambda at: _read(log, at, columns or {}, payload, begin, end))
+    if not rows.num_rows:
+        raise NotFoundError(
             f"the depot {depot} has no message{' in this range' if bounded else ''}",
             "Choose another range." if bounded else "`windrow ingest` adds some.",
         )
-    kept = _last(found, most)
+    kept = _last(rows, most)
     versions = pc.min_max(kept["version"])
-    cut = kept.num_rows < found.num_rows or (first > wanted and not bounded)
+    cut = kept.num_rows < rows.num_rows or (first > wanted and not bounded)
     return Recent(kept, versions["min"].as_py(), versions["max"].as_py(), cut)
 
 
 def recent_rows(depot: str, most: int) -> pa.Table:
     """Read at most so many rows of the last versions of any Delta table, with its own columns.
 
-    Raises TableMissing, TableUnreadable.
+    Raises TableMissingError, TableUnreadableError.
     """
     log = depot_table(depot)
     wanted = _first_needed(log, most) if isinstance(log, DeltaTable) else 0

@@ -141,7 +141,10 @@ Places = Mapping[str | None, DepotPlace]  # the depots by name; that of a batche
 
 
 def common_status(book: Ledger, places: Places, now: int) -> dict[str, Any]:
-    """Return the fields of `Status`. Raises TableMissing, TableRefused, and OtherDepot for one that was not read."""
+    """Return the fields of `Status`.
+
+    Raises TableMissingError, IncompatibleTableError, and DepotMismatchError for one that was not read.
+    """
     depots, progress = depot_status(book, places, now), book.progress(next(iter(places)))
     waiting = [depot.messages_waiting for depot in depots]
     messages = None if None in waiting else sum(number or 0 for number in waiting)

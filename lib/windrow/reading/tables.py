@@ -24,7 +24,7 @@ from windrow.delta.log import Table, identity
 from windrow.delta.query import Relation, TableRows, answer, identifier
 from windrow.delta.row_changes import changes
 from windrow.delta.table import open_table
-from windrow.errors import REPORT, BrokenPromise, NotFound, OtherDepot, TableRefused
+from windrow.errors import REPORT, DepotMismatchError, IncompatibleTableError, InternalError, NotFoundError
 from windrow.model import tables
 from windrow.model.payload import of_column
 from windrow.model.timestamps import time_text
@@ -184,9 +184,9 @@ class Ledger:
         The first piece is empty, so that there always is one.
         """
         with self.opened(states, self._named(columns, where, rest), where) as connection:
-            found = answer(connection, f"SELECT {columns} FROM ledger WHERE ({where}) {rest}")  # noqa: S608
-            yield found.schema.empty_table()
-            for batch in found:
+            answer_rows = answer(connection, f"SELECT {columns} FROM ledger WHERE ({where}) {rest}")  # noqa: S608
+            yield answer_rows.schema.empty_table()
+            for batch in answer_rows:
                 yield pa.Table.from_batches([batch])
 
     def ask(self, statement: str, states: str | tuple[str, ...], where: str = "true") -> pa.Table:
@@ -202,8 +202,8 @@ class Ledger:
     ) -> AbstractContextManager[DuckDBPyConnection]:
         """Return a context with a connection to the view `ledger`: named columns of the rows in some states.
 
-        Of final rows it may lack those that do not meet the condition `where`. Raises TableUnreadable, and
-        TableUnwritable where neither memory nor disk have room.
+        Of final rows it may lack those that do not meet the condition `where`. Raises TableUnreadableError, and
+        TableUnwritableError where neither memory nor disk have room.
         """
         wanted = {states} if isinstance(states, str) else {*states}
         final, live = wanted.intersection(tables.FINAL), wanted.difference(tables.FINAL)
@@ -260,33 +260,36 @@ class Ledger:
     def progress(self, depot: str | None = None) -> Progress:
         """Return the progress in the depot of a batcher, or in a `depot` of a topology.
 
-        Raises TableRefused unless there is exactly one progress row.
+        Raises IncompatibleTableError unless there is exactly one progress row.
         """
         columns = list(Progress.__dataclass_fields__)
-        found = self.rows("progress", ", ".join(columns), f"id = {quoted(tables.PROGRESS)}").to_pylist()
-        if len(found) != 1:
-            raise TableRefused(f"the ledger has {len(found)} progress rows instead of one", DAMAGED)
+        rows = self.rows("progress", ", ".join(columns), f"id = {quoted(tables.PROGRESS)}").to_pylist()
+        if len(rows) != 1:
+            raise IncompatibleTableError(f"the ledger has {len(rows)} progress rows instead of one", DAMAGED)
         if depot is not None:
             own = self.rows("progress", ", ".join(POSITION), f"depot = {quoted(depot)} AND source IS NULL").to_pylist()
-            found[0] |= own[0] if own else {"depot_id": "", "start_from": "", "depot_version": -1}
-        if None in found[0].values():
-            empty = ", ".join(name for name, value in found[0].items() if value is None)
-            raise TableRefused(f"the progress row of the ledger has no {empty}", DAMAGED)
-        return Progress(**found[0])
+            rows[0] |= own[0] if own else {"depot_id": "", "start_from": "", "depot_version": -1}
+        if None in rows[0].values():
+            empty = ", ".join(name for name, value in rows[0].items() if value is None)
+            raise IncompatibleTableError(f"the progress row of the ledger has no {empty}", DAMAGED)
+        return Progress(**rows[0])
 
     def of_known_schema(self) -> Self:
-        """Return this ledger. Raises TableRefused for one of another schema version, whatever its other columns are."""
+        """Return this ledger.
+
+        Raises IncompatibleTableError for one of another schema version, whatever its other columns are.
+        """
         progress = Relation([tables.PROGRESS], ["id", "state", "schema_version"])
         with self.all_rows.opened({"progress": progress}, {}) as connection:
             require_known_schema(answer(connection, SCHEMA_VERSIONS.format(ledger="progress")).read_all())
         return self
 
 
-def require_known_schema(found: pa.Table) -> None:
-    """Raise TableRefused if the answer to `SCHEMA_VERSIONS` has another schema version than this one."""
-    for version in found["schema_version"].to_pylist():
+def require_known_schema(rows: pa.Table) -> None:
+    """Raise IncompatibleTableError if the answer to `SCHEMA_VERSIONS` has another schema version than this one."""
+    for version in rows["schema_version"].to_pylist():
         if version not in (None, tables.SCHEMA_VERSION):
-            raise TableRefused(
+            raise IncompatibleTableError(
                 f"the ledger has schema version {version}, this Windrow knows {tables.SCHEMA_VERSION}",
                 "Use the Windrow that wrote it, or replay the depot into a new ledger.",
             )
@@ -300,7 +303,7 @@ def open_ledger(location: str, version: int | None = None, of_topology: bool = F
     """Open a ledger, of a batcher or `of_topology`, at a version (default: the latest).
 
     The latest version must be of this schema version; an earlier one may lack the files that say so. Raises
-    TableMissing, TableRefused or NotFound.
+    TableMissingError, IncompatibleTableError or NotFoundError.
     """
     reader = _READER.get()
     table, copied = (open_table(location, "ledger"), None) if reader is None else reader.ledger(location, version)
@@ -308,13 +311,13 @@ def open_ledger(location: str, version: int | None = None, of_topology: bool = F
     is_ledger = "state" in table.metadata().partition_columns and names >= LEDGER_COLUMNS
     if not is_ledger or tables.is_of_topology(names) != of_topology:
         wanted = "a table of states" if of_topology else "a ledger"
-        raise TableRefused(f"{location} is a Delta table, but not {wanted}", f"Give the path of {wanted}.")
+        raise IncompatibleTableError(f"{location} is a Delta table, but not {wanted}", f"Give the path of {wanted}.")
     if copied is not None:
         return Ledger(table, location, copied).of_known_schema()
     if version is None:
         return Ledger(table, location, table.version()).of_known_schema()
     latest = table.version()
-    unreadable = NotFound(
+    unreadable = NotFoundError(
         f"ledger version {version} cannot be read", f"The latest is {latest}; `windrow status` shows the earliest."
     )
     if not 0 <= version <= latest:
@@ -336,12 +339,12 @@ def ledger_frame(ledger: Ledger) -> DataFrame:
     """Return the rows of a ledger that count on Spark's executors, if Spark reads it."""
     reader = _READER.get()
     if reader is None:
-        raise BrokenPromise("Spark reads the ledger", REPORT)
+        raise InternalError("Spark reads the ledger", REPORT)
     return reader.ledger_rows(ledger.location, ledger.version)
 
 
 def depot_table(location: str) -> DepotTable:
-    """Open a depot. Raises TableMissing."""
+    """Open a depot. Raises TableMissingError."""
     reader = _READER.get()
     return open_table(location, "depot") if reader is None else reader.depot(location)
 
@@ -360,12 +363,15 @@ def changes_of(
 
 
 def open_depot(location: str, ledger: Ledger, progress: Progress) -> DepotTable:
-    """Open the depot of a ledger. Raises TableMissing, or OtherDepot for a depot that the ledger does not read."""
+    """Open the depot of a ledger.
+
+    Raises TableMissingError, or DepotMismatchError for a depot that the ledger does not read.
+    """
     depot = depot_table(location)
-    found = str(depot.metadata().id)
-    if progress.depot_id not in (found, ""):
-        raise OtherDepot(
-            f"the ledger {ledger.location} belongs to depot {progress.depot_id}, {location} is {found}",
+    depot_id = str(depot.metadata().id)
+    if progress.depot_id not in (depot_id, ""):
+        raise DepotMismatchError(
+            f"the ledger {ledger.location} belongs to depot {progress.depot_id}, {location} is {depot_id}",
             "Name the depot that the ledger was made from (--depot), or the ledger of this depot (--ledger).",
         )
     return depot
@@ -384,13 +390,16 @@ def accepted_versions(ledger: Ledger, depot: str | None = None) -> tuple[int, ..
 
 
 def recorded_rules(rules: str | None) -> dict[str, Any]:
-    """Return the rules that a ledger recorded, durations in microseconds. Raises TableRefused if they are not valid."""
+    """Return the rules that a ledger recorded, durations in microseconds.
+
+    Raises IncompatibleTableError if they are not valid.
+    """
     try:
-        found = json.loads(rules or "")
-        durations = {name: int(found[name]) for name in ("window", "max_delay", "max_leap")}
+        recorded = json.loads(rules or "")
+        durations = {name: int(recorded[name]) for name in ("window", "max_delay", "max_leap")}
     except (ValueError, KeyError, TypeError) as error:
-        raise TableRefused(f"the ledger recorded rules that are not valid: {rules}", DAMAGED) from error
-    return {**found, **durations}
+        raise IncompatibleTableError(f"the ledger recorded rules that are not valid: {rules}", DAMAGED) from error
+    return {**recorded, **durations}
 
 
 def within(first: str, last: str, begin: int | None, end: int | None) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.model import tables
 from windrow.reading.tables import Ledger, equal, open_ledger, within
 
@@ -34,7 +34,8 @@ def time_range(
     """Read the `most` streams with the most messages, of a key or source if given, in [begin, end) (microseconds).
 
     A batch belongs to the range if the time from its window's start to its timeout overlaps it; a rejected message if
-    the time from event time to processing time does. Raises NotFound when nothing does, TableMissing, TableRefused.
+    the time from event time to processing time does. Raises NotFoundError when nothing does, TableMissingError,
+    IncompatibleTableError.
     """
     book = open_ledger(ledger)
     in_batches = within("window_start", "timeout", begin, end)
@@ -65,8 +66,8 @@ def _read(book: Ledger, states: tuple[str, ...], schema: pa.Schema, where: str) 
     return book.rows(states, ", ".join(schema.names), where).cast(schema)
 
 
-def _nothing(key: str | None, source: str | None, bounded: bool) -> NotFound:
+def _nothing(key: str | None, source: str | None, bounded: bool) -> NotFoundError:
     of = "".join(f" of {name} {value!r}" for name, value in (("key", key), ("source", source)) if value is not None)
     there = " in this time range" if bounded else ""
     hint = "Choose an earlier --from or a later --to." if bounded else "`windrow show` lists what there is."
-    return NotFound(f"the ledger has no message{of}{there}", hint)
+    return NotFoundError(f"the ledger has no message{of}{there}", hint)

@@ -71,8 +71,9 @@ def trace(
 ) -> list[Arrival]:
     """Return what became of the messages of a key at an event time (microseconds), of one type or source if given.
 
-    `columns` maps the columns of a depot with other names. Raises NotFound when there is no such message, TableMissing,
-    TableRefused, OtherDepot; ExpressionError when the ledger has none and the mapping needs Spark.
+    `columns` maps the columns of a depot with other names. Raises NotFoundError when there is no such message,
+    TableMissingError, IncompatibleTableError, DepotMismatchError; ExpressionError when the ledger has none and the
+    mapping needs Spark.
     """
     book = open_ledger(ledger)
     progress = book.progress()
@@ -100,8 +101,8 @@ def _accepted(book: Ledger, asked: dict[str, str | None], at: int) -> list[Row]:
     same = f"message['event_time'] = {moment(at)}"
     if asked["type"] is not None:
         same += f" AND message['type'] = {quoted(asked['type'])}"
-    found = records(book.rows(("open", "closed"), columns, f"{stream} AND {window}", then=same))
-    return [row.pop("message") | {"source": row.pop("source"), "batch": row} for row in found]
+    rows = records(book.rows(("open", "closed"), columns, f"{stream} AND {window}", then=same))
+    return [row.pop("message") | {"source": row.pop("source"), "batch": row} for row in rows]
 
 
 def _rejected(book: Ledger, asked: dict[str, str | None], at: int) -> list[Row]:
@@ -121,16 +122,16 @@ def _placed(arrived: list[Row], accepted: list[Row], rejected: list[Row]) -> Ite
     refused: dict[tuple[int, tuple[Any, ...]], list[Row]] = {}
     for row in rejected:
         refused.setdefault((int(row["id"].split("/")[1]), _content(row)), []).append(row)
-    held = {_content(row): row for row in accepted}
+    batches_of = {_content(row): row for row in accepted}
     for row in arrived:
         place = (row["version"], _content(row))
         left = refused.get(place, [])
-        if place[1] in held and in_depot[place] > len(left):
-            yield row, row["version"], held.pop(place[1]), None
+        if place[1] in batches_of and in_depot[place] > len(left):
+            yield row, row["version"], batches_of.pop(place[1]), None
         else:
             yield row, row["version"], None, left.pop(0) if left else None
         in_depot[place] -= 1
-    for row in held.values():
+    for row in batches_of.values():
         yield row, None, row, None
     for (version, _), rows in refused.items():
         for row in rows:
@@ -160,13 +161,13 @@ class _History:
         self._read = self._microbatches(book, versions) if versions else {}
         rules = book.rows("microbatch", "microbatch, rules", f"microbatch IN ({_list(numbers)})") if numbers else None
         self._rules = {row["microbatch"]: row["rules"] for row in rules.to_pylist()} if rules else {}
-        self._holder = {_content(row)[:2]: held["batch"]["id"] for row, _, held, _ in placed if held}
+        self._holder = {_content(row)[:2]: holder["batch"]["id"] for row, _, holder, _ in placed if holder}
 
     def arrival(
-        self, key: str, at: int, row: Row, version: int | None, held: Row | None, refused: Row | None
+        self, key: str, at: int, row: Row, version: int | None, holder: Row | None, refused: Row | None
     ) -> Arrival:
         microbatch = refused["microbatch"] if refused else None if version is None else self._read.get(version)
-        outcome, why = self._outcome(version, microbatch, held, refused)
+        outcome, why = self._outcome(version, microbatch, holder, refused)
         rejection = {name: refused[name] for name in ("id", "reason", "detail", "missed_by_us")} if refused else None
         return Arrival(
             outcome=outcome,
@@ -175,19 +176,19 @@ class _History:
             **{name: row[name] for name in CONTENT},
             depot_version=version,
             microbatch=microbatch,
-            batch=held["batch"] if held else None,
+            batch=holder["batch"] if holder else None,
             rejection=rejection,
             why=why.why,
             remedy=why.remedy,
         )
 
     def _outcome(
-        self, version: int | None, microbatch: int | None, held: Row | None, refused: Row | None
+        self, version: int | None, microbatch: int | None, holder: Row | None, refused: Row | None
     ) -> tuple[Outcome, Why]:
         if refused:
             return "rejected", self._reason(refused)
-        if held:
-            state = held["batch"]["state"]
+        if holder:
+            state = holder["batch"]["state"]
             return state, Why(f"it is in {'an' if state == 'open' else 'a'} {state} batch", "")
         if version is not None and version > self._progress.depot_version:
             resume = "`windrow resume`, then " if self._progress.paused else ""

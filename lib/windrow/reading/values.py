@@ -43,9 +43,9 @@ def unescaped(text: str) -> str | bytes:
     """Undo `records` for one text: return a `str`, or `bytes` for a value that was not valid UTF-8."""
     if text.startswith(BASE64):
         with suppress(ValueError):
-            found = base64.b64decode(text.removeprefix(BASE64), validate=True)
-            if _text(found) == text:
-                return found
+            content = base64.b64decode(text.removeprefix(BASE64), validate=True)
+            if _text(content) == text:
+                return content
     return text
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from windrow.delta.query import answer
 from windrow.model.durations import SECOND, UNITS, span
-from windrow.model.warn import REJECTED_SHARE, SLIVER_SHARE, SPLIT_SHARE, WarnPart
+from windrow.model.warn import MAX_TOO_OLD_RATIO, MIN_COUNT, REJECTED_SHARE, SLIVER_SHARE, SPLIT_SHARE
 from windrow.reading.tables import Ledger, recorded_rules
 
 if TYPE_CHECKING:
@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 OLDEST = 30 * UNITS["d"]  # an older message says more of a wrong clock than of a delay
 RECENT = 1_000  # microbatches; a guess: some hours of a run that goes on, some weeks of a job that runs every half hour
-SHARES = {"split_share": SPLIT_SHARE, "sliver_share": SLIVER_SHARE, "rejected_share": REJECTED_SHARE}
+SHARES = {
+    "split_share": SPLIT_SHARE,
+    "sliver_share": SLIVER_SHARE,
+    "rejected_share": REJECTED_SHARE,
+    "max_too_old_ratio": MAX_TOO_OLD_RATIO,
+}
 SINCE = """(SELECT greatest(max(present.microbatch) - {recent}, coalesce(max(past.microbatch) FILTER (
         WHERE past.rules <> present.rules OR coalesce(past.columns, '') <> coalesce(latest.columns, '')), 0))
     FROM {batch} AS past
@@ -37,7 +42,7 @@ SELECT split, batches FROM (
     SELECT count(*) FILTER (WHERE opened_by = 'conflict') AS split, count(*) AS batches
     FROM {batch} WHERE state = 'closed' AND opened_in > {since}
 ) AS counted CROSS JOIN (SELECT rules FROM {batch} WHERE state = 'progress' AND id = 'progress') AS present
-WHERE batches >= {least} AND split > {split_share} * batches
+WHERE batches >= {min_count} AND split > {split_share} * batches
     AND rules NOT LIKE '%"keep"%' AND rules NOT LIKE '%"midpoint"%'
 """
 # Batches with less than a quarter of the messages that are usual for their stream.
@@ -50,7 +55,7 @@ SELECT slivers, batches FROM (
     ) AS usual ON coalesce(own.source, '') = usual.source AND coalesce(own.key, '') = usual.key
     WHERE own.state = 'closed' AND own.opened_in > {since}
 ) AS counted CROSS JOIN (SELECT rules FROM {batch} WHERE state = 'progress' AND id = 'progress') AS present
-WHERE batches >= {least} AND slivers > {sliver_share} * batches AND rules NOT LIKE '%"aligned"%'
+WHERE batches >= {min_count} AND slivers > {sliver_share} * batches AND rules NOT LIKE '%"aligned"%'
 """
 # A source whose messages are too old because others of other keys moved its clock: it is not the clock of one device.
 SHARED = """
@@ -61,7 +66,7 @@ SELECT source, late, raised, read FROM (
         {messages} AS read
     FROM {batch} WHERE state IN ('closed', 'rejected', 'progress') AND (state = 'progress' OR {read_since})
     GROUP BY coalesce(source, '')
-) AS counted WHERE several AND read >= {least} AND late > {late_share} * read AND 2 * raised > late
+) AS counted WHERE several AND read >= {min_count} AND late > {max_too_old_ratio} * read AND 2 * raised > late
 """
 SOURCES = """
 SELECT source, rejected, read FROM (
@@ -74,7 +79,7 @@ SELECT source, rejected, read FROM (
         WHERE state IN ('closed', 'progress') AND (state = 'progress' OR opened_in > {since})
         GROUP BY coalesce(source, '')
     ) AS counted GROUP BY source
-) AS summed WHERE rejected >= {least} AND rejected > {rejected_share} * read
+) AS summed WHERE rejected >= {min_count} AND rejected > {rejected_share} * read
     AND source NOT IN (SELECT source FROM ({shared}) AS shared_clocks)
 ORDER BY source
 """
@@ -88,7 +93,7 @@ SELECT late, read FROM (
         {messages} AS read
     FROM {batch}
     WHERE state IN ('closed', 'rejected', 'progress') AND {counted}
-) AS counted WHERE read >= {least} AND late > {late_share} * read
+) AS counted WHERE read >= {min_count} AND late > {max_too_old_ratio} * read
 """
 # How far the event time of a message is from the time of its processing, in microseconds.
 OFFSETS = """
@@ -125,12 +130,12 @@ class LedgerWarning:
         return f"{self.what}. {self.todo}"
 
 
-def statement(query: str, limits: WarnPart, batch: str = "{batch}", since: int | None = None) -> str:
-    """Return one of the queries for a table: its rows are what these limits say is off.
+def statement(query: str, min_count: int = MIN_COUNT, batch: str = "{batch}", since: int | None = None) -> str:
+    """Return one of the queries for a table: its rows are what is off, where there are `min_count` rows or more.
 
     It counts what was read after the microbatch `since`; with None it asks the table, and reads all of it.
     """
-    known = {"batch": batch, "messages": MESSAGES, "age": AGE, "oldest": OLDEST, **SHARES, **limits.model_dump()}
+    known = {"batch": batch, "messages": MESSAGES, "age": AGE, "oldest": OLDEST, **SHARES, "min_count": min_count}
     known["since"] = SINCE.format(batch=batch, recent=RECENT) if since is None else str(since)
     known["read_since"] = READ_SINCE.format(**known)
     known["shared"] = SHARED.format(**known)
@@ -138,9 +143,9 @@ def statement(query: str, limits: WarnPart, batch: str = "{batch}", since: int |
     return query.replace("{counted}", COUNTED).format(**known).strip()
 
 
-def warnings_of(book: Ledger, limits: WarnPart) -> tuple[LedgerWarning, ...]:
-    """Return what is off by these limits, nothing for a ledger with less than `limits.least` batches or messages."""
-    with recent_rows(book, limits) as recent:
+def warnings_of(book: Ledger, min_count: int = MIN_COUNT) -> tuple[LedgerWarning, ...]:
+    """Return what is off, nothing for a ledger with less than `min_count` batches or messages."""
+    with recent_rows(book, min_count) as recent:
         return recent.warnings()
 
 
@@ -154,16 +159,16 @@ def wrong_clocks(nearly_all: Sequence[str], source_count: int) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class RecentRows:
-    """The rows of a ledger that were read after the microbatch `since`, and the limits that they are held against."""
+    """The rows of a ledger that were read after the microbatch `since`; fewer than `min_count` trigger no warning."""
 
     book: Ledger
-    limits: WarnPart
+    min_count: int
     since: int
     connection: DuckDBPyConnection
 
     def beyond(self, query: str) -> list[dict[str, Any]]:
         """Return what one of the queries says is off."""
-        asked = statement(query, self.limits, "recent", self.since)
+        asked = statement(query, self.min_count, "recent", self.since)
         return answer(self.connection, asked).read_all().to_pylist()
 
     def wrong_clocks(self) -> Sequence[str]:
@@ -178,7 +183,7 @@ class RecentRows:
 
 
 @contextmanager
-def recent_rows(book: Ledger, limits: WarnPart) -> Iterator[RecentRows]:
+def recent_rows(book: Ledger, min_count: int = MIN_COUNT) -> Iterator[RecentRows]:
     """Read the rows of the last `RECENT` microbatches, of those since the rules or the mapping of the depot changed."""
     first = max(book.progress().microbatch - RECENT, 0)
     asked = f"SELECT {SINCE.format(batch='ledger', recent=RECENT)} AS since"
@@ -187,16 +192,16 @@ def recent_rows(book: Ledger, limits: WarnPart) -> Iterator[RecentRows]:
     read_since = READ_SINCE.format(since=since)
     with book.opened(("closed", "rejected", "progress"), OF_RECENT, read_since) as connection:
         connection.execute(f"CREATE TEMP TABLE recent AS FROM ledger WHERE state = 'progress' OR {read_since}")
-        yield RecentRows(book, limits, since, connection)
+        yield RecentRows(book, min_count, since, connection)
 
 
 def _splits(recent: RecentRows) -> Iterator[LedgerWarning]:
     """Tell when most windows end where a repeated type split them; each of these splits opened another batch."""
-    for found in recent.beyond(SPLITS):
+    for row in recent.beyond(SPLITS):
         window = span(recorded_rules(recent.book.progress().rules)["window"])
         yield LedgerWarning(
             "ledger-splits",
-            f"{found['split']:,} of {found['batches']:,} closed windows were split before their end ({window}) because "
+            f"{row['split']:,} of {row['batches']:,} closed windows were split before their end ({window}) because "
             "a type came again",
             'Set repeats = "keep" to have all measurements of a window in one batch, and window_start = "aligned" for '
             'windows on the calendar, or split_at = "midpoint" to split between two rounds of measurements; '
@@ -206,11 +211,11 @@ def _splits(recent: RecentRows) -> Iterator[LedgerWarning]:
 
 def _slivers(recent: RecentRows) -> Iterator[LedgerWarning]:
     """Tell when many closed batches hold far fewer messages than is usual for their stream."""
-    for found in recent.beyond(SLIVERS):
-        share = 100 * found["slivers"] / found["batches"]
+    for row in recent.beyond(SLIVERS):
+        share = 100 * row["slivers"] / row["batches"]
         yield LedgerWarning(
             "ledger-slivers",
-            f"{found['slivers']:,} of {found['batches']:,} closed batches ({share:.0f} %) have less than a quarter of "
+            f"{row['slivers']:,} of {row['batches']:,} closed batches ({share:.0f} %) have less than a quarter of "
             "the messages that are usual for their source and key",
             'If measurements come at regular times, set window_start = "aligned" and repeats = "keep"; `windrow tune` '
             "counts such batches for each window.",
@@ -219,13 +224,13 @@ def _slivers(recent: RecentRows) -> Iterator[LedgerWarning]:
 
 def _shared(recent: RecentRows) -> Iterator[LedgerWarning]:
     """Tell of sources with several keys whose clocks differ, so that the fastest makes the others too old."""
-    if found := recent.beyond(SHARED + "ORDER BY source"):
+    if rows := recent.beyond(SHARED + "ORDER BY source"):
         named = [
             f"{row['source']!r} ({row['late']:,} of {row['read']:,} messages, {row['raised']:,} of them only "
             "because others moved its clock)"
-            for row in found[:NAMED]
+            for row in rows[:NAMED]
         ]
-        more = [f"and {len(found) - NAMED:,} more"] if len(found) > NAMED else []
+        more = [f"and {len(rows) - NAMED:,} more"] if len(rows) > NAMED else []
         yield LedgerWarning(
             "clock-shared",
             f"keys with different clocks share a source, and messages were too old: {', '.join(named + more)}",
@@ -235,15 +240,15 @@ def _shared(recent: RecentRows) -> Iterator[LedgerWarning]:
 
 def _sources(recent: RecentRows) -> Iterator[LedgerWarning]:
     """Tell of sources of which nearly all messages are too old or too futuristic: their clocks are off."""
-    found = recent.beyond(SOURCES)
-    if not found:
+    rows = recent.beyond(SOURCES)
+    if not rows:
         return
     offsets = {row["source"]: plain_offset(row["offset_us"]) for row in recent.beyond(OFFSETS)}
     named = [
         f"{row['source']!r} ({row['rejected']:,} of {row['read']:,}, {_apart(offsets[row['source']])})"
-        for row in found[:NAMED]
+        for row in rows[:NAMED]
     ]
-    more = [f"and {len(found) - NAMED:,} more"] if len(found) > NAMED else []
+    more = [f"and {len(rows) - NAMED:,} more"] if len(rows) > NAMED else []
     asked = f"kind = 'data' AND microbatch > {recent.since}"
     mapping = json.loads(recent.book.rows("microbatch", "columns", asked, COLUMNS)["columns"][0].as_py() or "{}")
     yield LedgerWarning(
@@ -252,7 +257,7 @@ def _sources(recent: RecentRows) -> Iterator[LedgerWarning]:
         "event time minus processing time",
         "If their clocks are wrong, begin a new ledger, because this one keeps what it rejected, and write under "
         f"[depot.columns]{'' if mapping else TABLE}: event_time = "
-        + json.dumps(corrected(mapping, {row["source"]: offsets[row["source"]] for row in found}), ensure_ascii=False),
+        + json.dumps(corrected(mapping, {row["source"]: offsets[row["source"]] for row in rows}), ensure_ascii=False),
     )
 
 
@@ -290,8 +295,8 @@ def _text(source: str) -> str:
 
 def _delay(recent: RecentRows) -> Iterator[LedgerWarning]:
     """Tell when too many messages are too old, not counting those of wrong clocks."""
-    for found in recent.beyond(DELAY):
-        late, read = found["late"], found["read"]
+    for row in recent.beyond(DELAY):
+        late, read = row["late"], row["read"]
         yield LedgerWarning(
             "ledger-delay",
             f"{late:,} of {read:,} messages ({100 * late / read:.1f} %) were too old for max_delay "

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from windrow.batching.rules import Rules
 from windrow.delta.locations import is_catalog_name
 from windrow.delta.scratch import scratch_directory
-from windrow.errors import DepotUnreadable, EngineUnavailable, NotFound, SettingsError
+from windrow.errors import DepotUnreadableError, EngineUnavailableError, NotFoundError, SettingsError
 from windrow.reading.digests import Part, Streams
 from windrow.reading.tables import open_depot, open_ledger, recorded_rules
 from windrow.replaying.comparison import compare
@@ -55,8 +55,8 @@ class Portion:
     @property
     def streams(self) -> Streams:
         """Return the streams of these keys and sources."""
-        given = {"key": tuple(self.keys), "source": tuple(self.sources)}
-        return {name: values for name, values in given.items() if values}
+        names = {"key": tuple(self.keys), "source": tuple(self.sources)}
+        return {name: values for name, values in names.items() if values}
 
 
 def replay(
@@ -69,13 +69,36 @@ def replay(
     spark: SparkSession | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Replay:
-    """Replay the history of the ledger of `settings` into a new ledger at the path `into`, and compare the two.
+    """Replay the history of a ledger into a new one, and compare the two.
 
-    Without `into` the new ledger is deleted after the comparison. `rules` replace the recorded ones; `ticks="fresh"`
-    leaves out recorded ticks and flushes. The result lists at most `limit` changes and moves. `progress` is called with
-    the number of messages done and the total. The embedded engine is used unless `spark` is given or the settings say
-    `engine = "spark"`. Raises SettingsError, NotFound, TableMissing, TableRefused, DepotUnreadable, DepotChanged, and
-    TableUnwritable for a full disk.
+    The embedded engine is used unless `spark` is given or the settings say `engine = "spark"`.
+
+    Args:
+        settings: The settings that name depot and ledger, by default those of `windrow.toml`.
+        into: The path of the new ledger; without it the ledger is deleted after the comparison.
+        rules: Rules in place of the recorded ones.
+        ticks: `"fresh"` leaves out recorded ticks and flushes.
+        portion: A part of the log; None for all.
+        limit: How many changes and moves the result lists at most.
+        spark: A session to replay with.
+        progress: Called with the number of messages done and the total.
+
+    Returns:
+        The comparison, and the counts of both sides.
+
+    Raises:
+        SettingsError: A setting is wrong.
+        NotFoundError: The depot does not have the `portion`.
+        TableMissingError: There is no such depot or ledger.
+        IncompatibleTableError: A table is not what it must be.
+        DepotUnreadableError: The depot no longer has versions that the ledger read.
+        DepotChangedError: The depot has other rows than the ledger read.
+        TableUnwritableError: The disk is full.
+
+    Example:
+        >>> settings = windrow.Settings(depot="data/depot", ledger="data/ledger")
+        >>> windrow.replay(settings).replayed.rejected
+        {}
     """
     settings, portion = settings or Settings.load(), portion or Portion()
     _require(settings, into, ticks, portion.streams)
@@ -84,8 +107,8 @@ def replay(
         engine = "spark" if spark is not None or settings.engine == "spark" else "embedded"
         chosen = settings.model_copy(update={"ledger": place, "engine": engine})
         span = _span(settings, tables_of(chosen, spark)[0], portion)
-        given = None if rules is None else rules.to_json()
-        legs = under(given, ticks, recorded(span.end, span.after, span.upto))
+        rules_json = None if rules is None else rules.to_json()
+        legs = under(rules_json, ticks, recorded(span.end, span.after, span.upto))
         player = Player(
             chosen, _needed_streams(portion.streams, legs), lambda done: progress(done, span.messages), spark
         )
@@ -103,7 +126,7 @@ def replay(
             first_depot_version=span.first,
             last_depot_version=span.last,
             messages=span.messages,
-            rules=None if given is None else recorded_rules(given),
+            rules=None if rules_json is None else recorded_rules(rules_json),
             keys=tuple(portion.keys),
             sources=tuple(portion.sources),
             recorded=sides[0],
@@ -127,15 +150,15 @@ def _require(settings: Settings, into: str | None, ticks: str, streams: Streams)
 
 
 def _require_some(sides: tuple[Side, Side], streams: Streams) -> None:
-    """Raise NotFound for streams without messages: the name is probably misspelt."""
+    """Raise NotFoundError for streams without messages: the name is probably misspelt."""
     if streams and not any(side.batches or side.rejected for side in sides):
         named = " and ".join(f"{name} {', '.join(map(repr, values))}" for name, values in streams.items())
-        raise NotFound(f"no message of {named} was read", "`windrow show` lists keys and sources.")
+        raise NotFoundError(f"no message of {named} was read", "`windrow show` lists keys and sources.")
 
 
 def _span(settings: Settings, source: Source, portion: Portion) -> Span:
     if source.engine.remote:
-        raise EngineUnavailable(
+        raise EngineUnavailableError(
             "a replay does not work with Spark Connect", "Use a classic Spark session, or --engine embedded."
         )
     return find_span(settings.ledger, source, portion.begin, portion.end)
@@ -157,6 +180,6 @@ def _play(player: Player, span: Span, legs: Sequence[Leg]) -> None:
     try:
         for leg in legs:
             player.play(leg)
-    except DepotUnreadable as error:
-        raise DepotUnreadable(error.message, EARLIER) from error
+    except DepotUnreadableError as error:
+        raise DepotUnreadableError(error.message, EARLIER) from error
     player.finish()

@@ -46,7 +46,7 @@ def compare(
 ) -> tuple[tuple[Side, Side], Comparison | None]:
     """Summarise a part of two ledgers, which so many microbatches made; compare them if their digests differ.
 
-    The comparison lists at most `limit` changes and moves. Raises TableUnwritable for a full disk.
+    The comparison lists at most `limit` changes and moves. Raises TableUnwritableError for a full disk.
     """
     with database(max_memory_bytes) as connection:
         digests = DigestTables(connection)
@@ -115,10 +115,10 @@ def _differing(batches: pa.Table, rejected: pa.Table, differing: pa.Table) -> tu
     """
     batches, rejected = (_with_content(rows, differing) for rows in (batches, rejected))
     inside, of = pc.list_flatten(batches["messages"]), pc.list_parent_indices(batches["messages"])
-    held = {name: batches[name].take(of) for name in ("source", "key")}
-    held |= {name: pc.struct_field(inside, name) for name in canonical.MESSAGE}
+    names = {name: batches[name].take(of) for name in ("source", "key")}
+    names |= {name: pc.struct_field(inside, name) for name in canonical.MESSAGE}
     messages = [
-        pa.table({name: held[name] for name in COLUMNS} | {"place": batches["id"].take(of)}),
+        pa.table({name: names[name] for name in COLUMNS} | {"place": batches["id"].take(of)}),
         pa.table({name: rejected[name] for name in COLUMNS} | {"place": rejected["reason"]}),
     ]
     rows = [
@@ -218,9 +218,9 @@ def _moves(old_messages: pa.Table, new_messages: pa.Table, limit: int) -> tuple[
     between_reasons = pc.invert(pc.or_(*(pc.fill_null(one, False) for one in batches)))
     chosen = grouped.filter(pc.or_(between_reasons, pa.array(np.arange(grouped.num_rows) < limit)))
     examples = records(messages.select(list(COLUMNS)).take(chosen["row_first"]))
-    found = map(Move, *(chosen[name].to_pylist() for name in ("old", "new", "row_count")), examples)
+    moves = map(Move, *(chosen[name].to_pylist() for name in ("old", "new", "row_count")), examples)
     times = chosen["time"].cast(pa.int64()).to_pylist()
-    return row.size, [(sort_key(time, move.before, move.after), move) for time, move in zip(times, found, strict=True)]
+    return row.size, [(sort_key(time, move.before, move.after), move) for time, move in zip(times, moves, strict=True)]
 
 
 def codes(values: pa.Array) -> Ints:

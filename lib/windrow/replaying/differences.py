@@ -19,16 +19,16 @@ def sort_key(*values: int | str | None) -> SortKey:
     return tuple((value is None, "" if value is None else value) for value in values)
 
 
-def first(found: Iterable[Listed[T]], limit: int) -> tuple[T, ...]:
+def first(listed: Iterable[Listed[T]], limit: int) -> tuple[T, ...]:
     """Return the first of what was found, in the order of the listing."""
-    return tuple(one for _, one in sorted(found, key=itemgetter(0))[:limit])
+    return tuple(one for _, one in sorted(listed, key=itemgetter(0))[:limit])
 
 
 def joined(moves: Iterable[Listed[Move]]) -> list[Listed[Move]]:
     """Add up moves between the same two places, which are in several parts if both are reasons."""
-    found: dict[tuple[str | None, str | None], Listed[Move]] = {}
+    totals: dict[tuple[str | None, str | None], Listed[Move]] = {}
     for at, move in sorted(moves, key=itemgetter(0)):
-        earliest, known = found.get((move.before, move.after), (at, replace(move, messages=0)))
+        earliest, known = totals.get((move.before, move.after), (at, replace(move, messages=0)))
         total = replace(known, messages=known.messages + move.messages)
-        found[move.before, move.after] = earliest, total
-    return list(found.values())
+        totals[move.before, move.after] = earliest, total
+    return list(totals.values())

@@ -55,24 +55,24 @@ def recorded(ledger: Ledger, after: int, upto: int) -> list[Leg]:
     among = f"microbatch > {after:d} AND microbatch <= {upto:d}"
     columns = f"{HISTORY}, format" if ledger.raw else HISTORY
     history = ledger.rows("microbatch", columns, among, "ORDER BY microbatch")
-    bounds, rules, found = _bounds(ledger, among), "", list[Leg]()
+    bounds, rules, legs = _bounds(ledger, among), "", list[Leg]()
     for row in history.to_pylist():
         if row["kind"] in ("pause", "resume"):
             continue
         latest = bounds.get(row["microbatch"], LATEST)
-        if not found or not _belongs_to(found[-1], row, latest):
+        if not legs or not _belongs_to(legs[-1], row, latest):
             before = rules if row["kind"] == "rules" and rules else row["rules"]
-            found.append(Leg(before, row["columns"], row.get("format"), latest, row["depot_version"]))
-        _add(found[-1], row)
+            legs.append(Leg(before, row["columns"], row.get("format"), latest, row["depot_version"]))
+        _add(legs[-1], row)
         rules = row["rules"]
-    return found
+    return legs
 
 
-def under(given: str | None, ticks: str, found: Iterable[Leg]) -> list[Leg]:
+def under(rules: str | None, ticks: str, legs: Iterable[Leg]) -> list[Leg]:
     """Return legs with given rules (JSON) instead of the recorded ones; `ticks="fresh"` drops ticks and flushes."""
     changed = []
-    for leg in found:
-        other = replace(leg, rules=given, next_rules=None) if given else leg
+    for leg in legs:
+        other = replace(leg, rules=rules, next_rules=None) if rules else leg
         changed.append(replace(other, ticks=[], flushed_at=None) if ticks == "fresh" else other)
     return changed
 
@@ -105,9 +105,9 @@ def _add(leg: Leg, row: Mapping[str, Any]) -> None:
 
 
 def _floors(clocks: Iterable[Mapping[str, Any]], name: str) -> Floors:
-    given = [(clock["source"], clock[name]) for clock in clocks or () if clock[name] is not None]
-    times = pa.array([time for _, time in given], pa.timestamp("us", tz="UTC"))
-    return Floors(pa.array([source for source, _ in given], pa.string()), microseconds(times).astype(np.int64))
+    clock_times = [(clock["source"], clock[name]) for clock in clocks or () if clock[name] is not None]
+    times = pa.array([time for _, time in clock_times], pa.timestamp("us", tz="UTC"))
+    return Floors(pa.array([source for source, _ in clock_times], pa.string()), microseconds(times).astype(np.int64))
 
 
 def _bounds(ledger: Ledger, among: str) -> dict[int, int]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.delta.table import history
-from windrow.errors import NotFound, TableUnreadable
+from windrow.errors import NotFoundError, TableUnreadableError
 from windrow.model import timestamps as moments
 from windrow.model.commits import note_of
 from windrow.reading.tables import Ledger, open_ledger
@@ -37,8 +37,8 @@ class Span:
 def find_span(ledger: str, source: Source, begin: str | None, end: str | None) -> Span:
     """Return the microbatches that read the depot versions from `begin` to `end`, rounded to whole microbatches.
 
-    Both are a version, or a time of the depot's commits. Raises SettingsError for anything else, NotFound if there is
-    no such microbatch, or if the ledger at one of the ends can no longer be read.
+    Both are a version, or a time of the depot's commits. Raises SettingsError for anything else, NotFoundError if there
+    is no such microbatch, or if the ledger at one of the ends can no longer be read.
     """
     book = open_ledger(ledger)
     rows = book.rows("microbatch", "microbatch, depot_version, messages_read, versions, token", rest=ORDER)
@@ -49,7 +49,7 @@ def find_span(ledger: str, source: Source, begin: str | None, end: str | None) -
     if not pc.sum(chosen["messages_read"]).as_py():
         limits = " ".join(limit for limit in (begin and f"from {begin}", end and f"up to {end}") if limit)
         what = f"no microbatch of the ledger {ledger} read messages of the depot {limits}".rstrip()
-        raise NotFound(what, "`windrow status` shows what was read; a replay takes whole microbatches.")
+        raise NotFoundError(what, "`windrow status` shows what was read; a replay takes whole microbatches.")
     read = [one["version"] for versions in chosen["versions"].to_pylist() for one in versions or ()]
     return Span(
         after=earlier.num_rows and earlier["microbatch"][-1].as_py(),
@@ -75,7 +75,7 @@ def _version(text: str, source: Source, first: bool) -> int:
 
 
 def _at(book: Ledger, rows: pa.Table) -> Ledger:
-    """Return the ledger after the last of some microbatches. Raises NotFound."""
+    """Return the ledger after the last of some microbatches. Raises NotFoundError."""
     number, token = (rows[name][-1].as_py() for name in ("microbatch", "token"))
     committed = (one["version"] for one in history(book.table) if note_of(one).get("microbatch") == number)
     for version in committed:
@@ -83,6 +83,6 @@ def _at(book: Ledger, rows: pa.Table) -> Ledger:
             ledger = open_ledger(book.location, version)
             if ledger.rows("progress", "token", "id = 'progress'")["token"].to_pylist() == [token]:
                 return ledger
-        except (TableUnreadable, NotFound) as error:
-            raise NotFound(f"the ledger can no longer be read as it was at microbatch {number}", GONE) from error
-    raise NotFound(f"the log of the ledger no longer has the commit of microbatch {number}", GONE)
+        except (TableUnreadableError, NotFoundError) as error:
+            raise NotFoundError(f"the ledger can no longer be read as it was at microbatch {number}", GONE) from error
+    raise NotFoundError(f"the log of the ledger no longer has the commit of microbatch {number}", GONE)

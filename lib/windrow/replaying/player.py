@@ -14,7 +14,7 @@ import pyarrow as pa
 from windrow.columnar.arrow import plain
 from windrow.delta.creation import create_ledger
 from windrow.delta.table import scanned
-from windrow.errors import BrokenPromise, DepotChanged, DepotUnreadable, TableRefused
+from windrow.errors import DepotChangedError, DepotUnreadableError, IncompatibleTableError, InternalError
 from windrow.formats.part import FormatPart
 from windrow.ledger import Ledger
 from windrow.model import tables
@@ -40,22 +40,24 @@ BYTES_OF_MESSAGE = 4_000  # of the memory: four times what it takes, because the
 
 
 def begin(source: Source, ledger: Ledger, span: Span, rules: str) -> None:
-    """Create the ledger of a replay. Raises TableRefused if something is there already."""
+    """Create the ledger of a replay. Raises IncompatibleTableError if something is there already."""
     into, keep = ledger.settings.ledger, ledger.settings.keep
     require_new(ledger)
     if span.begin is None:
         source.require_mapping()
         ledger.create(_first(source, span, rules), keep)
     else:
-        with scanned(span.begin.table) as found:
-            create_ledger(into, _copied(span.begin, found), keep)
+        with scanned(span.begin.table) as batches:
+            create_ledger(into, _copied(span.begin, batches), keep)
 
 
 def require_new(ledger: Ledger) -> None:
-    """Raise TableRefused if there is a ledger, or a table of states, where that of a replay is to be."""
+    """Raise IncompatibleTableError if there is a ledger, or a table of states, where that of a replay is to be."""
     # guard: replay-into-new-table
     if ledger.table() is not None:
-        raise TableRefused(f"there is a table at {ledger.settings.ledger} already", "Choose another path (--into).")
+        raise IncompatibleTableError(
+            f"there is a table at {ledger.settings.ledger} already", "Choose another path (--into)."
+        )
 
 
 def _first(source: Source, span: Span, rules: str) -> pa.Table:
@@ -72,19 +74,21 @@ def _first(source: Source, span: Span, rules: str) -> pa.Table:
     return first_rows(schema, {None: Reached(depot.id, start_from, reached)}, rules)
 
 
-def _copied(ledger: Book, found: pa.RecordBatchReader) -> pa.RecordBatchReader:
+def _copied(ledger: Book, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """Return the rows of a ledger in the schema of a new one, piece by piece."""
     schema = tables.ledger_schema(ledger.payload, raw=ledger.raw)
-    pieces = (rows for piece in found for rows in plain(pa.table(piece)).select(schema.names).cast(schema).to_batches())
+    pieces = (
+        rows for piece in reader for rows in plain(pa.table(piece)).select(schema.names).cast(schema).to_batches()
+    )
     return pa.RecordBatchReader.from_batches(schema, pieces)
 
 
 def _commit(source: Source, version: int) -> Commit:
-    """Return a commit of the depot. Raises DepotUnreadable if its log no longer has it."""
+    """Return a commit of the depot. Raises DepotUnreadableError if its log no longer has it."""
     for commit in source.commits(version, version):
         if commit.version == version:
             return commit
-    raise DepotUnreadable(f"the depot's log no longer has the commit of version {version}, which was accepted")
+    raise DepotUnreadableError(f"the depot's log no longer has the commit of version {version}, which was accepted")
 
 
 class Player:
@@ -104,7 +108,10 @@ class Player:
         self.microbatches = self._messages = 0
 
     def play(self, leg: Leg) -> None:
-        """Play a leg. Raises DepotChanged or DepotUnreadable if the depot no longer has all that the ledger read."""
+        """Play a leg.
+
+        Raises DepotChangedError or DepotUnreadableError if the depot no longer has all that the ledger read.
+        """
         source, _ = self._tables = self.tables(leg)
         self._change(leg.rules)
         if leg.accepted is not None:
@@ -118,7 +125,7 @@ class Player:
                     self._process(leg, arrivals)
             reached = self._microbatch(leg.rules).primed.reached.depot_version
         if reached != leg.depot_version:
-            raise DepotChanged(
+            raise DepotChangedError(
                 f"the ledger read messages up to depot version {leg.depot_version}, the depot has them up to {reached}",
                 "`windrow verify` says what is missing.",
             )
@@ -159,7 +166,7 @@ class Player:
             if max(arrived.expected) > stop:
                 before_tick = arrivals.after(reached, self._max_messages, upto=stop)
                 if before_tick is None:
-                    raise BrokenPromise(f"depot versions {reached + 1} to {stop} have messages, and none arrived")
+                    raise InternalError(f"depot versions {reached + 1} to {stop} have messages, and none arrived")
                 messages = before_tick.parse(microbatch.primed.partial)
             done = microbatch.run_messages({None: Read(messages, arrivals.listed.fingerprints)}, leg.latest)
             self._committed(done.messages)
@@ -184,7 +191,7 @@ class Player:
     def _microbatch(self, rules: str) -> Microbatch:
         """Prime a microbatch under rules, and drop the ticks below its floors."""
         if self._tables is None:
-            raise BrokenPromise("a leg is played before the next microbatch")
+            raise InternalError("a leg is played before the next microbatch")
         source, ledger = self._tables
         microbatch = Microbatch(ledger, {None: source}, self._batcher(rules), self._clock)
         self._ticks = above(self._ticks, microbatch.primed.sources.floors)

@@ -19,32 +19,32 @@ if TYPE_CHECKING:
 class ArrowRows:
     """The rows of an Arrow table."""
 
-    held: pa.Table
+    content: pa.Table
     path: str = "driver"
 
     @property
     def count(self) -> int:
         """Return how many there are."""
-        return int(self.held.num_rows)
+        return int(self.content.num_rows)
 
     def versions(self) -> dict[int, int]:
         """Return how many rows each depot version has."""
-        counted = pc.value_counts(version_of(self.held))
+        counted = pc.value_counts(version_of(self.content))
         return dict(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))
 
     def map(self, function: Function, schema: pa.Schema) -> ArrowRows:
         """Return what a function makes of the rows."""
-        return ArrowRows(function(self.held))
+        return ArrowRows(function(self.content))
 
     def table(self) -> pa.Table:
         """Return the rows."""
-        return self.held
+        return self.content
 
     def frame(self, session: SparkSession) -> DataFrame:
         """Return the rows as a frame."""
         from windrow.rows.frame import frame_of
 
-        return frame_of(session, self.held)
+        return frame_of(session, self.content)
 
 
 def version_of(rows: pa.Table) -> pa.ChunkedArray:

@@ -67,7 +67,7 @@ class FrameRows:
     `known` is how many there are, None if Spark has to count them.
     """
 
-    held: DataFrame
+    content: DataFrame
     conform: Function
     known: int | None = None
     path: str = "executors"
@@ -75,26 +75,26 @@ class FrameRows:
     @property
     def count(self) -> int:
         """Return how many there are."""
-        return self.held.count() if self.known is None else self.known
+        return self.content.count() if self.known is None else self.known
 
     def versions(self) -> dict[int, int]:
         """Return how many rows each depot version has."""
-        version = F.col(VERSION if VERSION in self.held.columns else "version").cast("long")
-        counted = plain(self.held.groupBy(version.alias("version")).count().toArrow())
+        version = F.col(VERSION if VERSION in self.content.columns else "version").cast("long")
+        counted = plain(self.content.groupBy(version.alias("version")).count().toArrow())
         return dict(zip(counted["version"].to_pylist(), counted["count"].to_pylist(), strict=True))
 
     def map(self, function: Function, schema: pa.Schema) -> FrameRows:
         """Return what a function makes of each part of the rows on the executors."""
-        mapped = self.held.mapInArrow(_each(function, self.conform), from_arrow_schema(schema))
+        mapped = self.content.mapInArrow(_each(function, self.conform), from_arrow_schema(schema))
         return FrameRows(mapped, partial(_cast, schema))
 
     def table(self) -> pa.Table:
         """Bring the rows to the driver."""
-        return self.conform(plain(self.held.toArrow()))
+        return self.conform(plain(self.content.toArrow()))
 
     def frame(self, session: SparkSession) -> DataFrame:
         """Return the rows."""
-        return self.held
+        return self.content
 
 
 def in_one(function: Function) -> Batches:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from windrow.columnar.arrow import from_numpy, to_numpy, whole
 from windrow.columnar.compiled import Ints
-from windrow.errors import BrokenPromise, TableRefused, TableUnwritable
+from windrow.errors import IncompatibleTableError, InternalError, TableUnwritableError
 from windrow.rows.arrow import ArrowRows
 from windrow.rows.rows import Function
 
@@ -69,7 +69,8 @@ class SpilledRows:
     def of(cls, rows: Iterable[pa.Table], room: Room, file: IO[bytes]) -> SpilledRows:
         """Spill tables of rows into a file, to be read in parts for which there is room.
 
-        Raises TableRefused for keys that have more rows and cannot be parted, TableUnwritable for a full disk.
+        Raises IncompatibleTableError for keys that have more rows and cannot be parted, TableUnwritableError for a full
+        disk.
         """
         places, counts, by_version = defaultdict[int, list[int]](list), Counter[int](), Counter[int]()
         for table in rows:
@@ -106,12 +107,12 @@ class SpilledRows:
         return ArrowRows(pa.concat_tables([schema.empty_table(), *(function(rows) for rows, _ in self.tables())]))
 
     def table(self) -> pa.Table:
-        """Return the rows. Raises BrokenPromise: they do not fit into memory."""
-        raise BrokenPromise("a version that is read in parts is never in memory as a whole")
+        """Return the rows. Raises InternalError: they do not fit into memory."""
+        raise InternalError("a version that is read in parts is never in memory as a whole")
 
     def frame(self, session: SparkSession) -> DataFrame:
-        """Return the rows as a frame. Raises BrokenPromise: only the embedded engine spills."""
-        raise BrokenPromise("the embedded engine has no frames")
+        """Return the rows as a frame. Raises InternalError: only the embedded engine spills."""
+        raise InternalError("the embedded engine has no frames")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ class SpilledTable:
 
     @classmethod
     def of(cls, rows: pa.Table, file: IO[bytes]) -> SpilledTable:
-        """Spill a table into a file. Raises TableUnwritable for a full disk."""
+        """Spill a table into a file. Raises TableUnwritableError for a full disk."""
         return cls(file, _append(rows, file), ArrowRows(rows).versions())
 
     @property
@@ -147,19 +148,19 @@ class SpilledTable:
         return reduce(lambda rows, function: function(rows), self.functions, _read(self.file, self.place))
 
     def frame(self, session: SparkSession) -> DataFrame:
-        """Return the rows as a frame. Raises BrokenPromise: only the embedded engine spills."""
-        raise BrokenPromise("the embedded engine has no frames")
+        """Return the rows as a frame. Raises InternalError: only the embedded engine spills."""
+        raise InternalError("the embedded engine has no frames")
 
 
 def _append(rows: pa.Table, file: IO[bytes]) -> int:
-    """Write a table at the end of a file; return where it begins. Raises TableUnwritable for a full disk."""
+    """Write a table at the end of a file; return where it begins. Raises TableUnwritableError for a full disk."""
     try:
         place = file.seek(0, SEEK_END)
         with pa.ipc.new_stream(file, rows.schema) as stream:
             stream.write_table(rows)
         file.flush()
     except OSError as error:
-        raise TableUnwritable(
+        raise TableUnwritableError(
             f"{gettempdir()} has no room for a depot version that is read in parts: {error}",
             "Nothing was written. Set TMPDIR to a directory with room for the version, or raise max_memory_bytes.",
         ) from error
@@ -177,8 +178,8 @@ def buckets_of(keys: pa.ChunkedArray | pa.Array) -> Ints:
     """Return the bucket of each key; NULL is in the first one."""
     coded = whole(keys).dictionary_encode()
     numbers = np.array([*(zlib.crc32(key.encode()) % BUCKETS for key in coded.dictionary.to_pylist()), 0])
-    found: Ints = numbers[to_numpy(coded.indices.fill_null(numbers.size - 1))]
-    return found
+    buckets: Ints = numbers[to_numpy(coded.indices.fill_null(numbers.size - 1))]
+    return buckets
 
 
 def _by_bucket(rows: pa.Table, by: str) -> Iterator[tuple[int, pa.Table]]:
@@ -192,11 +193,11 @@ def _by_bucket(rows: pa.Table, by: str) -> Iterator[tuple[int, pa.Table]]:
 
 
 def _parted(counts: Mapping[int, int], room: Room) -> list[list[int]]:
-    """Return the numbers of the buckets of each part. Raises TableRefused for one that is too large."""
+    """Return the numbers of the buckets of each part. Raises IncompatibleTableError for one that is too large."""
     parts, count = list[list[int]](), room.most
     for number, size in sorted(counts.items()):
         if size > room.most:
-            raise TableRefused(
+            raise IncompatibleTableError(
                 f"a depot version has {size:,} {room.unit}, which must be in memory together; "
                 f"max_memory_bytes has room for {room.most:,}",
                 "Nothing was written. Raise max_memory_bytes.",

@@ -10,7 +10,7 @@ import pyarrow as pa
 from windrow.batching.rules import Rules
 from windrow.batching.step import Step, follow, passed, timeouts
 from windrow.delta.log import Table
-from windrow.errors import MessagesError, TableRefused, UsageError
+from windrow.errors import IncompatibleTableError, MessagesError, UsageError
 from windrow.ledger.result import MicrobatchResult
 from windrow.model import tables
 from windrow.model.floors import Cuts, Floors
@@ -83,8 +83,8 @@ class Batcher(Algorithm):
 
 
 def recorded_rules(recorded: str) -> Rules:
-    """Return the rules that a ledger recorded. Raises TableRefused if they cannot be read."""
+    """Return the rules that a ledger recorded. Raises IncompatibleTableError if they cannot be read."""
     try:
         return Rules.from_json(recorded)
     except (ValueError, TypeError, UsageError) as error:
-        raise TableRefused(f"the rules recorded in the ledger cannot be read: {recorded}", DAMAGED) from error
+        raise IncompatibleTableError(f"the rules recorded in the ledger cannot be read: {recorded}", DAMAGED) from error

@@ -1,8 +1,8 @@
 """A driver of one ledger: it primes microbatches, notes what others committed, and tries again what failed.
 
 Between two microbatches a driver keeps only the number of failed attempts; everything else is read from the ledger, so
-it may die at any point. `LedgerMoved` says that another driver was faster: this one primes again. Other errors count as
-failed attempts. The states of a driver are on the first page of `windrow.runtime`.
+it may die at any point. `ConcurrentCommitError` says that another driver was faster: this one primes again. Other
+errors count as failed attempts. The states of a driver are on the first page of `windrow.runtime`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from windrow.errors import LedgerBehind, LedgerMoved, Paused, TableUnwritable, first_line
+from windrow.errors import ConcurrentCommitError, LedgerBehindError, PausedError, TableUnwritableError, first_line
 from windrow.ledger import Ledger
 from windrow.ledger.versions import Fold
 from windrow.model.clock import Clock
@@ -96,13 +96,14 @@ class Driver:
     def do(self, work: Callable[[], None]) -> Summary:
         """Do `work` and return the summary; after a failure that may pass, retry with backoff, up to the limit.
 
-        LedgerMoved and LedgerBehind do not count as failures: another driver was faster, and the next prime sees it.
+        ConcurrentCommitError and LedgerBehindError do not count as failures: another driver was faster, and the next
+        prime sees it.
         """
         while True:
             try:
                 work()
-            except (LedgerMoved, LedgerBehind) as error:
-                if isinstance(error, LedgerMoved):
+            except (ConcurrentCommitError, LedgerBehindError) as error:
+                if isinstance(error, ConcurrentCommitError):
                     self.note_refused()
                 self.search_again()
             except Exception as error:  # noqa: BLE001 - `back_off` raises those that would come again
@@ -112,7 +113,7 @@ class Driver:
             self._primed = None
 
     def in_time(self, work: Callable[[], T]) -> T:
-        """Return what reading the depots returns, which is part of the plan. Raises PhaseTimeout."""
+        """Return what reading the depots returns, which is part of the plan. Raises PhaseTimeoutError."""
         return in_time("plan", self.options.phase_timeout, self.ledger.engine.session_at_work, work)
 
     def search_again(self) -> None:
@@ -143,12 +144,12 @@ class Driver:
         return microbatch
 
     def unpaused(self, wanted: str) -> Microbatch:
-        """Return a primed microbatch, after committing changed settings of the algorithm. Raises Paused."""
+        """Return a primed microbatch, after committing changed settings of the algorithm. Raises PausedError."""
         while True:
             microbatch = self.primed()
             # guard: paused-takes-no-tick
             if microbatch.primed.paused:
-                raise Paused(f"the ledger is paused, so there can be no {wanted}", "Run `windrow resume` first.")
+                raise PausedError(f"the ledger is paused, so there can be no {wanted}", "Run `windrow resume` first.")
             # guard: tick-follows-rules
             if not self.commit_changed_settings(microbatch):
                 return microbatch
@@ -204,19 +205,19 @@ class Driver:
         """Fold the ledger. No run depends on that, as on no maintenance: a failure is told, and tried again later."""
         try:
             self.ledger.fold(primed.fence, fold)
-        except LedgerMoved:
+        except ConcurrentCommitError:
             pass
         # guard: failed-fold-is-told
         except Exception as error:  # noqa: BLE001 - of whatever library
             log.warning("fold failed", ledger=self.settings.ledger, fold=fold, error=first_line(error))
 
     def _require_moved(self, primed: LedgerState) -> None:
-        """Raise TableUnwritable if the ledger refused a commit and is still unchanged: it would refuse every commit."""
+        """Raise TableUnwritableError if the ledger refused a commit and is unchanged: it would refuse every commit."""
         refused_at, self._refused_at = self._refused_at, None
         self._primed_at = primed.token, primed.fence.table_version
         # guard: refusal-told
         if self._primed_at == refused_at:
-            raise TableUnwritable(
+            raise TableUnwritableError(
                 f"the ledger {self.settings.ledger} refuses a commit as if it had changed, but it is unchanged",
                 "Nothing was written. Check whether Spark sees another state of the table than the driver does.",
             )
@@ -255,7 +256,7 @@ class Driver:
     ) -> SavedPlan | None:
         """Return the plan that stands for a microbatch, None in a batcher, whose attempts may differ.
 
-        Raises LedgerMoved if another driver has committed since prime: then the plan is of no use.
+        Raises ConcurrentCommitError if another driver has committed since prime: then the plan is of no use.
         """
         if self._saved_plans is None:
             return None

@@ -90,8 +90,8 @@ def _kept(stepping: Function, both: DataFrame, extra: Sequence[DataFrame], schem
     """Run the step, and keep its rows and the `extra` ones on the executors until the commit."""
     columns = from_arrow_schema(schema.append(pa.field("known", pa.bool_())).append(pa.field(CHANGED, pa.bool_())))
     stepped = both.mapInArrow(in_one(stepping), columns)
-    held = kept(reduce(DataFrame.unionByName, extra, stepped))
-    return Written(held, _grouped(held))
+    frame = kept(reduce(DataFrame.unionByName, extra, stepped))
+    return Written(frame, _grouped(frame))
 
 
 def _grouped(rows: DataFrame) -> pa.Table:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
 from windrow.engine import open_engine
-from windrow.errors import EngineUnavailable
+from windrow.errors import EngineUnavailableError
 from windrow.expressions import Mapping
 from windrow.ingest import writer_of
 from windrow.ingest.writer import Input
@@ -38,10 +38,25 @@ def foreach_batch(
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for `foreachBatch`, which appends a frame to the depot and batches what the depot has.
 
-    `[ingest.columns]` maps the columns of the frame to those of a message. The depot is created if it does not exist.
-    `report` and `observers` are those of `windrow.run`. `stream` names the stream, as no other one that writes to this
-    depot is named: Spark Connect needs it, because it hides the id of the query. The function raises
-    EngineUnavailable without one there, and the errors of `windrow.run`.
+    The depot is created if it does not exist.
+
+    Args:
+        settings: The settings, by default those of `windrow.toml`; `[ingest.columns]` maps the columns of the frame.
+        report: Called after each commit, as by `windrow.run`.
+        observers: Those of `windrow.run`.
+        stream: The name of the stream, which no other stream into this depot has. Spark Connect needs it, because it
+            hides the id of the query.
+
+    Returns:
+        The function, which raises the errors of `windrow.run`, and EngineUnavailableError without a `stream` on Spark
+        Connect.
+
+    Raises:
+        SettingsError: A setting is wrong.
+
+    Example:
+        >>> stream = spark.readStream.table("main.bronze.events")  # doctest: +SKIP
+        >>> stream.writeStream.foreachBatch(windrow.foreach_batch()).start()  # doctest: +SKIP
     """
     from windrow.rows.frame import schema_of
 
@@ -53,11 +68,11 @@ def foreach_batch(
         writer = cast("SparkWriter", writer_of(open_engine(settings, session), settings))
         writer.mend()
         schema = schema_of(frame)
-        given = Input(f"batch {batch_id} of the stream", "stream", schema, None, frame)
+        input_ = Input(f"batch {batch_id} of the stream", "stream", schema, None, frame)
         mapping = Mapping.of(settings.ingest.columns, frame.columns)
         writer.create(mapping.payload_type(schema), settings.keep)
         # guard: stream-batch-once
-        if writer.append_batch(given, mapping, query, batch_id):
+        if writer.append_batch(input_, mapping, query, batch_id):
             log.warning("the stream gave a known number to other rows; they were appended", batch=batch_id)
         run(settings, spark=session, report=report, observers=observers)
 
@@ -69,12 +84,12 @@ def _query_of(frame: DataFrame) -> str:
     try:
         query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
     except Exception as error:
-        raise EngineUnavailable(
+        raise EngineUnavailableError(
             "windrow.foreach_batch needs a name for the stream: Spark Connect hides the id of the streaming query",
             "Pass one that no other stream of this depot has: foreach_batch(settings, stream='readings').",
         ) from error
     if query is None:
-        raise EngineUnavailable(
+        raise EngineUnavailableError(
             "windrow.foreach_batch was called outside of a stream", "Pass it to writeStream.foreachBatch(...)."
         )
     return f"stream:{query}"

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar import arrow
 from windrow.columnar.arrow import from_numpy, text, texts, to_numpy, where
-from windrow.errors import TableRefused, TableUnreadable
+from windrow.errors import IncompatibleTableError, TableUnreadableError
 from windrow.ledger.ledger import Ledger
 from windrow.ledger.live import Live
 from windrow.ledger.versions import written
@@ -191,11 +191,11 @@ def _live(ledger: Ledger) -> Live:
     """Read the live rows, also where somebody cleans up meanwhile.
 
     A fold and a vacuum by another process may delete the files of a version between looking for it and reading it. The
-    files of the next version are there then. Raises TableUnreadable.
+    files of the next version are there then. Raises TableUnreadableError.
     """
     for _ in range(CLEANED_UP):
         # guard: cleaned-up-is-read-again
-        with suppress(TableUnreadable):
+        with suppress(TableUnreadableError):
             return ledger.live()
     return ledger.live()
 
@@ -203,8 +203,8 @@ def _live(ledger: Ledger) -> Live:
 def prime(ledger: Ledger, depots: Sequence[str | None] = (None,)) -> LedgerState:
     """Read the state of the ledger; the open batches, or the states of a topology, are read later, on demand.
 
-    `depots` are the names of a topology's depots. Raises TableMissing, or TableRefused for a ledger that was damaged
-    from outside.
+    `depots` are the names of a topology's depots. Raises TableMissingError, or IncompatibleTableError for a ledger that
+    was damaged from outside.
     """
     fence = _live(ledger)
     rows = fence.rows
@@ -221,7 +221,7 @@ def prime(ledger: Ledger, depots: Sequence[str | None] = (None,)) -> LedgerState
 
 
 def _depot_state(control: pa.Table, live: Live, whole: pa.Table, depot: str | None) -> DepotState:
-    """Return what the rows of a ledger say of a depot. Raises TableRefused."""
+    """Return what the rows of a ledger say of a depot. Raises IncompatibleTableError."""
     position, by_source = _placed(control, whole, depot)
     filled = tuple(name for name in POSITION if name != "commit_fingerprint")
     require_filled(position, filled)
@@ -238,16 +238,16 @@ def _depot_state(control: pa.Table, live: Live, whole: pa.Table, depot: str | No
 
 
 def progress_row(rows: pa.Table) -> pa.Table:
-    """Return the one progress row among the live rows of a ledger. Raises TableRefused."""
-    found = np.flatnonzero(to_numpy(pc.equal(rows["id"], text(tables.PROGRESS)), null=0))
+    """Return the one progress row among the live rows of a ledger. Raises IncompatibleTableError."""
+    places = np.flatnonzero(to_numpy(pc.equal(rows["id"], text(tables.PROGRESS)), null=0))
     # guard: one-progress-row
-    if found.size != 1:
-        raise TableRefused(f"the ledger has {found.size} progress rows instead of one", DAMAGED)
-    whole = rows.slice(int(found[0]), 1)
+    if places.size != 1:
+        raise IncompatibleTableError(f"the ledger has {places.size} progress rows instead of one", DAMAGED)
+    whole = rows.slice(int(places[0]), 1)
     version = whole["schema_version"][0].as_py()
     # guard: schema-version
     if version != tables.SCHEMA_VERSION:
-        raise TableRefused(
+        raise IncompatibleTableError(
             f"the ledger has schema version {version}, this version of Windrow reads {tables.SCHEMA_VERSION}",
             "Use the version of Windrow that wrote it, or replay the depot into a new ledger.",
         )
@@ -255,9 +255,9 @@ def progress_row(rows: pa.Table) -> pa.Table:
 
 
 def _placed(control: pa.Table, whole: pa.Table, depot: str | None) -> tuple[pa.Table, pa.Table]:
-    """Return the row with the position in a depot, and the rows of its sources. Raises TableRefused."""
+    """Return the row with the position in a depot, and the rows of its sources. Raises IncompatibleTableError."""
     if tables.is_of_topology(control.column_names) != (depot is not None):
-        raise TableRefused(
+        raise IncompatibleTableError(
             f"the table is the ledger of {'a batcher' if depot else 'a topology'}",
             "Use another ledger (--ledger); `windrow run MODULE:NAME` runs a topology.",
         )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from windrow.errors import EngineUnavailable, LedgerBehind, LedgerMoved, Paused, UsageError
+from windrow.errors import ConcurrentCommitError, EngineUnavailableError, LedgerBehindError, PausedError, UsageError
 from windrow.ledger import Ledger
 from windrow.model.clock import Clock
 from windrow.model.results import Maintained, committed_in
@@ -102,7 +102,7 @@ class Runner(Control):
             # What an earlier attempt planned without messages comes first: the depots were not read.
             planned, before = self.driver.saved_plan(), self.driver.number
             if not self._stopped() and self.driver.settings.idle_timeout is not None:
-                with suppress(Paused):
+                with suppress(PausedError):
                     self.driver.do(self._tick_idle)
             # guard: read-after-a-saved-tick
             if planned is None or self.driver.number == before:
@@ -119,7 +119,7 @@ class Runner(Control):
         """Read a depot up to the version before `version`, then skip that one without reading its rows.
 
         A topology with several depots needs the name of the `depot`. Does nothing if the ledger has read that version.
-        Raises NotFound for a version that lost no rows.
+        Raises NotFoundError for a version that lost no rows.
         """
         named = [one for one in self.driver.cursors if depot in (None, one.name)]
         if len(named) != 1:
@@ -189,16 +189,16 @@ class Runner(Control):
         """Read what depots added up to the last look, and process what arrived in all of them together."""
         looked = [(cursor, cursor.latest) for cursor in cursors]
         with ExitStack() as read:
-            found = []
+            pending = []
             for cursor, upto in looked:
                 reached = cursor.reached.depot_version
                 if upto > reached and cursor.source.streams(reached):
                     self._stream(cursor, upto)
                 elif upto > reached:
                     arrivals = self.driver.in_time(partial(read.enter_context, cursor.source.arrived(reached, upto)))
-                    found += [] if arrivals is None else [Found(cursor, arrivals)]
-            if found:
-                self._process(found)
+                    pending += [] if arrivals is None else [Found(cursor, arrivals)]
+            if pending:
+                self._process(pending)
         # guard: cut-short-is-read-again
         if not (self._stopped() or self._in_step):
             for cursor, upto in looked:
@@ -207,10 +207,10 @@ class Runner(Control):
     def _stream(self, cursor: DepotCursor, upto: int) -> None:
         """Let Spark's `foreachBatch` process what arrived in the one depot that is read.
 
-        Raises EngineUnavailable for one of several depots, which a microbatch could not have together.
+        Raises EngineUnavailableError for one of several depots, which a microbatch could not have together.
         """
         if len(self.driver.cursors) > 1:
-            raise EngineUnavailable(
+            raise EngineUnavailableError(
                 f"on Spark Connect a topology of several depots needs the change feed of the depot {cursor.name}",
                 "Switch it on (delta.enableChangeDataFeed = true) and begin there (start_from), or use a classic "
                 "session.",
@@ -219,7 +219,7 @@ class Runner(Control):
         source = cast("SparkSource", cursor.source)
         try:
             elsewhere = source.stream(before, upto, partial(self._handle, cursor))
-        except LedgerBehind:
+        except LedgerBehindError:
             # guard: back-seen-elsewhere
             self.driver.prime()  # where another process found it, this one has yet to learn where it stands
             raise
@@ -231,46 +231,46 @@ class Runner(Control):
     def _handle(self, cursor: DepotCursor, arrivals: Arrivals) -> None:
         self._process([Found(cursor, arrivals)])
 
-    def _process(self, found: Sequence[Found]) -> None:
+    def _process(self, pending: Sequence[Found]) -> None:
         """Run one microbatch for each slice of the arrivals, each from the state in the ledger."""
         # guard: stop-between-microbatches
         while not self.driver.stop_requested:
-            known = [cursor.reached.depot_version for cursor, _ in found]
-            slices = self.driver.in_time(partial(self._slices, found))
+            known = [cursor.reached.depot_version for cursor, _ in pending]
+            slices = self.driver.in_time(partial(self._slices, pending))
             if not slices:
                 return
             microbatch = self.driver.primed()
             # guard: paused-takes-no-microbatch
             if microbatch.primed.paused:
                 return
-            _require_no_gap(found)
+            _require_no_gap(pending)
             # guard: filtered-by-version
-            if [cursor.reached.depot_version for cursor, _ in found] != known:
+            if [cursor.reached.depot_version for cursor, _ in pending] != known:
                 continue
             try:
                 # guard: microbatch-follows-rules
                 if self.driver.commit_changed_settings(microbatch):
                     continue
-                for cursor, arrivals in found:
+                for cursor, arrivals in pending:
                     # guard: listed-of-known-depot
                     require_listed(arrivals.listed, cursor.reached, cursor.source.settings)
-                _refuse_restored(found, slices)
-                if not self._run(microbatch, slices, found) or self._in_step:
+                _refuse_restored(pending, slices)
+                if not self._run(microbatch, slices, pending) or self._in_step:
                     return
-            except LedgerMoved:
+            except ConcurrentCommitError:
                 self.driver.note_refused()
 
-    def _run(self, microbatch: Microbatch, slices: Mapping[str | None, Read], found: Sequence[Found]) -> bool:
+    def _run(self, microbatch: Microbatch, slices: Mapping[str | None, Read], pending: Sequence[Found]) -> bool:
         """Run a microbatch over slices; its plan is durable before a function sees them.
 
         Returns False if an earlier attempt planned to read depots in which nothing was found here.
         """
         latest = microbatch.started_at + self.driver.settings.max_clock_skew
         upto = {str(name): max(read.arrived.expected) for name, read in slices.items()}
-        step, passed = self._step, _passed(found, slices)
+        step, passed = self._step, _passed(pending, slices)
         planned = self.driver.begin_attempt(microbatch, upto, step.overtaken, step.until)
         if planned is not None and planned.upto != upto:
-            slices, passed = self._slices(found, planned), {}
+            slices, passed = self._slices(pending, planned), {}
             if planned.upto.keys() != slices.keys():
                 return False
         until = planned.until if planned is not None and self._by_time else None
@@ -278,12 +278,12 @@ class Runner(Control):
         self.driver.forget_plan(microbatch)
         return True
 
-    def _slices(self, found: Sequence[Found], planned: SavedPlan | None = None) -> dict[str | None, Read]:
+    def _slices(self, pending: Sequence[Found], planned: SavedPlan | None = None) -> dict[str | None, Read]:
         """Return the next slice of each depot: what was planned, or a fair share of the limit; in step one version."""
         limit = 1 if self._in_step else self.driver.options.max_messages or self.driver.settings.max_messages
-        most = max(1, limit // len(found)) if planned is None else UNLIMITED
+        most = max(1, limit // len(pending)) if planned is None else UNLIMITED
         slices: dict[str | None, Read] = {}
-        for cursor, arrivals in found:
+        for cursor, arrivals in pending:
             name, known = cursor.name, cursor.reached.depot_version
             upto = None if planned is None else planned.upto.get(str(name), known)
             arrived = arrivals.after(known, most, upto)
@@ -296,21 +296,21 @@ class Runner(Control):
         return self.__dict__ | {"_maintain": tuple}
 
 
-def _refuse_restored(found: Sequence[Found], slices: Mapping[str | None, Read]) -> None:
-    """Raise DepotChanged if a slice has a RESTORE, unless `on_depot_delete` is `ignore`."""
-    for cursor, arrivals in found:
+def _refuse_restored(pending: Sequence[Found], slices: Mapping[str | None, Read]) -> None:
+    """Raise DepotChangedError if a slice has a RESTORE, unless `on_depot_delete` is `ignore`."""
+    for cursor, arrivals in pending:
         read = slices.get(cursor.name)
         if read is not None and cursor.source.settings.on_depot_delete == "error":
             refuse_restored(arrivals.listed, read.arrived.expected)
 
 
-def _passed(found: Sequence[Found], slices: Mapping[str | None, Read]) -> dict[str | None, Reached]:
+def _passed(pending: Sequence[Found], slices: Mapping[str | None, Read]) -> dict[str | None, Reached]:
     """Return the positions at the ends of depots that were read, and had no rows.
 
     Else a state of another topology that never changes would be read from its beginning each time, as long as it can.
     """
     passed = {}
-    for cursor, arrivals in found:
+    for cursor, arrivals in pending:
         name, last, known = cursor.name, arrivals.last, cursor.reached
         # guard: passed-without-rows
         if name not in slices and last is not None and last > known.depot_version:
@@ -319,12 +319,12 @@ def _passed(found: Sequence[Found], slices: Mapping[str | None, Read]) -> dict[s
     return passed
 
 
-def _require_no_gap(found: Sequence[Found]) -> None:
-    """Raise LedgerBehind if a stream begins after the version that a ledger reads next."""
-    for cursor, arrivals in found:
+def _require_no_gap(pending: Sequence[Found]) -> None:
+    """Raise LedgerBehindError if a stream begins after the version that a ledger reads next."""
+    for cursor, arrivals in pending:
         # guard: stream-begins-in-time
         if cursor.reached.depot_version + 1 < arrivals.listed.begin:
-            raise LedgerBehind(
+            raise LedgerBehindError(
                 f"the stream begins at depot version {arrivals.listed.begin}, but the ledger has read up to "
                 f"{cursor.reached.depot_version}",
                 "The ledger was restored during the run; the stream starts again.",

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from windrow.delta.maintenance import TableMaintenance
-from windrow.errors import LedgerMoved
+from windrow.errors import ConcurrentCommitError
 from windrow.ledger import Ledger
 from windrow.model import chunks, tables
 from windrow.model.clock import Clock
@@ -53,8 +53,8 @@ def maintain(
 
     `now` is the wall time in microseconds. A dry run changes nothing. `progress` is called before each step; if it
     raises, the earlier steps are complete. Unless somebody `asked` for the maintenance, a table whose retention differs
-    from `keep` is left alone, because a shorter retention deletes what cannot be recovered.
-    Raises TableMissing, TableUnreadable, TableUnwritable, and TableLocked if a writer holds a table for too long.
+    from `keep` is left alone, because a shorter retention deletes what cannot be recovered. Raises TableMissingError,
+    TableUnreadableError, TableUnwritableError, and TableLockedError if a writer holds a table for too long.
     """
     if not dry_run:
         ledger.mend(source.place for source in sources)
@@ -74,7 +74,7 @@ def fold(ledger: Ledger, dry_run: bool = False) -> int:
     if live.growth.obsolete and not dry_run:
         try:
             ledger.fold(live, "large")
-        except LedgerMoved:
+        except ConcurrentCommitError:
             return 0
     return live.growth.obsolete
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import whole
-from windrow.errors import LedgerMoved, PhaseTimeout, require
+from windrow.errors import ConcurrentCommitError, PhaseTimeoutError, require
 from windrow.ledger import Ledger
 from windrow.ledger.result import MicrobatchResult
 from windrow.ledger.versions import Growth, recorded
@@ -83,10 +83,10 @@ class Microbatch:
         self._end_phase("prime_ms")
 
     def require_latest(self) -> None:
-        """Raise LedgerMoved if the ledger has another version than the one that was primed."""
+        """Raise ConcurrentCommitError if the ledger has another version than the one that was primed."""
         table = self._ledger.table()
         if table is None or table.version != self.primed.fence.table_version:
-            raise LedgerMoved(
+            raise ConcurrentCommitError(
                 "the ledger moved while a microbatch was planned",
                 "Another driver committed first; nothing was written.",
             )
@@ -320,10 +320,10 @@ class Microbatch:
         return pa.concat_tables(rows)
 
     def _in_time(self, phase: str, work: Callable[[], T]) -> T:
-        """Return what reading or committing returns. Raises PhaseTimeout."""
+        """Return what reading or committing returns. Raises PhaseTimeoutError."""
         try:
             return in_time(phase, self._timeout, self._ledger.engine.session_at_work, work)
-        except PhaseTimeout:
+        except PhaseTimeoutError:
             self._ledger.reopen()
             raise
 
@@ -333,10 +333,10 @@ class Microbatch:
         self._phase_began = now
 
     def _require_in_time(self) -> None:
-        """Raise PhaseTimeout if a phase took too long."""
+        """Raise PhaseTimeoutError if a phase took too long."""
         for name, took in self._phases.items():
             if self._timeout is not None and took * 1_000 > self._timeout:
-                raise PhaseTimeout(f"{name.removesuffix('_ms')} took {took:,.0f} ms", HINT)
+                raise PhaseTimeoutError(f"{name.removesuffix('_ms')} took {took:,.0f} ms", HINT)
 
 
 def _commit_note(done: Committed, token: str) -> str:

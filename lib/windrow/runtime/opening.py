@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from windrow.delta.log import Table
 from windrow.engine import open_engine
-from windrow.errors import DepotChanged, LedgerMoved, OtherDepot, StartFromChanged
+from windrow.errors import ConcurrentCommitError, DepotChangedError, DepotMismatchError, StartFromMismatchError
 from windrow.ledger import Ledger, ledger_of
 from windrow.ledger.result import MicrobatchResult
 from windrow.ledger.versions import Growth, recorded
@@ -41,7 +41,10 @@ class DepotReader:
 
 
 def tables_of(settings: Settings, session: Any = None) -> tuple[Source, Ledger]:
-    """Return depot and ledger of the settings, reached through one engine. Raises MissingExtra, EngineUnavailable."""
+    """Return depot and ledger of the settings, reached through one engine.
+
+    Raises MissingExtraError, EngineUnavailableError.
+    """
     engine = open_engine(settings, session)
     return source_of(engine, settings), ledger_of(engine, settings)
 
@@ -49,9 +52,10 @@ def tables_of(settings: Settings, session: Any = None) -> tuple[Source, Ledger]:
 def open_ledger(readers: Sequence[DepotReader], ledger: Ledger, algorithm: Algorithm, now: int) -> LedgerState:
     """Return the state of the ledger, creating it on first use; `now` is the wall clock, in microseconds.
 
-    The `start_from` of a depot may change until something was read of it. Raises TableMissing without a depot,
-    OtherDepot if the ledger belongs to another depot, StartFromChanged if the ledger began elsewhere, DepotUnreadable
-    if `start_from` reaches further back than the depot's log, and the errors of `Algorithm.require`.
+    The `start_from` of a depot may change until something was read of it. Raises TableMissingError without a depot,
+    DepotMismatchError if the ledger belongs to another depot, StartFromMismatchError if the ledger began elsewhere,
+    DepotUnreadableError if `start_from` reaches further back than the depot's log, and the errors of
+    `Algorithm.require`.
     """
     ledger.mend(reader.source.place for reader in readers)
     if ledger.table() is None:
@@ -78,7 +82,7 @@ def _begins_elsewhere(reader: DepotReader, primed: LedgerState, algorithm: Algor
         return False
     # guard: start-kept
     if primed.microbatch:
-        raise StartFromChanged(
+        raise StartFromMismatchError(
             f"start_from is {settings.start_from!r}, but the ledger began from {reached.start_from!r}",
             f"Set start_from = {reached.start_from!r}, or begin a new ledger (--ledger).",
         )
@@ -101,12 +105,12 @@ def _move_starts(ledger: Ledger, primed: LedgerState, starts: Mapping[str | None
     control = recorded(control, Growth.by(nothing.counts, control, primed.fence.rows))
     note = {"start_from": {name or "depot": at.start_from for name, at in starts.items()}}
     # guard: depot-added-again
-    with suppress(LedgerMoved):
+    with suppress(ConcurrentCommitError):
         ledger.commit(nothing, control, primed.fence, primed.token, json.dumps(note))
 
 
 def require_depot(source: Source, reached: Reached) -> Table:
-    """Return the depot. Raises OtherDepot if it is not the ledger's, DepotChanged if it was restored.
+    """Return the depot. Raises DepotMismatchError if it is not the ledger's, DepotChangedError if it was restored.
 
     A restored depot uses its version numbers again, and new messages under old numbers would count as read. It is
     recognised by its latest version, or, if it has grown since, by another commit under the last number that was read.
@@ -116,7 +120,7 @@ def require_depot(source: Source, reached: Reached) -> Table:
     require_listed(ListedVersions.of(depot.id, at + 1, commits), reached, source.settings)
     # guard: depot-not-behind
     if depot.version < reached.depot_version and reached.start_from != f"version:{reached.depot_version + 1}":
-        raise DepotChanged(
+        raise DepotChangedError(
             f"the depot {source.settings.depot} ends at version {depot.version}, "
             f"but the ledger has read version {reached.depot_version}",
             "The depot was restored or lost its last versions. Bring them back before anything is appended, take a "
@@ -126,17 +130,17 @@ def require_depot(source: Source, reached: Reached) -> Table:
 
 
 def require_listed(listed: ListedVersions, reached: Reached, settings: Settings) -> None:
-    """Raise OtherDepot or DepotChanged, as `require_depot` does, if the listed versions are of another table."""
+    """Raise DepotMismatchError or DepotChangedError, as `require_depot`, if the versions are of another table."""
     # guard: one-depot
     if listed.depot_id != reached.depot_id:
-        raise OtherDepot(
+        raise DepotMismatchError(
             f"the ledger {settings.ledger} belongs to the depot with id {reached.depot_id}, "
             f"but {settings.depot} has id {listed.depot_id}",
             "Give this depot its own ledger (--ledger); a depot that was created again needs a new one too.",
         )
     # guard: depot-same-commit
     if is_other(listed.fingerprints.get(reached.depot_version), reached.commit_fingerprint):
-        raise DepotChanged(
+        raise DepotChangedError(
             f"version {reached.depot_version} of the depot {settings.depot} is not the commit that the ledger has read",
             "The depot was restored and has grown since. Bring its versions back, or begin a new ledger (--ledger): "
             "the commits that took their numbers are not read.",

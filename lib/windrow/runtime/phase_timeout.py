@@ -22,7 +22,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
-from windrow.errors import PhaseTimeout
+from windrow.errors import PhaseTimeoutError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ class _Overdue(BaseException):
 
 
 def in_time(phase: str, timeout: int | None, session: SparkSession | None, work: Callable[[], T]) -> T:
-    """Return what reading or committing returns, after at most `timeout` microseconds. Raises PhaseTimeout."""
+    """Return what reading or committing returns, after at most `timeout` microseconds. Raises PhaseTimeoutError."""
     if timeout is None:
         return work()
     with limited(phase, timeout, session):
@@ -66,7 +66,7 @@ def _in_a_thread(phase: str, work: Callable[[], T]) -> T:
 
 @contextmanager
 def limited(phase: str, timeout: int | None, session: SparkSession | None) -> Iterator[None]:
-    """Run the block for at most `timeout` microseconds (None: for ever). Raises PhaseTimeout."""
+    """Run the block for at most `timeout` microseconds (None: for ever). Raises PhaseTimeoutError."""
     if timeout is None:
         yield
         return
@@ -76,7 +76,7 @@ def limited(phase: str, timeout: int | None, session: SparkSession | None) -> It
             yield
     except (Exception, _Overdue) as error:
         if watchdog.overdue:
-            raise PhaseTimeout(f"{phase} was cut off after {timeout / 1_000:,.0f} ms", HINT) from error
+            raise PhaseTimeoutError(f"{phase} was cut off after {timeout / 1_000:,.0f} ms", HINT) from error
         raise
 
 

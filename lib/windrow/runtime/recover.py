@@ -25,7 +25,7 @@ from windrow.delta.locations import local_path
 from windrow.delta.lock import commit_lock
 from windrow.delta.table import FAULTS, filtered, missing, writing
 from windrow.engine.embedded import EmbeddedEngine
-from windrow.errors import DepotChanged, EngineUnavailable, OtherDepot
+from windrow.errors import DepotChangedError, DepotMismatchError, EngineUnavailableError
 from windrow.ledger.files_ledger import embedded_schema
 from windrow.ledger.versions import latest
 from windrow.model import tables
@@ -60,12 +60,12 @@ def recover(
 ) -> Recovered:
     """Set aside the unusable versions at the end of a ledger; a dry run only returns which they are.
 
-    `progress` is called with each version that is checked. Raises EngineUnavailable for a ledger that is not on a local
-    disk, TableMissing, TableLocked, TableUnwritable.
+    `progress` is called with each version that is checked. Raises EngineUnavailableError for a ledger that is not on a
+    local disk, TableMissingError, TableLockedError, TableUnwritableError.
     """
     root = local_path(settings.ledger)
     if root is None:
-        raise EngineUnavailable(
+        raise EngineUnavailableError(
             f"the ledger {settings.ledger} is not on a local disk, where its log could be repaired",
             "RESTORE it to a version before the damage, or begin a new ledger (--ledger) from the depot.",
         )
@@ -115,8 +115,8 @@ def _is_usable(root: Path, version: int, settings: Settings) -> bool:
         embedded_schema(settings.ledger, table)
         rows = plain(filtered(table, [("state", "not in", list(tables.FINAL))], None))
     except FAULTS as error:
-        found = OS_ERROR.search(str(error))
-        code = getattr(error, "errno", None) or (int(found[1]) if found else None)
+        match = OS_ERROR.search(str(error))
+        code = getattr(error, "errno", None) or (int(match[1]) if match else None)
         # guard: disk-fails
         if code not in (None, errno.ENOENT):
             raise  # a missing permission or a failing disk does not mean that the version is damaged
@@ -131,6 +131,6 @@ def _depot_has(progress: Mapping[str, Any], settings: Settings) -> bool:
         return True
     try:
         require_depot(EmbeddedSource(EmbeddedEngine(settings), settings, rows=True), Reached.of(progress))
-    except (OtherDepot, DepotChanged):
+    except (DepotMismatchError, DepotChangedError):
         return False
     return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from windrow.errors import MicrobatchFailed, WindrowError, first_line
+from windrow.errors import RetriesExhaustedError, WindrowError, first_line
 from windrow.model.clock import Clock
 
 FIRST_BACKOFF = 500_000
@@ -22,7 +22,8 @@ class Retry:
     def back_off(self, error: Exception) -> None:
         """Wait before the next attempt.
 
-        Raises `error` if it would come again or a stop is requested meanwhile, MicrobatchFailed after the last attempt.
+        Raises `error` if it would come again or a stop is requested meanwhile, RetriesExhaustedError after the last
+        attempt.
         """
         # guard: not-retryable
         if not getattr(error, "retryable", True):
@@ -30,7 +31,7 @@ class Retry:
         # guard: retries-limit
         if self.attempt > self._most:
             hint = f"{error.hint} " if isinstance(error, WindrowError) and error.hint else ""
-            raise MicrobatchFailed(
+            raise RetriesExhaustedError(
                 f"the microbatch failed {self.attempt} times, the last time with: {first_line(error)}",
                 f"{hint}Earlier commits stay; the next run continues from there.",
             ) from error

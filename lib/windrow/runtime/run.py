@@ -49,10 +49,25 @@ def run(
 
     A repeating run also maintains the tables, every `settings.run.maintain_every`.
 
-    `spark` is the session to use; without one the settings choose the engine. `report` is called after each commit.
-    `observers` (see `windrow.operate`) are also called on retries, at the start and at the end; an observer that raises
-    does not stop the run. `accept` is a depot version that deleted or rewrote rows: the run skips it, and reads none of
-    its rows. Returns a summary of the run. Raises the errors of `windrow.errors`; commits made before an error stay.
+    Args:
+        settings: The settings, by default those of `windrow.toml`.
+        once: Whether the run ends when all is read.
+        spark: The session to use; without one the settings choose the engine.
+        clock: Another clock than that of the machine, for tests.
+        report: Called after each commit.
+        observers: Called on commits, retries, at the start and at the end (see `windrow.operate`); one that raises does
+            not stop the run.
+        accept: A depot version that deleted or rewrote rows: the run skips it, and reads none of its rows.
+
+    Returns:
+        A summary of the run.
+
+    Raises:
+        WindrowError: One of `windrow.errors`; commits made before an error stay.
+
+    Example:
+        >>> windrow.run(windrow.Settings(depot="data/depot", ledger="data/ledger", engine="embedded")).microbatches
+        []
     """
     settings, clock = settings or Settings.load(), clock or WallClock()
     if once and spark is None and accept is None and (idle := idle_summary(settings, clock, observers)) is not None:
@@ -88,14 +103,14 @@ def idle_run(settings: Settings, algorithm: Algorithm, now: int) -> Summary | No
     if read.table() is None or beyond_files(latest_table(ledger, "ledger")):
         return None
     state = prime(read)
-    found = require_depot(source, state.reached)
-    algorithm.require(state, found)
+    result = require_depot(source, state.reached)
+    algorithm.require(state, result)
     if state.paused:
         return Summary("spark", paused=True)
     begins_elsewhere = "start_from" in settings.model_fields_set and settings.start_from != state.reached.start_from
     if begins_elsewhere or state.rules != algorithm.settings:
         return None
-    new = added(DeltaRsLog(depot).commits(state.reached.depot_version), state.reached.depot_version, found.version)
+    new = added(DeltaRsLog(depot).commits(state.reached.depot_version), state.reached.depot_version, result.version)
     is_due = settings.idle_timeout is not None and algorithm.due(state, now) is not None
     return None if is_due or set(new.values()) - {0} else Summary("spark")
 

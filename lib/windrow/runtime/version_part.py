@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from windrow.errors import DepotChanged
+from windrow.errors import DepotChangedError
 from windrow.model import clock
 from windrow.model.floors import FloorsByVersion, times_of
 from windrow.model.messages import microseconds
@@ -26,7 +26,8 @@ from windrow.source.slices import MessageSlice
 def in_part(plan: DepotPlan, known: DepotState, latest: int, until: int | None) -> DepotPlan:
     """Return what a microbatch takes of the next version of a depot, up to the time `until` (microseconds; None: all).
 
-    `plan` has all of it, also what an earlier microbatch took. Raises DepotChanged if the version is another one now.
+    `plan` has all of it, also what an earlier microbatch took. Raises DepotChangedError if the version is another one
+    now.
     """
     before, whole = known.reached, plan.arrived
     if not isinstance(whole, MessageSlice):
@@ -37,7 +38,7 @@ def in_part(plan: DepotPlan, known: DepotState, latest: int, until: int | None) 
     fingerprint = plan.reached.commit_fingerprint
     # guard: rest-of-the-same-version
     if before.part_until is not None and before.part_fingerprint != fingerprint:
-        raise DepotChanged(
+        raise DepotChangedError(
             f"version {min(whole.expected)} of the depot is not the one of which a part was read",
             "The depot was set back. Restore it, or roll the states back to before the part.",
         )

@@ -2,42 +2,58 @@
 
 from __future__ import annotations
 
+import re
 from typing import Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
-from windrow.model.section import OrNever, Part
+from windrow.model.section import Part
+
+PORT, TLS_PORT, MAX_PORTS = 1_883, 8_883, 1 << 16
+TLS = "mqtts://"
+ADDRESS = re.compile(r"(?:\[([^\]]+)\]|([^:/\[\]]+))(?::(\d+))?")
+IPV6 = re.compile(r"[0-9A-Fa-f.]*(:[0-9A-Fa-f.]*){2,}")
 
 
 class MqttPart(Part):
     """`[mqtt]`: the broker that `windrow bridge mqtt` takes messages from."""
 
-    host: str = Field("127.0.0.1", min_length=1, description="the broker")
-    port: int = Field(0, ge=0, le=65_535, description="its port; 0: 1883, with TLS 8883")
+    broker: str = Field("127.0.0.1", description="HOST or HOST:PORT, with TLS mqtts://HOST or mqtts://HOST:PORT")
     topics: list[str] = Field(default_factory=list, description="topic patterns, e.g. plant/{key}/{type...}")
     client_id: str = Field("windrow-bridge", min_length=1, description="the session of this bridge; keep it")
     group: str = Field("", description="name of a shared subscription; empty: none")
     event_time: str = Field("arrival", description="arrival, collectd, or json:FIELD of the payload")
     username: str = Field("", description="empty: none")
-    password: SecretStr = Field(SecretStr(""), description="better in WINDROW_MQTT__PASSWORD or in password_file")
-    password_file: str = Field("", description="file that holds the password; empty: none")
-    tls: bool = Field(False, description="connect with TLS")
+    password: SecretStr = Field(SecretStr(""), description="file:PATH of its file, or better in WINDROW_MQTT__PASSWORD")
     ca_file: str = Field("", description="certificates that are trusted; empty: those of the system")
     certificate_file: str = Field("", description="certificate of this client; empty: none")
     key_file: str = Field("", description="its private key, without a passphrase")
-    session_expiry: OrNever = Field("7d", description="how long the broker keeps messages for this bridge, or never")  # type: ignore[assignment]
     receive_maximum: int = Field(
         1_000, ge=1, le=65_535, description="most messages that wait for their acknowledgement"
     )
 
+    @property
+    def tls(self) -> bool:
+        """Return whether the connection is encrypted."""
+        return self.broker.startswith(TLS)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Return the broker's host and port."""
+        return split_address(self.broker)
+
+    @field_validator("broker")
+    @classmethod
+    def _has_address(cls, broker: str) -> str:
+        split_address(broker)
+        return broker
+
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if self.password.get_secret_value() and self.password_file:
-            raise ValueError("only one of password and password_file can be set")
         if bool(self.certificate_file) != bool(self.key_file):
             raise ValueError("certificate_file and key_file must be set together")
         if not self.tls and (self.ca_file or self.certificate_file):
-            raise ValueError("certificates need tls = true")
+            raise ValueError("certificates need a broker that begins with mqtts://")
         if set(self.group) & set("/+#"):
             raise ValueError("group must not contain / + or #")
         return self
@@ -54,12 +70,18 @@ class KafkaPart(Part):
         default_factory=list, description="what fills columns, e.g. key=device; see docs/howto/kafka.md"
     )
     event_time: str = Field("arrival", description="arrival (Kafka's timestamp), collectd, or json:FIELD of the value")
-    password: SecretStr = Field(SecretStr(""), description="better in WINDROW_KAFKA__PASSWORD or in password_file")
-    password_file: str = Field("", description="file that holds the password; empty: none")
+    password: SecretStr = Field(
+        SecretStr(""), description="file:PATH of its file, or better in WINDROW_KAFKA__PASSWORD"
+    )
     properties: dict[str, SecretStr] = Field(default_factory=dict, description="of librdkafka: security.protocol, ...")
 
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.password.get_secret_value() and self.password_file:
-            raise ValueError("only one of password and password_file can be set")
-        return self
+
+def split_address(broker: str) -> tuple[str, int]:
+    """Return host and port of HOST, HOST:PORT or [HOST]:PORT, with or without a scheme. Raises ValueError."""
+    place, port = re.sub("^mqtts?://", "", broker), TLS_PORT if broker.startswith(TLS) else PORT
+    if IPV6.fullmatch(place):
+        return place, port
+    match = ADDRESS.fullmatch(place)
+    if not match or not 0 < int(match[3] or port) < MAX_PORTS:
+        raise ValueError("it must be HOST or HOST:PORT, or with TLS mqtts://HOST or mqtts://HOST:PORT")
+    return match[1] or match[2], int(match[3] or port)

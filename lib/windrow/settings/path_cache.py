@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from windrow.delta.locations import is_catalog_name
-from windrow.errors import TableMissing
+from windrow.errors import TableMissingError
 
 FILE = Path(".windrow") / "paths.json"
 # What to do with a table whose files only Spark reaches.
@@ -38,7 +38,7 @@ class PathBook:
         return cls((Path(config).parent if config else Path()) / FILE)
 
     def path(self, location: str, instead: str = READ, by_platform: bool = False) -> str:
-        """Return the path of a table; a path is returned unchanged. Raises TableMissing for an unknown name.
+        """Return the path of a table; a path is returned unchanged. Raises TableMissingError for an unknown name.
 
         Its hint says what to do `instead` if only Spark reaches the files, as where a platform provides the session.
         """
@@ -46,9 +46,11 @@ class PathBook:
             return location
         known = self._read().get(location)
         if known is None and by_platform:
-            raise TableMissing(f"only Spark reaches the files of the catalog table {location}", f"{_capital(instead)}.")
+            raise TableMissingError(
+                f"only Spark reaches the files of the catalog table {location}", f"{_capital(instead)}."
+            )
         if known is None:
-            raise TableMissing(
+            raise TableMissingError(
                 f"{self.file} has no path for the catalog table {location}",
                 "`windrow init` or `windrow run` with Spark adds it; or give the path of the table "
                 f"(./{location} for a path of this name). A table that a catalog manages has none: {instead}.",

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_origin
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
@@ -31,14 +31,15 @@ from windrow.errors import SettingsError, UsageError
 from windrow.formats.part import FormatPart
 from windrow.model import durations
 from windrow.model.section import ByteSize, Count, Duration, OrNever, Part
-from windrow.model.warn import WarnPart
 from windrow.settings.bridges import KafkaPart, MqttPart
 from windrow.settings.file import PREFIX, holds, placed, read_file, setting_in, together
+from windrow.settings.producer import ProducerOptions, ProducerPart
 from windrow.settings.start_from import Start
 
 FILE = "windrow.toml"
 OPTIONS_SET: dict[str, str] = {}  # of object stores, in the environment of this process, by settings
 LEAST_KEEP = durations.UNITS["h"]
+BUFFERS_IN_MEMORY = 16  # parts of max_memory_bytes, one of which is the buffer of a producer; a guess
 
 
 P = TypeVar("P", bound=Part)
@@ -64,8 +65,6 @@ class RulesPart(Part):
 class IngestPart(Part):
     """`[ingest]`: how files become messages, or chunks of a raw depot."""
 
-    # as in chunks.CHUNK_BYTES, which would load Arrow
-    chunk_bytes: int = Field(1_048_576, ge=1, le=268_435_456, description="bytes of a chunk in a raw depot")
     columns: dict[str, str] = Field(default_factory=dict, description="message column = expression over the file")
 
 
@@ -85,30 +84,6 @@ class MaintainPart(Part):
     other_ledgers: tuple[str, ...] = Field(
         (), description="other ledgers on this depot; what they have not read is kept"
     )
-
-
-BATCH_BYTES = 1_048_576  # a producer commits this many at once; a guess
-
-
-class ProducerPart(Part):
-    """`[producer]`: how messages that are sent become commits."""
-
-    linger_ms: int = Field(100, ge=0, description="longest wait of a message for others, in milliseconds")
-    batch_rows: Count = Field(10_000, description="a batch of this many messages is committed at once")
-    buffer_bytes: Count = Field(67_108_864, description="most bytes that wait for their commit")
-    max_block: Duration = Field("60s", description="how long sending waits for room; 0s: it raises at once")  # type: ignore[assignment]
-    delivery_timeout: Duration = Field("120s", description="a message that is not committed after this time fails")  # type: ignore[assignment]
-    max_message_bytes: Count = Field(1_048_576, description="a larger message is refused")
-    batch_by: Literal["", "source", "key", "type"] = Field(
-        "", description="messages sent one by one share a commit only with the same value of this column"
-    )
-    durable: bool = Field(True, description="acknowledge only what a local disk keeps through a power cut")
-
-    @model_validator(mode="after")
-    def _has_room(self) -> Self:
-        if self.max_message_bytes > self.buffer_bytes:
-            raise ValueError("max_message_bytes must be at most buffer_bytes, or a large message would wait for ever")
-        return self
 
 
 class VerifyPart(Part):
@@ -138,11 +113,11 @@ class Variables(EnvSettingsSource):
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
         """Return the value of a variable that is no text or number."""
         try:
-            found = json.loads(value)
+            decoded = json.loads(value)
         except ValueError:
-            found = value
+            decoded = value
         listed = get_origin(field.annotation) in {list, tuple} and not value.lstrip().startswith(("[", "{"))
-        return [one.strip() for one in value.split(",") if one.strip()] if listed else found
+        return [one.strip() for one in value.split(",") if one.strip()] if listed else decoded
 
 
 class Settings(BaseSettings):
@@ -206,7 +181,6 @@ class Settings(BaseSettings):
     format: FormatPart = FormatPart()
     run: RunPart = RunPart()
     maintain: MaintainPart = MaintainPart()
-    warn: WarnPart = WarnPart()
     producer: ProducerPart = ProducerPart()
     mqtt: MqttPart = MqttPart()
     kafka: KafkaPart = KafkaPart()
@@ -217,24 +191,30 @@ class Settings(BaseSettings):
     file_path: ClassVar[Path | None] = None
 
     @property
+    def producer_options(self) -> ProducerOptions:
+        """Return the options of the producers that commands open: waiting messages have their part of the memory."""
+        room = max(self.max_memory_bytes // BUFFERS_IN_MEMORY, self.producer.max_message_bytes)
+        return ProducerOptions(**self.producer.model_dump(), durable=self.durable, buffer_bytes=room)
+
+    @property
     def max_cached_bytes(self) -> int:
         """Return how many bytes of what is open stay in memory between microbatches: half of what a reader may use."""
         return self.max_memory_bytes // 2
 
     def __init__(self, **values: Any) -> None:
         """Take values over environment and defaults; see `load` for the file."""
-        found: list[UsageError] = [*_unknown_variables(os.environ), *_unknown_names(self.file_content)]
+        errors: list[UsageError] = [*_unknown_variables(os.environ), *_unknown_names(self.file_content)]
         try:
             super().__init__(**values)
         except ValidationError as error:
-            named = {one.setting for one in found if isinstance(one, SettingsError)}
-            found += [
+            named = {one.setting for one in errors if isinstance(one, SettingsError)}
+            errors += [
                 one for one in _settings_errors(error) if not any(_is_within(name, one.setting) for name in named)
             ]
         else:
-            found += self._contradictions()
-        if found:
-            raise together([self._placed(one, values) for one in found]) from None
+            errors += self._contradictions()
+        if errors:
+            raise together([self._placed(one, values) for one in errors]) from None
 
     def _contradictions(self) -> Iterator[UsageError]:
         checks: Mapping[tuple[str, ...], Callable[[], object]] = {
@@ -259,7 +239,22 @@ class Settings(BaseSettings):
 
     @classmethod
     def load(cls, file: str | Path | None = None, **flags: Any) -> Settings:
-        """Read settings from `file` (default: `windrow.toml` here, if there is one), environment and flags."""
+        """Read the settings of a file, the environment and flags, of which the later ones win.
+
+        Args:
+            file: The file; by default `windrow.toml` here, if there is one.
+            flags: Settings by name; those in a section as a dictionary.
+
+        Returns:
+            The settings.
+
+        Raises:
+            SettingsError: A name is unknown or a value wrong; all mistakes are reported at once.
+
+        Example:
+            >>> windrow.Settings.load(depot="data/depot", rules={"window": "1m"}).rules.window
+            60000000
+        """
         path = Path(file or FILE)
         if file is None and not path.exists():
             return cls(**flags).with_storage()
@@ -399,14 +394,15 @@ def _settings_errors(error: ValidationError, among: Iterable[str] | None = None)
 def _settings_error(first: ErrorDetails, among: Iterable[str] | None) -> SettingsError:
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        found = SettingsError(f"unknown setting {name!r}", _nearest(name, set(among or _known_names())))
+        settings_error = SettingsError(f"unknown setting {name!r}", _nearest(name, set(among or _known_names())))
     else:
         message = first["msg"].removeprefix("Value error, ")
         place = first["loc"] or ("",)
-        # The message must not show a secret.
+        # The message must not show a secret, nor an address with one.
         secret = {"storage", "properties"} & set(place) or place[-1] in {"password", "mqtt", "kafka"}
+        secret = secret or (place[-1] == "broker" and "@" in str(first["input"]))
         value = "" if secret or isinstance(first["input"], Mapping) else f" = {first['input']!r}"
         text = f"{name}{value}: {message}" if name else message
-        found = SettingsError(text, "See `windrow init` for an example with all settings.")
-    found.setting = tuple(map(str, first["loc"]))
-    return found
+        settings_error = SettingsError(text, "See `windrow init` for an example with all settings.")
+    settings_error.setting = tuple(map(str, first["loc"]))
+    return settings_error

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from windrow.errors import DepotUnreadable, SettingsError
+from windrow.errors import DepotUnreadableError, SettingsError
 from windrow.model import timestamps as moments
 from windrow.model.commits import Commit
 
@@ -41,7 +41,7 @@ class Start:
         """Return the depot version up to which a new ledger counts as read.
 
         `latest` is the depot's version, `now` the wall clock in microseconds, `commits` its log as far as it goes
-        back, in order. Raises DepotUnreadable if the log does not go back far enough.
+        back, in order. Raises DepotUnreadableError if the log does not go back far enough.
         """
         if self.form == "beginning":
             return -1
@@ -71,7 +71,7 @@ def _before_last_rows(commits: Sequence[Commit], rows: int, latest: int) -> int:
         if left <= 0:
             return reached
         if commit.rows is None:
-            raise DepotUnreadable(
+            raise DepotUnreadableError(
                 f"the log of the depot does not say how many rows version {commit.version} added",
                 "Start with version:N or timestamp:ISO instead of records-ago:N.",
             )
@@ -82,10 +82,10 @@ def _before_last_rows(commits: Sequence[Commit], rows: int, latest: int) -> int:
 
 
 def _require_whole(commits: Sequence[Commit]) -> None:
-    """Raise DepotUnreadable unless the log begins with version 0, because older rows might have been requested."""
+    """Raise DepotUnreadableError unless the log begins with version 0, because older rows might have been requested."""
     first = commits[0].version if commits else 0
     if first:
-        raise DepotUnreadable(
+        raise DepotUnreadableError(
             f"the depot's log begins with version {first}, but start_from reaches further back",
             f'To read the versions that are left: start_from = "version:{first}".',
         )

@@ -74,10 +74,10 @@ def settings_file(settings: Settings) -> str:
             continue
         elif isinstance(value, BaseModel):
             fields = {inner: getattr(value, inner) for inner in type(value).model_fields}
-            plain = [_line(value, inner) for inner, given in fields.items() if not isinstance(given, Mapping)]
+            plain = [_line(value, inner) for inner, values in fields.items() if not isinstance(values, Mapping)]
             tables.append("\n".join([f"[{name}]", *plain]) + "\n")
-            inside = {f"{name}.{inner}": given for inner, given in fields.items() if isinstance(given, Mapping)}
-            tables += [_columns(section, given) or EXAMPLES[section] for section, given in inside.items()]
+            inside = {f"{name}.{inner}": values for inner, values in fields.items() if isinstance(values, Mapping)}
+            tables += [_columns(section, values) or EXAMPLES[section] for section, values in inside.items()]
         elif isinstance(value, Mapping):
             tables.append(_columns(name, value) or EXAMPLES[name])
         else:

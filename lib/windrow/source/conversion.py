@@ -14,9 +14,9 @@ from windrow.columnar.arrow import plain, plain_type, where
 from windrow.delta.log import Log, Table
 from windrow.errors import (
     ExpressionError,
+    IncompatibleTableError,
     MessagesError,
     SettingsError,
-    TableRefused,
     require,
 )
 from windrow.expressions import Mapping as ColumnMapping
@@ -60,19 +60,19 @@ class Conversion:
     def of(cls, settings: Settings, table: Table, rows: bool | StateChanges = False) -> Conversion:
         """Return the conversion of a depot; with `rows`, the rows of a depot without messages are read unchanged.
 
-        Raises SettingsError, ExpressionError, TableRefused for a ledger.
+        Raises SettingsError, ExpressionError, IncompatibleTableError for a ledger.
         """
         if isinstance(rows, StateChanges):
             return cls(None, None, table.schema, table.payload, verbatim=True, state=rows)
         if has_states(table.schema):
-            raise TableRefused(
+            raise IncompatibleTableError(
                 f"{settings.depot} has the states of a topology",
                 'Name the state whose changes to read: Depot("...", state="...").',
             )
         if rows and _has_no_messages(settings, table):
             return cls(None, None, table.schema, table.payload, verbatim=True)
         if is_ledger(table.schema):
-            raise TableRefused(
+            raise IncompatibleTableError(
                 f"{settings.depot} is a ledger, not a depot", "Check whether depot and ledger are swapped."
             )
         if not table.raw:
@@ -110,7 +110,7 @@ class Conversion:
     def new_rows(self, feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str) -> pa.Table:
         """Return the new rows of a change feed: messages, chunks of a raw depot, or unchanged rows.
 
-        Raises DepotChanged for deletions and updates, unless `on_depot_delete` is `ignore`.
+        Raises DepotChangedError for deletions and updates, unless `on_depot_delete` is `ignore`.
         """
         if self.verbatim:
             return rows_of(feed, inserted, on_depot_delete, self.state)
@@ -130,9 +130,9 @@ class Conversion:
             from windrow.rows.frame import frame_of
 
             frame = frame_of(session, fields.select(self.columns.names).cast(self.columns, safe=False))
-            found = plain(frame.selectExpr(*self.mapping.spark_select(self.payload)).toArrow())
-            require(found.num_rows == fields.num_rows, "Spark returned as many messages as there are records")
-            return messages.conform(found, self.payload)
+            rows = plain(frame.selectExpr(*self.mapping.spark_select(self.payload)).toArrow())
+            require(rows.num_rows == fields.num_rows, "Spark returned as many messages as there are records")
+            return messages.conform(rows, self.payload)
 
         return to_messages
 
@@ -161,8 +161,7 @@ class Conversion:
             return rows > max_driver_messages
         from windrow.formats.raw.two_passes import can_spread
 
-        limits = self.format.limits
-        many = rows >= limits.executor_chunks if limits.executor_chunks else byte_count > limits.max_read_bytes
+        many = rows > max_driver_messages or byte_count > self.format.limits.max_read_bytes
         return many and can_spread(self.format)
 
     def no_rows(self) -> pa.Table:
@@ -228,13 +227,13 @@ def payload_type_of(settings: Settings, mapping: ColumnMapping | None, columns: 
 
     Raises MessagesError if payloads must be converted and no expression says how.
     """
-    found = payload.of_column(columns)
+    depot_type = payload.of_column(columns)
     if not settings.payload_type:
-        return mapping.payload_type(columns) if mapping else payload.text_or_bytes(found)
+        return mapping.payload_type(columns) if mapping else payload.text_or_bytes(depot_type)
     wanted = payload.parse(settings.payload_type)
-    given = plain_type(columns.field("payload").type) if "payload" in columns.names else found
-    if mapping is None and wanted != given:
-        has = payload.name(found) if given == found else str(given)
+    mapped_type = plain_type(columns.field("payload").type) if "payload" in columns.names else depot_type
+    if mapping is None and wanted != mapped_type:
+        has = payload.name(depot_type) if mapped_type == depot_type else str(mapped_type)
         raise MessagesError(
             f"payload_type is {payload.name(wanted)}, but the depot has payloads of type {has}",
             'Map them: write payload = "payload" under [depot.columns], or another expression.',
@@ -269,7 +268,7 @@ def next_versions(counts: Mapping[int, int | None], after: int, max_messages: in
 def messages_of(kept: pa.Table, payload: pa.DataType) -> pa.Table:
     """Return the messages of new rows of a change feed, each with the depot version that added it.
 
-    Raises DepotUnreadable for text that is not UTF-8.
+    Raises DepotUnreadableError for text that is not UTF-8.
     """
     version = kept[VERSION].cast(pa.int64())
     rows = kept.drop_columns([name for name in FEED_COLUMNS if name in kept.schema.names])

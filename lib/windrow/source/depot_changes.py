@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from windrow.errors import DepotChanged
+from windrow.errors import DepotChangedError
 from windrow.model.commits import VERSION, ListedVersions
 
 GO_ON = (
@@ -23,22 +23,22 @@ READ_IT = 'Set on_depot_delete = "ignore" to read what it changed like any other
 
 
 def refuse_changes(changes: pa.Table) -> None:
-    """Raise DepotChanged if a change feed has rows other than insertions."""
+    """Raise DepotChangedError if a change feed has rows other than insertions."""
     # guard: depot-unchanged-rows
     if changes.num_rows:
         first = changes[VERSION][0].as_py()
-        raise DepotChanged(
+        raise DepotChangedError(
             f"depot version {first} deletes or updates rows, but a depot may only grow",
             GO_ON.format(version=first),
         )
 
 
 def refuse_set_back(microbatches: pa.Table, may_be_read: bool = True) -> None:
-    """Raise DepotChanged if a ledger lost microbatches, or has rolled some back; `may_be_read` with another setting."""
+    """Raise DepotChangedError if a ledger lost microbatches or rolled some back; `may_be_read` with another setting."""
     # guard: ledger-not-set-back
     if microbatches.num_rows:
         first = microbatches[VERSION][0].as_py()
-        raise DepotChanged(
+        raise DepotChangedError(
             f"version {first} of the ledger that is read as a depot takes back earlier microbatches: somebody "
             "rolled it back or restored it",
             f"The version was not read. {READ_IT if may_be_read else ''}"
@@ -47,11 +47,11 @@ def refuse_set_back(microbatches: pa.Table, may_be_read: bool = True) -> None:
 
 
 def refuse_restored(listed: ListedVersions, versions: Iterable[int]) -> None:
-    """Raise DepotChanged if a version is a RESTORE: rows that it brings back have been read, or were deleted."""
+    """Raise DepotChangedError if a version is a RESTORE: rows that it brings back have been read, or were deleted."""
     restored = listed.restored.intersection(versions)
     # guard: restored-is-not-new
     if restored:
-        raise DepotChanged(
+        raise DepotChangedError(
             f"depot version {min(restored)} is a RESTORE and brings back rows of earlier versions",
             GO_ON.format(version=min(restored)),
         )

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import no_rows, text, where
-from windrow.errors import DepotChanged
+from windrow.errors import DepotChangedError
 from windrow.model import tables
 from windrow.model.commits import FEED_COLUMNS, VERSION
 from windrow.source.depot_changes import refuse_changes, refuse_set_back
@@ -43,12 +43,12 @@ class StateChanges:
         return sorted(named, key=lambda name: int(name[len(column) + 1 :] or 1), reverse=True)
 
     def require_key(self, rules: Iterable[str | None]) -> None:
-        """Raise DepotChanged if the settings under which rows were written say that the state had another key."""
+        """Raise DepotChangedError if the settings under which rows were written say that the state had another key."""
         for settings in rules:
             keys = json.loads(settings or "{}").get("keys", {}).get(self.state)
             # guard: rows-of-another-key
             if keys is not None and self.keys is not None and tuple(keys) != self.keys:
-                raise DepotChanged(
+                raise DepotChangedError(
                     f"the key of the state {self.state} is ({', '.join(self.keys)}), and some of its rows have "
                     f"({', '.join(keys)})",
                     MIGRATED,
@@ -68,10 +68,10 @@ def has_states(columns: pa.Schema) -> bool:
 def rows_of(feed: pa.Table, inserted: pa.ChunkedArray, on_depot_delete: str, state: StateChanges | None) -> pa.Table:
     """Return the new rows of a change feed, each with its depot `version`: of a ledger, closed batches or a `state`.
 
-    If the table has a column `version`, the depot version keeps the feed's column name instead.
-    Raises DepotChanged for deletions and updates in other tables, and for a ledger that was set back, unless
-    `on_depot_delete` is `ignore`; for a table of states after a RESTORE in any case. Raises DepotUnreadable for text
-    that is not UTF-8.
+    If the table has a column `version`, the depot version keeps the feed's column name instead. Raises
+    DepotChangedError for deletions and updates in other tables, and for a ledger that was set back, unless
+    `on_depot_delete` is `ignore`; for a table of states after a RESTORE in any case. Raises DepotUnreadableError for
+    text that is not UTF-8.
     """
     ledger = state is not None or is_ledger(feed.schema)
     if ledger:
@@ -99,24 +99,24 @@ def _changes(added: pa.Table, state: StateChanges) -> pa.Table:
     own = added.filter(pc.equal(added["state"], text(state.state)))
     rows = own.sort_by([(VERSION, "ascending"), ("id", "ascending")])
     columns = [_of_any_version(rows, state, field) for field in state.columns]
-    found = pa.Table.from_arrays(columns, schema=state.columns)
-    found = found.append_column(tables.DELETED, pc.fill_null(rows[tables.DELETED], False))
-    return found.append_column(version_name(found.column_names), rows[VERSION].cast(pa.int64()))
+    result = pa.Table.from_arrays(columns, schema=state.columns)
+    result = result.append_column(tables.DELETED, pc.fill_null(rows[tables.DELETED], False))
+    return result.append_column(version_name(result.column_names), rows[VERSION].cast(pa.int64()))
 
 
 def _of_any_version(rows: pa.Table, state: StateChanges, field: pa.Field) -> pa.Array:
-    """Return a column of a state, whichever version of the state wrote a row. Raises DepotChanged."""
+    """Return a column of a state, whichever version of the state wrote a row. Raises DepotChangedError."""
     try:
         columns = [rows[name].combine_chunks().cast(field.type) for name in state.stored(field.name, rows.column_names)]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise DepotChanged(
+        raise DepotChangedError(
             f"the column {field.name!r} of the state {state.state} had values of another type: {error}", MIGRATED
         ) from error
-    found, count = columns[0], rows.num_rows
+    matching, count = columns[0], rows.num_rows
     for other in columns[1:]:
-        at = pc.if_else(pc.is_valid(found), np.arange(count), np.arange(count, 2 * count))
-        found = pa.concat_arrays([found, other]).take(at)
-    return found
+        at = pc.if_else(pc.is_valid(matching), np.arange(count), np.arange(count, 2 * count))
+        matching = pa.concat_arrays([matching, other]).take(at)
+    return matching
 
 
 def _set_back(feed: pa.Table, inserted: pa.ChunkedArray, of_state: bool, on_depot_delete: str) -> pa.Table:

@@ -18,7 +18,7 @@ from windrow.columnar.arrow import plain, text
 from windrow.delta.log import added, identity
 from windrow.delta.row_changes import changes
 from windrow.delta.table import Snapshot, known_snapshot, reading
-from windrow.errors import DepotChanged, DepotUnreadable, ExpressionError, first_line
+from windrow.errors import DepotChangedError, DepotUnreadableError, ExpressionError, first_line
 from windrow.model.commits import CHANGE, FEED_COLUMNS, VERSION, ListedVersions
 from windrow.rows.spilled import Room, SpilledRows
 from windrow.source.arrivals import Arrivals
@@ -131,12 +131,12 @@ class EmbeddedArrivals(Arrivals):
         return self.conversion.new_rows(self._mapped(feed), inserted, self.settings.on_depot_delete)
 
     def _require_listed(self) -> None:
-        """Raise DepotChanged if another table has replaced the depot since its log was listed."""
+        """Raise DepotChangedError if another table has replaced the depot since its log was listed."""
         with reading(self.settings.depot, "depot"):
             same = self.snapshot.is_in_log()
         if not same:
             self.snapshot.commits.clear()  # some may be of the other table
-            raise DepotChanged(
+            raise DepotChangedError(
                 f"the depot {self.settings.depot} was replaced by another table while it was read",
                 "Nothing was written. Bring the depot back, or begin a new ledger (--ledger).",
             )
@@ -159,7 +159,7 @@ class EmbeddedArrivals(Arrivals):
                 yield plain(pa.Table.from_batches([batch]))
         except (DeltaError, pa.ArrowException, OSError) as error:
             self._require_listed()  # the files of another table have other names
-            raise DepotUnreadable(
+            raise DepotUnreadableError(
                 f"depot versions {first} to {last} cannot be read: {first_line(error)}",
                 "Check the permissions of what it names, or bring it back from a copy. If it is lost, a new ledger "
                 f'(--ledger) can begin after it: start_from = "version:{last + 1}".',

@@ -112,9 +112,9 @@ def _for_driver(plan: Plan) -> Column:
     return chosen
 
 
-def _by_format(given: Format, function: Callable[[pa.Table, Format], pa.Table]) -> Batches:
+def _by_format(values: Format, function: Callable[[pa.Table, Format], pa.Table]) -> Batches:
     """Return what an executor does with rows of a raw depot; there it makes the format, which cannot be sent."""
-    section, used = given.limits, given.used
+    section, used = values.limits, values.used
 
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         format_ = format_of(section)
@@ -125,5 +125,5 @@ def _by_format(given: Format, function: Callable[[pa.Table, Format], pa.Table]) 
     return each
 
 
-def _parsing(bodies: Bodies, given: Format, columns: pa.Schema) -> Batches:
-    return _by_format(given, lambda rows, format_: parse_bodies(rows, bodies, format_, columns))
+def _parsing(bodies: Bodies, values: Format, columns: pa.Schema) -> Batches:
+    return _by_format(values, lambda rows, format_: parse_bodies(rows, bodies, format_, columns))

@@ -42,8 +42,8 @@ class ParsedChunks:
         refused = bound(refused_rows, microbatch=microbatch, schema=schema)
         known = schema.append(pa.field("known", pa.bool_()))
         partial = in_columns(self.partial, schema).append_column("known", self.partial["known"])
-        given = [*(one.map(refused, known) for one in self.rejects), ArrowRows(partial)]
-        return [one for one in given if one.path == "executors" or one.count]
+        parts = [*(one.map(refused, known) for one in self.rejects), ArrowRows(partial)]
+        return [one for one in parts if one.path == "executors" or one.count]
 
 
 def parse_here(rows: pa.Table, partial: PartialOf, format_: Format, to_messages: Function) -> ParsedChunks:

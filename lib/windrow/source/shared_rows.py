@@ -54,9 +54,9 @@ class SharedRows:
 
     def _trim(self) -> None:
         """Forget the oldest versions beyond the limit."""
-        held = {key: version.byte_count for key, version in self._versions.items()}
-        total = sum(held.values())
-        for key, size in held.items():
+        sizes = {key: version.byte_count for key, version in self._versions.items()}
+        total = sum(sizes.values())
+        for key, size in sizes.items():
             if total <= self._max_bytes:
                 return
             self._versions[key].pieces = None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 import pyarrow as pa
 
 from windrow.columnar.arrow import in_columns
-from windrow.errors import ShortRead
+from windrow.errors import RowCountMismatchError
 from windrow.formats.format import Format
 from windrow.formats.raw.byte_counts import Volume
 from windrow.model.summary import SUMMARY, combine, summarise
@@ -120,7 +120,7 @@ class RawSlice(Slice):
     parser: ChunkParser | None = None
 
     def parse(self, partial: PartialOf) -> MessageSlice:
-        """Return the messages. Raises ShortRead."""
+        """Return the messages. Raises RowCountMismatchError."""
         # guard: executors-whole-read
         require_whole(self.rows.versions(), self.expected)
         if self.parser is None:
@@ -151,10 +151,10 @@ def slice_of(
 
 
 def require_whole(counted: Mapping[int, int], expected: Mapping[int, int | None]) -> None:
-    """Raise ShortRead for a version with another number of rows than its commit says it added."""
+    """Raise RowCountMismatchError for a version with another number of rows than its commit says it added."""
     for version, wanted in expected.items():
         if wanted is not None and counted.get(version, 0) != wanted:
-            raise ShortRead(
+            raise RowCountMismatchError(
                 f"depot version {version} gave {counted.get(version, 0)} rows, its commit added {wanted}",
                 "Nothing was written. If this happens again, the depot's files do not match its log.",
             )

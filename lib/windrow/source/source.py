@@ -13,7 +13,7 @@ from windrow.delta.log import Log, Table
 from windrow.delta.maintenance import TableMaintenance
 from windrow.delta.table import missing
 from windrow.engine.engine import Engine
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.expressions import recorded_text
 from windrow.model.commits import Commit
 from windrow.settings.settings import Settings
@@ -34,7 +34,7 @@ class Source(Protocol):
     _as_rows: bool | StateChanges
 
     def __init__(self, engine: Engine, settings: Settings, rows: bool | StateChanges = False) -> None:
-        """Open nothing yet. Raises EngineUnavailable for a location that the engine cannot reach.
+        """Open nothing yet. Raises EngineUnavailableError for a location that the engine cannot reach.
 
         With `rows`, a depot without messages is read as its rows, or as what changed in a state.
         """
@@ -59,7 +59,7 @@ class Source(Protocol):
         return self.engine.maintenance(self.place, "depot")
 
     def depot(self) -> Table:
-        """Return the depot's identity, latest version and columns. Raises TableMissing."""
+        """Return the depot's identity, latest version and columns. Raises TableMissingError."""
         conversion, table = self._conversion()
         return replace(table, payload=conversion.payload)
 
@@ -76,11 +76,11 @@ class Source(Protocol):
         return self.log.commits(since, upto)
 
     def commit_to_accept(self, version: int) -> Commit:
-        """Return the commit of a depot version that deleted or rewrote rows. Raises NotFound for any other."""
+        """Return the commit of a depot version that deleted or rewrote rows. Raises NotFoundError for any other."""
         same = [commit for commit in self.commits(version, version) if commit.version == version]
         # guard: only-changes-accepted
         if not same or not (same[0].restores or version in self.log.files_added(version, version)[1]):
-            raise NotFound(
+            raise NotFoundError(
                 f"depot version {version} has deleted or rewritten no rows",
                 "Only such a version can be accepted; `windrow status` and the error of the run that stopped name it.",
             )
@@ -97,7 +97,7 @@ class Source(Protocol):
         return self.settings.format.recorded()
 
     def _conversion(self) -> tuple[Conversion, Table]:
-        """Return how the depot is converted, and the depot. Raises TableMissing."""
+        """Return how the depot is converted, and the depot. Raises TableMissingError."""
         table = self.log.table()
         if table is None:
             raise missing(self.settings.depot, "depot")

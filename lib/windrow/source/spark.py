@@ -29,7 +29,7 @@ from windrow.delta.log import added
 from windrow.delta.row_changes import without_feed
 from windrow.engine.spark.engine import SparkEngine
 from windrow.engine.spark.errors import translated
-from windrow.errors import DepotUnreadable, EngineUnavailable, WindrowError, first_line
+from windrow.errors import DepotUnreadableError, EngineUnavailableError, WindrowError, first_line
 from windrow.model.commits import CHANGE, FEED, VERSION, ListedVersions
 from windrow.rows.session_settings import ALIKE, configured
 from windrow.source.arrivals import Arrivals
@@ -65,7 +65,7 @@ class SparkSource(Source):
             if not self._by_files:
                 try:
                     opened = stack.enter_context(self._opened(self._feed(begin, upto), begin, upto, persist=False))
-                except DepotUnreadable as error:
+                except DepotUnreadableError as error:
                     self._require_began_later(error)
             if opened is None and (frame := self._streamed(begin)) is not None:
                 opened = stack.enter_context(self._opened(frame, begin, upto, persist=False))
@@ -81,7 +81,7 @@ class SparkSource(Source):
         taking = partial(self._take, upto=upto, handle=handle)
         try:
             self._run(Take(taking, begin))
-        except DepotUnreadable as error:
+        except DepotUnreadableError as error:
             self._require_began_later(error)
             self._run(Take(taking, begin))
         return self.engine.remote
@@ -96,9 +96,12 @@ class SparkSource(Source):
         return after + 1
 
     def _go_by_files(self) -> None:
-        """Read by files from now on. Raises EngineUnavailable where Spark does not say which file a row is from."""
+        """Read by files from now on.
+
+        Raises EngineUnavailableError where Spark does not say which file a row is from.
+        """
         if not self.engine.names_files(self.place):
-            raise EngineUnavailable(
+            raise EngineUnavailableError(
                 f"the change data feed of the depot {self.settings.depot} does not have the versions to read, and "
                 "without it Spark does not say here which version a row is from",
                 f"Run ALTER TABLE {reference(self.place)} SET TBLPROPERTIES ({FEED} = true). What is added from then "
@@ -106,7 +109,7 @@ class SparkSource(Source):
             )
         self._by_files = True
 
-    def _require_began_later(self, error: DepotUnreadable) -> None:
+    def _require_began_later(self, error: DepotUnreadableError) -> None:
         """Read by files from now on if the change feed began later than the versions to read, else raise the error."""
         if self._by_files or FEED_BEGAN_LATER not in str(error.__cause__):
             raise error
@@ -150,10 +153,10 @@ class SparkSource(Source):
         """Return what a stream of the files from version `begin` on gives, kept on the executors; None for no rows.
 
         A topology has several depots in one microbatch, and a stream gives its rows only while it runs. Raises
-        EngineUnavailable on Spark Connect, which keeps no rows.
+        EngineUnavailableError on Spark Connect, which keeps no rows.
         """
         if self.engine.remote:
-            raise EngineUnavailable(
+            raise EngineUnavailableError(
                 f"on Spark Connect the depot {self.settings.depot} cannot be read by its files here",
                 "Switch its change feed on (delta.enableChangeDataFeed = true) and begin there (start_from), or use a "
                 "classic session.",
@@ -205,7 +208,7 @@ class SparkSource(Source):
             raise translated(error) from error
 
     def _require_text(self, begin: int, upto: int) -> None:
-        """Stream versions of the change feed; raise DepotUnreadable if they have text that is not UTF-8."""
+        """Stream versions of the change feed; raise DepotUnreadableError if they have text that is not UTF-8."""
 
         def check(frame: DataFrame, at: int) -> int:
             require_text_of_frame(frame.where(F.col(VERSION) <= upto))
@@ -216,7 +219,7 @@ class SparkSource(Source):
     def _changes(self, frame: DataFrame, first: int, last: int, latest: int) -> DataFrame:
         """Return the versions from `first` to `last` in a frame of the stream, as the change feed gives them.
 
-        Raises DepotUnreadable for a version that removed rows where there is no feed: the stream skips it.
+        Raises DepotUnreadableError for a version that removed rows where there is no feed: the stream skips it.
         """
         if self._by_files:
             files, removing = self.log.files_added(first, latest)
@@ -259,10 +262,10 @@ def _marked(error: BaseException) -> str:
 
 def failure_in(text: str) -> Exception | None:
     """Return the error that `Take` put into the text of a stream's error, None if there is none."""
-    found = MARK.search(text)
-    if found is None:
+    match = MARK.search(text)
+    if match is None:
         return None
-    name, message, hint = json.loads(found[1])
+    name, message, hint = json.loads(match[1])
     kind: Any = getattr(errors, name, None)
     if kind is None:
         return RuntimeError(f"{name}: {message}")

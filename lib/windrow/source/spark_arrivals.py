@@ -96,9 +96,9 @@ class SparkArrivals(Arrivals):
         if self.settings.on_depot_delete == "error" or self.conversion.state is not None:
             self._refuse(part)
         new_rows = _new_rows(part, self.conversion, rows)
-        if self.conversion.verbatim and unknown and new_rows.held.isEmpty():
+        if self.conversion.verbatim and unknown and new_rows.content.isEmpty():
             return None
-        return slice_of(self.conversion, new_rows, counts, to_messages, self._parser(new_rows.held))
+        return slice_of(self.conversion, new_rows, counts, to_messages, self._parser(new_rows.content))
 
     def _parser(self, chunks: DataFrame) -> ChunkParser | None:
         """Return what parses the chunks of a raw depot on the executors."""
@@ -109,7 +109,7 @@ class SparkArrivals(Arrivals):
         return partial(parse_on_executors, chunks, self.conversion.format, self.conversion, self.parsed)
 
     def _refuse(self, part: DataFrame) -> None:
-        """Raise DepotChanged for deletions and updates; of a ledger, if it was set back."""
+        """Raise DepotChangedError for deletions and updates; of a ledger, if it was set back."""
         if self.conversion.of_ledger:
             lost = F.col(CHANGE) != "insert"
             lost = lost | (F.col("kind") == "rollback") if self.settings.on_depot_delete == "error" else lost

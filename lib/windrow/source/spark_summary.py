@@ -17,7 +17,7 @@ from windrow.rows.frame import FrameRows
 
 def can_summarise(rows: FrameRows) -> bool:
     """Tell whether the sources are texts and the times are times; what must be converted is left to Python."""
-    types = {field.name: field.dataType for field in rows.held.schema}
+    types = {field.name: field.dataType for field in rows.content.schema}
     return isinstance(types["source"], StringType) and all(isinstance(types[name], TimestampType) for name in TIMES)
 
 
@@ -28,9 +28,9 @@ def summarised(rows: FrameRows, latest: int) -> pa.Table:
     """
     valid = [F.col(name).isNotNull() for name in REQUIRED]
     valid += [F.unix_micros(name).between(EARLIEST, LATEST - 1) for name in TIMES]
-    valid += [F.col(INVALID_VALUE).isNull()] if INVALID_VALUE in rows.held.columns else []
+    valid += [F.col(INVALID_VALUE).isNull()] if INVALID_VALUE in rows.content.columns else []
     moves = reduce(and_, valid) & (F.unix_micros("received_at") <= latest)
     stamp = F.when(moves, F.col("received_at"))
     by = [F.col("version").cast("long").alias("version"), F.try_validate_utf8("source").alias("source")]
-    found = rows.held.groupBy(*by).agg(F.count("*"), F.min(stamp), F.max(stamp))
-    return plain(found.toArrow()).rename_columns(SUMMARY.names).cast(SUMMARY)
+    summary = rows.content.groupBy(*by).agg(F.count("*"), F.min(stamp), F.max(stamp))
+    return plain(summary.toArrow()).rename_columns(SUMMARY.names).cast(SUMMARY)

@@ -19,7 +19,7 @@ from windrow.source.text import REPLACEMENT, not_text
 
 
 def require_text_of_frame(frame: DataFrame) -> None:
-    """Raise DepotUnreadable for text that is not UTF-8 in the rows of a stream."""
+    """Raise DepotUnreadableError for text that is not UTF-8 in the rows of a stream."""
     texts = _texts(frame)
     if not texts:
         return

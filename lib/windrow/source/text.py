@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.errors import DepotUnreadable, first_line
+from windrow.errors import DepotUnreadableError, first_line
 
 REPLACEMENT = "\ufffd"
 
 
 def require_text(rows: pa.Table, version: str = "version") -> None:
-    """Raise DepotUnreadable for text that is not UTF-8, with the depot versions, which are in the column `version`."""
+    """Raise DepotUnreadableError for text that is not UTF-8, with the depot versions from the column `version`."""
     try:
         # guard: text-is-text
         rows.validate(full=True)
@@ -22,9 +22,9 @@ def require_text(rows: pa.Table, version: str = "version") -> None:
         raise not_text(extremes["min"], extremes["max"], first_line(error)) from error
 
 
-def not_text(first: int, last: int, where: str) -> DepotUnreadable:
+def not_text(first: int, last: int, where: str) -> DepotUnreadableError:
     """Return the error for versions with text that is not UTF-8; `where` says in which column, or at which byte."""
-    return DepotUnreadable(
+    return DepotUnreadableError(
         f"depot versions {first} to {last} have text that is not UTF-8: {where}",
         'Begin a new ledger (--ledger) after them: start_from = "version:N".',
     )

@@ -65,9 +65,9 @@ def check_format(
     mixed = [*zip(good, rows, strict=True), *((record, []) for record in bad)]
     shape.shuffle(mixed)
     stream = start + b"".join(record for record, _ in mixed)
-    found = RawLedger.of(format_, [[stream]]).values()
+    result = RawLedger.of(format_, [[stream]]).values()
     expected = sorted(repr(row) for _, own in mixed for row in own)
-    assert found[0] == expected, f"records change their neighbours in {stream!r}: {found[0]} instead of {expected}"
+    assert result[0] == expected, f"records change their neighbours in {stream!r}: {result[0]} instead of {expected}"
     if naive is not None:
         _compare(format_, stream, naive)
     damaged = (_damaged(stream, shape) for _ in range(DAMAGES))
@@ -188,8 +188,8 @@ class RawLedger:
         volume = staged.volume
         assert volume.read == volume.framed + volume.rejected + volume.repeated + volume.kept, f"bytes: {volume}"
         assert volume.kept == self.byte_count() - before, f"bytes that are kept: {volume}"
-        held = pc.sum(pc.binary_length(staged.rejects["content"])).as_py() or 0
-        assert volume.rejected == held, f"bytes that are rejected: {volume}"
+        rejected_bytes = pc.sum(pc.binary_length(staged.rejects["content"])).as_py() or 0
+        assert volume.rejected == rejected_bytes, f"bytes that are rejected: {volume}"
         self.staged.append(staged)
 
     def fields(self) -> list[dict[str, Any]]:
@@ -272,5 +272,5 @@ def parsed_by(plan: Plan, apart: list[pa.Table], format_: Format) -> tuple[pa.Ta
 
 def comparable(staged: Staged) -> list[Any]:
     """Return what is staged in an order of its own."""
-    found: Iterator[pa.Table] = iter([staged.fields, staged.rejects, staged.partial.drop_columns(["framing"])])
-    return [*(sorted(map(repr, table.to_pylist())) for table in found), staged.volume]
+    tables: Iterator[pa.Table] = iter([staged.fields, staged.rejects, staged.partial.drop_columns(["framing"])])
+    return [*(sorted(map(repr, table.to_pylist())) for table in tables), staged.volume]

@@ -30,7 +30,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from windrow.columnar.arrow import plain
 from windrow.delta.creation import create_depot
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.model import messages, tables
 from windrow.runtime.driver import Summary
 from windrow.runtime.loop import Runner
@@ -118,7 +118,7 @@ class Harness:
         return self._runner
 
     def wait_processed(self, messages: int, timeout: float = 60) -> None:
-        """Run until so many messages were processed in all. Raises NotFound after `timeout` seconds."""
+        """Run until so many messages were processed in all. Raises NotFoundError after `timeout` seconds."""
         until = time.monotonic() + timeout
         while True:
             self.run()
@@ -126,7 +126,7 @@ class Harness:
             if processed >= messages:
                 return
             if time.monotonic() > until:
-                raise NotFound(
+                raise NotFoundError(
                     f"{processed} of {messages} messages were processed in {timeout:g} seconds", "Append more, or wait."
                 )
             time.sleep(0.05)
@@ -172,7 +172,7 @@ class Harness:
 
     def _require_run(self) -> None:
         if not DeltaTable.is_deltatable(self.topology.location):
-            raise NotFound("there are no states, because nothing has run yet", "Call `run` first.")
+            raise NotFoundError("there are no states, because nothing has run yet", "Call `run` first.")
 
     def _placed(self, topology: Topology) -> Topology:
         depots = {}
@@ -190,7 +190,7 @@ class Harness:
     def _location(self, depot: str | None) -> str:
         name = depot or next(iter(self.topology.depots))
         if name not in self.topology.depots:
-            raise NotFound(f"there is no depot {name!r}", f"The depots are {', '.join(self.topology.depots)}.")
+            raise NotFoundError(f"there is no depot {name!r}", f"The depots are {', '.join(self.topology.depots)}.")
         place: Depot = self.topology.depots[name]
         return place.location
 

@@ -47,10 +47,10 @@ class ArrowState:
         ids = self._state.ids(wanted)
         rows = self._rows(IdFilter(ids.unique()))
         at = pc.index_in(ids, rows["id"].combine_chunks())
-        found = rows.select(self._state.values.names).take(at)
+        values = rows.select(self._state.values.names).take(at)
         columns = {name: wanted[name] for name in wanted.column_names if name in self._state.keys.names}
         for one in self._state.values:
-            column = found[one.name].combine_chunks()
+            column = values[one.name].combine_chunks()
             if one.name in self._state.initial:
                 column = pc.if_else(pc.is_null(at), pa.scalar(self._state.initial[one.name], one.type), column)
             columns[one.name] = column
@@ -64,7 +64,7 @@ class ArrowState:
     def all(self, keys: pa.Table | None = None) -> pa.Table:
         """Return all rows of the state, or with `keys` those under them: these have its first key columns, or all.
 
-        Raises TopologyRefused.
+        Raises TopologyError.
         """
         wanted = None
         if keys is not None:
@@ -74,7 +74,7 @@ class ArrowState:
         return (rows if wanted is None else wanted.among(rows)).select(self._state.columns.names)
 
     def put(self, rows: pa.Table) -> None:
-        """Write rows, each key once, in place of the rows with the same keys. Raises TopologyRefused."""
+        """Write rows, each key once, in place of the rows with the same keys. Raises TopologyError."""
         new = self._conformed(rows, self._state.written, "put")
         if self._state.ttl is not None:
             new = new.append_column(DUE, pa.repeat(self._state.forgotten_at(self._now()), new.num_rows))
@@ -92,24 +92,24 @@ class ArrowState:
 
         `total=("amount", "sum")` takes the column `amount` of the rows. The operations are `sum`, `min`, `max`, `count`
         of what is not NULL, `first` and `last`, in the order of the rows or of a third name, a column. `"count"` alone
-        counts rows. Raises TopologyRefused.
+        counts rows. Raises TopologyError.
         """
         self._require_table(rows, "combine")
-        asked = parsed(self._state, columns, rows.column_names)
+        aggregations = parsed(self._state, columns, rows.column_names)
         if not rows.num_rows:
             return
         keys = self._state.keys.names
         self._state.require_columns(rows.column_names, self._state.keys, "combine")
-        with _refusing(self._state, " and ".join(one.value for one in asked)):
-            new = _aggregated(rows, keys, asked)
-        self.join(new, asked)
+        with _refusing(self._state, " and ".join(one.value for one in aggregations)):
+            new = _aggregated(rows, keys, aggregations)
+        self.join(new, aggregations)
 
-    def join(self, new: pa.Table, asked: list[Combined]) -> None:
+    def join(self, new: pa.Table, aggregations: list[Combined]) -> None:
         """Join aggregates, one row for each key with `value 0`, `value 1`, ..., with the values before."""
         if not new.num_rows:
             return
         before = self.get(new if self._state.keys.names else None)
-        self.put(joined(self._state, before, new, asked))
+        self.put(joined(self._state, before, new, aggregations))
 
     def changes(self) -> pa.Table | None:
         """Return the rows that the ledger must write: `id`, `state`, `deleted`, `known`, the columns; None without any.
@@ -190,8 +190,8 @@ class ArrowState:
             return self._stored
         unknown = reduce(IdFilter.difference, self._looked_up.values(), wanted)
         if len(unknown.ids):
-            found = self._read(unknown)
-            new = found.filter(pc.invert(pc.is_in(found["id"], self._stored["id"].combine_chunks())))
+            loaded = self._read(unknown)
+            new = loaded.filter(pc.invert(pc.is_in(loaded["id"], self._stored["id"].combine_chunks())))
             self._stored = pa.concat_tables([self._stored, new]).combine_chunks()
             before = self._looked_up.get(unknown.components)
             self._looked_up[unknown.components] = unknown if before is None else before.union(unknown)
@@ -204,36 +204,38 @@ def _chosen(mask: pa.Array, one: pa.Array, other: pa.Array) -> pa.Array:
     return pa.concat_arrays([one, other]).take(places)
 
 
-def joined(state: State, before: pa.Table, new: pa.Table, asked: list[Combined]) -> pa.Table:
-    """Return rows of a state joined with aggregates, `value 0`, `value 1`, ... Raises TopologyRefused."""
-    found = {name: before[name] for name in before.column_names if name in state.columns.names}
-    for number, one in enumerate(asked):
+def joined(state: State, before: pa.Table, new: pa.Table, aggregations: list[Combined]) -> pa.Table:
+    """Return rows of a state joined with aggregates, `value 0`, `value 1`, ... Raises TopologyError."""
+    columns = {name: before[name] for name in before.column_names if name in state.columns.names}
+    for number, one in enumerate(aggregations):
         with _refusing(state, one.value):
-            found[one.value] = _joined(one.operation, before[one.value], new[f"value {number}"])
-    return pa.table(found)
+            columns[one.value] = _joined(one.operation, before[one.value], new[f"value {number}"])
+    return pa.table(columns)
 
 
 @contextmanager
 def _refusing(state: State, what: str) -> Iterator[None]:
-    """Raise TopologyRefused for what Arrow cannot compute, such as a sum that does not fit its type."""
+    """Raise TopologyError for what Arrow cannot compute, such as a sum that does not fit its type."""
     try:
         yield
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise state.refused("combine", f"cannot compute {what}: {error}", "Check its type.") from error
 
 
-def _aggregated(rows: pa.Table, keys: list[str], asked: list[Combined]) -> pa.Table:
+def _aggregated(rows: pa.Table, keys: list[str], aggregations: list[Combined]) -> pa.Table:
     """Return one row for each key, with the aggregates as `value 0`, `value 1`, ..."""
-    by = next((one.by for one in asked if one.by is not None), None)
+    by = next((one.by for one in aggregations if one.by is not None), None)
     ordered, targets = rows if by is None else rows.sort_by(by), list[tuple[Any, str]]()
-    for number, one in enumerate(asked):
+    for number, one in enumerate(aggregations):
         name = one.input
         if name is not None and one.operation == "sum" and (exact := _exact(rows[name].type)) is not None:
             name, column = f"exact {number}", ordered[one.input].cast(exact)
             ordered = ordered.append_column(name, column)
         targets.append(([], "count_all") if name is None else (name, one.operation))
-    found = ordered.group_by(keys, use_threads=False).aggregate(targets)  # one thread, so sums of floats are repeated
-    return found.rename_columns([*keys, *(f"value {number}" for number in range(len(asked)))])
+    aggregated = ordered.group_by(keys, use_threads=False).aggregate(
+        targets
+    )  # one thread, so sums of floats are repeated
+    return aggregated.rename_columns([*keys, *(f"value {number}" for number in range(len(aggregations)))])
 
 
 def _exact(*types: pa.DataType) -> pa.DataType | None:

@@ -9,7 +9,7 @@ import sqlglot
 from sqlglot import exp
 
 from windrow.columnar.arrow import TIME
-from windrow.errors import TopologyRefused
+from windrow.errors import TopologyError
 
 KEYS = "STRING, BIGINT, INT, BOOLEAN, DATE or TIMESTAMP"
 _KINDS = exp.DataType.Type
@@ -34,33 +34,33 @@ _KEYS = {pa.string(), pa.int64(), pa.int32(), pa.bool_(), pa.date32(), TIME}
 
 
 def columns_of(declared: str) -> pa.Schema:
-    """Return declared columns as a nullable Arrow schema. Raises TopologyRefused."""
+    """Return declared columns as a nullable Arrow schema. Raises TopologyError."""
     try:
         parsed = sqlglot.parse_one(f"CREATE TABLE t ({declared})", read="spark")
     except sqlglot.errors.SqlglotError as error:
         raise _refused(declared) from error
-    found = [column for column in parsed.this.expressions if isinstance(column, exp.ColumnDef)]
-    if not found or len(found) != len(parsed.this.expressions):
+    definitions = [column for column in parsed.this.expressions if isinstance(column, exp.ColumnDef)]
+    if not definitions or len(definitions) != len(parsed.this.expressions):
         raise _refused(declared)
-    fields = [pa.field(column.name, _type(column.kind, declared)) for column in found]
+    fields = [pa.field(column.name, _type(column.kind, declared)) for column in definitions]
     names = [field.name.lower() for field in fields]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
-        raise TopologyRefused(f"{declared!r} declares {min(twice)!r} twice", "Rename one of them.")
+        raise TopologyError(f"{declared!r} declares {min(twice)!r} twice", "Rename one of them.")
     return pa.schema(fields)
 
 
 def keys_of(declared: str) -> pa.Schema:
-    """Return the columns of a key. Raises TopologyRefused for types that cannot be written into an id."""
+    """Return the columns of a key. Raises TopologyError for types that cannot be written into an id."""
     columns = columns_of(declared)
     for field in columns:
         if field.type not in _KEYS:
-            raise TopologyRefused(f"the key {field.name!r} is of type {field.type}", f"A key must be {KEYS}.")
+            raise TopologyError(f"the key {field.name!r} is of type {field.type}", f"A key must be {KEYS}.")
     return columns
 
 
-def _refused(declared: str) -> TopologyRefused:
-    return TopologyRefused(f"{declared!r} declares no columns", "Write for example: word STRING, count BIGINT.")
+def _refused(declared: str) -> TopologyError:
+    return TopologyError(f"{declared!r} declares no columns", "Write for example: word STRING, count BIGINT.")
 
 
 def _type(kind: exp.DataType | None, declared: str) -> pa.DataType:
@@ -77,7 +77,7 @@ def _type(kind: exp.DataType | None, declared: str) -> pa.DataType:
             return pa.map_(*(_type(one, declared) for one in kind.expressions))
         if kind.this == _KINDS.STRUCT and all(isinstance(one, exp.ColumnDef) for one in kind.expressions):
             return pa.struct([pa.field(one.name, _type(one.kind, declared)) for one in kind.expressions])
-    raise TopologyRefused(
+    raise TopologyError(
         f"{declared!r}: {kind.sql('spark') if kind else 'a missing type'} is not a type of a state",
         "The types are STRING, BIGINT, INT, SMALLINT, TINYINT, BOOLEAN, FLOAT, DOUBLE, DECIMAL(p, s), BINARY, DATE, "
         "TIMESTAMP, ARRAY<...>, MAP<..., ...> and STRUCT<...>.",

@@ -23,27 +23,27 @@ class Combined:
     by: str | None
 
 
-def parsed(state: State, given: Mapping[str, Given], columns: list[str]) -> list[Combined]:
-    """Return what `combine` was asked to do with rows that have these columns. Raises TopologyRefused."""
-    unknown = [name for name in given if name not in state.values.names]
+def parsed(state: State, aggregations: Mapping[str, Given], columns: list[str]) -> list[Combined]:
+    """Return what `combine` was asked to do with rows that have these columns. Raises TopologyError."""
+    unknown = [name for name in aggregations if name not in state.values.names]
     if unknown:
         hint = f"The values of the state are {', '.join(state.values.names)}."
         raise state.refused("combine", f"has no value {unknown[0]!r}", hint)
-    found = [_combined(state, value, one) for value, one in given.items()]
-    if not found:
+    aggregations_ = [_combined(state, value, one) for value, one in aggregations.items()]
+    if not aggregations_:
         raise state.refused("combine", "combines nothing", 'Write for example total=("amount", "sum").')
-    for one in found:
+    for one in aggregations_:
         for name in (one.input, one.by):
             if name is not None and name not in columns:
                 hint = f"The rows have {', '.join(columns)}."
                 raise state.refused("combine", f"takes {one.value} from a column {name!r} that is not there", hint)
-    if len({one.by for one in found if one.operation in ("first", "last")}) > 1:
+    if len({one.by for one in aggregations_ if one.operation in ("first", "last")}) > 1:
         raise state.refused("combine", "orders rows in two ways", "Use one column for all of first and last.")
-    return found
+    return aggregations_
 
 
-def _combined(state: State, value: str, given: Given) -> Combined:
-    match given:
+def _combined(state: State, value: str, aggregation: Given) -> Combined:
+    match aggregation:
         case "count":
             return Combined(value, None, "count", None)
         case (str(column), operation) if operation in OPERATIONS:
@@ -52,6 +52,6 @@ def _combined(state: State, value: str, given: Given) -> Combined:
             return Combined(value, column, operation, by)
     raise state.refused(
         "combine",
-        f"cannot read {value}={given!r}",
+        f"cannot read {value}={aggregation!r}",
         f'Write {value}=("column", "sum"), with {", ".join(OPERATIONS)}; "count" alone counts rows.',
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from windrow.engine import Engine
-from windrow.errors import TableMissing, TopologyRefused
+from windrow.errors import TableMissingError, TopologyError
 from windrow.ledger import Ledger, ledger_of
 from windrow.runtime.ledger_state import prime
 from windrow.settings.settings import Settings
@@ -44,15 +44,17 @@ def source_of_depot(engine: Engine, depot: Depot, used: Settings) -> Source:
 
 
 def _changes(ledger: Ledger, state: str) -> StateChanges:
-    """Return which state of another topology is a depot, with its columns. Raises TableMissing, TopologyRefused."""
+    """Return which state of another topology is a depot, with its columns. Raises TableMissingError, TopologyError."""
     location, table = ledger.settings.ledger, ledger.table()
     if table is None:
-        raise TableMissing(f"there is no table of states at {location}", "Run the topology that it belongs to first.")
+        raise TableMissingError(
+            f"there is no table of states at {location}", "Run the topology that it belongs to first."
+        )
     rules = prime(ledger, ()).rules
     states = recorded_states({}, rules, table.schema)
     if state not in states:
         known = f"Its states are {', '.join(states)}." if states else "It is not the table of a topology."
-        raise TopologyRefused(f"{location} has no state {state!r}", known)
+        raise TopologyError(f"{location} has no state {state!r}", known)
     recorded, kept = states[state], set(states[state].stored.names)
     columns = pa.schema([field.with_nullable(True) for field in table.schema if field.name in kept])
     keys = json.loads(rules).get("keys", {}).get(state)

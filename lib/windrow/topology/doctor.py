@@ -34,16 +34,19 @@ def examine_topology(topology: Topology, settings: Settings, now: int, network: 
     With `network`, Spark is started. A finding about a depot begins with its name.
     """
     engine = choose(settings.engine)
-    found = [Examined("ledger", topology.location, lambda: (_states(topology, settings), OF_STATES))]
-    found += [
+    examined = [Examined("ledger", topology.location, lambda: (_states(topology, settings), OF_STATES))]
+    examined += [
         Examined("depot", one.location, partial(_depot, topology, settings, engine, now, name), name)
         for name, one in topology.depots.items()
     ]
-    return examine_tables(engine, now, network, [ok("engine", f"the {engine} engine")], found)
+    return examine_tables(engine, now, network, [ok("engine", f"the {engine} engine")], examined)
 
 
 def _states(topology: Topology, settings: Settings) -> OpenLedger:
-    """Open the table of states, with the progress in the first depot. Raises TableMissing, TableRefused."""
+    """Open the table of states, with the progress in the first depot.
+
+    Raises TableMissingError, IncompatibleTableError.
+    """
     used = settings.model_copy(update={"ledger": topology.location})
     book, states = open_ledger(topology.location, of_topology=True), ledger_of(EmbeddedEngine(used), used)
     Functions(topology, {}, states).require(prime(states, list(topology.depots)), identity(book.table))
@@ -51,13 +54,16 @@ def _states(topology: Topology, settings: Settings) -> OpenLedger:
 
 
 def _depot(topology: Topology, settings: Settings, engine: str, now: int, name: str) -> tuple[OpenDepot, Checks]:
-    """Open a depot, to be checked as what it has: messages, rows, a ledger. Raises TableMissing, OtherDepot."""
+    """Open a depot, to be checked as what it has: messages, rows, a ledger.
+
+    Raises TableMissingError, DepotMismatchError.
+    """
     one, progress = topology.depots[name], None
     table = open_table(one.location, "depot")
     with suppress(WindrowError):
         states = _states(topology, settings)
-        found = states.book.progress(name)
-        progress = found if found.depot_id else None
+        result = states.book.progress(name)
+        progress = result if result.depot_id else None
     if progress is not None:
         open_depot(one.location, states.book, progress)
     columns, checks = identity(table), OF_ROWS

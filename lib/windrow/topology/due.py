@@ -91,8 +91,8 @@ class Due:
     def times(self, after: int) -> list[int]:
         """Return the times after `after` at which something is due, in order (microseconds)."""
         set_ = [self._pending(name)[DUE.name].cast(pa.int64()) for name in self._stored]
-        found = pa.chunked_array([chunk for column in set_ for chunk in column.chunks], pa.int64()).unique()
-        return sorted(at for at in found.to_pylist() if after < at <= self.until)
+        result = pa.chunked_array([chunk for column in set_ for chunk in column.chunks], pa.int64()).unique()
+        return sorted(at for at in result.to_pylist() if after < at <= self.until)
 
     def _pending(self, name: str) -> pa.Table:
         return self._open_state(name).as_changed(self._stored[name])

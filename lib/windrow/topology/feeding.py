@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import plain
 from windrow.delta.table import filtered, open_table, reading
-from windrow.errors import TopologyRefused
+from windrow.errors import TopologyError
 from windrow.ledger import Ledger, ledger_of
 from windrow.model.clock import UNKNOWN
 from windrow.model.commits import note_of
@@ -48,7 +48,7 @@ class RecordedFeeder(Feeder):
     _read_to: dict[str, tuple[int, int]] = field(default_factory=dict)  # a search from here to there found nothing
 
     def position(self, now: int) -> FeederPosition:
-        """Return how far it has come; if it never ran, before all that its depots have. Raises TableMissing."""
+        """Return how far it has come; if it never ran, before all that its depots have. Raises TableMissingError."""
         primed = None if self.ledger.table() is None else prime(self.ledger, list(self.sources))
         known = {} if primed is None else primed.depots
         each = [self._depot(name, known.get(name, NOT_READ), now) for name in self.sources]
@@ -102,7 +102,7 @@ class RecordedFeeder(Feeder):
 
 
 def require_fed_as_declared(name: str, source: Source, feeder: RecordedFeeder | None) -> None:
-    """Raise TopologyRefused if the log of a depot says that another topology fills it than the declaration does."""
+    """Raise TopologyError if the log of a depot says that another topology fills it than the declaration does."""
     if source.log.table() is None:
         return
     first = max(0, source.depot().version - NOTES)
@@ -110,14 +110,14 @@ def require_fed_as_declared(name: str, source: Source, feeder: RecordedFeeder | 
     if not notes:
         return
     if feeder is None:
-        raise TopologyRefused(
+        raise TopologyError(
             f"the depot {name} is an output of another topology, which may fall behind",
             "Declare which one: Depot(..., fed_by=topology), or read without in_step.",
         )
     table = feeder.ledger.table()
     # guard: fed-as-declared
     if table is None or str(notes[0]["output"]).split(":")[1] != table.id:
-        raise TopologyRefused(
+        raise TopologyError(
             f"the depot {name} is an output of another topology than {feeder.topology.name}",
             "Declare the topology that appends to it: Depot(..., fed_by=topology).",
         )
@@ -125,11 +125,11 @@ def require_fed_as_declared(name: str, source: Source, feeder: RecordedFeeder | 
 
 def feeders_of(topology: Topology, ledger: Ledger) -> dict[str, RecordedFeeder]:
     """Return the topologies that feed depots, by the names of these, as seen through the engine of a ledger."""
-    engine, settings, found = ledger.engine, ledger.settings, dict[str, RecordedFeeder]()
+    engine, settings, feeders = ledger.engine, ledger.settings, dict[str, RecordedFeeder]()
     for name, depot in topology.depots.items():
         if (feeder := depot.fed_by) is not None:
             used = {one: settings_of(feeder, place, settings) for one, place in feeder.depots.items()}
             states = ledger_of(engine, next(iter(used.values())))
             sources = {one: source_of_depot(engine, place, used[one]) for one, place in feeder.depots.items()}
-            found[name] = RecordedFeeder(feeder, sources, states, feeders_of(feeder, ledger), depot.state is not None)
-    return found
+            feeders[name] = RecordedFeeder(feeder, sources, states, feeders_of(feeder, ledger), depot.state is not None)
+    return feeders

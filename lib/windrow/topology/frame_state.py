@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, DecimalType, IntegralType
 
 from windrow.columnar.arrow import in_columns, plain
-from windrow.errors import TopologyRefused
+from windrow.errors import TopologyError
 from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.model import messages
 from windrow.model.id_filter import IdFilter
@@ -61,7 +61,7 @@ class FrameState:
     def all(self, keys: DataFrame | None = None) -> DataFrame:
         """Return all rows of the state, or with `keys` those under them: these have its first key columns, or all.
 
-        A few keys come to the driver, so that only their rows are read. Raises TopologyRefused.
+        A few keys come to the driver, so that only their rows are read. Raises TopologyError.
         """
         self._spread()
         if keys is None:
@@ -94,7 +94,7 @@ class FrameState:
         )
 
     def put(self, rows: DataFrame) -> None:
-        """Write rows, each key once, in place of the rows with the same keys. Raises TopologyRefused."""
+        """Write rows, each key once, in place of the rows with the same keys. Raises TopologyError."""
         new = self._conformed(rows, self._state.written, "put")
         if self._state.ttl is not None:
             at = F.lit(self._state.forgotten_at(self._written_at).value)
@@ -117,7 +117,7 @@ class FrameState:
         """Aggregate rows by key, and join each aggregate with the value before; other values stay as they are.
 
         The operations are those of `ArrowState.combine`. Rows of a frame have no order, so `first` and `last` need a
-        column to order by: `price=("price", "last", "event_time")`. Raises TopologyRefused.
+        column to order by: `price=("price", "last", "event_time")`. Raises TopologyError.
         """
         asked = parsed(self._state, columns, rows.columns)
         names = self._state.keys.names
@@ -211,8 +211,8 @@ class FrameState:
     def _with_values(self, keys: DataFrame) -> DataFrame:
         """Add the values of the state to rows that have its keys, those of `get` where it has no row."""
         names = self._state.keys.names
-        found = self.all().withColumn(HAS_ROW, F.lit(True))
-        joined = keys.join(_sorted(found), names, "left") if names else keys.join(found, F.lit(True), "left")
+        frame = self.all().withColumn(HAS_ROW, F.lit(True))
+        joined = keys.join(_sorted(frame), names, "left") if names else keys.join(frame, F.lit(True), "left")
         types = from_arrow_schema(self._state.columns)
         values = [self._filled(one.name).cast(types[one.name].dataType).alias(one.name) for one in self._state.values]
         return joined.select(*[F.col(f"`{name}`") for name in keys.columns], *values)
@@ -265,18 +265,18 @@ def of_session(plan: Plan, rows: pa.Table) -> DataFrame:
 def frames_in_order(parts: Iterable[tuple[DataFrame, tuple[Any, ...]]], events: Sequence[pa.Table]) -> DataFrame:
     """Return messages and events in order: the depots' frames, each with what else `timed` needs, and the events."""
     frames = []
-    for frame, given in parts:
+    for frame, times in parts:
         rows = frame.select(*messages.COLUMNS, "version")
         columns = from_arrow_schema(pa.schema([*schema_of(rows), *ADDED]))
-        frames.append(rows.mapInArrow(partial(_timing, given), columns))
+        frames.append(rows.mapInArrow(partial(_timing, times), columns))
     frames += [frame_of(frames[0].sparkSession, in_columns(rows, schema_of(frames[0]))) for rows in events]
     both = reduce(lambda one, other: one.unionByName(other), frames)
     return both.orderBy(*[F.col(name).asc_nulls_last() for name in ORDER])
 
 
-def _timing(given: tuple[Any, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _timing(times: tuple[Any, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        yield from timed(plain(pa.Table.from_batches([batch])), *given).to_batches()
+        yield from timed(plain(pa.Table.from_batches([batch])), *times).to_batches()
 
 
 def _sorted(rows: DataFrame) -> DataFrame:
@@ -301,10 +301,10 @@ def joined(
 
 def _in_columns(rows: DataFrame, schema: pa.Schema) -> DataFrame:
     """Return rows in all columns of the ledger, with `known` and `changed`; columns that they lack are NULL."""
-    types, given = from_arrow_schema(schema), set(rows.columns)
+    types, names = from_arrow_schema(schema), set(rows.columns)
     columns = [
         F.col(f"`{name}`").cast(types[name].dataType).alias(name)
-        if name in given
+        if name in names
         else F.lit(None).cast(types[name].dataType).alias(name)
         for name in schema.names
     ]
@@ -314,16 +314,16 @@ def _in_columns(rows: DataFrame, schema: pa.Schema) -> DataFrame:
 def _counted(rows: DataFrame) -> tuple[DataFrame, Counts]:
     """Keep rows on the executors until the commit, and count them.
 
-    Raises TopologyRefused for a duplicate key, or a key with NULL in it.
+    Raises TopologyError for a duplicate key, or a key with NULL in it.
     """
-    held = kept(rows)
-    groups = held.groupBy("state", "known", DELETED, "reason").agg(F.count("*").alias("count_all"))
-    keys = held.where("id IS NULL OR id LIKE 'state/%'").groupBy("id").agg(F.count("*").alias("times"))
+    frame = kept(rows)
+    groups = frame.groupBy("state", "known", DELETED, "reason").agg(F.count("*").alias("count_all"))
+    keys = frame.where("id IS NULL OR id LIKE 'state/%'").groupBy("id").agg(F.count("*").alias("times"))
     null = "id IS NULL OR instr(id, '%N') > 0"  # %N is NULL in an id, and nothing else
     if wrong := keys.where(f"times > 1 OR {null}").select(F.expr(null).alias("null")).limit(1).collect():
         what = "a row with NULL in its key" if wrong[0]["null"] else "a key twice"
-        raise TopologyRefused(f"a function put {what}", "Put one row per key, and no NULL in keys.")
-    return held, Counts.combine(plain(groups.toArrow()))
+        raise TopologyError(f"a function put {what}", "Put one row per key, and no NULL in keys.")
+    return frame, Counts.combine(plain(groups.toArrow()))
 
 
 def _comparable(column: str, declared: pa.Field) -> Column:
@@ -337,8 +337,8 @@ def _joining(state: State, asked: list[Combined], batches: Iterator[pa.RecordBat
     """Join aggregates with the values before, as in a function that works with Arrow tables."""
     for batch in batches:
         rows = plain(pa.table(batch))
-        found = arrow_state.joined(state, rows, rows, asked)
-        yield from found.select(state.columns.names).cast(state.columns).to_batches()
+        columns = arrow_state.joined(state, rows, rows, asked)
+        yield from columns.select(state.columns.names).cast(state.columns).to_batches()
 
 
 def _identified(state: State, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

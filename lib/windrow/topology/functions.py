@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from windrow.delta.log import Table
-from windrow.errors import TableRefused
+from windrow.errors import IncompatibleTableError
 from windrow.ledger import Ledger
 from windrow.ledger.result import MicrobatchResult
 from windrow.model.floors import Floors
@@ -61,18 +61,18 @@ class Functions(Algorithm):
         return self.topology.schema(raw=any(depot.raw for depot in depots))
 
     def require(self, primed: LedgerState, depot: Table) -> None:
-        """Raise TableRefused if a state has other columns, and that is not declared, or the table lacks one."""
-        held = primed.progress.schema
-        require_allowed(self.topology.states, recorded_states(self.topology.states, primed.rules, held))
+        """Raise IncompatibleTableError if a state has other columns, undeclared, or the table lacks one."""
+        schema = primed.progress.schema
+        require_allowed(self.topology.states, recorded_states(self.topology.states, primed.rules, schema))
         for wanted in self.topology.schema(raw=depot.raw):
-            if wanted.name not in held.names:
-                raise TableRefused(
+            if wanted.name not in schema.names:
+                raise IncompatibleTableError(
                     f"the table of states has no column {wanted.name!r}",
                     "It belongs to another topology: check states.",
                 )
-            if held.field(wanted.name).type != wanted.type:
-                raise TableRefused(
-                    f"the column {wanted.name!r} of the table of states is {held.field(wanted.name).type}, the "
+            if schema.field(wanted.name).type != wanted.type:
+                raise IncompatibleTableError(
+                    f"the column {wanted.name!r} of the table of states is {schema.field(wanted.name).type}, the "
                     f"topology declares {wanted.type}",
                     "Use another name, or declare a greater version of the state.",
                 )
@@ -118,13 +118,16 @@ class Functions(Algorithm):
             here = due.rows(schema, work.states, migrated)
             here = pa.concat_tables([MicrobatchResult.nothing(schema).rows, here])
             history = {"options_used": recorded_options(plan.primed), "appended": work.recorded_appends()}
-            for name, said in (("migrated", migrated), ("overtook", plan.overtook)):
-                if said:
-                    history[name] = pa.array([list(said)], pa.list_(pa.string()))
+            for name, note in (("migrated", migrated), ("overtook", plan.overtook)):
+                if note:
+                    history[name] = pa.array([list(note)], pa.list_(pa.string()))
             return work.result(here, history | due.recorded, migrated)
 
     def _migrated(self, primed: LedgerState) -> dict[str, pa.Table]:
-        """Return by state with other columns than recorded the rows to write. Raises TableRefused, TopologyRefused."""
+        """Return by state with other columns than recorded the rows to write.
+
+        Raises IncompatibleTableError, TopologyError.
+        """
         states = self.topology.states
         recorded = recorded_states(states, primed.rules, primed.progress.schema)
         new = {name: state for name, state in states.items() if name not in recorded}
@@ -133,7 +136,7 @@ class Functions(Algorithm):
 
 @contextmanager
 def _executors_blamed(plan: Plan) -> Iterator[None]:
-    """Raise TopologyRefused for what functions did wrong on executors, wherever Spark noticed it."""
+    """Raise TopologyError for what functions did wrong on executors, wherever Spark noticed it."""
     try:
         yield
     except Exception as error:
@@ -141,7 +144,7 @@ def _executors_blamed(plan: Plan) -> Iterator[None]:
             raise
         from windrow.engine.spark.errors import of_functions
 
-        found = of_functions(error, BUGS)
-        if found is None:
+        blamed = of_functions(error, BUGS)
+        if blamed is None:
             raise
-        raise found from error
+        raise blamed from error

@@ -38,7 +38,7 @@ class _Microbatch(Generic[Rows, StateOf]):
     _due: Callable[[str], Rows] = field(repr=False)
 
     def rows(self, depot: str) -> Rows:
-        """Return the new rows of a depot, none if it has none: its columns, and `version`. Raises TopologyRefused."""
+        """Return the new rows of a depot, none if it has none: its columns, and `version`. Raises TopologyError."""
         return self._rows(depot)
 
     def in_order(self) -> Rows:
@@ -46,38 +46,38 @@ class _Microbatch(Generic[Rows, StateOf]):
 
         They have the columns of messages, `version`, and these two, `depot` and `event`: the name of an event or timer,
         of which `key` is the key. A message that is invalid, or stamped ahead of the clock, has no processing time and
-        comes last. Raises TopologyRefused for a depot without messages.
+        comes last. Raises TopologyError for a depot without messages.
         """
         return self._in_order()
 
     def state(self, name: str) -> StateOf:
-        """Return a state, as the functions before this one have left it. Raises TopologyRefused."""
+        """Return a state, as the functions before this one have left it. Raises TopologyError."""
         return self._state(name)
 
     def schedule(self, timer: str, rows: Rows) -> None:
         """Set a timer at the time in the column `due` of each row; one that its key had already is moved.
 
-        The rows have the key and the payload of the timer too. Raises TopologyRefused.
+        The rows have the key and the payload of the timer too. Raises TopologyError.
         """
         self._due(timer)
         self._state(timer).put(rows)  # type: ignore[attr-defined]
 
     def cancel(self, timer: str, keys: Rows | None = None) -> None:
-        """Take a timer back for some keys, those that have none too. Raises TopologyRefused."""
+        """Take a timer back for some keys, those that have none too. Raises TopologyError."""
         self._due(timer)
         self._state(timer).delete(keys)  # type: ignore[attr-defined]
 
     def due(self, timer: str) -> Rows:
         """Return the rows of a timer that fire, in the order of their times: key, `due`, payload.
 
-        They are no longer set, and may be set again. Raises TopologyRefused.
+        They are no longer set, and may be set again. Raises TopologyError.
         """
         return self._due(timer)
 
     def append(self, output: str, rows: Rows) -> None:
         """Append rows to an output of the topology, once, however often the microbatch is attempted.
 
-        The commit follows when all functions have returned, before that of the states. Raises TopologyRefused.
+        The commit follows when all functions have returned, before that of the states. Raises TopologyError.
         """
         self._append(output, rows)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import equal, in_columns
-from windrow.errors import TableRefused
+from windrow.errors import IncompatibleTableError
 from windrow.model import tables
 from windrow.runtime.ledger_state import LedgerState
 from windrow.topology.state import DUE, State, stored_name
@@ -25,7 +25,7 @@ from windrow.topology.state import DUE, State, stored_name
 def recorded_states(declared: Mapping[str, State], rules: str | None, table: pa.Schema) -> dict[str, State]:
     """Return the states as recorded settings have them; `table` has the columns of the table of states."""
     settings = json.loads(rules or "{}")
-    found = {}
+    states = {}
     for name, types in settings.get("states", {}).items():
         state = declared.get(name)
         keys = settings.get("keys", {}).get(name)
@@ -33,10 +33,10 @@ def recorded_states(declared: Mapping[str, State], rules: str | None, table: pa.
             keys = [] if state is None else [key for key in state.keys.names if key in types]
         version = settings.get("versions", {}).get(name, 1)
         if state is not None and (version, types, keys) == (state.version, types_of(state), state.keys.names):
-            found[name] = state
+            states[name] = state
         else:
-            found[name] = _recorded(name, types, keys, version, table)
-    return found
+            states[name] = _recorded(name, types, keys, version, table)
+    return states
 
 
 def _recorded(name: str, columns: Iterable[str], keys: Sequence[str], version: int, table: pa.Schema) -> State:
@@ -54,12 +54,12 @@ def types_of(state: State) -> dict[str, str]:
 
 
 def require_allowed(declared: Mapping[str, State], recorded: Mapping[str, State]) -> None:
-    """Raise TableRefused if the columns of a state changed in a way that is not declared."""
+    """Raise IncompatibleTableError if the columns of a state changed in a way that is not declared."""
     for name, state in declared.items():
         before = recorded.get(name, state)
         # guard: no-migration-back
         if state.version < before.version:
-            raise TableRefused(
+            raise IncompatibleTableError(
                 f"the state {name} has version {before.version}, the topology declares version {state.version}",
                 "A newer program changed its columns: run that one, or declare a greater version.",
             )
@@ -69,9 +69,9 @@ def require_allowed(declared: Mapping[str, State], recorded: Mapping[str, State]
         # guard: nothing-dropped-unasked
         if lost is not None and state.version == before.version:
             hint = f"Declare {migrate}." if changes else f"To drop it, declare version={following}."
-            raise TableRefused(f"the state {name} has {lost}", hint)
+            raise IncompatibleTableError(f"the state {name} has {lost}", hint)
         if changes and state.migrate is None:
-            raise TableRefused(f"the state {name} has {lost}", f"Declare {migrate}.")
+            raise IncompatibleTableError(f"the state {name} has {lost}", f"Declare {migrate}.")
 
 
 def _lost(state: State, before: State) -> Iterator[str]:
@@ -104,7 +104,7 @@ def migrated_rows(
 ) -> dict[str, pa.Table]:
     """Return by state with other columns than recorded the rows to write, perhaps none.
 
-    Raises TableRefused for a change that is not declared, TopologyRefused for what `migrate` cannot do.
+    Raises IncompatibleTableError for a change that is not declared, TopologyError for what `migrate` cannot do.
     """
     require_allowed(declared, recorded)
     changed = {

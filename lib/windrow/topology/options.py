@@ -41,8 +41,8 @@ def options_of(primed: LedgerState) -> Options:
 
 def recorded_options(primed: LedgerState) -> str | None:
     """Return the options as the history records them (JSON), None if none is set."""
-    found = set_options(primed)
-    return json.dumps(found, sort_keys=True) if found else None
+    options = set_options(primed)
+    return json.dumps(options, sort_keys=True) if options else None
 
 
 def set_options(primed: LedgerState) -> dict[str, str]:

@@ -35,9 +35,9 @@ ORDER = [
 
 def timed(rows: pa.Table, floors: FloorsByVersion, latest: int, depot: str, priority: int) -> pa.Table:
     """Return the messages of a depot with its name, its priority and their processing times."""
-    found = times_of(rows, floors, latest)
+    result = times_of(rows, floors, latest)
     named, first = pa.repeat(depot, rows.num_rows), pa.repeat(priority, rows.num_rows)
-    added = [named, first, times(found, found != UNKNOWN), pa.nulls(rows.num_rows)]
+    added = [named, first, times(result, result != UNKNOWN), pa.nulls(rows.num_rows)]
     for field, column in zip(ADDED, added, strict=True):
         rows = rows.append_column(field, column.cast(field.type))
     return rows

@@ -34,18 +34,18 @@ Row = dict[str, Any]
 def rows_of(location: str, state: State, keys: Keys | None, at: int | None, spark: SparkSession | None) -> pa.Table:
     """Return the rows of a state in the order of their keys, all or those of some keys, after microbatch `at`.
 
-    They have the columns that the state had then. A table in a catalog is read with Spark. Raises NotFound,
-    TableMissing, TopologyRefused.
+    They have the columns that the state had then. A table in a catalog is read with Spark. Raises NotFoundError,
+    TableMissingError, TopologyError.
     """
     table = states_table(location, at, spark)
     state = states_at(table, {state.name: state}).get(state.name, state)
     under = None if keys is None else filter_of(state, keys)
-    found = versions_of(table, state, under)
-    versions = found if under is None else under.among(found)
-    found = state.named(in_columns(latest(versions), state.stored))
+    result = versions_of(table, state, under)
+    versions = result if under is None else under.among(result)
+    result = state.named(in_columns(latest(versions), state.stored))
     if not state.keys.names:
-        return found
-    return found.sort_by([(name, "ascending") for name in state.keys.names])
+        return result
+    return result.sort_by([(name, "ascending") for name in state.keys.names])
 
 
 def versions_of(table: StatesTable, state: State, under: IdFilter | None = None) -> pa.Table:
@@ -60,9 +60,9 @@ def states_at(table: StatesTable, declared: Mapping[str, State]) -> dict[str, St
 
 def rules_at(table: StatesTable) -> str | None:
     """Return the settings that a version of the table of states records."""
-    found = table.rows(["progress"], [*OF_VERSION, "rules"])
-    found = latest(found.filter(pc.equal(found["id"], PROGRESS)))
-    return next(iter(found["rules"].to_pylist()), None)
+    rows = table.rows(["progress"], [*OF_VERSION, "rules"])
+    rows = latest(rows.filter(pc.equal(rows["id"], PROGRESS)))
+    return next(iter(rows["rules"].to_pylist()), None)
 
 
 def pieces_of(table: StatesTable, state: State) -> Iterator[pa.Table]:
@@ -71,33 +71,33 @@ def pieces_of(table: StatesTable, state: State) -> Iterator[pa.Table]:
 
 
 def filter_of(state: State, keys: Keys) -> IdFilter:
-    """Return the filter of the rows under keys, which all have the same first key columns. Raises TopologyRefused."""
+    """Return the filter of the rows under keys, which all have the same first key columns. Raises TopologyError."""
     listed = [dict(key) for key in keys]
     unknown = {name for key in listed for name in key if name not in state.keys.names}
     if unknown:
         hint = f"The keys of the state are {', '.join(state.keys.names) or 'none'}."
         raise state.refused("read", f"has no key {min(unknown)!r}", hint)
-    given = [name for name in state.keys.names if not listed or any(name in key for key in listed)]
-    return state.under(pa.table({name: pa.array([key.get(name) for key in listed]) for name in given}), "read")
+    names = [name for name in state.keys.names if not listed or any(name in key for key in listed)]
+    return state.under(pa.table({name: pa.array([key.get(name) for key in listed]) for name in names}), "read")
 
 
 def history_rows(table: StatesTable, columns: list[str]) -> pa.Table:
     """Return columns of the history in order; a microbatch has one row for each depot that it read, or one alone."""
-    found = table.rows(["microbatch"], columns)
+    rows = table.rows(["microbatch"], columns)
     for name in columns:
-        if name not in found.column_names:  # the table was written before there was this column
-            found = found.append_column(name, pa.nulls(found.num_rows))
-    return found.sort_by([("microbatch", "ascending"), ("depot", "ascending")])
+        if name not in rows.column_names:  # the table was written before there was this column
+            rows = rows.append_column(name, pa.nulls(rows.num_rows))
+    return rows.sort_by([("microbatch", "ascending"), ("depot", "ascending")])
 
 
 def removed_states(new: Mapping[str, State], primed: LedgerState, ledger: Ledger) -> dict[str, State]:
     """Return those of some new states that were declared before and left rows, as they were then."""
     there = {name for name in new if primed.fence.open.of_state(name, pa.schema([])).num_rows}
     rules = history_rows(states_of(ledger), ["microbatch", "depot", "rules"])["rules"].to_pylist() if there else []
-    schema, found = primed.progress.schema, dict[str, State]()
+    schema, states = primed.progress.schema, dict[str, State]()
     for text in dict.fromkeys(rules):
-        found |= {name: state for name, state in recorded_states(new, text, schema).items() if name in there}
-    return found
+        states |= {name: state for name, state in recorded_states(new, text, schema).items() if name in there}
+    return states
 
 
 def history_of(ledger: Ledger) -> list[Row]:

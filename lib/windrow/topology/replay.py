@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import in_columns
 from windrow.delta.database import database
 from windrow.delta.scratch import scratch_directory
-from windrow.errors import DepotChanged, EngineUnavailable, TopologyRefused
+from windrow.errors import DepotChangedError, EngineUnavailableError, TopologyError
 from windrow.ledger import Ledger
 from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.ledger.versions import latest
@@ -116,13 +116,13 @@ def replay_topology(
     """Run the recorded microbatches again and compare the states; `into` is a directory for the new table, which stays.
 
     With a `live` clock the new table is then run on: it reads what came since, and what fell due fires as each event
-    says. `progress` is called after each microbatch, with how many were run and how many there are. Raises NotFound if
-    the topology never ran, TableRefused if `into` has a table of states, DepotUnreadable and DepotChanged if a depot no
-    longer has what was read.
+    says. `progress` is called after each microbatch, with how many were run and how many there are. Raises
+    NotFoundError if the topology never ran, IncompatibleTableError if `into` has a table of states,
+    DepotUnreadableError and DepotChangedError if a depot no longer has what was read.
     """
     _, ledger = tables_of(topology, settings, spark)
     if ledger.path is None and ledger.table() is not None:
-        raise EngineUnavailable(
+        raise EngineUnavailableError(
             f"only Spark reaches the files of {ledger.place}: it cannot be replayed at a path", AGAIN
         )
     require_run(topology, ledger)
@@ -147,22 +147,22 @@ def replay_topology(
             progress(done, len(planned))
         _run(runner, clock, _between(again, new, anew, clock.at, max((one.now for one in _recorded(rows)), default=0)))
         fired = Counter(name for row in history_of(new) for name in row["events_fired"] or ())
-        held, digests, differences = dict[str, int](), dict[str, str](), list[Difference]()
+        row_counts, digests, differences = dict[str, int](), dict[str, str](), list[Difference]()
         for name, state in topology.states.items():
             both = [pieces_of(states_of(one), state) for one in (ledger, new)]
-            held[name], digests[name], difference = _compared(state, both, settings.max_memory_bytes)
+            row_counts[name], digests[name], difference = _compared(state, both, settings.max_memory_bytes)
             differences += [] if difference is None else [difference]
         went_on = 0 if live is None else len(runner_of(again, sources, new, live).once().microbatches)
-    counted = len(planned), dict(fired), held, digests, differences, went_on
+    counted = len(planned), dict(fired), row_counts, digests, differences, went_on
     return Replayed(into, ticks, not differences, topology.name, *counted)
 
 
 def _run(runner: Runner, clock: RecordedClock, plans: Iterable[SavedPlan]) -> None:
-    """Run microbatches, each at its time. Raises DepotChanged if one cannot be repeated."""
+    """Run microbatches, each at its time. Raises DepotChangedError if one cannot be repeated."""
     for one in plans:
         clock.at = one.now
         if not runner.run_saved_plan(one):
-            raise DepotChanged(
+            raise DepotChangedError(
                 f"microbatch {one.microbatch} cannot be repeated: the depots no longer have what it read",
                 "A replay needs the whole history: raise the setting keep.",
             )
@@ -187,16 +187,16 @@ def _planned(topology: Topology, rows: list[Row], ticks: Ticks, anew: Collection
     if ticks == "reuse" or not recorded:
         return recorded
     schedule = {name: recorded[0].now + event.every for name, event in topology.events.items() if name in anew}
-    found: list[SavedPlan] = []
+    plans: list[SavedPlan] = []
     for one in recorded:
         own = [name for name in one.events or () if name not in anew]
-        found += _due(topology, schedule, one.now)
+        plans += _due(topology, schedule, one.now)
         if one.migrated:
-            found.append(one)
+            plans.append(one)
         elif one.upto or own or topology.in_step or one is recorded[0]:  # the first one schedules events
             timers = [name for name in anew if name in topology.states]
-            found.append(replace(one, microbatch=0, events=own + timers))
-    return found
+            plans.append(replace(one, microbatch=0, events=own + timers))
+    return plans
 
 
 def _between(topology: Topology, ledger: Ledger, anew: Collection[str], after: int, until: int) -> Iterator[SavedPlan]:
@@ -265,11 +265,11 @@ def _recorded(rows: list[Row]) -> list[SavedPlan]:
 
 
 def _require_migrated(topology: Topology, recorded: LedgerState) -> None:
-    """Raise TopologyRefused if a state is declared with other columns than the table has."""
+    """Raise TopologyError if a state is declared with other columns than the table has."""
     states = recorded_states(topology.states, recorded.rules, recorded.progress.schema)
     for name, state in topology.states.items():
         if states.get(name, state).stored != state.stored:
-            raise TopologyRefused(
+            raise TopologyError(
                 f"the columns of the state {name} have changed, and nothing has run since", "Run the topology first."
             )
 
@@ -333,8 +333,8 @@ def _compared(
 def _differing(recorded: Digests, replayed: Digests) -> pa.Array:
     """Return the ids, in order, whose rows have other digests, or that only one side has."""
     ids = [recorded.differing(replayed)["id"], replayed.differing(recorded)["id"]]
-    found = pa.chunked_array([chunk for one in ids for chunk in one.chunks], pa.string()).unique()
-    return found.take(pc.array_sort_indices(found))
+    distinct_ids = pa.chunked_array([chunk for one in ids for chunk in one.chunks], pa.string()).unique()
+    return distinct_ids.take(pc.array_sort_indices(distinct_ids))
 
 
 def _under(state: State, rows: pa.Table, ids: pa.Array) -> list[Row | None]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import in_columns, text
-from windrow.errors import DepotUnreadable
+from windrow.errors import DepotUnreadableError
 from windrow.ledger import Ledger
 from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.ledger.versions import latest
@@ -35,7 +35,7 @@ def taken_back(
 ) -> tuple[MicrobatchResult, dict[str, Reached]]:
     """Return the rows that restore the states to microbatch `to`, and the positions in the depots.
 
-    Raises NotFound if Delta's log does not reach back that far, DepotUnreadable if a depot's log does not.
+    Raises NotFoundError if Delta's log does not reach back that far, DepotUnreadableError if a depot's log does not.
     """
     schema, then = primed.progress.schema, states_of(ledger, to)
     control_then = _then(then, tables.CONTROL, schema)
@@ -105,12 +105,12 @@ def _restored(rows: pa.Table) -> pa.Table:
 
 
 def _require_readable(name: str, source: Source, reached: Reached) -> None:
-    """Raise DepotUnreadable if the log of a depot no longer has the versions since then."""
+    """Raise DepotUnreadableError if the log of a depot no longer has the versions since then."""
     if reached.depot_version < source.depot().version:
         following = reached.depot_version + 1
         commits = source.commits(following)
         if not commits or commits[0].version != following:
-            raise DepotUnreadable(
+            raise DepotUnreadableError(
                 f"version {following} of the depot {name}, which comes next, is no longer in its log",
                 "Roll back to a later microbatch.",
             )

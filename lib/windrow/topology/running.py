@@ -9,7 +9,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from windrow.engine import open_engine
-from windrow.errors import TopologyRefused
+from windrow.errors import TopologyError
 from windrow.ledger import Ledger, ledger_of
 from windrow.model.clock import Clock
 from windrow.model.durations import microseconds
@@ -49,9 +49,25 @@ def run_topology(
 ) -> Summary:
     """Process what is new in the depots of a topology, then stop; with `once=False` repeat every `run.every`.
 
-    `settings` are those of `windrow.toml`, except depot and ledger, which the topology names. `accept` names a depot
-    and a version of it to skip. The rest is as in `windrow.run`. Returns a summary. Raises the errors of
-    `windrow.errors`; earlier commits stay.
+    Args:
+        topology: The topology.
+        settings: Those of `windrow.toml`, except depot and ledger, which the topology names.
+        once: Whether the run ends when all is read.
+        spark: The session to use; without one the settings choose the engine.
+        clock: Another clock than that of the machine, for tests.
+        report: Called after each commit.
+        observers: As for `windrow.run`.
+        accept: A depot and a version of it that the run skips.
+
+    Returns:
+        A summary of the run.
+
+    Raises:
+        WindrowError: One of `windrow.errors`; commits made before an error stay.
+
+    Example:
+        >>> counts = windrow.Topology("counts", ["data/depot"], "data/states")
+        >>> windrow.run_topology(counts, windrow.Settings(engine="embedded"))  # doctest: +SKIP
     """
     settings = settings or Settings.load()
     with opened(topology, settings, clock or WallClock(), spark, observers, report) as runner:
@@ -64,7 +80,7 @@ def run_topology(
 def rollback(runner: Runner, to: int) -> Summary:
     """Restore the states to microbatch `to`; the next run reads the depots again from there.
 
-    Works on a paused topology too. Raises NotFound, DepotUnreadable.
+    Works on a paused topology too. Raises NotFoundError, DepotUnreadableError.
     """
     topology = cast("Functions", runner.driver.algorithm).topology
     return runner.commit_change(
@@ -106,7 +122,7 @@ def opened(
     With `shared`, the embedded engine takes rows from there that others have read.
     """
     if not topology.functions:
-        raise TopologyRefused(f"the topology {topology.name} has no function", "Declare one: @topology.function.")
+        raise TopologyError(f"the topology {topology.name} has no function", "Declare one: @topology.function.")
     sources, ledger = tables_of(topology, settings, spark)
     for source in sources.values():
         if isinstance(source, EmbeddedSource):
@@ -141,7 +157,10 @@ def runner_of(
 
 
 def extend(topology: Topology, ledger: Ledger) -> None:
-    """Add the columns of states that were declared after the table of states was created. Raises TableRefused."""
+    """Add the columns of states that were declared after the table of states was created.
+
+    Raises IncompatibleTableError.
+    """
     table = ledger.table()
     if table is None or not is_of_topology(table.schema.names):
         return
@@ -155,7 +174,7 @@ def extend(topology: Topology, ledger: Ledger) -> None:
 def tables_of(topology: Topology, settings: Settings, session: Any = None) -> tuple[dict[str, Source], Ledger]:
     """Return the depots of a topology by name, and its table of states, reached through one engine.
 
-    Raises MissingExtra, EngineUnavailable, TableMissing, TopologyRefused.
+    Raises MissingExtraError, EngineUnavailableError, TableMissingError, TopologyError.
     """
     used = {name: settings_of(topology, depot, settings) for name, depot in topology.depots.items()}
     first = next(iter(used.values()))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import TIME
-from windrow.errors import TopologyRefused
+from windrow.errors import TopologyError
 from windrow.model import tables
 from windrow.model.id_filter import IdFilter
 
@@ -85,49 +85,49 @@ class State:
         return tables.identifier("state", pa.repeat(pa.scalar(self.name, pa.string()), rows.num_rows), *keys)
 
     def under(self, keys: pa.Table, what: str) -> IdFilter:
-        """Return the filter of the rows under keys, which have the first columns of the key. Raises TopologyRefused."""
+        """Return the filter of the rows under keys, which have the first columns of the key. Raises TopologyError."""
         leading = self.leading(keys.column_names, what)
         columns = len(leading.names)
         ids = self.ids(self.conformed(keys, leading, what), columns)
         return IdFilter(ids.unique(), None if columns == len(self.keys.names) else columns + 2)
 
-    def leading(self, given: list[str], what: str) -> pa.Schema:
-        """Return the key columns among given ones. Raises TopologyRefused unless they are the first of the key."""
+    def leading(self, names: list[str], what: str) -> pa.Schema:
+        """Return the key columns among given ones. Raises TopologyError unless they are the first of the key."""
         known = self.keys.names
         if not known:
             raise self.refused(what, "got keys, but the state has none", "Leave them out.")
-        count = max((at + 1 for at, name in enumerate(known) if name in given), default=1)
-        absent = [name for name in known[:count] if name not in given]
+        count = max((at + 1 for at, name in enumerate(known) if name in names), default=1)
+        absent = [name for name in known[:count] if name not in names]
         if absent:
             hint = f"Give it the columns {', '.join(known)}, or only the first of them."
             raise self.refused(what, f"lacks the column {absent[0]!r}", hint)
         return pa.schema([self.keys.field(name) for name in known[:count]])
 
     def conformed(self, rows: pa.Table, columns: pa.Schema, what: str) -> pa.Table:
-        """Return some columns of rows in their declared types. Raises TopologyRefused, naming `what` was done."""
+        """Return some columns of rows in their declared types. Raises TopologyError, naming `what` was done."""
         self.require_columns(rows.column_names, columns, what)
         try:
-            found = pa.table({one.name: rows[one.name].cast(one.type) for one in columns}, columns)
+            table = pa.table({one.name: rows[one.name].cast(one.type) for one in columns}, columns)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise self.refused(
                 what, f"has values of other types: {error}", "Cast them to the declared types."
             ) from error
         for name in columns.names:
-            if name in (*self.keys.names, DUE.name) and found[name].null_count:
+            if name in (*self.keys.names, DUE.name) and table[name].null_count:
                 column = f"key {name!r}" if name in self.keys.names else repr(name)
                 raise self.refused(what, f"has a row whose {column} is NULL", "Give it a value, or leave it out.")
-        return found
+        return table
 
-    def require_columns(self, given: list[str], columns: pa.Schema, what: str) -> None:
-        """Raise TopologyRefused if some of the columns were not given."""
-        absent = [name for name in columns.names if name not in given]
+    def require_columns(self, names: list[str], columns: pa.Schema, what: str) -> None:
+        """Raise TopologyError if some of the columns were not given."""
+        absent = [name for name in columns.names if name not in names]
         if absent:
             hint = f"Give it the columns {', '.join(columns.names)}."
             raise self.refused(what, f"lacks the column {absent[0]!r}", hint)
 
-    def refused(self, what: str, problem: str, hint: str) -> TopologyRefused:
+    def refused(self, what: str, problem: str, hint: str) -> TopologyError:
         """Return the error of something that was done to the state."""
-        return TopologyRefused(f"{what} of the state {self.name} {problem}", hint)
+        return TopologyError(f"{what} of the state {self.name} {problem}", hint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,8 @@ def parts_of(
 ) -> Iterator[StatePart]:
     """Yield all rows of a state in tables, of which `tables` are the versions in pieces (`reading.pieces_of`).
 
-    Raises TableUnwritable for a full disk, and TableRefused for an id that a table has twice unless both are kept.
+    Raises TableUnwritableError for a full disk, and IncompatibleTableError for an id that a table has twice unless both
+    are kept.
     """
     columns = pa.schema([ID, *state.columns])
     with PartedRows(max_memory_bytes, ["id"]) as versions:

@@ -16,7 +16,7 @@ from windrow.columnar.arrow import plain
 from windrow.delta.locations import is_catalog_name, reference
 from windrow.delta.log import ledger_schema_of
 from windrow.delta.table import filtered, history, open_table, reading, table_files
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.model.commits import note_of
 from windrow.model.id_filter import IdFilter
 from windrow.model.tables import PROGRESS
@@ -128,7 +128,7 @@ class SparkStates(StatesTable):
     def version_after(self, microbatch: int) -> int:
         """Return the version that a microbatch committed, the last one if the table was restored since.
 
-        A commit has no note where a session takes no settings. There the progress rows tell. Raises NotFound.
+        A commit has no note where a session takes no settings. There the progress rows tell. Raises NotFoundError.
         """
         asked = f"DESCRIBE HISTORY {reference(self.location)}"
         commits = [row.asDict() for row in self.session.sql(asked).collect()]
@@ -158,13 +158,13 @@ class SparkStates(StatesTable):
 def states_table(location: str, at: int | None = None, session: SparkSession | None = None) -> StatesTable:
     """Return the table of states as it is, or as it was after a microbatch; 0 is the new table.
 
-    Spark reads a table in a catalog. Raises NotFound, TableMissing.
+    Spark reads a table in a catalog. Raises NotFoundError, TableMissingError.
     """
     if is_catalog_name(location):
         from windrow.engine.spark.session import find_session
 
-        found = SparkStates(session or find_session(location, location), location)
-        return found if at is None else SparkStates(found.session, location, found.version_after(at))
+        states = SparkStates(session or find_session(location, location), location)
+        return states if at is None else SparkStates(states.session, location, states.version_after(at))
     table = open_table(location, "ledger")
     if at is None:
         return DeltaRsStates(table)
@@ -189,5 +189,5 @@ def _noted(commits: Iterable[Mapping[str, Any]], microbatch: int) -> int | None:
 
 def _required(version: int | None, microbatch: int) -> int:
     if version is None:
-        raise NotFound(f"the log of the states has no commit of microbatch {microbatch}", HINT)
+        raise NotFoundError(f"the log of the states has no commit of microbatch {microbatch}", HINT)
     return version

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from windrow.engine.embedded import EmbeddedEngine
-from windrow.errors import NotFound, TableMissing
+from windrow.errors import NotFoundError, TableMissingError
 from windrow.ledger import Ledger, ledger_of
 from windrow.model.clock import UNKNOWN
 from windrow.model.timestamps import time_text
@@ -51,7 +51,7 @@ class TopologyStatus(Status):
 def status_of(topology: Topology, now: int, settings: Settings | None = None) -> TopologyStatus:
     """Read the status of a topology at wall time `now` (microseconds).
 
-    Raises NotFound if it never ran, TableMissing, TableRefused, OtherDepot.
+    Raises NotFoundError if it never ran, TableMissingError, IncompatibleTableError, DepotMismatchError.
     """
     book = book_of(topology)
     counts = book.rows((*topology.states, ""), "state, count(*) AS rows", rest="GROUP BY state")
@@ -75,15 +75,15 @@ def _waits(topology: Topology, depots: Iterable[DepotStatus], now: int, settings
     """Return the depots that have nothing to read, and for which others wait."""
     used = settings.model_copy(update={"ledger": topology.location})
     waiting = {depot.name for depot in depots if depot.versions_waiting}
-    found = []
+    waits = []
     for name, feeder in feeders_of(topology, ledger_of(EmbeddedEngine(used), used)).items():
         if not waiting or name in waiting:
             continue
         position = feeder.position(now)
         if position.since is not None:
             reached = None if position.clock == UNKNOWN else time_text(position.clock)
-            found.append(WaitStatus(name, position.feeder, reached, time_text(position.since)))
-    return found
+            waits.append(WaitStatus(name, position.feeder, reached, time_text(position.since)))
+    return waits
 
 
 def places_of(topology: Topology) -> Places:
@@ -92,20 +92,20 @@ def places_of(topology: Topology) -> Places:
 
 
 def book_of(topology: Topology) -> Book:
-    """Open the table of states to read it. Raises NotFound if the topology never ran, TableRefused."""
+    """Open the table of states to read it. Raises NotFoundError if the topology never ran, IncompatibleTableError."""
     try:
         return open_ledger(topology.location, of_topology=True)
-    except TableMissing as missing:
+    except TableMissingError as missing:
         raise _never_ran(topology) from missing
 
 
 def require_run(topology: Topology, ledger: Ledger) -> None:
-    """Raise NotFound if there is no table of states yet."""
+    """Raise NotFoundError if there is no table of states yet."""
     if ledger.table() is None:
         raise _never_ran(topology)
 
 
-def _never_ran(topology: Topology) -> NotFound:
-    return NotFound(
+def _never_ran(topology: Topology) -> NotFoundError:
+    return NotFoundError(
         f"the topology {topology.name} never ran: {topology.location} does not exist", "Start it with `windrow run`."
     )

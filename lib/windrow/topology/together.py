@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from threading import Thread
 from typing import Any
 
-from windrow.errors import SettingsError, TopologyRefused, first_line
+from windrow.errors import SettingsError, TopologyError, first_line
 from windrow.operate.log import log
 from windrow.runtime.driver import Summary
 from windrow.runtime.loop import Runner
@@ -42,11 +42,11 @@ def run_together(
 ) -> None:
     """Do work with the runner of each topology at the same time, until all have ended; each ends by itself.
 
-    Stop their clocks to end them. Raises TopologyRefused for two topologies with the same states, SettingsError.
+    Stop their clocks to end them. Raises TopologyError for two topologies with the same states, SettingsError.
     """
     places = Counter(run.topology.location for run in runs)
     if twice := [place for place, times in places.items() if times > 1]:
-        raise TopologyRefused(f"two topologies have their states at {twice[0]}", "Give each its own table.")
+        raise TopologyError(f"two topologies have their states at {twice[0]}", "Give each its own table.")
     if settings.metrics.textfile or settings.metrics.prometheus_port:
         raise SettingsError("metrics have no place for several topologies", "Run each in a process of its own.")
     shared = SharedRows(_readers(runs), settings.max_cached_bytes)

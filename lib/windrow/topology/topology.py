@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 import pyarrow as pa
 
 from windrow.delta.locations import require_safe
-from windrow.errors import TopologyRefused
+from windrow.errors import TopologyError
 from windrow.model import tables
 from windrow.model.durations import microseconds
 from windrow.topology.columns import columns_of, keys_of
@@ -85,7 +85,22 @@ class Topology:
         in_step: bool = False,
         outputs: Mapping[str, str] | None = None,
     ) -> None:
-        """Declare a topology without states. Raises TopologyRefused."""
+        """Declare a topology without states.
+
+        Args:
+            name: The name of the topology.
+            depots: Locations, or locations or `Depot`s by name; a location without a name is named by its last part.
+            states: The path or catalog name of the table of all states.
+            in_step: Read no depot beyond the time that all others have reached.
+            outputs: The locations, by name, of depots to which functions append.
+
+        Raises:
+            TopologyError: A name is invalid, or two tables are one.
+
+        Example:
+            >>> windrow.Topology("counts", {"readings": "data/depot"}, "data/states").name
+            'counts'
+        """
         _require_name(name, "topology")
         self.name, self.location, self.in_step = name, states, in_step
         self.depots, self.outputs = _named(depots), dict(outputs or {})
@@ -117,7 +132,7 @@ class Topology:
 
         Columns that are added later start as their initial values. Any other change of the columns needs a greater
         `version`, and `migrate` if a key or a type changes: it gets all rows with the columns that they had, and
-        returns them with these. Raises TopologyRefused.
+        returns them with these. Raises TopologyError.
         """
         keys, values = self._columns(name, key, columns_of(value))
         lives = None if ttl is None else _interval(ttl, f"{name}: ttl")
@@ -139,7 +154,7 @@ class Topology:
         Without a `key` there is one. A timer that is overdue by more than `cancel_after` does not fire; by default each
         fires once, however late. `min_delay` promises that each is set at least so long after the message that sets it;
         with `in_step` a function then gets the messages of that long at once. `version` and `migrate` are as in a
-        state. Raises TopologyRefused.
+        state. Raises TopologyError.
         """
         keys, values = self._columns(name, key, columns_of(payload) if payload else NO_COLUMNS)
         late = None if cancel_after is None else microseconds(cancel_after, f"{name}: cancel_after")
@@ -155,26 +170,26 @@ class Topology:
 
     def _declare(self, state: State) -> None:
         if state.version < 1:
-            raise TopologyRefused(
+            raise TopologyError(
                 f"{state.name}: version={state.version!r} is not a version", "Use a whole number from 1 on."
             )
         self.states[state.name] = state
         self.schema()
 
     def _columns(self, name: str, key: str, values: pa.Schema) -> tuple[pa.Schema, pa.Schema]:
-        """Return the columns of a new state. Raises TopologyRefused."""
+        """Return the columns of a new state. Raises TopologyError."""
         _require_name(name, "state")
         if name in self.states or name in self.events:
-            raise TopologyRefused(f"there are two states or events {name!r}", "Rename one.")
+            raise TopologyError(f"there are two states or events {name!r}", "Rename one.")
         if name in (*tables.FINAL, *tables.CONTROL, tables.OPEN):
-            raise TopologyRefused(f"a state cannot be called {name!r}", "Windrow reserves this name: choose another.")
+            raise TopologyError(f"a state cannot be called {name!r}", "Windrow reserves this name: choose another.")
         keys = keys_of(key) if key else NO_COLUMNS
         both = set(keys.names) & set(values.names)
         if both:
-            raise TopologyRefused(f"{name}: {min(both)!r} is both key and value", "Rename one of them.")
+            raise TopologyError(f"{name}: {min(both)!r} is both key and value", "Rename one of them.")
         for column in (*keys.names, *values.names):
             if column.lower() in OWN or tables.OF_VERSION in column:
-                raise TopologyRefused(
+                raise TopologyError(
                     f"{name}: a column cannot be called {column!r}", "Windrow reserves this name: choose another."
                 )
         return keys, values
@@ -183,7 +198,7 @@ class Topology:
         """Decorate a function of the microbatches; functions are called in the order of their declaration.
 
         The annotation of its parameter says what it works with: `Microbatch` (Arrow tables, on both engines) or
-        `SparkMicrobatch` (DataFrames, on Spark). Raises TopologyRefused.
+        `SparkMicrobatch` (DataFrames, on Spark). Raises TopologyError.
         """
         self.functions.append(Function(function, _form(function)))
         return function
@@ -191,13 +206,13 @@ class Topology:
     def event(self, name: str, every: str, overdue: Overdue = "once") -> None:
         """Declare an event that is due `every` interval; missed ones fire `once` or are left out (`skip`).
 
-        Raises TopologyRefused.
+        Raises TopologyError.
         """
         _require_name(name, "event")
         if name in self.events or name in self.states:
-            raise TopologyRefused(f"there are two events or states {name!r}", "Rename one.")
+            raise TopologyError(f"there are two events or states {name!r}", "Rename one.")
         if overdue not in get_args(Overdue):
-            raise TopologyRefused(f"event {name}: overdue={overdue!r}", f"Use {' or '.join(get_args(Overdue))}.")
+            raise TopologyError(f"event {name}: overdue={overdue!r}", f"Use {' or '.join(get_args(Overdue))}.")
         self.events[name] = Event(name, _interval(every, f"event {name}: every"), overdue)
 
     def placed(self, depots: Mapping[str, Depot], states: str, outputs: Mapping[str, str] | None = None) -> Topology:
@@ -217,12 +232,12 @@ class Topology:
 
         Keys may leave out their last columns. A state without a key has one row, with its initial values until it is
         written. With `at`, the rows as they were after this microbatch, with the columns of then. A table in a catalog
-        is read with Spark. Raises NotFound, TableMissing, TopologyRefused.
+        is read with Spark. Raises NotFoundError, TableMissingError, TopologyError.
         """
         from windrow.topology.reading import rows_of
 
         if state not in self.states:
-            raise TopologyRefused(f"there is no state {state!r}", f"The states are {', '.join(self.states)}.")
+            raise TopologyError(f"there is no state {state!r}", f"The states are {', '.join(self.states)}.")
         return self.states[state].filled(rows_of(self.location, self.states[state], keys, at, spark))
 
     @property
@@ -245,13 +260,13 @@ class Topology:
         return json.dumps(recorded, sort_keys=True)
 
     def schema(self, *, raw: bool = False) -> pa.Schema:
-        """Return the columns of the table of states. Raises TopologyRefused for a name with two types."""
+        """Return the columns of the table of states. Raises TopologyError for a name with two types."""
         fields = {field.name.lower(): (field, "Windrow's own table") for field in tables.topology_schema(raw=raw)}
         for state in self.states.values():
             for one in state.stored:
                 known, where = fields.setdefault(one.name.lower(), (one, f"the state {state.name}"))
                 if (known.name, known.type) != (one.name, one.type):
-                    raise TopologyRefused(
+                    raise TopologyError(
                         f"{state.name}: the column {one.name!r} is {one.type} here, in {where} {known.name!r} is "
                         f"{known.type}",
                         "Give columns of different types different names, since all states are in one table.",
@@ -260,13 +275,13 @@ class Topology:
 
     def views(self, table: str) -> dict[str, str]:
         """Return the SQL of a view over each state, `<topology>_<state>`, of a table reference."""
-        found = {}
+        result = {}
         for state in self.states.values():
             rows = tables.live_rows(table, _of(state.name), SORTED)
             # without a key there is always one row
             rows = f"({rows})" if state.keys.names else f"(SELECT 1 AS one) LEFT JOIN ({rows}) ON true"
-            found[f"{self.name}_{state.name}".replace("-", "_")] = f"SELECT {', '.join(_selected(state))} FROM {rows}"
-        return found
+            result[f"{self.name}_{state.name}".replace("-", "_")] = f"SELECT {', '.join(_selected(state))} FROM {rows}"
+        return result
 
 
 def _selected(state: State) -> Iterator[str]:
@@ -297,63 +312,61 @@ def _of(state: str) -> str:
     return f"state = '{state}'"
 
 
-def _initial(state: str, values: pa.Schema, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return initial values. Raises TopologyRefused for those that are not of the declared types."""
-    for name, value in given.items():
+def _initial(state: str, values: pa.Schema, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return initial values. Raises TopologyError for those that are not of the declared types."""
+    for name, value in options.items():
         if name not in values.names:
-            raise TopologyRefused(
-                f"{state}: initial has no value {name!r}", f"The values are {', '.join(values.names)}."
-            )
+            raise TopologyError(f"{state}: initial has no value {name!r}", f"The values are {', '.join(values.names)}.")
         try:
             pa.scalar(value, values.field(name).type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
-            raise TopologyRefused(f"{state}: the initial {name} is {value!r}: {error}", "Give it its type.") from error
-    return dict(given)
+            raise TopologyError(f"{state}: the initial {name} is {value!r}: {error}", "Give it its type.") from error
+    return dict(options)
 
 
 def _interval(text: str, name: str) -> int:
-    """Return an interval in microseconds. Raises TopologyRefused if it is none."""
+    """Return an interval in microseconds. Raises TopologyError if it is none."""
     if interval := microseconds(text, name):
         return interval
-    raise TopologyRefused(f"{name}={text!r} is no interval", "Use a positive one, such as 1h.")
+    raise TopologyError(f"{name}={text!r} is no interval", "Use a positive one, such as 1h.")
 
 
 def _require_name(name: str, what: str) -> None:
     if not NAME.fullmatch(name):
-        raise TopologyRefused(f"{name!r} cannot name a {what}", "Use letters, digits, _ and -, with a letter first.")
+        raise TopologyError(f"{name!r} cannot name a {what}", "Use letters, digits, _ and -, with a letter first.")
 
 
 def _named(depots: Iterable[str] | Mapping[str, str | Depot]) -> dict[str, Depot]:
     """Return depots by their names."""
     if isinstance(depots, str):
-        raise TopologyRefused(f"depots={depots!r} is not a list", f"Write depots=[{depots!r}].")
+        raise TopologyError(f"depots={depots!r} is not a list", f"Write depots=[{depots!r}].")
     if isinstance(depots, Mapping):
-        given = dict(depots)
+        depots_by_name = dict(depots)
     else:
         listed = list(depots)
-        given = {re.split(r"[/.]", location.rstrip("/"))[-1]: location for location in listed}
-        if len(given) < len(listed):
-            raise TopologyRefused("two depots have the same last part", "Name them: depots={'name': 'location', ...}.")
-    if not given:
-        raise TopologyRefused("the topology has no depot", "Add at least one: depots=[...].")
-    for name in given:
+        depots_by_name = {re.split(r"[/.]", location.rstrip("/"))[-1]: location for location in listed}
+        if len(depots_by_name) < len(listed):
+            raise TopologyError("two depots have the same last part", "Name them: depots={'name': 'location', ...}.")
+    if not depots_by_name:
+        raise TopologyError("the topology has no depot", "Add at least one: depots=[...].")
+    for name in depots_by_name:
         _require_name(name, "depot")
-    return {name: depot if isinstance(depot, Depot) else Depot(depot) for name, depot in given.items()}
+    return {name: depot if isinstance(depot, Depot) else Depot(depot) for name, depot in depots_by_name.items()}
 
 
 def _require_fed(name: str, depot: Depot) -> None:
-    """Raise TopologyRefused if a topology does not feed the depot that it is said to feed."""
+    """Raise TopologyError if a topology does not feed the depot that it is said to feed."""
     if depot.wait is not None:
         microseconds(depot.wait, f"depot {name}: wait")
     if depot.fed_by is None:
         if depot.wait is not None:
-            raise TopologyRefused(f"depot {name}: wait needs the topology to wait for", "Declare it: fed_by=topology.")
+            raise TopologyError(f"depot {name}: wait needs the topology to wait for", "Declare it: fed_by=topology.")
         return
     fed = [depot.fed_by.location] if depot.state else list(depot.fed_by.outputs.values())
     if depot.location.rstrip("/") not in [place.rstrip("/") for place in fed]:
         what = "has its states" if depot.state else "has no output"
         where = f"at {fed[0]}, not" if depot.state else "at"
-        raise TopologyRefused(
+        raise TopologyError(
             f"depot {name}: the topology {depot.fed_by.name} {what} {where} {depot.location}",
             "Write the location as that topology does.",
         )
@@ -362,13 +375,17 @@ def _require_fed(name: str, depot: Depot) -> None:
 def _form(function: Callable[[Any], None]) -> Form:
     """Return what a function works with, by the annotation of its parameter."""
     annotations = [value for name, value in getattr(function, "__annotations__", {}).items() if name != "return"]
-    found = annotations[0] if annotations else None
-    name = found.strip("'\"").rsplit(".", 1)[-1] if isinstance(found, str) else getattr(found, "__name__", None)
+    annotation = annotations[0] if annotations else None
+    name = (
+        annotation.strip("'\"").rsplit(".", 1)[-1]
+        if isinstance(annotation, str)
+        else getattr(annotation, "__name__", None)
+    )
     if name == "Microbatch":
         return "arrow"
     if name == "SparkMicrobatch":
         return "spark"
-    raise TopologyRefused(
+    raise TopologyError(
         f"the parameter of the function {getattr(function, '__name__', function)} has no annotation",
         "Annotate it: microbatch: Microbatch for Arrow tables, microbatch: SparkMicrobatch for Spark DataFrames.",
     )

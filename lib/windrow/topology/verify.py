@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from windrow.delta.database import database
 from windrow.delta.table import open_table
-from windrow.errors import DepotChanged, OtherDepot, WindrowError
+from windrow.errors import DepotChangedError, DepotMismatchError, WindrowError
 from windrow.ledger import Ledger
 from windrow.model import tables
 from windrow.replaying.digest_tables import RECORDED, DigestTables
@@ -85,34 +85,34 @@ def verify_topology(
     spark: Any = None,
     progress: Callable[[str], None] = lambda what: None,
 ) -> TopologyReport:
-    """Verify a topology; `progress` is called with what is verified. Raises NotFound if it never ran."""
+    """Verify a topology; `progress` is called with what is verified. Raises NotFoundError if it never ran."""
     sources, ledger = tables_of(topology, settings, spark)
     require_run(topology, ledger)
     primed, history = prime(ledger, list(sources)), history_of(ledger)
-    found: list[Found] = [*_check_numbers(history, primed.microbatch)]
+    result: list[Found] = [*_check_numbers(history, primed.microbatch)]
     depots, states = [], []
     for name, source in sources.items():
         progress(f"the depot {name}")
         books, more = _check_depot(name, source, counting(history), primed.depots[name].reached, topology.in_step)
         depots.append(books)
-        found += more
+        result += more
     for name, place in topology.outputs.items():
         progress(f"the output {name}")
         notes = ledger.engine.log(ledger.engine.place(place)).notes()
-        found += _check_output(name, notes, application(ledger, name, ()), history)
+        result += _check_output(name, notes, application(ledger, name, ()), history)
     progress("the table of states")
     files, more = _check_files(ledger, primed.microbatch)
-    found += more
+    result += more
     recorded = topology.states | recorded_states(topology.states, primed.rules, primed.progress.schema)
     recorded = {name: recorded[name] for name in topology.states}  # a change that is declared comes with the next run
-    again = _replayed(topology, settings, spark, found, progress) if replay else {}
+    again = _replayed(topology, settings, spark, result, progress) if replay else {}
     for state in recorded.values():
         rows, digest, more = _check_state(state, ledger, settings.max_memory_bytes, progress)
         states.append(StateBooks(state.name, rows, files[state.name], digest, again.get(state.name)))
-        found += more
+        result += more
     known = {*topology.states, *tables.FINAL, *tables.CONTROL}
-    found += [f"the state {name}, which is not declared" for name in sorted(files.keys() - known)]
-    return TopologyReport(topology.name, primed.microbatch, tuple(depots), tuple(states), *parted(found))
+    result += [f"the state {name}, which is not declared" for name in sorted(files.keys() - known)]
+    return TopologyReport(topology.name, primed.microbatch, tuple(depots), tuple(states), *parted(result))
 
 
 def _check_files(ledger: Ledger, microbatch: int) -> tuple[Counter[str], list[Found]]:
@@ -121,8 +121,8 @@ def _check_files(ledger: Ledger, microbatch: int) -> tuple[Counter[str], list[Fo
     if path is None:
         return Counter(), ["the files of the states, which only Spark reaches"]
     table = open_table(path, "ledger")
-    found = check_table(read_log(table, path, "ledger"), table, path, "ledger", (), "state=microbatch", microbatch)
-    return Counter(pa.table(table.get_add_actions(flatten=True))["partition.state"].to_pylist()), [*found]
+    findings = check_table(read_log(table, path, "ledger"), table, path, "ledger", (), "state=microbatch", microbatch)
+    return Counter(pa.table(table.get_add_actions(flatten=True))["partition.state"].to_pylist()), [*findings]
 
 
 def _check_numbers(history: list[Row], last: int) -> Iterator[Difference]:
@@ -142,21 +142,21 @@ def _check_depot(
     # In step a version may be read in parts: then the sum of these tells, below.
     twice = [version for version, times in Counter(versions).items() if times > 1 and not in_parts]
     rows = pa.table({"version": pa.array(twice, pa.int64())})
-    found: list[Found] = [
+    result: list[Found] = [
         *differing(f"each version of the depot {name} is taken once", "once", rows, "versions taken again")
     ]
     if versions != sorted(versions):
-        found.append(Difference(f"the versions of the depot {name} are taken in order", "in order", "another order"))
+        result.append(Difference(f"the versions of the depot {name} are taken in order", "in order", "another order"))
     if own and reached.depot_version < own[-1]["depot_version"]:  # later versions may have had no rows
         check = f"the position in the depot {name} is not before that of the last microbatch that read it"
-        found += unequal(check, own[-1]["depot_version"], reached.depot_version, "is the version")
+        result += unequal(check, own[-1]["depot_version"], reached.depot_version, "is the version")
     begin = _begin(reached.start_from, versions)
     sums = Counter[int]()
     for version, rows_taken in taken:
         before = sums[version] if in_parts else 0
         sums[version] = before + rows_taken if version <= reached.depot_version or not in_parts else 0
     try:
-        found += _check_identity(name, source, reached)
+        result += _check_identity(name, source, reached)
         accepted = [row["depot_version"] for row in own if row["kind"] == "accept"]
         counted = None if source.depot().raw else _counted(source, begin, reached.depot_version, accepted)
     except WindrowError as error:
@@ -171,16 +171,16 @@ def _check_depot(
         None if counted is None else sum(counted.values()),
     )
     if counted is None:
-        return books, [*found, f"the rows of the depot {name}{unread}"]
+        return books, [*result, f"the rows of the depot {name}{unread}"]
     wrong = [
         {"version": version, "rows": counted.get(version, 0), "taken": sums.get(version, 0)}
         for version in sorted(counted | sums)
         if counted.get(version, 0) != sums.get(version, 0)
     ]
-    found += differing(
+    result += differing(
         f"all rows of the depot {name} are taken", "as in the depot", pa.Table.from_pylist(wrong), "versions"
     )
-    return books, found
+    return books, result
 
 
 def _check_output(
@@ -227,7 +227,7 @@ def _check_identity(name: str, source: Source, reached: Reached) -> list[Differe
         if reached.depot_id:
             # guard: verified-depot-is-read-one
             require_depot(source, reached)
-    except (OtherDepot, DepotChanged) as error:
+    except (DepotMismatchError, DepotChangedError) as error:
         return [Difference(f"the depot {name} is the one that was read", "its id and its commits", error.message)]
     return []
 
@@ -260,16 +260,16 @@ def _check_state(
     state: State, ledger: Ledger, max_memory_bytes: int, progress: Callable[[str], None]
 ) -> tuple[int, str, list[Found]]:
     """Check the keys of a state; return also how many rows it has, and their digest."""
-    count, found = 0, list[Found]()
+    count, findings = 0, list[Found]()
     with database(max_memory_bytes) as connection:
         digests = DigestTables(connection)
         for part in parts_of(state, [pieces_of(states_of(ledger), state)], max_memory_bytes, keep_doubles=True):
             progress(f"the state {state.name}, part {part.number} of {part.count}")
             [rows] = part.rows
-            found += _check_keys(state, rows)
+            findings += _check_keys(state, rows)
             digests.add(RECORDED, digests_of(state, rows).rows)
             count += rows.num_rows
-        return count, digests.total(RECORDED), merged(found)
+        return count, digests.total(RECORDED), merged(findings)
 
 
 def _check_keys(state: State, rows: pa.Table) -> Iterator[Difference]:
@@ -284,7 +284,7 @@ def _check_keys(state: State, rows: pa.Table) -> Iterator[Difference]:
 
 
 def _replayed(
-    topology: Topology, settings: Settings, spark: Any, found: list[Found], progress: Callable[[str], None]
+    topology: Topology, settings: Settings, spark: Any, findings: list[Found], progress: Callable[[str], None]
 ) -> Mapping[str, str]:
     """Return the digests of the states that a replay gives, and add what differs to what was found."""
     try:
@@ -295,9 +295,9 @@ def _replayed(
             progress=lambda done, of: progress(f"the replay, microbatch {done} of {of}"),
         )
     except WindrowError as error:
-        found.append(f"the replay: {error.message}")
+        findings.append(f"the replay: {error.message}")
         return {}
     for one in replayed.differences:
         check = f"a replay gives the rows of the state {one.state}"
-        found.append(Difference(check, "the same", f"{one.keys} keys with others", examples=(*one.examples,)))
+        findings.append(Difference(check, "the same", f"{one.keys} keys with others", examples=(*one.examples,)))
     return replayed.digests

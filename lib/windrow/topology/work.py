@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import to_numpy
-from windrow.errors import TopologyRefused
+from windrow.errors import TopologyError
 from windrow.ledger import Ledger
 from windrow.ledger.result import Counts, MicrobatchResult
 from windrow.model import messages, tables
@@ -90,17 +90,17 @@ class Work:
     def _arrival_times(self, depot: str) -> Ints:
         """Return the processing times of a depot's messages (microseconds); one without a time comes at the end."""
         if depot not in self._times_by_depot:
-            rows, found = self._all_rows(depot), np.empty(0, np.int64)
+            rows, times = self._all_rows(depot), np.empty(0, np.int64)
             if self._holds_messages(depot):
-                found = to_numpy(timed(rows, *self._times_of(depot))["processing_time"], null=self.due.until)
-            self._times_by_depot[depot] = found if found.size else np.full(rows.num_rows, self.due.until)
+                times = to_numpy(timed(rows, *self._times_of(depot))["processing_time"], null=self.due.until)
+            self._times_by_depot[depot] = times if times.size else np.full(rows.num_rows, self.due.until)
         return self._times_by_depot[depot]
 
     def call(self, function: Function) -> None:
-        """Call a function with Arrow tables, or with DataFrames. Raises TopologyRefused."""
+        """Call a function with Arrow tables, or with DataFrames. Raises TopologyError."""
         plan, frames = self.plan, function.form == "spark"
         if frames and plan.ledger.engine.session_at_work is None:
-            raise TopologyRefused(
+            raise TopologyError(
                 f"the function {function.name} needs Spark DataFrames, which the embedded engine does not have",
                 "Use --engine spark, or let the function work with Arrow tables (microbatch: Microbatch).",
             )
@@ -123,7 +123,7 @@ class Work:
         # guard: bugs-not-retried
         except BUGS as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
-            raise TopologyRefused(
+            raise TopologyError(
                 f"the function {function.name} failed: {type(error).__name__}: {error}, in line {place.lineno} of "
                 f"{place.filename}",
                 "Nothing was committed. Mend the function and run again.",
@@ -139,11 +139,11 @@ class Work:
 
     def _by_output(self) -> dict[str, list[Any]]:
         """Return the rows to append to each output; tables without rows are left out."""
-        found: dict[str, list[Any]] = {}
+        rows_by_output: dict[str, list[Any]] = {}
         for output, rows in self.appended:
             if not isinstance(rows, pa.Table) or rows.num_rows:
-                found.setdefault(output, []).append(rows)
-        return found
+                rows_by_output.setdefault(output, []).append(rows)
+        return rows_by_output
 
     def recorded_appends(self) -> pa.Array:
         """Return how many rows are appended to each output, NULL where Spark has them, for the history."""
@@ -164,8 +164,8 @@ class Work:
                 changed[name] = self._declared(name).as_stored(rows)
         extra, spread = self._extra(), any(_is_on_executors(one) for one in self.plan.depots.values())
         schema, states = self.plan.primed.progress.schema, self.states.values()
-        found = [one.changes(schema) for one in states if not isinstance(one, ArrowState)]
-        frames = [rows for rows in found if rows is not None]
+        changes = [one.changes(schema) for one in states if not isinstance(one, ArrowState)]
+        frames = [rows for rows in changes if rows is not None]
         if frames or any(one.path == "executors" for one in extra):
             from windrow.topology.frame_state import joined
 
@@ -212,20 +212,20 @@ class Work:
         """Return the messages of all depots in order, as a DataFrame."""
         from windrow.topology.frame_state import frames_in_order
 
-        frames = ((self._frame(name), given) for name, given in self._times().items())
+        frames = ((self._frame(name), times) for name, times in self._times().items())
         return frames_in_order(frames, list(self.due.in_order()))
 
     def _times(self) -> dict[str, tuple[FloorsByVersion, int, str, int]]:
         """Return by depot what gives its messages their processing times and their order."""
-        found = {}
+        times = {}
         for name in self.topology.depots:
             if not self._holds_messages(name):
-                raise TopologyRefused(
+                raise TopologyError(
                     f"in_order needs messages, which the depot {name} does not hold",
                     "Map its columns: Depot(columns=...).",
                 )
-            found[name] = self._times_of(name)
-        return found
+            times[name] = self._times_of(name)
+        return times
 
     def _holds_messages(self, depot: str) -> bool:
         return set(messages.COLUMNS) <= set(self.sources[depot].no_rows().column_names)
@@ -238,15 +238,15 @@ class Work:
     def _arrived(self, depot: str) -> Any:
         if depot not in self.topology.depots:
             known = ", ".join(self.topology.depots)
-            raise TopologyRefused(f"there is no depot {depot!r}", f"The depots are {known}.")
-        found = self.plan.depots.get(depot)
-        return None if found is None else found.arrived
+            raise TopologyError(f"there is no depot {depot!r}", f"The depots are {known}.")
+        slice_ = self.plan.depots.get(depot)
+        return None if slice_ is None else slice_.arrived
 
     def _due(self, name: str) -> pa.Table:
         """Return the rows of a timer that fire."""
         timer = self._declared(name)
         if not isinstance(timer, Timer):
-            raise TopologyRefused(f"{name!r} is a state, no timer", "Declare it with topology.timer(...).")
+            raise TopologyError(f"{name!r} is a state, no timer", "Declare it with topology.timer(...).")
         return self.due.rows_of(timer)
 
     def _due_frame(self, name: str) -> Any:
@@ -258,41 +258,41 @@ class Work:
     def _append(self, output: str, rows: Any) -> None:
         if output not in self.topology.outputs:
             known = ", ".join(self.topology.outputs) or "none"
-            raise TopologyRefused(f"there is no output {output!r}", f"The outputs are {known}: declare it, outputs=...")
+            raise TopologyError(f"there is no output {output!r}", f"The outputs are {known}: declare it, outputs=...")
         if not hasattr(rows, "schema"):
-            raise TopologyRefused(f"append to {output} got {type(rows).__name__}", "Give it a pa.Table or a DataFrame.")
+            raise TopologyError(f"append to {output} got {type(rows).__name__}", "Give it a pa.Table or a DataFrame.")
         self.appended.append((output, rows))
 
     def arrow_state(self, name: str) -> ArrowState:
-        """Return a state for functions on Arrow tables. Raises TopologyRefused."""
-        declared, held = self._declared(name), self.states.get(name)
-        if not isinstance(held, ArrowState):
+        """Return a state for functions on Arrow tables. Raises TopologyError."""
+        declared, state = self._declared(name), self.states.get(name)
+        if not isinstance(state, ArrowState):
             opened = self.plan.primed.fence.open
             new = ArrowState(
                 declared,
                 lambda wanted: declared.named(opened.of_state(name, declared.stored, wanted)),
                 lambda: self.now,
             )
-            if held is not None:
-                new.take_over(held.collected())
-            self.states[name] = held = new
-        return held
+            if state is not None:
+                new.take_over(state.collected())
+            self.states[name] = state = new
+        return state
 
     def _frame_state(self, name: str) -> FrameState:
         from windrow.topology.frame_state import FrameState
 
-        declared, held = self._declared(name), self.states.get(name)
-        if not isinstance(held, FrameState):
+        declared, state = self._declared(name), self.states.get(name)
+        if not isinstance(state, FrameState):
             new = FrameState(declared, self.plan, self.now)
-            if held is not None:
-                new.take_over(held.changed)
-            self.states[name] = held = new
-        return held
+            if state is not None:
+                new.take_over(state.changed)
+            self.states[name] = state = new
+        return state
 
     def _declared(self, name: str) -> State:
         states = self.topology.states
         if name not in states:
-            raise TopologyRefused(f"there is no state {name!r}", f"The states are {', '.join(states)}.")
+            raise TopologyError(f"there is no state {name!r}", f"The states are {', '.join(states)}.")
         return states[name]
 
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 
 from windrow.delta.database import MEMORY_BYTES
-from windrow.errors import ExpressionError, NotFound
+from windrow.errors import ExpressionError, NotFoundError
 from windrow.reading.tables import Ledger, accepted_versions, open_depot, open_ledger
 from windrow.verify.base import NOTHING, Base, Reliance, Unfounded, find_base, identify
 from windrow.verify.decisions import MOST
@@ -56,13 +56,13 @@ def verify(
     versions: Sequence[int] | None = None,
     progress: Progress = lambda standing: None,
     columns: Mapping[str, str] | None = None,
-    most: int | None = MOST,
+    max_messages: int | None = MOST,
     max_memory_bytes: int = MEMORY_BYTES,
     relying_on: Reliance = NOTHING,
 ) -> Report:
     """Check the books of a ledger at some of its versions (default: the latest), and compare them with the depot.
 
-    Windows are derived for streams with `most` messages together, the smallest streams first; None: for all.
+    Windows are derived for streams with `max_messages` messages together, the smallest streams first; None: for all.
     `columns` is `[depot.columns]`; versions that were read are mapped as the history recorded it. `progress` is called
     with what is done so far. `max_memory_bytes` is about what all of it takes besides the process itself; a stream that
     is too large for it is a finding, not derived.
@@ -70,21 +70,21 @@ def verify(
     Of one version only what came after an earlier one is checked, if it is `relying_on` that (`record.remember` writes
     the record). If this is not sound, all is checked and the report says why.
 
-    Raises TableMissing, TableRefused, OtherDepot, TableUnreadable for a file that cannot be read in full,
-    TableUnwritable for a full disk, and NotFound for a ledger version that does not exist or can no longer be read, and
-    if it is not sound to rely on the version that was asked for.
+    Raises TableMissingError, IncompatibleTableError, DepotMismatchError, TableUnreadableError for a file that cannot be
+    read in full, TableUnwritableError for a full disk, and NotFoundError for a ledger version that does not exist or
+    can no longer be read, and if it is not sound to rely on the version that was asked for.
     """
     book = open_ledger(ledger)
     wanted = sorted(set(versions or [book.version]))
     with ExitStack() as stack:
-        checks = Checks(book, depot, wanted, progress, columns or {}, most, max_memory_bytes, stack)
+        checks = Checks(book, depot, wanted, progress, columns or {}, max_messages, max_memory_bytes, stack)
         try:
             base = checks.find_base(relying_on) if len(wanted) == 1 else None
             return checks.run(base)
         except Unfounded as error:
             if relying_on.version is not None:
                 message = f"verify cannot rely on ledger version {relying_on.version}: {error}"
-                raise NotFound(message, "Without --since it says so and verifies everything.") from error
+                raise NotFoundError(message, "Without --since it says so and verifies everything.") from error
             return checks.run(None, str(error))
 
 
@@ -98,13 +98,18 @@ class Checks:
         wanted: Sequence[int],
         progress: Progress,
         columns: Mapping[str, str],
-        most: int | None,
+        max_messages: int | None,
         max_memory_bytes: int,
         stack: ExitStack,
     ) -> None:
         """Open the depot; `stack` closes what is read."""
         self._book, self._location, self._wanted, self._stack = book, depot, wanted, stack
-        self._progress, self._columns, self._most, self._room = progress, columns, most, max_memory_bytes
+        self._progress, self._columns, self._max_messages, self._room = (
+            progress,
+            columns,
+            max_messages,
+            max_memory_bytes,
+        )
         self._reached = [read_progress(book.location, version) for version in wanted]
         self._depot = open_depot(depot, book, self._reached[-1])
         self._logs: tuple[Log, Log] | None = None
@@ -126,7 +131,7 @@ class Checks:
         begin = base.since.depot_version + 1 if base else begin
         read = self._read_depot(begin)
         read = base.add_to(read) if base else read
-        found = [*([] if base else began), *read.findings(), *on_disk]
+        result = [*([] if base else began), *read.findings(), *on_disk]
         books = list[Books]()
         for number, version in enumerate(self._wanted):
             before = self._wanted[number - 1] if number else None
@@ -137,10 +142,10 @@ class Checks:
                 checked = VersionCheck(joined, read, self._room, base)
                 with ledger_tables(joined, self._room) as connection:
                     parts = self._parts(connection, joined, read, rows, base)
-                    books.append(checked.run(connection, parts, self._most, self._progress))
+                    books.append(checked.run(connection, parts, self._max_messages, self._progress))
                 by_log = self._check_log(snapshot, before, base)
-            found += at_version(version, [*by_log, *checked.found])
-        differences, findings = parted(found)
+            result += at_version(version, [*by_log, *checked.findings])
+        differences, findings = parted(result)
         verified = None if differences else self._identify()
         founded = base.since if base else None, since_refused, verified
         return Report(self._location, self._book.location, *founded, tuple(books), differences, findings)
@@ -177,10 +182,10 @@ class Checks:
         if self._logs is None:
             return []
         since = base.since.ledger_version if base else 0
-        found = [*check_commits(self._book.location, snapshot, *self._logs, since)]
+        findings = [*check_commits(self._book.location, snapshot, *self._logs, since)]
         if before is not None and not self._logs[0].is_restored(before, snapshot.version):
-            found += check_finals(self._ledger(before), self._ledger(snapshot.version))
-        return found
+            findings += check_finals(self._ledger(before), self._ledger(snapshot.version))
+        return findings
 
     def _check_on_disk(self, base: Base | None) -> list[Found]:
         """Check the files of both tables and the end of each log, unless Spark reads them."""
@@ -191,10 +196,10 @@ class Checks:
         handles = [self._ledger(version).table for version in self._wanted]
         last = read_progress(book.location, book.version).microbatch
         where, other = (book.table, book.location, "ledger"), (depot, self._location, "depot")
-        found = check_table(self._logs[0], *where, handles, "state=microbatch", last, since[0])
+        findings = check_table(self._logs[0], *where, handles, "state=microbatch", last, since[0])
         for table in handles:
-            found += at_version(table.version(), check_states(table))
-        return [*found, *check_table(self._logs[1], *other, since=since[1])]
+            findings += at_version(table.version(), check_states(table))
+        return [*findings, *check_table(self._logs[1], *other, since=since[1])]
 
     def _read_depot(self, first: int) -> Depot:
         """Read the depot; if only Spark can map its columns, it is not checked and the report says so."""

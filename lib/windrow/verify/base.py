@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from windrow.errors import NotFound, TableUnreadable
+from windrow.errors import NotFoundError, TableUnreadableError
 from windrow.reading.tables import DepotTable, Ledger, open_ledger
 from windrow.verify.columns import numbers
 from windrow.verify.depot import Depot
@@ -109,7 +109,7 @@ class Base:
 def identify(ledger: Ledger, log: Log, depot: DepotTable, depot_log: Log) -> Verified:
     """Return what was verified: a ledger version and its depot, by ids and fingerprints.
 
-    A fingerprint is empty where the log no longer has the commit. Raises NotFound, TableRefused.
+    A fingerprint is empty where the log no longer has the commit. Raises NotFoundError, IncompatibleTableError.
     """
     [row] = ledger.rows("progress", IDENTITY, "id = 'progress'").to_pylist()
     listed = pa.RecordBatchReader.from_stream(ledger.table.get_add_actions()).read_all()
@@ -164,7 +164,7 @@ def find_base(relying_on: Reliance, ledger: Ledger, depot: DepotTable, location:
             raise Unfounded("final rows of then were changed")
         revision = last_revision(before)
         snapshot = read_snapshot(before, rows, revision)
-    except (NotFound, TableUnreadable) as error:
+    except (NotFoundError, TableUnreadableError) as error:
         raise Unfounded(f"ledger version {version} can no longer be read") from error
     return Base(snapshot, rows, revision, (own, others), _since(verified, recorded, snapshot))
 

@@ -38,11 +38,11 @@ def as_messages(table: pa.Table) -> pa.Table:
     Payloads become the bytes of their canonical form, by which equal ones are equal.
     """
     simple = plain(table)
-    given = simple["payload"]
-    chunks = [comparable(chunk).cast(pa.binary()) for chunk in given.chunks]
+    payload = simple["payload"]
+    chunks = [comparable(chunk).cast(pa.binary()) for chunk in payload.chunks]
     simple = simple.set_column(simple.column_names.index("payload"), "payload", pa.chunked_array(chunks, pa.binary()))
     columns = {name: simple[name].cast(type_) for name, type_ in MESSAGE.items()}
-    content_bytes = byte_count(columns["type"]) + byte_count(given).astype(np.int64)
+    content_bytes = byte_count(columns["type"]) + byte_count(payload).astype(np.int64)
     rest = {name: simple[name] for name in table.column_names if name not in MESSAGE}
     return pa.table(columns | rest | {"content_bytes": content_bytes})
 

@@ -69,7 +69,7 @@ class Depot:
 def add_messages(messages: Iterable[pa.Table], rows: PartedRows) -> pa.Table:
     """Put messages, with `version` and times as numbers, into `rows` as the table `depot`; count them by version.
 
-    Raises TableUnwritable for a full disk.
+    Raises TableUnwritableError for a full disk.
     """
     rows.clear()  # of those that came before a file that cannot be read
     counts = [COUNTS.empty_table()]
@@ -149,7 +149,7 @@ def readable_from(read: Callable[[int], object], first: int, last: int) -> int:
 def way_of(names: list[str], text: str | None) -> Mapping | None:
     """Return the mapping, as the history recorded it, that turns rows with these columns into messages."""
     columns = json.loads(text or "{}")
-    missing = [name for name in COLUMNS if name not in DEFAULTS and name not in [given.lower() for given in names]]
+    missing = [name for name in COLUMNS if name not in DEFAULTS and name not in [values.lower() for values in names]]
     if missing and not columns:
         raise MessagesError(
             f"the depot has no column {missing[0]!r}", "Map its columns under [depot.columns] in windrow.toml."

@@ -23,7 +23,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from windrow.columnar.arrow import plain
 from windrow.delta.database import database, joins_as_written
 from windrow.delta.table import unreadable
-from windrow.errors import TableUnwritable, first_line
+from windrow.errors import TableUnwritableError, first_line
 from windrow.model.commits import VERSION
 from windrow.reading.tables import Ledger, SparkDepot, ledger_frame
 from windrow.rows.frame import Batches, schema_of
@@ -132,7 +132,7 @@ class ExecutorParts:
         for answer in self._collected(shuffled, partial(_check, context, schemas, self.max_memory_bytes)):
             result = pickle.loads(answer)  # noqa: S301 - our own task wrote it
             if not isinstance(result, PartResult):
-                raise TableUnwritable(*result)
+                raise TableUnwritableError(*result)
             yield result
 
     def check_overall(self) -> Iterator[Difference]:
@@ -144,7 +144,7 @@ class ExecutorParts:
         return partial(_messages, self.ledger.payload)
 
     def _collected(self, frame: DataFrame, task: Batches) -> list[bytes]:
-        """Return the answers of tasks over the rows of a frame. Raises TableUnreadable."""
+        """Return the answers of tasks over the rows of a frame. Raises TableUnreadableError."""
         try:
             with configured(frame.sparkSession, small_batches(frame.sparkSession)):
                 answers = frame.mapInArrow(task, from_arrow_schema(ANSWERS)).toArrow()
@@ -248,7 +248,7 @@ def _check(
                 for row in batch.to_pylist():
                     (messages if row["name"] == "depot" else ledger).put(Block(**row))
             yield from _answers(_checked(context, ledger, messages))
-    except TableUnwritable as error:
+    except TableUnwritableError as error:
         yield from _answers([(error.message, error.hint)])
 
 

@@ -44,18 +44,18 @@ def check_table(
     `begin` and `microbatch` say which files may be those of lost commits (`unnamed`). Files that are there `since` a
     version are not read: they must have their size.
     """
-    found, read = at_version(table.version(), check_end(table, location, role)), set[str]()
+    result, read = at_version(table.version(), check_end(table, location, role)), set[str]()
     for handle in wanted or [table]:
         if since >= 0:
-            found += at_version(handle.version(), _check_sizes(handle, location, role, log, since, read))
-        found += at_version(handle.version(), check_files(handle, location, role, log, read))
+            result += at_version(handle.version(), _check_sizes(handle, location, role, log, since, read))
+        result += at_version(handle.version(), check_files(handle, location, role, log, read))
     lost = unnamed(table, location, log, begin, microbatch)
-    found += [
+    result += [
         f"whether the last commits of the {role} are there: no entry of its log names {first}, nor {len(lost) - 1} "
         "other files; either they were not committed, or the entry is gone"
         for first in lost[:1]
     ]
-    return found
+    return result
 
 
 def check_states(table: DeltaTable) -> Iterator[Difference]:
@@ -69,7 +69,7 @@ def check_states(table: DeltaTable) -> Iterator[Difference]:
 def check_files(table: DeltaTable, location: str, role: str, log: Log, read: set[str]) -> Iterator[Difference]:
     """Check the live files of a table at the version of its handle, except those already in `read`.
 
-    Raises TableUnreadable for the first file that exists and cannot be read in full.
+    Raises TableUnreadableError for the first file that exists and cannot be read in full.
     """
     new = _entries(table, location, role, without=read)
     read.update(new)
@@ -119,7 +119,7 @@ def check_end(table: DeltaTable, location: str, role: str) -> Iterator[Differenc
     """Check that no file of a log has a later version than its last entry. The handle is at the latest version."""
     latest, store = table.version(), table_files(location, table)
     names = [info.path for info in store.get_file_info(FileSelector("_delta_log"))]
-    later = {name: int(found[1]) for name in names if (found := OF_A_VERSION.fullmatch(name))}
+    later = {name: int(match[1]) for name in names if (match := OF_A_VERSION.fullmatch(name))}
     committed = max([latest, *(version for name, version in later.items() if name.endswith(".json"))])
     rows = [{"table": role, "file": name, "of version": at} for name, at in sorted(later.items()) if at > committed]
     expected = f"version {latest} is the last one of the {role}"
@@ -133,13 +133,13 @@ def unnamed(table: DeltaTable, location: str, log: Log, begin: str, microbatch: 
     entry: Spark leaves empty ones behind.
     """
     store = table_files(location, table)
-    found = {info.path: info for info in store.get_file_info(FileSelector(begin, recursive=True, allow_not_found=True))}
+    files = {info.path: info for info in store.get_file_info(FileSelector(begin, recursive=True, allow_not_found=True))}
     live = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()["path"].to_pylist()
     named = log.rows.keys() | {unquote(path) for path in live}
     last = store.get_file_info(f"_delta_log/{table.version():020}.json").mtime_ns or 0
-    others = [path for path in found if path.endswith(".parquet") and not path.startswith("_") and path not in named]
+    others = [path for path in files if path.endswith(".parquet") and not path.startswith("_") and path not in named]
     if microbatch is None:
-        return sorted(path for path in others if (found[path].mtime_ns or 0) >= last and not _is_empty(store, path))
+        return sorted(path for path in others if (files[path].mtime_ns or 0) >= last and not _is_empty(store, path))
     return sorted(path for path in others if _reaches(store, path, microbatch))
 
 
@@ -189,8 +189,8 @@ def _why_wrong(store: FileSystem, entries: Mapping[str, Mapping[str, Any]], log:
             raise OSError(f"{path}: {first_line(error)}") from error
     why |= _outside(unchecked, entries)
     for path, count in counts.items():
-        said = (entries[path]["num_records"], log.rows.get(path))
-        other = next((number for number in said if number not in (None, count)), None)
+        text = (entries[path]["num_records"], log.rows.get(path))
+        other = next((number for number in text if number not in (None, count)), None)
         if other is not None and path not in why:
             why[path] = f"it has {count} rows, the log says {other}"
     return why
@@ -198,7 +198,7 @@ def _why_wrong(store: FileSystem, entries: Mapping[str, Mapping[str, Any]], log:
 
 def _outside(files: Sequence[tuple[str, pa.Table]], entries: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Return by its path which file has values outside the range that the log says of one of its columns."""
-    found: dict[str, str] = {}
+    outside: dict[str, str] = {}
     for schema, alike in _by_schema(files).items():
         fields = [field for field in schema if _has_range(field.type)]
         rows = pa.concat_tables([rows for _, rows in alike])
@@ -211,8 +211,8 @@ def _outside(files: Sequence[tuple[str, pa.Table]], entries: Mapping[str, Mappin
             extremes = ((field, row[f"{at}_min_max"]) for at, field in enumerate(fields))
             name = next((field.name for field, both in extremes if _is_outside(field, both, entries[path])), None)
             if name is not None:
-                found[path] = f"{name} has values outside the range that the log says"
-    return found
+                outside[path] = f"{name} has values outside the range that the log says"
+    return outside
 
 
 def _by_schema(files: Sequence[tuple[str, pa.Table]]) -> dict[pa.Schema, list[tuple[str, pa.Table]]]:

@@ -35,7 +35,7 @@ def check_finals(before: Ledger, after: Ledger) -> Iterator[Difference]:
     """Check that closed batches, rejections and history of a version are the same in a later one.
 
     Rows that are in the same file are the same. Those of other files are compared by their hashes; what came since then
-    is left out. Raises TableUnreadable for a file that is gone.
+    is left out. Raises TableUnreadableError for a file that is gone.
     """
     revision = last_revision(before)
     old, new = (final_files(one.table) for one in (before, after))

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from windrow.delta.table import history, reading
-from windrow.errors import NotFound, TableUnreadable
+from windrow.errors import NotFoundError, TableUnreadableError
 from windrow.model import tables
 from windrow.model.commits import WITHOUT_ROWS, fingerprint, note_of, rows_in
 from windrow.reading.tables import open_ledger
@@ -60,7 +60,7 @@ class Log:
 def read_log(table: DeltaTable, location: str, role: str, since: int = 0) -> Log:
     """Read the log of a table from the version of the handle back to another, or as far as it goes.
 
-    Raises TableUnreadable.
+    Raises TableUnreadableError.
     """
     log = Log({}, {}, [], {}, {}, {})
     with reading(location, role):
@@ -93,7 +93,7 @@ def check_commits(location: str, snapshot: Snapshot, log: Log, depot: Log, since
             continue
         try:
             yield from _changed_by(location, version)
-        except (NotFound, TableUnreadable):
+        except (NotFoundError, TableUnreadableError):
             yield f"ledger version {version}, which no microbatch committed: the one before cannot be read"
 
 
@@ -118,11 +118,11 @@ def _progress(snapshot: Snapshot, depot: Log) -> Iterator[Difference]:
     mark, by_spark = depot.marks.get(progress.depot_version), str(snapshot.commit_fingerprint).startswith("spark:")
     if mark is not None and not by_spark and (read.num_rows or snapshot.commit_fingerprint is not None):
         right["commit_fingerprint"] = mark
-    held = {"token": snapshot.token, "paused": progress.paused, "commit_fingerprint": snapshot.commit_fingerprint}
+    contents = {"token": snapshot.token, "paused": progress.paused, "commit_fingerprint": snapshot.commit_fingerprint}
     wrong = [
-        {"column": name, "expected": str(value), "found": str(held[name])}
+        {"column": name, "expected": str(value), "found": str(contents[name])}
         for name, value in right.items()
-        if held[name] != value
+        if contents[name] != value
     ]
     expected = "token and pause of the last microbatches, and the mark of the depot's commit"
     yield from differing("progress row", expected, pa.Table.from_pylist(wrong), "columns")

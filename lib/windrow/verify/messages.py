@@ -105,17 +105,17 @@ def match(connection: DuckDBPyConnection, snapshot: Snapshot, depot: Depot) -> t
     for statement in (UNEVEN, UNMATCHED, LOCATED):
         connection.execute(statement, last)
     matched = Matched(*connection.execute(COUNTS, last).fetchall()[0])
-    found = [*_located(connection, "lost", "in a batch or rejected", "more > 0", matched.lost)]
+    findings = [*_located(connection, "lost", "in a batch or rejected", "more > 0", matched.lost)]
     if depot.readable == depot.first:
         # Else it cannot be told from the messages of versions that can no longer be read.
         is_known = "more < 0 AND depot_version IS NOT NULL"
-        found += _located(connection, "duplicated", "as often as in the depot", is_known, matched.duplicated)
+        findings += _located(connection, "duplicated", "as often as in the depot", is_known, matched.duplicated)
         is_unknown = "more < 0 AND depot_version IS NULL"
-        found += _located(connection, "unexpected", "only messages of the depot", is_unknown, matched.unexpected)
+        findings += _located(connection, "unexpected", "only messages of the depot", is_unknown, matched.unexpected)
     query = REJECTED_FROM.format(first=depot.first, readable=depot.readable, **last)
     what = "messages of another version"
-    found += differing_rows(connection, "rejected from", "the depot version that the id names", query, what)
-    return matched, found
+    findings += differing_rows(connection, "rejected from", "the depot version that the id names", query, what)
+    return matched, findings
 
 
 def check_counts(snapshot: Snapshot, depot: Depot, matched: Matched, rows: int) -> Iterator[Difference]:

@@ -29,7 +29,7 @@ class PartResult:
     """What the check of a part found: about its messages and invariants, and about its decisions."""
 
     matched: Matched
-    found: Sequence[Found]
+    findings: Sequence[Found]
     decided: Decided
     streams: int
 
@@ -91,10 +91,10 @@ def check_loaded(
 ) -> PartResult:
     """Check the part that is loaded: its messages, the invariants of its streams, and the decisions on them."""
     matched, differences = match(connection, snapshot, depot)
-    found = [*differences, *check_part(connection)]
+    findings = [*differences, *check_part(connection)]
     decided = decide_part(connection, derivation, progress)
     [(streams,)] = connection.sql(STREAMS).fetchall()
-    return PartResult(matched, found, decided, streams)
+    return PartResult(matched, findings, decided, streams)
 
 
 def load(connection: DuckDBPyConnection, part: Part, ledger: PartedRows, depot: PartedRows) -> None:

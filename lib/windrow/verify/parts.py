@@ -108,13 +108,13 @@ class PartedRows:
             self._file.close()
 
     def add(self, name: str, rows: pa.Table) -> None:
-        """Add rows to a table. Raises TableUnwritable for a full disk."""
+        """Add rows to a table. Raises TableUnwritableError for a full disk."""
         self._schemas[name] = rows.schema
         for block in self._writer.add(name, rows):
             self.put(block)
 
     def put(self, block: Block) -> None:
-        """Add the rows of a block. Raises TableUnwritable for a full disk."""
+        """Add the rows of a block. Raises TableUnwritableError for a full disk."""
         self.byte_count[block.bucket] += block.byte_count
         try:
             place = self._file.seek(0, SEEK_END)
@@ -129,7 +129,7 @@ class PartedRows:
         return pa.RecordBatchReader.from_batches(self._schemas[name], self._batches(name, part))
 
     def close_blocks(self) -> None:
-        """Write what waits, so that `byte_count` is that of all rows. Raises TableUnwritable for a full disk."""
+        """Write what waits, so that `byte_count` is that of all rows. Raises TableUnwritableError for a full disk."""
         for block in self._writer.close():
             self.put(block)
 

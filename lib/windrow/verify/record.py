@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from windrow.errors import OutputRefused, first_line
+from windrow.errors import OutputFileError, first_line
 from windrow.verify.report import Report, Verified
 
 TYPES = {"str": str, "int": int}
@@ -26,19 +26,19 @@ class Record:
     def read(cls, path: str) -> Record | None:
         """Read a record, None if there is no such file. Raises ValueError for a file that is no whole record."""
         try:
-            found = json.loads(Path(path).read_text(encoding="utf-8"))
-            moment = found.pop("verified_at")
+            document = json.loads(Path(path).read_text(encoding="utf-8"))
+            moment = document.pop("verified_at")
             datetime.fromisoformat(moment)
             # guard: whole-record
-            _require_values(found)
-            return cls(Verified(**found), moment)
+            _require_values(document)
+            return cls(Verified(**document), moment)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"{path} is not a whole record of a verification ({first_line(error)})") from error
 
     def write(self, path: str) -> None:
-        """Replace the file by this record at once. Raises OutputRefused."""
+        """Replace the file by this record at once. Raises OutputFileError."""
         text = json.dumps(asdict(self.verified) | {"verified_at": self.verified_at}, indent=2)
         new = Path(f"{path}.{os.getpid()}.new")
         try:
@@ -49,7 +49,7 @@ class Record:
             new.replace(path)
         except OSError as error:
             new.unlink(missing_ok=True)
-            raise OutputRefused(
+            raise OutputFileError(
                 f"[verify] record = {path!r} cannot be written: {first_line(error)}",
                 "The report stands. Name a file in a directory that exists and can be written.",
             ) from error
@@ -58,7 +58,7 @@ class Record:
 def remember(report: Report, path: str, now: datetime) -> bool:
     """Write the record of a report without differences and findings; tell whether it was.
 
-    One that relies on a version of which there was no record is not remembered. Raises OutputRefused.
+    One that relies on a version of which there was no record is not remembered. Raises OutputFileError.
     """
     is_founded = report.since is None or report.since.verified_at is not None
     # guard: only-verified-is-remembered
@@ -68,8 +68,8 @@ def remember(report: Report, path: str, now: datetime) -> bool:
     return True
 
 
-def _require_values(found: dict[str, Any]) -> None:
+def _require_values(document: dict[str, Any]) -> None:
     """Raise ValueError if a value is missing or of another type."""
     for field in fields(Verified):
-        if type(found.get(field.name)) is not TYPES[str(field.type)]:
+        if type(document.get(field.name)) is not TYPES[str(field.type)]:
             raise ValueError(f"no {field.name}")

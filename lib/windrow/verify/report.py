@@ -153,35 +153,35 @@ class Report(Conclusion):
     findings: tuple[str, ...]
 
 
-def at_version(version: int, found: Iterable[Found]) -> list[Found]:
+def at_version(version: int, findings: Iterable[Found]) -> list[Found]:
     """Return differences with the ledger version in which they were found."""
-    return [one if isinstance(one, str) else replace(one, ledger_version=version) for one in found]
+    return [one if isinstance(one, str) else replace(one, ledger_version=version) for one in findings]
 
 
-def merged(found: Iterable[Found]) -> list[Found]:
+def merged(findings: Iterable[Found]) -> list[Found]:
     """Return what parts of the rows gave as one: equal differences with the sum of their rows, and the first examples.
 
     What was found begins with a number of rows, as `differing` says it.
     """
     whole: dict[Any, Found] = {}
-    for one in found:
-        said = NUMBERED.fullmatch(one.found) if isinstance(one, Difference) else None
-        if not isinstance(one, Difference) or said is None:
+    for one in findings:
+        match = NUMBERED.fullmatch(one.found) if isinstance(one, Difference) else None
+        if not isinstance(one, Difference) or match is None:
             whole[str(one)] = one
             continue
-        before = whole.get(key := (one.check, one.expected, said[2]))
+        before = whole.get(key := (one.check, one.expected, match[2]))
         if not isinstance(before, Difference):
             whole[key] = one
             continue
-        count = int(before.found.split(" ")[0]) + int(said[1])
+        count = int(before.found.split(" ")[0]) + int(match[1])
         examples = (*before.examples, *one.examples)[:EXAMPLES]
-        whole[key] = replace(one, found=f"{count} {said[2]}", examples=examples)
+        whole[key] = replace(one, found=f"{count} {match[2]}", examples=examples)
     return list(whole.values())
 
 
-def parted(found: Iterable[Found]) -> tuple[tuple[Difference, ...], tuple[str, ...]]:
+def parted(findings: Iterable[Found]) -> tuple[tuple[Difference, ...], tuple[str, ...]]:
     """Return the differences, and what could not be checked."""
-    every = list(found)
+    every = list(findings)
     differences = tuple(one for one in every if isinstance(one, Difference))
     return differences, tuple(one for one in every if isinstance(one, str))
 
@@ -194,6 +194,6 @@ def differing(check: str, expected: str, rows: pa.Table, noun: str) -> list[Diff
     return [Difference(check, expected, f"{rows.num_rows} {noun}", examples=examples)]
 
 
-def unequal(check: str, expected: int, found: int, what: str) -> list[Difference]:
+def unequal(check: str, expected: int, actual: int, what: str) -> list[Difference]:
     """Return the difference between two numbers of `what`; none when they are equal."""
-    return [] if expected == found else [Difference(check, f"{expected} {what}", f"{found} {what}")]
+    return [] if expected == actual else [Difference(check, f"{expected} {what}", f"{actual} {what}")]

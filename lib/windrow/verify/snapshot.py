@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from windrow.columnar.arrow import counted
-from windrow.errors import NotFound, TableUnreadable, WindrowError, first_line
+from windrow.errors import NotFoundError, TableUnreadableError, WindrowError, first_line
 from windrow.model.chunks import REFUSED
 from windrow.model.tables import RAW_REJECTED
 from windrow.reading.tables import Ledger, Progress, open_ledger
@@ -90,8 +90,9 @@ class Snapshot:
 def read_snapshot(ledger: Ledger, rows: PartedRows | None, after: int = 0) -> Snapshot:
     """Read a ledger at its version; batches, messages and rejections are added to `rows`; None: Spark reads them.
 
-    Of closed batches and rejections only those of revisions after `after`. Raises TableMissing, TableRefused, or
-    NotFound for a version that does not exist or can no longer be read, and TableUnwritable for a full disk.
+    Of closed batches and rejections only those of revisions after `after`. Raises TableMissingError,
+    IncompatibleTableError, or NotFoundError for a version that does not exist or can no longer be read, and
+    TableUnwritableError for a full disk.
     """
     with _readable(ledger):
         controls = _controls(ledger)
@@ -181,7 +182,7 @@ def first_version(location: str, progress: Progress) -> tuple[int, list[str]]:
         return int(number), []
     try:
         return read_progress(location, 0).depot_version + 1, []
-    except NotFound:
+    except NotFoundError:
         ledger = open_ledger(location)
         earliest = ledger.rows("microbatch", "versions", "messages_read > 0", "ORDER BY microbatch LIMIT 1").to_pylist()
         first = earliest[0]["versions"][0]["version"] if earliest else progress.depot_version + 1
@@ -195,10 +196,10 @@ def bytes_of(table: pa.Table) -> int:
 
 @contextmanager
 def _readable(ledger: Ledger) -> Iterator[None]:
-    """Raise NotFound when a file of the version is gone, for which delta-rs has no error class."""
+    """Raise NotFoundError when a file of the version is gone, for which delta-rs has no error class."""
     try:
         yield
-    except TableUnreadable as error:
+    except TableUnreadableError as error:
         if ledger.version == open_ledger(ledger.location).version:
             raise
         raise _unreadable(ledger, error.__cause__ or error) from error
@@ -208,8 +209,8 @@ def _readable(ledger: Ledger) -> Iterator[None]:
         raise _unreadable(ledger, error) from error
 
 
-def _unreadable(ledger: Ledger, error: BaseException) -> NotFound:
-    return NotFound(
+def _unreadable(ledger: Ledger, error: BaseException) -> NotFoundError:
+    return NotFoundError(
         f"ledger version {ledger.version} cannot be read: {first_line(error)}",
         "`windrow status` says from which version on it can.",
     )

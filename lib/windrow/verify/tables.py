@@ -40,7 +40,7 @@ SMALL = "* EXCLUDE (payload), {} AS of_message"
 def ledger_tables(snapshot: Snapshot, max_memory_bytes: int) -> Iterator[DuckDBPyConnection]:
     """Yield a connection to the tables of a ledger version that are the same for all streams.
 
-    Raises TableUnwritable where neither memory nor disk have room.
+    Raises TableUnwritableError where neither memory nor disk have room.
     """
     with database(max_memory_bytes) as connection:
         connection.register("control_rows", snapshot.controls)

@@ -28,14 +28,14 @@ Progress: TypeAlias = Callable[[Standing], None]
 
 
 class VersionCheck:
-    """The check of one ledger version against the depot: `found` has what is wrong, and what could not be checked."""
+    """The check of one ledger version against the depot: `findings` are what is wrong or could not be checked."""
 
     def __init__(self, snapshot: Snapshot, depot: Depot, max_memory_bytes: int, base: Base | None) -> None:
         """Check within so much memory what came after the base, without one everything."""
         self._snapshot, self._depot = snapshot, depot
         self._max_memory_bytes = max_memory_bytes
         self._verified = base.since.microbatch if base else 0
-        self.found: list[Found] = []
+        self.findings: list[Found] = []
 
     def run(self, connection: DuckDBPyConnection, parts: Parts, most: int | None, progress: Progress) -> Books:
         """Check part by part what concerns streams, and the rest over all parts; return the books.
@@ -48,10 +48,10 @@ class VersionCheck:
         decisions.check(connection, depot.readable, most, self._max_memory_bytes, *asks)
         matched, by_part = self._check_parts(parts, decisions, progress)
         [counts] = parts.ask(COUNTS).to_pylist()
-        self.found += check_versions(snapshot, depot)
-        self.found += check_counts(snapshot, depot, matched, sum(counts.values()))
-        self.found += [*merged(by_part), *check_raw(snapshot, depot), *parts.check_overall()]
-        self.found += merged(decisions.found)
+        self.findings += check_versions(snapshot, depot)
+        self.findings += check_counts(snapshot, depot, matched, sum(counts.values()))
+        self.findings += [*merged(by_part), *check_raw(snapshot, depot), *parts.check_overall()]
+        self.findings += merged(decisions.findings)
         partly = depot.readable > depot.first
         return Books(
             ledger_version=snapshot.version,
@@ -85,14 +85,14 @@ class VersionCheck:
         progress(standing)
         for number, result in enumerate(parts.check(decisions.derivation, derived), 1):
             matched += result.matched
-            by_part += result.found
+            by_part += result.findings
             decisions.add(result.decided)
             standing = replace(
                 standing,
                 parts_done=number,
                 proven_streams=standing.proven_streams + result.streams,
                 derived_messages=decisions.placed,
-                differences=len(merged([*by_part, *decisions.found])),
+                differences=len(merged([*by_part, *decisions.findings])),
             )
             progress(standing)
         return matched, by_part

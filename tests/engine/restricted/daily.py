@@ -27,7 +27,7 @@ from tests.messages import SECOND, log, message, table
 from tests.verify.quality.damages import DAMAGES, damage
 from tests.verify.quality.test_check import assert_alike
 from windrow.cli import main
-from windrow.errors import EngineUnavailable
+from windrow.errors import EngineUnavailableError
 from windrow.rows.frame import frame_of
 from windrow.settings.settings import Settings
 from windrow.topology import Microbatch, SparkMicrobatch, Topology, run_topology
@@ -296,7 +296,7 @@ def test_depot_without_feed(spark: Any, settings: Settings) -> None:
     """
     spark.sql(CREATE.format(settings.depot)).collect()
     publish(spark, settings.depot, [message()])
-    with pytest.raises(EngineUnavailable, match=r"ALTER TABLE (.*) SET TBLPROPERTIES \(delta") as refused:
+    with pytest.raises(EngineUnavailableError, match=r"ALTER TABLE (.*) SET TBLPROPERTIES \(delta") as refused:
         windrow.run(settings, spark=spark)
     statement = (refused.value.hint or "").removeprefix("Run ").split(". ")[0]
     spark.sql(statement).collect()
@@ -351,7 +351,7 @@ def test_stream_of_the_user(spark: Any, schema: str, settings: Settings, tmp_pat
         stream = stream.option("checkpointLocation", str(tmp_path / f"stream-{attempt}"))
         stream.foreachBatch(windrow.foreach_batch(settings, stream="arriving")).start().awaitTermination()
     assert spark.table(settings.depot).count() == 2
-    with pytest.raises(EngineUnavailable, match="stream='readings'"):
+    with pytest.raises(EngineUnavailableError, match="stream='readings'"):
         windrow.foreach_batch(settings)(spark.table(f"{schema}.arriving"), 0)
     query = f"SELECT sum(messages_read) AS messages FROM {settings.ledger} WHERE state = 'microbatch'"
     assert spark.sql(query).collect()[0]["messages"] == 2

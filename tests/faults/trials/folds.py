@@ -16,7 +16,7 @@ from tests.faults.mishaps import blocked, full_disk, log_file
 from tests.faults.trials.processes import Child, children, driver, look_after, values_of
 from tests.faults.trials.trial import Trial
 from tests.probes import nowhere, with_probe
-from windrow.errors import LedgerMoved
+from windrow.errors import ConcurrentCommitError
 from windrow.ledger.live import Live
 from windrow.ledger.versions import Fold
 from windrow.model.commits import note_of
@@ -115,7 +115,9 @@ class Struck(ProbedLedger):
 def reply_lost(trial: Trial) -> None:
     """Let folds take place with an error after them: of the network, or as if somebody else had committed."""
     unfolded(trial)
-    error = trial.random.choice([OSError("it failed"), LedgerMoved("the ledger moved", "Nothing was written.")])
+    error = trial.random.choice(
+        [OSError("it failed"), ConcurrentCommitError("the ledger moved", "Nothing was written.")]
+    )
     errors = [error] * trial.random.randint(1, 3)
 
     def at(here: Any) -> None:

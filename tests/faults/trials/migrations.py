@@ -17,7 +17,7 @@ from tests.clocks import NOW, ManualClock
 from tests.faults.trials.outputs import FOLDS, published
 from tests.faults.trials.processes import Child, children
 from tests.faults.trials.trial import Counted, Trial
-from windrow.errors import TableRefused
+from windrow.errors import IncompatibleTableError
 from windrow.settings.settings import Settings
 from windrow.topology import Microbatch, Topology
 from windrow.topology.running import opened
@@ -54,7 +54,7 @@ def drive_counting(pipe: Connection, folder: str, version: int, limit: int) -> N
     settings = Settings(engine="embedded", max_messages=limit, **FOLDS)
     pipe.send("ready")
     pipe.recv()
-    with suppress(TableRefused), opened(counting(folder, version), settings, ManualClock(NOW)) as runner:
+    with suppress(IncompatibleTableError), opened(counting(folder, version), settings, ManualClock(NOW)) as runner:
         runner.once()
 
 

@@ -18,7 +18,7 @@ from tests.faults.mishaps import forget_tables, places, rights, with_full_disk, 
 from tests.faults.trials.trial import Trial
 from tests.messages import HOUR, SECOND
 from tests.probes import nowhere, once, with_probe
-from windrow.errors import MicrobatchFailed, WindrowError
+from windrow.errors import RetriesExhaustedError, WindrowError
 from windrow.runtime.maintenance import maintain
 from windrow.runtime.wall_clock import WallClock
 from windrow.testing.points import Point
@@ -123,7 +123,7 @@ def disk_full(trial: Trial) -> None:
     filling = with_full_disk(trial.random.choice(BEFORE), limit)
     try:
         trial.world.runner(trial.factory, filling, retries=0, **trial.settings).once()
-    except MicrobatchFailed:
+    except RetriesExhaustedError:
         trial.struck = True
 
 
@@ -138,7 +138,7 @@ def read_only(trial: Trial) -> None:
         written = [place for place in places(trial.world.ledger) if any(path.is_file() for path in place.iterdir())]
         with rights(READ_ONLY, trial.random.choice(written)), without_root():
             trial.run(retries=0)
-    except MicrobatchFailed:
+    except RetriesExhaustedError:
         trial.struck = True
     finally:
         os.umask(before)
@@ -220,5 +220,5 @@ def checkpoint_lost(trial: Trial) -> None:
     shutil.rmtree(place)
     trial.publish()
     lose = trial.strike(lambda: shutil.rmtree(place))
-    with suppress(MicrobatchFailed):
+    with suppress(RetriesExhaustedError):
         trial.run(once(trial.random.choice(list(Point)), lose), checkpoints=str(place), retries=1)

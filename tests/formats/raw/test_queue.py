@@ -44,7 +44,7 @@ def test_any_order(count, shape):
     assert len(refused(steps)) == len(arrivals) - count
     assert {reason for _, reason in refused(steps)} <= {"format_repeated"}
     assert queue.ended
-    assert not queue.held
+    assert not queue.waiting
 
 
 class TestRefused:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.formats.raw.test_stage import TEXT, csv, with_header
-from windrow.errors import BrokenPromise
+from windrow.errors import InternalError
 from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.stage import framed, stage, staged_in_pieces
 from windrow.formats.raw.two_passes import Plan, cut_chunks, summarise
@@ -68,7 +68,7 @@ def test_missing_chunk():
     rows = chunks([b"1,a\n2,b", b"\n3,c\n"])
     plan = Plan.of(summarise(rows, csv()), SCHEMA.empty_table(), csv())
     _, rests = parsed_by(plan, [rows.slice(1)], csv())
-    with pytest.raises(BrokenPromise, match="chunk 1"):
+    with pytest.raises(InternalError, match="chunk 1"):
         plan.finish(rests, SCHEMA.empty_table(), csv())
 
 

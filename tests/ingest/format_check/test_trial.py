@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.clocks import NOW
-from windrow.errors import ExpressionError, FileUnreadable, OutputRefused, SettingsError
+from windrow.errors import ExpressionError, FileUnreadableError, OutputFileError, SettingsError
 from windrow.formats.format import format_of
 from windrow.formats.raw.source import SCHEMA
 from windrow.formats.raw.stage import stage
@@ -166,14 +166,14 @@ class TestRejects:
     def test_another_header(self, tmp_path: Path) -> None:
         """Records under two headers are refused in one file, and nothing of it stays."""
         files = [written(tmp_path / "1", HEADER + b"x\n"), written(tmp_path / "2", b"value,name\nx\n")]
-        with pytest.raises(OutputRefused, match="a different header"):
+        with pytest.raises(OutputFileError, match="a different header"):
             check(*files, rejects=tmp_path / "rejects")
         assert not (tmp_path / "rejects").exists()
 
     def test_nothing_is_overwritten(self, tmp_path: Path) -> None:
         """A file that is there is refused, be it the one that is checked."""
         file = written(tmp_path / "file", HEADER + b"x\n")
-        with pytest.raises(OutputRefused, match="exists already"):
+        with pytest.raises(OutputFileError, match="exists already"):
             check(file, rejects=file)
         assert file.read_bytes() == HEADER + b"x\n"
 
@@ -187,7 +187,7 @@ class TestUnreadable:
     @pytest.mark.parametrize("name", ["absent", ".", "nul\0"])
     def test_refused_first(self, tmp_path: Path, name: str) -> None:
         """What is no file is refused before any other is read."""
-        with pytest.raises(FileUnreadable):
+        with pytest.raises(FileUnreadableError):
             check(written(tmp_path / "file", HEADER + b"x\n"), tmp_path / name, rejects=tmp_path / "rejects")
         assert not (tmp_path / "rejects").exists()
 
@@ -195,7 +195,7 @@ class TestUnreadable:
     def test_disk(self, codec: str) -> None:
         """A file that the system refuses to give is unreadable, whatever the codec makes of its silence."""
         file = Path(f"/proc/{os.getpid()}/mem")  # nothing is mapped where it begins
-        with pytest.raises(FileUnreadable, match="cannot be read"):
+        with pytest.raises(FileUnreadableError, match="cannot be read"):
             check(file, codec=codec)
 
 

@@ -21,7 +21,7 @@ from tests.clocks import NOW
 from windrow.columnar.arrow import TIME, plain
 from windrow.delta.creation import create_depot
 from windrow.delta.table import history
-from windrow.errors import FileRefused, TableRefused, TableUnwritable
+from windrow.errors import IncompatibleTableError, InputFileError, TableUnwritableError
 from windrow.formats.codec_frames import Codec, encode
 from windrow.formats.codecs import decode_whole
 from windrow.formats.part import FormatPart
@@ -164,7 +164,7 @@ class TestOnce:
         into(grown)
         written(grown, b"abcd")
         read: list[int] = []
-        with pytest.raises(FileRefused, match="has grown or was replaced: the depot has 3 bytes") as error:
+        with pytest.raises(InputFileError, match="has grown or was replaced: the depot has 3 bytes") as error:
             into(other, grown, progress=lambda done, total: read.append(done))
         assert "--raw-source" in error.value.hint
         assert (read, contents(depot)) == ([], {str(grown): b"abc"})
@@ -177,7 +177,7 @@ class TestOnce:
         into(file)
         before = files_of(depot)
         written(file, b"xyz")
-        with pytest.raises(FileRefused, match="its content differs"):
+        with pytest.raises(InputFileError, match="its content differs"):
             into(file)
         assert (files_of(depot), DeltaTable(depot).version()) == (before, 1)
 
@@ -212,7 +212,7 @@ class TestOnce:
             other = written(tmp_path / "other", b"xyz")
             list(ingest(depot, [str(other)], lambda: NOW, raw_source=str(file)))
 
-        with pytest.raises(FileRefused, match="its content differs"):
+        with pytest.raises(InputFileError, match="its content differs"):
             list(ingest(depot, [str(file)], lambda: NOW, progress=progress))
         assert contents(depot) == {str(file): b"xyz"}
         assert files_of(depot) == named(depot)
@@ -272,7 +272,7 @@ class TestOnce:
 
         with monkeypatch.context() as patched:
             patched.setattr(DeltaTable, "create_write_transaction", full)
-            with pytest.raises(TableUnwritable):
+            with pytest.raises(TableUnwritableError):
                 into(written(tmp_path / "file", b"abc"))
         assert (files_of(depot), DeltaTable(depot).version()) == (set(), 0)
         assert not into(tmp_path / "file")[0].known
@@ -299,7 +299,7 @@ class TestOrder:
         files = [written(tmp_path / f"{at}", bytes([at]) * 100_000) for at in range(8)]
         into(files[3])
         written(files[3], bytes(100_000 - 1) + b"x")
-        with pytest.raises(FileRefused, match="its content differs"):
+        with pytest.raises(InputFileError, match="its content differs"):
             into(*files)
         assert contents(depot).keys() == {str(file) for file in files[:4]}
         assert files_of(depot) == named(depot)
@@ -326,11 +326,11 @@ class TestRefusals:
             ("-", "standard input has no name"),
             (os.fsdecode(b"\xff"), "is not UTF-8"),
         ):
-            with pytest.raises(FileRefused, match=said):
+            with pytest.raises(InputFileError, match=said):
                 into(good, wrong)
-        with pytest.raises(FileRefused, match="needs a single file"):
+        with pytest.raises(InputFileError, match="needs a single file"):
             into(good, good, raw_source="one")
-        with pytest.raises(FileRefused, match="is empty"):
+        with pytest.raises(InputFileError, match="is empty"):
             into(good, raw_source="")
         assert not DeltaTable.is_deltatable(depot)
 
@@ -343,19 +343,19 @@ class TestRefusals:
                 with file.open("ab") as stream:
                     stream.write(b"more")
 
-        with pytest.raises(FileRefused, match="changed while it was read"):
+        with pytest.raises(InputFileError, match="changed while it was read"):
             into(file, progress=progress)
         assert (files_of(depot), DeltaTable(depot).version()) == (set(), 0)
 
     def test_depot_of_messages(self, into: Ingest, depot: str, tmp_path: Path) -> None:
         """Raw files do not go into a depot of messages, nor messages into a raw one."""
         create_depot(depot, pa.string())
-        with pytest.raises(TableRefused, match="does not hold raw chunks"):
+        with pytest.raises(IncompatibleTableError, match="does not hold raw chunks"):
             into(written(tmp_path / "file", b"x"))
         raw = str(tmp_path / "raw")
         create_depot(raw, None)
         create_depot(raw, None)
-        with pytest.raises(TableRefused, match="holds raw chunks, not messages"):
+        with pytest.raises(IncompatibleTableError, match="holds raw chunks, not messages"):
             create_depot(raw, pa.string())
 
     @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ class TestRefusals:
         refused.
         """
         write_deltalake(depot, chunks.RAW.empty_table(), **options)
-        with pytest.raises(TableRefused, match=said):
+        with pytest.raises(IncompatibleTableError, match=said):
             into(written(tmp_path / "file", b"x"))
         assert files_of(depot) == set()
 
@@ -418,6 +418,6 @@ def test_codec(tmp_path: Path, codec: Codec) -> None:
     for wrong, most in ((b"plain", 100_000), (encode(data, codec), 10)):
         file.write_bytes(wrong)
         part = FormatPart(codec=codec, max_decoded_bytes=most)
-        with pytest.raises(FileRefused):
+        with pytest.raises(InputFileError):
             list(ingest(depot, [str(file)], lambda: 1, raw_source="other", part=part))
     assert DeltaTable(depot).version() == read.depot_version

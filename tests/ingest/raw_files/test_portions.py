@@ -13,7 +13,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from tests.clocks import NOW
 from tests.ingest.raw_files.test_ingest import contents, files_of, named, rows, written
 from windrow.delta.creation import create_depot
-from windrow.errors import FileRefused, TableUnwritable
+from windrow.errors import InputFileError, TableUnwritableError
 from windrow.formats.codec_frames import encode
 from windrow.formats.codecs import decode_whole
 from windrow.formats.part import FormatPart
@@ -58,7 +58,7 @@ def left(depot: str, into: Into, monkeypatch: pytest.MonkeyPatch) -> Callable[[P
 
         with monkeypatch.context() as patched:
             patched.setattr(raw_depot.RawDepot, "_added", failing)
-            with pytest.raises(TableUnwritable):
+            with pytest.raises(TableUnwritableError):
                 into(file)
         assert files_of(depot) == named(depot)
         assert len(rows(depot)) == 20
@@ -123,7 +123,7 @@ class TestVersions:
         """With a codec bytes are counted as they are decoded, also where a file goes on."""
         file = written(tmp_path / "file", encode(CONTENT[:300_000], codec) + encode(CONTENT[300_000:], codec))
         coded = FormatPart(codec=codec, max_decoded_bytes=1_000_000)
-        with pytest.raises(FileRefused, match="changed while it was read"):
+        with pytest.raises(InputFileError, match="changed while it was read"):
             into(file, part=coded, progress=lambda done, total: file.touch() if done > 300_000 else None)
         done = into(file, part=coded)
         assert done.before + done.bytes == 500_000
@@ -165,7 +165,7 @@ class TestGoesOn:
         file = written(tmp_path / "file", CONTENT)
         left(file)
         written(file, changed)
-        with pytest.raises(FileRefused, match=r"has grown or was replaced: .*200,000 bytes"):
+        with pytest.raises(InputFileError, match=r"has grown or was replaced: .*200,000 bytes"):
             into(file)
         assert files_of(depot) == named(depot)
         assert len(rows(depot)) == 20
@@ -255,7 +255,7 @@ class TestSomebodyElse:
             if DeltaTable(depot).version() == 0:
                 write_deltalake(depot, other, mode="append", commit_properties=CommitProperties(app_transactions=known))
 
-        with pytest.raises(FileRefused, match="up to byte 5"):
+        with pytest.raises(InputFileError, match="up to byte 5"):
             into(file, progress=progress)
         assert len(rows(depot)) == 1
         assert files_of(depot) == named(depot)

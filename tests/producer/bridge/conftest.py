@@ -16,6 +16,7 @@ from tests.producer.bridge.broker import PATIENCE_SECONDS, Broker, Publisher, un
 from tests.producer.conftest import Faults, Gate, faults, gate, messages
 from windrow.producer.bridge.mqtt import MqttBridge
 from windrow.producer.bridge.summary import Summary
+from windrow.settings.producer import ProducerOptions
 from windrow.settings.settings import Settings
 
 __all__ = ["Faults", "Gate", "faults", "gate", "messages", "windrow"]
@@ -121,14 +122,20 @@ def depot(tmp_path: Path) -> str:
     return str(tmp_path / "depot")
 
 
+def with_options(options: ProducerOptions) -> type[Settings]:
+    """Return settings under which commands open producers with these options."""
+    return type("SettingsWithOptions", (Settings,), {"producer_options": property(lambda self: options)})
+
+
 @pytest.fixture
 def start(broker: Broker, depot: str, tmp_path: Path) -> Iterator[Start]:
-    """Start a bridge with settings of [mqtt], and of [producer] as `producer`."""
+    """Start a bridge with settings of [mqtt], and `producer` as options of its producer."""
     started: list[Running] = []
 
     def bridge(into: str = depot, producer: dict[str, Any] | None = None, **chosen: Any) -> Running:
-        told = {"port": broker.port, "topics": [TOPIC]} | chosen
-        settings = Settings(depot=into, ledger=str(tmp_path / "ledger"), mqtt=told, producer=producer or {})
+        kind = Settings if producer is None else with_options(ProducerOptions(**producer))
+        told = {"broker": f"127.0.0.1:{broker.port}", "topics": [TOPIC]} | chosen
+        settings = kind(depot=into, ledger=str(tmp_path / "ledger"), mqtt=told)
         started.append(Running(settings))
         return started[-1]
 

@@ -10,7 +10,7 @@ import pytest
 
 import windrow
 from tests.producer.bridge.conftest import messages
-from windrow.errors import BrokerRefused, DeliveryTimeout, ProducerFenced
+from windrow.errors import BrokerError, DeliveryTimeoutError, ProducerFencedError
 from windrow.producer.bridge import mqtt_connection
 from windrow.producer.bridge.mqtt import MqttBridge
 from windrow.producer.bridge.reader import BASE64
@@ -45,7 +45,7 @@ class Answering:
 
 def bridge(depot, port):
     """Return a bridge to a port."""
-    told = {"port": port, "topics": ["plant/{key}/{type...}"]}
+    told = {"broker": f"127.0.0.1:{port}", "topics": ["plant/{key}/{type...}"]}
     return MqttBridge(Settings(depot=depot, ledger=f"{depot}-ledger", mqtt=told))
 
 
@@ -188,7 +188,7 @@ class TestDepot:
         running = start(producer={"delivery_timeout": "300ms"})
         running.until(lambda counts: counts.connections == 1, "it is connected")
         publisher.publish_all(*[("plant/a/b", str(number)) for number in range(10)])
-        assert isinstance(running.fails(), DeliveryTimeout)
+        assert isinstance(running.fails(), DeliveryTimeoutError)
         faults.before = lambda attempt: None
         again = start()
         again.until(lambda counts: counts.acknowledged == 10, "all is acknowledged")
@@ -204,7 +204,7 @@ class TestDepot:
         program = f"from windrow import Producer\nwith {other} as p: p.send(key='k', type='t')"
         subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
         publisher.publish_all(("plant/a/b", "second"))
-        assert isinstance(running.fails(), ProducerFenced)
+        assert isinstance(running.fails(), ProducerFencedError)
         again = start()
         again.until(lambda counts: counts.acknowledged >= 1, "the rest is acknowledged")
         again.stop()
@@ -297,7 +297,7 @@ class TestRefused:
         """A broker that will not have this bridge ends it, and the error says what was refused."""
         with (
             Answering(answers) as port,
-            pytest.raises(BrokerRefused, match=re.escape(says)),
+            pytest.raises(BrokerError, match=re.escape(says)),
             bridge(depot, port) as refused,
         ):
             refused.run()
@@ -306,7 +306,7 @@ class TestRefused:
         """A broker that is busy is asked again, and so is one that closes the connection."""
         busy = [b"\x20\x03\x00\x89\x00"]
         answering = Answering(busy, [], [ACCEPTED, b"\xe0\x02\x8b\x00"], [b"\x20\x03\x00\x87\x00"])
-        refused = pytest.raises(BrokerRefused, match="Not authorized")
+        refused = pytest.raises(BrokerError, match="Not authorized")
         with answering as port, refused, bridge(depot, port) as going_on:
             going_on.run()
 

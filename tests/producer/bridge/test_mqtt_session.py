@@ -119,7 +119,7 @@ class Bridging(RuleBasedStateMachine):
     @invariant()
     def held(self) -> None:
         """What is held is what is on its way."""
-        assert self.session.held == self.session.held_bytes == len(self.on_the_way)
+        assert self.session.uncommitted_count == self.session.held_bytes == len(self.on_the_way)
 
     @invariant()
     def never_too_early(self) -> None:

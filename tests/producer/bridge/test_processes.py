@@ -171,7 +171,8 @@ def test_collectd(tmp_path, broker, publisher, depot, windrow: Command, at_end):
     """
     (tmp_path / "windrow.toml").write_text(
         f'depot = "{depot}"\nledger = "{tmp_path}/ledger"\n[rules]\nwindow = "2m"\nmax_delay = "1m"\n'
-        f'[mqtt]\nport = {broker.port}\ntopics = ["collectd/{{source}}/{{type...}}"]\nevent_time = "collectd"\n'
+        f'[mqtt]\nbroker = "127.0.0.1:{broker.port}"\n'
+        'topics = ["collectd/{source}/{type...}"]\nevent_time = "collectd"\n'
     )
 
     def started():

@@ -12,7 +12,7 @@ from tests.producer.bridge.broker import PATIENCE_SECONDS, Broker, Publisher, pr
 from tests.producer.bridge.command import Process
 from tests.producer.bridge.conftest import messages
 from tests.producer.bridge.tls_server import RefusingServer
-from windrow.errors import BrokerRefused
+from windrow.errors import BrokerError
 from windrow.producer.bridge.mqtt import MqttBridge
 from windrow.settings.settings import Settings
 
@@ -81,15 +81,14 @@ def told(tmp_path, broker, certificates):
     def write(**changed):
         """Write them."""
         chosen = {
-            "port": str(broker.port),
+            "broker": f"'mqtts://127.0.0.1:{broker.port}'",
             "topics": "['plant/{key}/{type}']",
             "username": "'edge'",
-            "tls": "true",
             "ca_file": f"'{certificates['ca.pem']}'",
             "certificate_file": f"'{certificates['client.pem']}'",
             "key_file": f"'{certificates['client.key']}'",
         } | changed
-        lines = [f"{name} = {value}" for name, value in chosen.items()]
+        lines = [f"{name} = {value}".replace("PORT", str(broker.port)) for name, value in chosen.items()]
         (tmp_path / "windrow.toml").write_text("\n".join(["depot = 'depot'", "ledger = 'ledger'", "[mqtt]", *lines]))
 
     return write
@@ -99,7 +98,7 @@ def secret(tmp_path):
     """Give the password as a file, as a service has it."""
     file = tmp_path / "password"
     file.write_text(f"{PASSWORD}\n")
-    return f"'{file}'"
+    return f"'file:{file}'"
 
 
 @pytest.mark.parametrize("where", ["file", "variable"])
@@ -107,7 +106,7 @@ def test_let_in(tmp_path, broker, told, certificates, where):
     """With certificate and password messages come through, and no word of the password is said at any level of the
     log.
     """
-    told(**({"password_file": secret(tmp_path)} if where == "file" else {}))
+    told(**({"password": secret(tmp_path)} if where == "file" else {}))
     variables = {"WINDROW_MQTT__PASSWORD": PASSWORD} if where == "variable" else {}
     running = Process(tmp_path, environment=variables)
     running.await_connection()
@@ -132,7 +131,7 @@ def test_let_in(tmp_path, broker, told, certificates, where):
         ({"username": "'nobody'", "password": f"'{PASSWORD}'"}, "Not authorized"),
         ({"ca_file": "stranger.pem"}, "do not trust each other"),
         ({"certificate_file": "", "key_file": ""}, "do not trust each other"),
-        ({"host": "'localhost'"}, "do not trust each other"),
+        ({"broker": "'mqtts://localhost:PORT'"}, "do not trust each other"),
     ],
 )
 def test_refused(tmp_path, told, certificates, changed, says):
@@ -143,7 +142,7 @@ def test_refused(tmp_path, told, certificates, changed, says):
     told(**(changed | files))
     running = Process(tmp_path)
     assert running.status() == 3
-    assert "\nWINDROW-BROKER-REFUSED: " in running.log
+    assert "\nWINDROW-BROKER: " in running.log
     assert says in running.log
     assert PASSWORD not in running.log
     assert "hollow-reed-12" not in running.log
@@ -161,8 +160,8 @@ def refusing(certificates, **chosen):
 
 def without_certificate(folder, certificates, server):
     """Return a bridge that trusts a server, and has no certificate."""
-    part = {"host": "127.0.0.1", "port": server.port, "topics": ["plant/{key}"]}
-    tls = {"tls": True, "ca_file": certificates["ca.pem"]}
+    part = {"broker": f"mqtts://127.0.0.1:{server.port}", "topics": ["plant/{key}"]}
+    tls = {"ca_file": certificates["ca.pem"]}
     return MqttBridge(Settings(depot=str(folder / "depot"), ledger=str(folder / "ledger"), mqtt=part | tls))
 
 
@@ -184,7 +183,7 @@ def test_refused_after_handshake(tmp_path, certificates, monkeypatch, chosen, sl
 
     if slow:
         monkeypatch.setattr(Client, "_ssl_wrap_socket", wait)
-    refused = pytest.raises(BrokerRefused, match=r"do not trust each other.*CERTIFICATE_REQUIRED")
+    refused = pytest.raises(BrokerError, match=r"do not trust each other.*CERTIFICATE_REQUIRED")
     with server.running(), without_certificate(tmp_path, certificates, server) as bridge, refused:
         bridge.run(10)
     assert server.connections == 1
@@ -229,12 +228,12 @@ def test_settings(windrow: Command, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (f"password = '{PASSWORD}'\npassword_file = 'x'", "only one of"),
         (f"password = ['{PASSWORD}']", "mqtt.password"),
-        (f"password = '{PASSWORD}'\nca_file = 'x'", "tls = true"),
-        (f"password = '{PASSWORD}'\nprot = 1", "mqtt.port"),
-        ("password_file = 'absent'", "cannot be read"),
-        ("tls = true\nca_file = 'absent'", "certificates of [mqtt]"),
+        (f"password = '{PASSWORD}'\nca_file = 'x'", "mqtts://"),
+        (f"password = '{PASSWORD}'\nbrokre = 1", "mqtt.broker"),
+        ("password = 'file:absent'", "cannot be read"),
+        (f"broker = 'windrow:{PASSWORD}@10.0.0.7'", "HOST:PORT"),
+        ("broker = 'mqtts://127.0.0.1'\nca_file = 'absent'", "certificates of [mqtt]"),
         ("certificate_file = 'x'", "must be set together"),
         ("group = 'a/b'", "group"),
         ("event_time = 'noon'", "event_time"),

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.reading import Distribution, plot
 
 pytestmark = pytest.mark.ci
@@ -181,7 +181,7 @@ class TestPicture:
 
     def test_nothing_to_draw(self):
         """Without a batch and a message there is no picture."""
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             drawn(sizes([]), TYPICAL.slice(0, 0), waits())
 
 

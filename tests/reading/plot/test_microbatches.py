@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.reading import plot
 
 pytestmark = pytest.mark.ci
@@ -131,5 +131,5 @@ class TestPicture:
 
     def test_nothing_to_draw(self):
         """An empty history is no picture."""
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             drawn(history(0))

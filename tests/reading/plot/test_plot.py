@@ -12,7 +12,7 @@ import pytest
 import windrow
 from tests.clocks import NOW
 from tests.messages import SECOND, message, table
-from windrow.errors import NotFound, SettingsError
+from windrow.errors import NotFoundError, SettingsError
 from windrow.reading import plot
 
 pytestmark = pytest.mark.ci
@@ -171,9 +171,9 @@ class TestStretch:
 
     def test_nothing_to_draw(self, result):
         """Without a message in the stretch, or at all, there is no picture."""
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             drawn(result, begin=0, end=SECOND)
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFoundError):
             drawn(batched([]))
 
     def test_only_rejected_messages(self, result):

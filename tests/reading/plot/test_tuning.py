@@ -6,7 +6,7 @@ import pytest
 from tests.messages import SECOND
 from tests.reading.test_tuning import late, recorded
 from windrow.batching.rules import Rules
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.reading import plot
 from windrow.reading.tuning import tune
 
@@ -67,5 +67,5 @@ def test_nothing_closed() -> None:
 
 def test_no_pair(tuned: pa.Table) -> None:
     """A table without a row is nothing to draw."""
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFoundError):
         plot.tuning(tuned.slice(0, 0))

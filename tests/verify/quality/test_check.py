@@ -18,14 +18,13 @@ from tests.engine.world import World
 from tests.messages import SECOND, message
 from tests.verify.quality.damages import DAMAGES, damage, dropping
 from windrow.errors import (
-    EngineUnavailable,
-    ExpectationBroken,
-    OutputRefused,
-    TableMissing,
-    TableRefused,
-    TableUnreadable,
+    EngineUnavailableError,
+    ExpectationBrokenError,
+    IncompatibleTableError,
+    OutputFileError,
+    TableMissingError,
+    TableUnreadableError,
 )
-from windrow.model.warn import WarnPart
 from windrow.reading.tables import open_ledger
 from windrow.reading.warnings import SHARES, warnings_of
 from windrow.verify import quality, verify
@@ -36,7 +35,7 @@ from windrow.verify.quality.great_expectations import library
 
 PAGE = (Path(__file__).parents[3] / "docs" / "quality.md").read_text(encoding="utf-8")
 WARNINGS = ("ledger_splits", "ledger_slivers", "rejected_share", "clock_shared", "ledger_sources", "ledger_delay")
-LIMITS = WarnPart(least=10)
+MIN_COUNT = 10
 GHOST = {"id": "ghost", "state": "ghost"}
 # Damages that one ledger can have together: every relation of the invariants fails.
 TOGETHER = (
@@ -92,7 +91,7 @@ class TestClean:
             session, world.ledger, docs=tmp_path / "docs", progress=lambda *step: steps.append(step)
         )
         failures = [one.name for one in checked.failures("info")]
-        assert failures == ["rejected_clock_ahead", "rejected_not_invalid", "rejected_share"]  # fewer than [warn] least
+        assert failures == ["rejected_clock_ahead", "rejected_not_invalid", "rejected_share"]  # fewer than min_count
         assert (checked.ok, checked.empty, checked.ledger_version) == (True, (), world.version())
         assert [one.name for one in checked.outcomes if one.name not in WARNINGS] == list(INVARIANTS)
         assert [what for what, _, _ in steps] == ["rows", *SUITES]
@@ -131,20 +130,20 @@ class TestWarnings:
         world.runner(embedded).once()
         monkeypatch.setitem(SHARES, "split_share", 0.2)
         monkeypatch.setitem(SHARES, "sliver_share", 0.1)
-        limits = WarnPart(least=10)
-        said = {one.code.replace("-", "_"): one.what for one in warnings_of(open_ledger(world.ledger), limits)}
-        checked = quality.check(session, world.ledger, limits=limits)
+        min_count = 10
+        said = {one.code.replace("-", "_"): one.what for one in warnings_of(open_ledger(world.ledger), min_count)}
+        checked = quality.check(session, world.ledger, min_count=min_count)
         found = {one.name: one for one in checked.failures("warning") if one.name.startswith("ledger")}
         assert said.keys() == found.keys() == {name for name in WARNINGS if name.startswith("ledger")}
         for name, outcome in found.items():
             (row,) = outcome.rows
             assert all(f"{value:,}" in said[name] for value in row.values() if isinstance(value, int)), name
-        quiet = quality.check(session, world.ledger, limits=WarnPart(least=10_000))
+        quiet = quality.check(session, world.ledger, min_count=10_000)
         assert [one.name for one in quiet.failures("warning")] == ["rejected_share"]
         kept = World(tmp_path / "kept", clock)
         kept.publish([message("a", at, at) for at in second])
         kept.runner(embedded, rules={"repeats": "keep"}).once()
-        assert not quality.check(session, kept.ledger, limits=LIMITS).failures("warning")
+        assert not quality.check(session, kept.ledger, min_count=MIN_COUNT).failures("warning")
 
 
 class TestDamaged:
@@ -208,17 +207,17 @@ class TestRefused:
             unexpected_rows_query="SELECT nothing_like_it FROM {batch}", meta={"name": "mine"}
         )
         suite = library().ExpectationSuite(name="own", expectations=[broken])
-        with pytest.raises(ExpectationBroken, match=r"mine of own did not run: .*nothing_like_it"):
+        with pytest.raises(ExpectationBrokenError, match=r"mine of own did not run: .*nothing_like_it"):
             quality.check(session, world.ledger, suites=[suite])
 
     def test_other_tables(self, world: World, session: Any, tmp_path: Path) -> None:
         """A table that is missing or no ledger is refused, and so is a file in the place of the docs."""
-        with pytest.raises(TableMissing, match="no ledger at"):
+        with pytest.raises(TableMissingError, match="no ledger at"):
             quality.check(session, str(tmp_path / "nowhere"))
-        with pytest.raises(TableRefused, match="not a ledger"):
+        with pytest.raises(IncompatibleTableError, match="not a ledger"):
             quality.check(session, world.depot)
         (tmp_path / "file").touch()
-        with pytest.raises(OutputRefused, match="is a file"):
+        with pytest.raises(OutputFileError, match="is a file"):
             quality.check(session, world.ledger, docs=tmp_path / "file")
 
 
@@ -226,7 +225,7 @@ class TestWithoutSpark:
     def test_an_expectation_of_ones_own(self, world: World) -> None:
         """An expectation that is no query is refused, because it speaks to Spark."""
         suite = quality.books(library().expectations.ExpectTableRowCountToBeBetween(min_value=1, meta={"name": "mine"}))
-        with pytest.raises(EngineUnavailable, match="mine of books needs Spark"):
+        with pytest.raises(EngineUnavailableError, match="mine of books needs Spark"):
             quality.check(None, world.ledger, suites=[suite])
 
     def test_reads_no_messages_in_vain(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +237,7 @@ class TestWithoutSpark:
         suite = library().ExpectationSuite(name="own", expectations=[own])
         (outcome,) = quality.check(None, world.ledger, suites=[suite]).outcomes
         assert outcome.failed == len(world.rows("rejected"))
-        with pytest.raises(TableUnreadable, match="cannot be read: Parser Error"):
+        with pytest.raises(TableUnreadableError, match="cannot be read: Parser Error"):
             quality.check(None, world.ledger)
 
     def test_bytes(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
@@ -276,7 +275,7 @@ class TestWithoutSpark:
     def test_a_file_that_is_gone(self, world: World) -> None:
         """A ledger that lost a file is an error of the table, not an expectation that fails."""
         next(Path(world.ledger).glob("state=closed/*/*.parquet")).unlink()
-        with pytest.raises(TableUnreadable, match=r"the ledger at .* lacks a file"):
+        with pytest.raises(TableUnreadableError, match=r"the ledger at .* lacks a file"):
             quality.check(None, world.ledger)
 
     @pytest.mark.slow

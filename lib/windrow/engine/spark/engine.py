@@ -39,7 +39,7 @@ from windrow.engine.spark.log import SparkLog, detail
 from windrow.engine.spark.maintenance import SparkMaintenance
 from windrow.engine.spark.session import bare_is_local, find_session
 from windrow.engine.spark.stores import require_exclusion
-from windrow.errors import TableMissing
+from windrow.errors import TableMissingError
 from windrow.model import tables
 from windrow.rows.frame import frame_of, schema_of
 from windrow.rows.session_settings import NOTE, WHOLE_TIMES, configured
@@ -115,8 +115,8 @@ class SparkEngine(Engine):
         """
         location = place
         if is_catalog_name(place):
-            found = detail(self._session, reference(place))
-            location = found["location"] if found and not is_managed(found["tableFeatures"]) else ""
+            properties = detail(self._session, reference(place))
+            location = properties["location"] if properties and not is_managed(properties["tableFeatures"]) else ""
             if self._on_platform and local_path(location) is None:
                 return None
         return str(local_path(location) or location) if location else None
@@ -133,12 +133,12 @@ class SparkEngine(Engine):
             # guard: spark-file-system
             return local_path(place) if place.startswith("file:") or bare_is_local(self._root) else None
         if place not in self._paths:
-            found = detail(self._session, reference(place))
-            if found is None:
+            properties = detail(self._session, reference(place))
+            if properties is None:
                 return None
-            self._places[place] = found["location"]
+            self._places[place] = properties["location"]
             # delta-rs reads the log, and a catalog may have commits that are not in it
-            self._paths[place] = None if is_managed(found["tableFeatures"]) else local_path(found["location"])
+            self._paths[place] = None if is_managed(properties["tableFeatures"]) else local_path(properties["location"])
         return self._paths[place]
 
     def names_files(self, place: str) -> bool:
@@ -152,13 +152,13 @@ class SparkEngine(Engine):
             return False
         if not is_catalog_name(place) or self.local_path(place) is not None:
             return True
-        found = detail(self._session, reference(place))
-        return found is not None and not is_managed(found["tableFeatures"])
+        properties = detail(self._session, reference(place))
+        return properties is not None and not is_managed(properties["tableFeatures"])
 
     def lock(self, place: str, sync: bool = True) -> AbstractContextManager[None]:
         """Hold the lock of a table on a local disk, however Spark writes to it; other tables have no lock.
 
-        Raises EngineUnavailable for a table on S3 if commits there could replace each other.
+        Raises EngineUnavailableError for a table on S3 if commits there could replace each other.
         """
         path = self.local_path(place) or (local_path(place) if self.remote else None)
         if not self.settings.single_writer:
@@ -173,7 +173,9 @@ class SparkEngine(Engine):
         return SparkMaintenance(self._session, reference(place), role, lambda: self.lock(place))
 
     def side_files(self, place: str) -> SideFiles:
-        """Return the small texts beside a table; for one in a catalog in the table `<name>_plans`. Raises TableMissing.
+        """Return the small texts beside a table; for one in a catalog in the table `<name>_plans`.
+
+        Raises TableMissingError.
 
         A catalog does not let anybody write into the directory of a table.
         """
@@ -252,8 +254,8 @@ class SparkEngine(Engine):
     def create(self, place: str, rows: pa.Table, comment: str, keep: str | None = None, by: str = "") -> None:
         """Create a table with its first rows unless it exists; a ledger is partitioned `by` columns.
 
-        `keep` is the retention of log and removed files, by default that of the settings. Raises TableRefused if the
-        directory has other files, TableMissing if there is no such schema.
+        `keep` is the retention of log and removed files, by default that of the settings. Raises IncompatibleTableError
+        if the directory has other files, TableMissingError if there is no such schema.
         """
         own = tables.LEDGER_PROPERTIES if by else tables.PROPERTIES
         properties = own | tables.retention(keep or self.settings.keep) | self.settings.table_properties
@@ -265,7 +267,10 @@ class SparkEngine(Engine):
             self._create_table(place, rows, properties, comment, by)
 
     def _create_table(self, place: str, rows: pa.Table, properties: Mapping[str, str], comment: str, by: str) -> None:
-        """Create a table with its first rows unless it exists. Raises TableMissing if its schema does not exist."""
+        """Create a table with its first rows unless it exists.
+
+        Raises TableMissingError if its schema does not exist.
+        """
         frame_of(self._session, rows).createOrReplaceTempView(FIRST)
         listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
         try:
@@ -282,7 +287,7 @@ class SparkEngine(Engine):
             if isinstance(error, PySparkException) and error.getCondition() == "SCHEMA_NOT_FOUND":
                 schema = quoted(*parts(place)[:-1])
                 hint = f"CREATE SCHEMA {schema}, or name another."
-                raise TableMissing(f"there is no schema {schema}", hint) from error
+                raise TableMissingError(f"there is no schema {schema}", hint) from error
             if detail(self._session, reference(place)) is None:  # otherwise another process was faster
                 raise
         finally:
@@ -291,7 +296,7 @@ class SparkEngine(Engine):
 
 def _required(error: Exception, properties: Mapping[str, str]) -> dict[str, str]:
     """Return what a catalog requires of a table in place of one of the properties; nothing that breaks the fence."""
-    found = dict(REQUIRED.findall(str(error)))
+    needs = dict(REQUIRED.findall(str(error)))
     # guard: required-spares-the-fence
-    spared = found.keys() & FENCE
-    return {} if spared or found.items() <= properties.items() else found
+    spared = needs.keys() & FENCE
+    return {} if spared or needs.items() <= properties.items() else needs

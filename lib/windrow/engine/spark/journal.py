@@ -25,7 +25,7 @@ class SparkJournal(Journal):
     location: str
 
     def write(self, note: Mapping[str, Any]) -> None:
-        """Commit a note; if another writer's commit came in between, try again. Raises TableUnwritable."""
+        """Commit a note; if another writer's commit came in between, try again. Raises TableUnwritableError."""
         row = self.session.createDataFrame([(note["name"],)], "name STRING").coalesce(1)
         for attempt in range(ATTEMPTS):
             try:
@@ -47,5 +47,5 @@ class SparkJournal(Journal):
 
     def notes(self) -> Iterable[Mapping[str, Any]]:
         """Return the latest notes, newest first."""
-        found = SparkLog(self.session, reference(self.location)).recent(LATEST)
-        return [note_of(commit) for commit in found]
+        commits = SparkLog(self.session, reference(self.location)).recent(LATEST)
+        return [note_of(commit) for commit in commits]

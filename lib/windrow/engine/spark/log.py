@@ -15,7 +15,7 @@ from windrow.delta.log import Table, commits
 from windrow.delta.logfiles import entry_path
 from windrow.delta.store_errors import cause_of
 from windrow.delta.table import unreadable
-from windrow.errors import TableRefused
+from windrow.errors import IncompatibleTableError
 from windrow.model import chunks
 from windrow.model.commits import FEED, Commit, adds_only, note_of, rows_added, rows_in_files
 from windrow.model.payload import of_column
@@ -46,18 +46,18 @@ class SparkLog:
         if self._table is not None and newest["operation"] in ROWS_ONLY:
             id_, feed = self._table.id, self._table.feed
         else:
-            found = detail(self.session, self.reference)
-            if found is None:  # it has just gone
+            properties = detail(self.session, self.reference)
+            if properties is None:  # it has just gone
                 return None
-            id_, feed = found["id"], found["properties"].get(FEED) == "true"
+            id_, feed = properties["id"], properties["properties"].get(FEED) == "true"
         schema = plain(self.session.sql(f"SELECT * FROM {self.reference} LIMIT 0").toArrow()).schema
         self._table = Table(id_, version, schema, of_column(schema), feed, chunks.is_raw(schema))
         return self._table
 
     def latest(self) -> tuple[int, str | None] | None:
         """Return the table's latest version and the note (user metadata) of its commit, None when there is no table."""
-        found = self._newest(1)
-        return None if found is None else (int(found["version"]), found["userMetadata"])
+        commits = self._newest(1)
+        return None if commits is None else (int(commits["version"]), commits["userMetadata"])
 
     def bytes_added(self, after: int, upto: int) -> dict[int, int]:
         """Return how many bytes the files have that each version added, as `DeltaRsLog.bytes_added` does."""
@@ -72,9 +72,9 @@ class SparkLog:
 
     def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
         """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
-        found = self._history() if since is None else self._since(max(since, 0), upto)
+        result = self._history() if since is None else self._since(max(since, 0), upto)
         # The fingerprint leaves out the time: Spark reports that of the log's file, which differs in a copied table.
-        return commits(self._counted(found), int, ("operation", "operationMetrics"), "spark")
+        return commits(self._counted(result), int, ("operation", "operationMetrics"), "spark")
 
     def recent(self, number: int) -> list[dict[str, Any]]:
         """Return so many of the latest commits, newest first; none if there is no table."""
@@ -86,8 +86,8 @@ class SparkLog:
 
     def notes(self) -> list[tuple[dict[str, Any], int | None]]:
         """Return the notes of the commits, and how many rows each added, oldest first; none without a table."""
-        found = [] if self._newest(1) is None else self._history()
-        return [(note_of(commit), rows_added(commit)) for commit in reversed(found)]
+        commits = [] if self._newest(1) is None else self._history()
+        return [(note_of(commit), rows_added(commit)) for commit in reversed(commits)]
 
     def files_added(self, first: int, last: int) -> tuple[dict[str, int], set[int]]:
         """Return the names of the files that versions added, with the version; and which versions removed rows."""
@@ -95,38 +95,38 @@ class SparkLog:
         names = {name: version for version, files in added.items() for name in files.names}
         return names, {version for version, files in added.items() if files.removed}
 
-    def _counted(self, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _counted(self, commits: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return commits with `rows_in_files` for those that do not say how many rows they added."""
-        silent = [one["version"] for one in found if rows_added(one) is None]
+        silent = [one["version"] for one in commits if rows_added(one) is None]
         try:
             self._added |= self._added_in([version for version in silent if version not in self._added])
         except PySparkException:  # a catalog may keep the log to itself
-            return found
+            return commits
         counts = {
             one["version"]: self._added[one["version"]].rows(one["operation"])
-            for one in found
+            for one in commits
             if one["version"] in self._added
         }
-        return [one | {"rows_in_files": counts.get(one["version"])} for one in found]
+        return [one | {"rows_in_files": counts.get(one["version"])} for one in commits]
 
     def _added_in(self, versions: Iterable[int]) -> dict[int, Added]:
         """Return the files that versions added; nothing if there is no table."""
         wanted = list(versions)
-        found = detail(self.session, self.reference) if wanted else None
-        return {} if found is None else _files_in_log(self.session, found["location"], wanted)
+        properties = detail(self.session, self.reference) if wanted else None
+        return {} if properties is None else _files_in_log(self.session, properties["location"], wanted)
 
     def _since(self, since: int, upto: int | None) -> list[dict[str, Any]]:
         """Return the commits from a version on: those that are known if they reach up to `upto`, or else all."""
         if upto is None or not {since, upto} <= self._commits.keys():
-            found = self._latest(max(max(self._commits, default=since) - since + 1, 1))
-            if found[-1]["version"] > since:
-                self._latest(found[0]["version"] - since + 1)
+            commits = self._latest(max(max(self._commits, default=since) - since + 1, 1))
+            if commits[-1]["version"] > since:
+                self._latest(commits[0]["version"] - since + 1)
         return [commit for version, commit in self._commits.items() if version >= since]
 
     def _newest(self, number: int) -> dict[str, Any] | None:
         """Read so many of the latest commits, and return the last one, None when there is no table.
 
-        Raises TableRefused for a table that is not Delta.
+        Raises IncompatibleTableError for a table that is not Delta.
         """
         try:
             return self._latest(number)[0]
@@ -138,15 +138,15 @@ class SparkLog:
 
     def _latest(self, number: int) -> list[dict[str, Any]]:
         """Return so many of the latest commits, newest first, and keep them; forget those of a table that was here."""
-        found = self._history(number)
+        commits = self._history(number)
         last = self._commits.get(max(self._commits, default=-1))
         # guard: spark-log-followed
-        if last not in found:
+        if last not in commits:
             self._commits, self._table, self._added = {}, None, {}
-        known = self._commits | {commit["version"]: commit for commit in found}
+        known = self._commits | {commit["version"]: commit for commit in commits}
         self._commits = dict(sorted(known.items())[-KEPT:])
         self._added = {version: files for version, files in self._added.items() if version in self._commits}
-        return found
+        return commits
 
     def _history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the latest commits, newest first. Without a limit Delta reads the whole log."""
@@ -171,18 +171,18 @@ COLUMNS = (
 def detail(session: SparkSession, reference: str) -> dict[str, Any] | None:
     """Return `id`, `location`, `properties` and `tableFeatures` of a table, None if it does not exist.
 
-    Raises TableRefused for a table that is not Delta.
+    Raises IncompatibleTableError for a table that is not Delta.
     """
     try:
         described = session.sql(f"DESCRIBE DETAIL {reference}").select(*DETAILS)
-        found: dict[str, Any] = described.collect()[0].asDict()
+        row: dict[str, Any] = described.collect()[0].asDict()
     except AnalysisException as error:
         if error.getCondition() in NO_TABLE:
             return None
         raise
-    if found["format"].lower() != "delta":
-        raise TableRefused(f"{reference} is a table of format {found['format']}", "Use a Delta table.")
-    return found
+    if row["format"].lower() != "delta":
+        raise IncompatibleTableError(f"{reference} is a table of format {row['format']}", "Use a Delta table.")
+    return row
 
 
 DETAILS = ("id", "location", "format", "properties", "tableFeatures")
@@ -225,11 +225,11 @@ def _files_in_log(session: SparkSession, location: str, versions: Collection[int
     add = "STRUCT<path: STRING, dataChange: BOOLEAN, size: BIGINT, stats: STRING, deletionVector: STRUCT<offset: INT>>"
     lines = session.read.schema(f"add {add}, remove STRUCT<dataChange: BOOLEAN>").json(entries)
     lines = lines.where("add.dataChange OR (remove IS NOT NULL AND coalesce(remove.dataChange, true))")
-    found: defaultdict[int, Added] = defaultdict(Added)
+    added: defaultdict[int, Added] = defaultdict(Added)
     for file, entry in lines.select("add", "_metadata.file_name").collect():
-        version = found[int(entry.split(".")[0])]
+        version = added[int(entry.split(".")[0])]
         if file is None:
             version.removed = True
         else:
             version.files.append(file.asDict())
-    return {version: found[version] for version in versions}
+    return {version: added[version] for version in versions}

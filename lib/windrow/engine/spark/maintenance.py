@@ -46,8 +46,8 @@ class SparkMaintenance:
 
     def properties(self) -> Mapping[str, str]:
         """Return the table's properties."""
-        found: dict[str, str] = self._detail()["properties"]
-        return found
+        result: dict[str, str] = self._detail()["properties"]
+        return result
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set properties in a separate commit."""
@@ -68,15 +68,15 @@ class SparkMaintenance:
         """Return the time of the last compaction (microseconds), None if not since `since` or many commits ago."""
         columns = ("operation", "unix_micros(timestamp) AS committed_at")
         commits = self._rows(f"DESCRIBE HISTORY {self.reference} LIMIT {LATEST:d}", *columns)
-        found = [int(commit["committed_at"]) for commit in commits if commit["operation"] == "OPTIMIZE"]
-        return max((at for at in found if at >= since), default=None)
+        times = [int(commit["committed_at"]) for commit in commits if commit["operation"] == "OPTIMIZE"]
+        return max((at for at in times if at >= since), default=None)
 
     def vacuum(self, dry_run: bool) -> int:
         """Delete files that no version within the table's retention needs, and return how many: at most 1,000."""
-        found = self._rows(f"VACUUM {self.reference} DRY RUN")
+        files = self._rows(f"VACUUM {self.reference} DRY RUN")
         if not dry_run:
             self._rows(f"VACUUM {self.reference}")
-        return sum("." in row["path"].rpartition("/")[2] for row in found)  # the others are directories
+        return sum("." in row["path"].rpartition("/")[2] for row in files)  # the others are directories
 
     def logged_at(self, version: int) -> int | None:
         """Return None: the commit time that Spark reports is already that of the log file."""
@@ -86,8 +86,8 @@ class SparkMaintenance:
         """Do nothing: Spark's Delta writes a checkpoint every ten commits and trims the log with it."""
 
     def _detail(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._rows(f"DESCRIBE DETAIL {self.reference}")[0]
-        return found
+        row: dict[str, Any] = self._rows(f"DESCRIBE DETAIL {self.reference}")[0]
+        return row
 
     def _rows(self, statement: str, *columns: str) -> list[dict[str, Any]]:
         try:

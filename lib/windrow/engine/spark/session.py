@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from windrow.delta.locations import is_catalog_name
 from windrow.engine.choice import from_platform
 from windrow.engine.spark import stores
-from windrow.errors import EngineUnavailable
+from windrow.errors import EngineUnavailableError
 
 LOOPBACK = "127.0.0.1"
 
@@ -43,7 +43,10 @@ SETTINGS = {
 
 
 def find_session(*tables: str) -> SparkSession:
-    """Return the running session, the platform's session, or a local one for these tables. Raises EngineUnavailable."""
+    """Return the running session, the platform's session, or a local one for these tables.
+
+    Raises EngineUnavailableError.
+    """
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
@@ -51,7 +54,7 @@ def find_session(*tables: str) -> SparkSession:
 
 
 def local_session(application: str = "windrow", master: str = "local[*]", tables: Collection[str] = ()) -> SparkSession:
-    """Return the running session, or start a local one for these tables. Raises EngineUnavailable.
+    """Return the running session, or start a local one for these tables. Raises EngineUnavailableError.
 
     Spark's resolver fetches Delta's jars at the first start, and those for S3 if a table is there. The JVM's standard
     error goes to a file, which the error names. If a table has a name, names outlive the process, in Spark's default
@@ -77,7 +80,7 @@ def local_session(application: str = "windrow", master: str = "local[*]", tables
             packages = [*stores.PACKAGES] if on_s3 else []
             session = configure_spark_with_delta_pip(builder, packages).getOrCreate()
     except Exception as error:
-        raise EngineUnavailable(
+        raise EngineUnavailableError(
             f"Spark did not start: {str(error).splitlines()[0]}",
             f"The output of Java is in {log}. The first start needs Maven Central to fetch jars.",
         ) from error

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from windrow.errors import EngineUnavailable
+from windrow.errors import EngineUnavailableError
 
+__all__ = ["JAR"]
 S3 = ("s3a", "s3", "s3n")
 LOG_STORE = "windrow.ConditionalLogStore"
 JAR = Path(__file__).with_name("java") / "log_store.jar"
@@ -46,18 +47,18 @@ def session_settings() -> dict[str, str]:
     S3A finds the credentials in the environment.
     """
     endpoint, region = (os.environ.get(name) for name in ("AWS_ENDPOINT_URL", "AWS_REGION"))
-    found = {"endpoint": endpoint, "path.style.access": endpoint and "true", "endpoint.region": region}
-    return SETTINGS | {f"spark.hadoop.fs.s3a.{name}": value for name, value in found.items() if value}
+    options = {"endpoint": endpoint, "path.style.access": endpoint and "true", "endpoint.region": region}
+    return SETTINGS | {f"spark.hadoop.fs.s3a.{name}": value for name, value in options.items() if value}
 
 
 def require_exclusion(session: SparkSession, location: str) -> None:
-    """Raise EngineUnavailable if a commit to a table on S3 could replace that of another writer."""
+    """Raise EngineUnavailableError if a commit to a table on S3 could replace that of another writer."""
     if not is_on_s3(location):
         return
     setting = f"spark.delta.logStore.{location.partition(':')[0]}.impl"
     # guard: spark-store-exclusion
     if (store := session.conf.get(setting, None)) not in EXCLUDING:
-        raise EngineUnavailable(
+        raise EngineUnavailableError(
             f"a commit of Spark to {location} could silently replace a commit of another writer: "
             f"{setting} is {store or 'not set'}",
             f"Start the session with {setting}={LOG_STORE} and --jars {JAR}, or set single_writer = true if nobody "

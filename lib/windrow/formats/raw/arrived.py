@@ -118,25 +118,25 @@ def invalid_of(rows: pa.Table) -> list[dict[str, Any]]:
     by = [(name, "ascending") for name in ("version", "raw_source", "sequence", "received_at")]
     faults = rows.append_column("fault", faults_of(rows))
     bad = faults.filter(pc.is_valid(faults["fault"])).sort_by(by)
-    found: list[dict[str, Any]] = []
+    invalid: list[dict[str, Any]] = []
     for row in counted(bad).to_pylist():
-        follows = bool(found) and found[-1]["version"] == row["version"]
+        follows = bool(invalid) and invalid[-1]["version"] == row["version"]
         content = row["bytes"] or b""
-        found.append(
+        invalid.append(
             {
                 "raw_source": row["raw_source"],
                 "chunk": row["sequence"],
                 "received_at": row["received_at"],
                 "version": row["version"],
                 "arrived_in": row["version"],
-                "ordinal": found[-1]["ordinal"] + 1 if follows else 0,
+                "ordinal": invalid[-1]["ordinal"] + 1 if follows else 0,
                 "reason": INVALID,
                 "detail": row["fault"],
                 "bytes": len(content),
                 "content": content,
             }
         )
-    return found
+    return invalid
 
 
 def faults_of(rows: pa.Table) -> pa.ChunkedArray:

@@ -28,15 +28,15 @@ def checksum(content: bytes | memoryview) -> int:
 
 def checksums(buffer: ByteArray, begin: Ints, end: Ints) -> npt.NDArray[np.uint64]:
     """Return the XXH64 of each run of bytes from `begin` to `end`."""
-    found = np.empty(begin.size, np.uint64)
-    _fill(read_only(buffer), read_only(begin), read_only(end), found)
-    return found
+    sums = np.empty(begin.size, np.uint64)
+    _fill(read_only(buffer), read_only(begin), read_only(end), sums)
+    return sums
 
 
 @compiled
-def _fill(buffer: ByteArray, begin: Ints, end: Ints, found: npt.NDArray[np.uint64]) -> None:
+def _fill(buffer: ByteArray, begin: Ints, end: Ints, sums: npt.NDArray[np.uint64]) -> None:
     for number in range(len(begin)):
-        found[number] = _xxh64(buffer, np.uint64(begin[number]), np.uint64(end[number]))
+        sums[number] = _xxh64(buffer, np.uint64(begin[number]), np.uint64(end[number]))
 
 
 @inlined

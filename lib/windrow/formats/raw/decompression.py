@@ -77,13 +77,13 @@ class Decompression:
         both = Run.of_chunks(self.source.encoded).followed_by(run)
         buffer, at = both.buffer.tobytes(), 0
         while True:
-            found, damage = self._frames(both, buffer, at)
+            frames, damage = self._frames(both, buffer, at)
             if damage is None:
-                damage = self._unfinished(both, found[-1].end if found else at)
+                damage = self._unfinished(both, frames[-1].end if frames else at)
             if damage is not None and all_or_nothing:
                 return False
-            self._add(both, found, int(run.pieces[0, VERSION]))
-            at = damage.begin if damage is not None else found[-1].end if found else at
+            self._add(both, frames, int(run.pieces[0, VERSION]))
+            at = damage.begin if damage is not None else frames[-1].end if frames else at
             end = None if damage is None else self._end_of_damage(both, buffer, at)
             if damage is None or end is None:
                 break
@@ -99,21 +99,23 @@ class Decompression:
 
     def _frames(self, run: Run, buffer: bytes, at: int, count: int | None = None) -> tuple[list[Frame], Damage | None]:
         """Return the frames from a position on, all or so many, and the damage after them, if there is any."""
-        found: list[Frame] = []
+        frames_read: list[Frame] = []
         chunk, size = self.source.decoded
         for item in islice(frames(buffer, at, self._codec, self.format.limits.max_decoded_bytes), count):
             if isinstance(item, Damage):
-                return found, item
+                return frames_read, item
             own = int(run.pieces[piece_of(run.pieces, np.array([item.begin]))[0], CHUNK])
             chunk, size = own, len(item.content) + (size if own == chunk else 0)
             # guard: decoded-bounded
             if size > self.format.limits.max_decoded_bytes:
                 most = self.format.limits.max_decoded_bytes
-                return found, Damage(item.begin, f"the {self._codec} frames decode to more than {most} bytes together")
+                return frames_read, Damage(
+                    item.begin, f"the {self._codec} frames decode to more than {most} bytes together"
+                )
             if self._is_too_long(run, item.begin, item.end):
-                return found, self._too_long(item.begin)
-            found.append(item)
-        return found, None
+                return frames_read, self._too_long(item.begin)
+            frames_read.append(item)
+        return frames_read, None
 
     def _unfinished(self, run: Run, at: int) -> Damage | None:
         """Return the damage if the frame that begins at a position can have no end."""
@@ -142,21 +144,21 @@ class Decompression:
                 return most
             if not has_magic(buffer, at, self._codec):
                 return len(buffer) if run.last else None
-            found, damage = self._frames(run, buffer, at, 1)
-            if found:
+            frames, damage = self._frames(run, buffer, at, 1)
+            if frames:
                 return at
             if damage is None and self._unfinished(run, at) is None:
                 return None
 
-    def _add(self, run: Run, found: Iterable[Frame], since: int, *, at_end: bool = False) -> None:
+    def _add(self, run: Run, frames: Iterable[Frame], since: int, *, at_end: bool = False) -> None:
         """Add the contents of frames as a run of their own, none before the version `since`.
 
         The end of the source has a piece too.
         """
         rows: list[list[int]] = []
         begin = 0
-        contents = [frame.content for frame in found]
-        for frame in found:
+        contents = [frame.content for frame in frames]
+        for frame in frames:
             first, last = run.pieces[piece_of(run.pieces, np.array([frame.begin, frame.end - 1]))]
             chunk, size = self.source.decoded
             size = size if chunk == first[CHUNK] else 0

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from windrow.columnar.arrow import read_only, texts
 from windrow.columnar.compiled import ByteArray, Flags, Ints, compiled
-from windrow.errors import FormatFailed, WindrowError
+from windrow.errors import FormatPluginError, WindrowError
 from windrow.formats.format import Format
 from windrow.formats.framing import GAP, MALFORMED, OPEN, OVERSIZE, RECORD, DelimitedFraming
 from windrow.formats.installed import HINT, failed
@@ -62,16 +62,16 @@ def parse(spans: Spans, format_: Format) -> Values:
     todo = spans.records()
     bad += _bad_headers(spans, format_)
     while todo.size:
-        found: list[pa.Table] = []
+        result: list[pa.Table] = []
         for header, chosen in _by_header(spans, todo).items():
             table, row, refused = _parsed(spans, chosen, header, format_)
             tables.append(table)
             rows.append(row)
-            found.append(refused)
+            result.append(refused)
         framing = format_.delimited
         before = spans.begin.size
-        spans = spans if framing is None else _repaired(spans, pa.concat_tables(found), framing)
-        bad += found
+        spans = spans if framing is None else _repaired(spans, pa.concat_tables(result), framing)
+        bad += result
         todo = np.arange(before, spans.begin.size)
     span, fields = np.concatenate([np.empty(0, np.int64), *rows]), pa.concat_tables(tables)
     if len(rows) > 1:
@@ -105,7 +105,7 @@ def _parsed(spans: Spans, chosen: Ints, header: bytes | None, format_: Format) -
 
 
 def _whole(parser: Parser, records: Records, name: str | None) -> Parsed:
-    """Parse records. Raises FormatFailed if that fails, or unless each record is good, bad or skipped, once."""
+    """Parse records. Raises FormatPluginError if that fails, or unless each record is good, bad or skipped, once."""
     try:
         parsed = parser.parse(records)
         good = (
@@ -120,7 +120,7 @@ def _whole(parser: Parser, records: Records, name: str | None) -> Parsed:
         raise failed(name, "parse records", error) from error
     if not good:
         # guard: each-record-once
-        raise FormatFailed(f"the format {name!r} does not return each of {records.count} records once", HINT)
+        raise FormatPluginError(f"the format {name!r} does not return each of {records.count} records once", HINT)
     return parsed
 
 
@@ -156,14 +156,14 @@ def _repaired(spans: Spans, bad: pa.Table, framing: DelimitedFraming) -> Spans:
     cut, ends = [], []
     parents, begins, stops = [], [], []
     for span in _of_several_lines(spans, bad, framing.delimiter).tolist():
-        found = _lines(spans, int(spans.begin[span]), int(spans.end[span]), framing)
-        if found is None:
+        lines = _lines(spans, int(spans.begin[span]), int(spans.end[span]), framing)
+        if lines is None:
             continue
         cut.append(span)
-        ends.append(found[0])
-        parents += [span] * (len(found) - 1)
-        begins += found[:-1]
-        stops += found[1:]
+        ends.append(lines[0])
+        parents += [span] * (len(lines) - 1)
+        begins += lines[:-1]
+        stops += lines[1:]
     if not cut:
         return spans
     return spans.split(np.array(cut), np.array(ends), np.array(parents, np.int64), np.array(begins), np.array(stops))
@@ -178,11 +178,11 @@ def _of_several_lines(spans: Spans, bad: pa.Table, delimiter: bytes) -> Ints:
 @compiled
 def _holds(buffer: ByteArray, begin: Ints, end: Ints, byte: int) -> Flags:
     """Return which runs of bytes hold this byte."""
-    held = np.zeros(len(begin), np.bool_)
+    holding = np.zeros(len(begin), np.bool_)
     for number in range(len(begin)):
         for place in range(begin[number], end[number]):
-            held[number] |= buffer[place] == byte
-    return held
+            holding[number] |= buffer[place] == byte
+    return holding
 
 
 def _lines(spans: Spans, begin: int, end: int, framing: DelimitedFraming) -> list[int] | None:

@@ -89,7 +89,7 @@ class Queue:
 
     next: int = FIRST
     ended: bool = False
-    held: dict[int, Chunk] = field(default_factory=dict)
+    waiting: dict[int, Chunk] = field(default_factory=dict)
     digests: bytes = b""  # of the chunks before `next`, the latest last
 
     def take(self, arrived: Iterable[Chunk], max_held_bytes: int) -> Iterator[Step]:
@@ -106,12 +106,12 @@ class Queue:
             ordinals[one.number] += 1
             why = self._refusal(chunk)
             if why is None:
-                self.held[chunk.number] = chunk
+                self.waiting[chunk.number] = chunk
             else:
                 yield Refused(chunk, *why, version)
         yield from self._release(version)
-        while sum(chunk.size for chunk in self.held.values()) > max_held_bytes:
-            behind = min(self.held)
+        while sum(chunk.size for chunk in self.waiting.values()) > max_held_bytes:
+            behind = min(self.waiting)
             yield Missing(self.next, behind, version)
             self.digests += LOST * min(behind - self.next, REMEMBERED_CHUNKS)
             self.next = behind
@@ -122,7 +122,7 @@ class Queue:
 
         `digests` are those of the last `REMEMBERED_CHUNKS` of them.
         """
-        if first != self.next or self.held or self.ended:
+        if first != self.next or self.waiting or self.ended:
             return False
         self.next, self.ended = first + count, last
         self.digests = (self.digests + digests)[-REMEMBERED_CHUNKS * DIGEST_BYTES :]
@@ -130,8 +130,8 @@ class Queue:
 
     def _refusal(self, chunk: Chunk) -> tuple[str, str] | None:
         """Return why a chunk is refused, None if it is not."""
-        if chunk.number in self.held:
-            return _compare(chunk, self.held[chunk.number].digest)
+        if chunk.number in self.waiting:
+            return _compare(chunk, self.waiting[chunk.number].digest)
         if chunk.number >= self.next:
             return ("format_conflict", self._behind_last) if self.ended else None
         begin = len(self.digests) - (self.next - chunk.number) * DIGEST_BYTES
@@ -145,13 +145,13 @@ class Queue:
 
     def _release(self, version: int) -> Iterator[Step]:
         """Yield the held chunks that are next in order; refuse those after the last chunk."""
-        while not self.ended and (chunk := self.held.pop(self.next, None)) is not None:
+        while not self.ended and (chunk := self.waiting.pop(self.next, None)) is not None:
             self.next += 1
             self.digests += chunk.digest
             self.ended = chunk.last
             yield Taken(chunk, version)
         if self.ended:
-            behind, self.held = self.held, {}
+            behind, self.waiting = self.waiting, {}
             for number in sorted(behind):
                 yield Refused(behind[number], "format_conflict", self._behind_last, version)
 

@@ -160,8 +160,8 @@ def _behind_rest(source: Source, run: Run, gap: int | None) -> tuple[ByteArray, 
 
 def joined(arrays: list[npt.NDArray[Number]], kind: type[Number]) -> npt.NDArray[Number]:
     """Concatenate arrays; what is in one array is not copied."""
-    held: list[npt.NDArray[Number]] = [array for array in arrays if array.size]
-    return held[0] if len(held) == 1 else np.concatenate([np.empty(0, kind), *held])
+    filled: list[npt.NDArray[Number]] = [array for array in arrays if array.size]
+    return filled[0] if len(filled) == 1 else np.concatenate([np.empty(0, kind), *filled])
 
 
 def _mark(source: Source, buffer: ByteArray, format_: Format, last: bool) -> int:

@@ -67,7 +67,7 @@ class Source:
     @property
     def _chunks(self) -> list[Chunk]:
         """Return the chunks that are kept: those before the queue's next one are not decompressed yet."""
-        return [*self.encoded, *self.queue.held.values()]
+        return [*self.encoded, *self.queue.waiting.values()]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the rows of the source in the ledger."""
@@ -114,10 +114,10 @@ class Source:
         # A row that was written when its chunk had to wait has the version of its arrival.
         places = framing.get("encoded", ())
         encoded = [one._replace(offset=at, version=version) for one, (at, version) in zip(encoded, places, strict=True)]
-        held = {chunk.number: chunk for chunk in kept[len(encoded) :]}
+        waiting = {chunk.number: chunk for chunk in kept[len(encoded) :]}
         return cls(
             name=own["raw_source"],
-            queue=Queue(own["chunk"], own["last"], held, own["digests"]),
+            queue=Queue(own["chunk"], own["last"], waiting, own["digests"]),
             rest=own["content"],
             pieces=np.array(framing["pieces"], np.int64).reshape(-1, 5),
             state=framing["state"],
@@ -164,11 +164,11 @@ def changes(before: pa.Table, touched: Iterable[Source]) -> pa.Table:
 @compiled
 def located(begins: Ints, position: Ints) -> Ints:
     """Return which piece each position is in, given where the pieces begin."""
-    found, piece = np.empty(len(position), np.int64), 0
+    places, piece = np.empty(len(position), np.int64), 0
     for number in range(len(position)):
         piece = _piece(begins, piece, position[number])
-        found[number] = piece
-    return found
+        places[number] = piece
+    return places
 
 
 @compiled

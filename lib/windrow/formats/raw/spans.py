@@ -76,9 +76,9 @@ class Spans:
 
     def records(self) -> Ints:
         """Return which spans are records with values, so no headers."""
-        held = self.kind == RECORD
-        held[self.headers] = False
-        return np.flatnonzero(held)
+        is_record = self.kind == RECORD
+        is_record[self.headers] = False
+        return np.flatnonzero(is_record)
 
     def between(self, begin: int, end: int) -> Spans:
         """Return the spans with these numbers, which are counted from 0 again."""

@@ -94,7 +94,7 @@ def framed(rows: pa.Table, partial: pa.Table, format_: Format) -> FramedChunks:
     kept = sum(source.byte_count for source in touched.values())
     rejects = invalid_of(rows)
     read = sum(one["bytes"] for one in rejects) + sum(chunks.byte_count for chunks in arrived.values())
-    found: list[Segment] = []
+    result: list[Segment] = []
     excess = 0
     for name, chunks in arrived.items():
         source = touched[name]
@@ -104,8 +104,8 @@ def framed(rows: pa.Table, partial: pa.Table, format_: Format) -> FramedChunks:
             done = Decompression.of(source, steps, format_)
             steps, read, excess = done.steps, read + done.grown, excess + done.excess
             rejects += done.rejects
-        found += segments(source, steps, format_)
-    return FramedChunks(found, rejects, touched.values(), read, kept, excess)
+        result += segments(source, steps, format_)
+    return FramedChunks(result, rejects, touched.values(), read, kept, excess)
 
 
 def released(source: Source, chunks: Arrived, format_: Format) -> tuple[list[Step], list[dict[str, Any]]]:
@@ -136,8 +136,8 @@ def staged(chunks: FramedChunks, partial: pa.Table, format_: Format) -> Staged:
     if parts == 1:
         return _staged(chunks, spans, partial, format_)
     pieces = list(staged_pieces(chunks, spans, -(-spans.begin.size // parts) or 1))
-    found = at_once([bound(_staged, *piece, partial, format_) for piece in pieces], len(spans.buffer))
-    return reduce(add, found)
+    result = at_once([bound(_staged, *piece, partial, format_) for piece in pieces], len(spans.buffer))
+    return reduce(add, result)
 
 
 def staged_in_pieces(chunks: FramedChunks, partial: pa.Table, format_: Format, most: int) -> Iterator[Staged]:

@@ -82,8 +82,8 @@ def _delimited(format_: Format) -> DelimitedFraming:
 
 def summarise(rows: pa.Table, format_: Format) -> pa.Table:
     """Return a row of `SUMMARIES` for each chunk in rows of a raw depot, NULL where the chunk cannot be summarised."""
-    found = [_summary(name, chunk, format_) for name, chunks in arrived_of(rows).items() for chunk in chunks]
-    return pa.Table.from_pylist(found, SUMMARIES)
+    summaries = [_summary(name, chunk, format_) for name, chunks in arrived_of(rows).items() for chunk in chunks]
+    return pa.Table.from_pylist(summaries, SUMMARIES)
 
 
 def _summary(name: str, chunk: Chunk, format_: Format) -> dict[str, Any]:
@@ -107,8 +107,8 @@ def _summary(name: str, chunk: Chunk, format_: Format) -> dict[str, Any]:
     summary = automaton.summary(np.frombuffer(content, np.uint8)[mark:])
     first, final = ([at + mark if at >= 0 else at for at in ends] for ends in (summary.first, summary.last))
     head = bytes(content[: max(first[0], 0)]) if chunk.number == 1 and format_.header is not None else None
-    found = {"after": summary.after, "first": first, "final": final, "longest": summary.longest}
-    return row | found | {"mark": mark, "head": head, "size": len(content), "excess": excess}
+    totals = {"after": summary.after, "first": first, "final": final, "longest": summary.longest}
+    return row | totals | {"mark": mark, "head": head, "size": len(content), "excess": excess}
 
 
 def _decoded(chunk: Chunk, format_: Format) -> tuple[bytes | memoryview, int] | None:
@@ -124,7 +124,7 @@ def plan_source(source: Source, rows: list[Mapping[str, Any]], format_: Format) 
     This advances the queue of the source.
     """
     framing = _delimited(format_)
-    waiting = source.queue.held or source.encoded or source.state < 0
+    waiting = source.queue.waiting or source.encoded or source.state < 0
     if waiting or (source.rest and source.fingerprint != format_.fingerprint):
         return None
     by_chunk = {(row["sequence"], row["version"]): row for row in rows}
@@ -159,7 +159,7 @@ def _taken(source: Source, rows: list[Mapping[str, Any]], format_: Format) -> li
     chunks = (Chunk(row["sequence"], b"", *(row[name] for name in names)) for row in rows)
     steps = list(source.queue.take(chunks, limits.max_held_bytes))
     taken = [step for step in steps if isinstance(step, Taken)]
-    return None if source.queue.held or not taken or len(taken) < len(steps) else taken
+    return None if source.queue.waiting or not taken or len(taken) < len(steps) else taken
 
 
 def _header(source: Source, steps: list[Mapping[str, Any]], format_: Format) -> bytes | None:
@@ -190,10 +190,10 @@ def cut_chunks(
                 yield None, [rest | {"offset": 0, "content": bytes(content)}]
                 continue
             buffer = np.frombuffer(content, np.uint8)[body.begin : body.end]
-            found = framing.automaton.follow(buffer, 0, 0, 0, framing.max_record_bytes)
+            run = framing.automaton.follow(buffer, 0, 0, 0, framing.max_record_bytes)
             outside = ((0, content[: body.begin]), (body.end, content[body.end :]))
             rests = [rest | {"offset": offset, "content": bytes(part)} for offset, part in outside]
-            yield _segment(name, chunk, body, buffer, found.ends), rests
+            yield _segment(name, chunk, body, buffer, run.ends), rests
 
 
 def _segment(name: str, chunk: Chunk, body: Body, buffer: ByteArray, ends: Ints) -> Segment:
@@ -239,15 +239,15 @@ def parse_bodies(rows: pa.Table, bodies: Bodies, format_: Format, columns: pa.Sc
 
 def rejoined(taken: list[Taken], rests: Mapping[int, list[tuple[int, bytes]]]) -> list[Taken]:
     """Return chunks in order without their bodies, given the rests by chunk number."""
-    found = []
+    pieces = []
     for step in taken:
         parts = sorted(rests[step.chunk.number])
         # guard: second-pass-whole
         require(bool(parts), f"chunk {step.chunk.number} came in the second pass as in the first")
         for at, (offset, content) in enumerate(parts):
             last = step.chunk.last and at == len(parts) - 1
-            found.append(step._replace(chunk=step.chunk._replace(content=content, offset=offset, last=last)))
-    return found
+            pieces.append(step._replace(chunk=step.chunk._replace(content=content, offset=offset, last=last)))
+    return pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,9 +270,9 @@ class Plan:
         for name, own in rows.items():
             source = known.get(name) or Source(name)
             before = source.byte_count
-            found = plan_source(source, own, format_)
-            if found is not None:
-                sources[name] = found
+            source_plan = plan_source(source, own, format_)
+            if source_plan is not None:
+                sources[name] = source_plan
                 kept += before
                 excess += sum(row["excess"] for row in own)
         return cls(sources, frozenset(rows.keys() - sources.keys()), kept, excess)
@@ -280,7 +280,7 @@ class Plan:
     @property
     def bodies(self) -> dict[str, dict[tuple[int, int], Body]]:
         """Return the bodies of each source."""
-        return {name: found.bodies for name, found in self.sources.items()}
+        return {name: source_plan.bodies for name, source_plan in self.sources.items()}
 
     @property
     def byte_count(self) -> int:
@@ -297,9 +297,9 @@ class Plan:
             contents[row["raw_source"]][row["chunk"]].append((row["offset"], row["content"]))
         framed: list[Segment] = []
         read = self.excess
-        for name, found in self.sources.items():
-            taken = rejoined(found.taken, contents[name])
+        for name, source_plan in self.sources.items():
+            taken = rejoined(source_plan.taken, contents[name])
             read += sum(len(step.chunk.content) for step in taken)
-            framed += segments(found.source, steps_of(taken), format_)
-        touched = [found.source for found in self.sources.values()]
+            framed += segments(source_plan.source, steps_of(taken), format_)
+        touched = [source_plan.source for source_plan in self.sources.values()]
         return staged(FramedChunks(framed, [], touched, read, self.kept, self.excess), partial, format_)

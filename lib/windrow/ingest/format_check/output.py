@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from windrow.errors import OutputRefused
+from windrow.errors import OutputFileError
 from windrow.formats.format import Format
 from windrow.formats.framing import DelimitedFraming
 from windrow.formats.records import HeaderRefused
@@ -19,15 +19,15 @@ class Output:
     """
 
     def __init__(self, path: str, format_: Format) -> None:
-        """Raise OutputRefused if the file exists or its directory does not."""
+        """Raise OutputFileError if the file exists or its directory does not."""
         self._path, self._format = Path(path), format_
         self._file: BinaryIO | None = None
         self._header: bytes | None = None
         self._source, self._end = "", b""
         if self._path.exists():
-            raise OutputRefused(f"{path} exists already", "Name another file for --rejects.")
+            raise OutputFileError(f"{path} exists already", "Name another file for --rejects.")
         if not self._path.parent.is_dir():
-            raise OutputRefused(f"the directory {self._path.parent} does not exist", "Create it first.")
+            raise OutputFileError(f"the directory {self._path.parent} does not exist", "Create it first.")
 
     def __enter__(self) -> Self:
         return self
@@ -39,7 +39,7 @@ class Output:
                 self._path.unlink(missing_ok=True)
 
     def add(self, source: str, header: bytes | None, contents: list[bytes]) -> None:
-        """Add bad records of a source. Raises OutputRefused, also if their header is not that of the files before."""
+        """Add bad records of a source. Raises OutputFileError, also if their header is not that of the files before."""
         written = b"".join(contents)
         if not written:
             return
@@ -49,7 +49,7 @@ class Output:
         if needed is not None and self._header is None and self._file is None:
             before = needed + delimiter
         elif needed != self._header:
-            raise OutputRefused(f"{source} has a different header from the files before it", "Check it separately.")
+            raise OutputFileError(f"{source} has a different header from the files before it", "Check it separately.")
         self._source, self._end, self._header = source, written[-len(delimiter) :], needed
         self._write(before + written)
 
@@ -67,6 +67,6 @@ class Output:
                 self._file = self._path.open("xb")
             self._file.write(content)
         except OSError as error:
-            raise OutputRefused(
+            raise OutputFileError(
                 f"{self._path} cannot be written: {error.strerror}", "Check the free space and the permissions."
             ) from error

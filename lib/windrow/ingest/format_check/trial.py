@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.errors import ExpressionError, FileUnreadable, MessagesError, require
+from windrow.errors import ExpressionError, FileUnreadableError, MessagesError, require
 from windrow.formats.fields import parse, type_text
 from windrow.formats.format import Format, format_of
 from windrow.formats.raw.source import SCHEMA, sources_of
@@ -198,23 +198,23 @@ class Check:
         """Read each file as a raw source, and return the result; `received_at` is in microseconds.
 
         Bad records are written to the file `rejects`. `sample` limits the good and the bad records that are returned.
-        `progress` is called with the bytes read so far and the total, None if that is unknown. Raises FileUnreadable,
-        OutputRefused.
+        `progress` is called with the bytes read so far and the total, None if that is unknown. Raises
+        FileUnreadableError, OutputFileError.
         """
         named = list(files)
-        passed = Passed([size_of(file, FileUnreadable) for file in named], progress)
-        found = Found(sample)
+        passed = Passed([size_of(file, FileUnreadableError) for file in named], progress)
+        totals = Found(sample)
         with nullcontext() if rejects is None else Output(rejects, self.format) as output:
             for file in named:
                 content = Content(file, PIECE_BYTES, passed)
-                found.files.append(self._file(file, content, received_at, found, output))
-        return self._checked(found)
+                totals.files.append(self._file(file, content, received_at, totals, output))
+        return self._checked(totals)
 
-    def _file(self, file: str, content: Content, received_at: int, found: Found, output: Output | None) -> CheckedFile:
-        source = Source(os.fsencode(file).decode(errors="replace"), self.format, received_at, found.most)
+    def _file(self, file: str, content: Content, received_at: int, totals: Found, output: Output | None) -> CheckedFile:
+        source = Source(os.fsencode(file).decode(errors="replace"), self.format, received_at, totals.most)
         good = count = rejected = framed = refused = 0
         for piece in source.pieces(content):
-            found.add(file, piece, self.format.text)
+            totals.add(file, piece, self.format.text)
             good += _record_count(piece.staged.fields)
             count += piece.staged.fields.num_rows
             rejected += piece.rejects.num_rows
@@ -228,17 +228,17 @@ class Check:
         )
         return CheckedFile(file, source.byte_count, good, count, rejected, refused)
 
-    def _checked(self, found: Found) -> Checked:
+    def _checked(self, totals: Found) -> Checked:
         names = self.format.parser.schema.names
-        given = with_places(self.format.parser.schema)
-        sample = pa.concat_tables([given.empty_table(), *(one.select(given.names) for one in found.sample)])
+        schema = with_places(self.format.parser.schema)
+        sample = pa.concat_tables([schema.empty_table(), *(one.select(schema.names) for one in totals.sample)])
         messages, note = self._messages(sample)
         return Checked(
-            files=found.files,
-            good=sum(one.good for one in found.files),
-            rejected=sum(one.rejected for one in found.files),
-            reasons=dict(found.reasons.most_common()),
-            rejects=found.rejects,
+            files=totals.files,
+            good=sum(one.good for one in totals.files),
+            rejected=sum(one.rejected for one in totals.files),
+            reasons=dict(totals.reasons.most_common()),
+            rejects=totals.rejects,
             fields={name: type_ for name, type_ in self._fields.items() if name in names},
             unused=[name for name in self._fields if name not in names],
             sample=shown.rows(sample.select(names)),

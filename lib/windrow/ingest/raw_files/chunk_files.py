@@ -110,9 +110,9 @@ class ChunkFiles:
         writer.close()
         size = self._stream.tell()
         self._stream.close()
-        found = statistics(chunks.rows(self._raw_source, self._headers, self._received_at))
+        result = statistics(chunks.rows(self._raw_source, self._headers, self._received_at))
         now = time.time_ns() // 1_000_000
-        self._added.append(AddAction(self._opened[-1], size, {}, now, True, found))
+        self._added.append(AddAction(self._opened[-1], size, {}, now, True, result))
         self._headers = []
 
 

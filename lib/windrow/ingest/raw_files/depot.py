@@ -22,7 +22,7 @@ from windrow.delta.locations import local_path
 from windrow.delta.lock import commit_lock
 from windrow.delta.mending import mend
 from windrow.delta.table import FAULTS, UNTRIMMED, history, open_table, table_files, unwritable
-from windrow.errors import FileRefused, TableRefused
+from windrow.errors import IncompatibleTableError, InputFileError
 from windrow.ingest.raw_files.chunk_files import discard
 from windrow.model.commits import BYTES
 from windrow.producer.queue import ENDED
@@ -80,7 +80,7 @@ class RawDepot:
     """Commits files to one raw depot."""
 
     def __init__(self, location: str) -> None:
-        """Open the depot. Raises TableRefused, TableMissing, TableUnreadable."""
+        """Open the depot. Raises IncompatibleTableError, TableMissingError, TableUnreadableError."""
         self.location = location
         mend(location, "depot")
         self._root = local_path(location)
@@ -97,7 +97,7 @@ class RawDepot:
         return self._open().transaction_version(BEGUN.format(raw_source)) or 0
 
     def chunks_of(self, file: str, raw_source: str, byte_count: int, digest: str) -> int:
-        """Return how many chunks of a raw source the depot has. Raises FileRefused unless they have this digest."""
+        """Return how many chunks of a raw source the depot has. Raises InputFileError unless they have this digest."""
         chunks = self._open().transaction_version(PREFIX.format(digest, raw_source))
         # guard: raw-file-goes-on
         if chunks is None:
@@ -105,63 +105,64 @@ class RawDepot:
         return chunks
 
     def require_same(self, file: str, raw_source: str, byte_count: int | None) -> None:
-        """Raise FileRefused for a file whose size is not that of its raw source in the depot."""
+        """Raise InputFileError for a file whose size is not that of its raw source in the depot."""
         whole = None if byte_count is None else self.recorded(raw_source)
         if whole is not None and whole != byte_count:
             raise refused(file, raw_source, f"the depot has {whole:,} bytes of it, now it has {byte_count:,}")
 
-    def commit(self, given: Portion, latest: Portion) -> tuple[int, bool] | None:
+    def commit(self, portion: Portion, latest: Portion) -> tuple[int, bool] | None:
         """Add the chunks of a portion in one commit; return the depot's version, and whether it had them already.
 
         `latest` is the portion up to which the file was read. Returns None as long as the file may be one that the
         depot has under another name. Files that no commit names are removed, unless it is unknown whether one does.
-        Raises FileRefused if the raw source has other content, TableUnwritable, TableUnreadable, TableLocked.
+        Raises InputFileError if the raw source has other content, TableUnwritableError, TableUnreadableError,
+        TableLockedError.
         """
         with commit_lock(self.location):
             try:
-                return self._committed(given, latest)
-            except FileRefused:
-                self.discard(given)
+                return self._committed(portion, latest)
+            except InputFileError:
+                self.discard(portion)
                 raise
             except FAULTS as error:
-                found = self._version_of(given)  # if this fails too, the files stay
-                if found is not None:
-                    return found, False
+                version = self._version_of(portion)  # if this fails too, the files stay
+                if version is not None:
+                    return version, False
                 if self._root is not None or isinstance(error, CommitFailedError):
-                    self.discard(given)
+                    self.discard(portion)
                 raise unwritable(self.location, "depot", error) from error
 
-    def discard(self, given: Portion) -> None:
+    def discard(self, portion: Portion) -> None:
         """Remove the files of a portion."""
-        discard(self.store, [file.path for file in given.added])
+        discard(self.store, [file.path for file in portion.added])
 
-    def _committed(self, given: Portion, latest: Portion) -> tuple[int, bool] | None:
+    def _committed(self, portion: Portion, latest: Portion) -> tuple[int, bool] | None:
         left = ATTEMPTS
         while True:
             left -= 1
             table = self._open()
-            if _is_there(table, given, latest):
+            if _is_there(table, portion, latest):
                 if (
-                    version := self._version_of(given)
+                    version := self._version_of(portion)
                 ) is not None:  # an earlier attempt committed but reported failure
                     return version, False
-                self.discard(given)
+                self.discard(portion)
                 return table.version(), True
-            _require_next(table, given)
-            if not given.start and _may_be_another(table, latest):
+            _require_next(table, portion)
+            if not portion.start and _may_be_another(table, latest):
                 return None
             try:
-                return self._added(table, given, latest.begin), False
+                return self._added(table, portion, latest.begin), False
             except CommitFailedError:
                 if not left:
                     raise
 
-    def _added(self, table: DeltaTable, given: Portion, begin: str | None) -> int:
-        metrics = {"num_added_files": len(given.added), "num_removed_files": 0, "num_added_rows": given.rows}
-        metadata = {NOTE: given.name, BYTES: str(given.byte_count - given.start), "operationMetrics": metrics}
-        numbers = given.numbers(begin)
+    def _added(self, table: DeltaTable, portion: Portion, begin: str | None) -> int:
+        metrics = {"num_added_files": len(portion.added), "num_removed_files": 0, "num_added_rows": portion.rows}
+        metadata = {NOTE: portion.name, BYTES: str(portion.byte_count - portion.start), "operationMetrics": metrics}
+        numbers = portion.numbers(begin)
         table.create_write_transaction(
-            list(given.added),
+            list(portion.added),
             "append",
             table.schema(),
             commit_properties=CommitProperties(
@@ -171,13 +172,13 @@ class RawDepot:
             ),
             post_commithook_properties=UNTRIMMED,
         )
-        version = self._version_of(given)
+        version = self._version_of(portion)
         return self._open().version() if version is None else version
 
-    def _version_of(self, given: Portion) -> int | None:
+    def _version_of(self, portion: Portion) -> int | None:
         """Return the version that committed a portion, None if none did."""
         for commit in history(self._open(), self._seen + 1):
-            if commit.get(NOTE) == given.name:
+            if commit.get(NOTE) == portion.name:
                 return int(commit["version"])
         return None
 
@@ -187,37 +188,38 @@ class RawDepot:
         return table
 
 
-def _is_there(table: DeltaTable, given: Portion, latest: Portion) -> bool:
+def _is_there(table: DeltaTable, portion: Portion, latest: Portion) -> bool:
     """Tell whether a depot has a portion: in its raw source, or in another one with the same content.
 
     A file that came in partly under its own name is completed, even if another raw source has its content.
     """
     number = table.transaction_version
-    if number(PREFIX.format(given.digest, given.raw_source)) is not None and not given.last:
+    if number(PREFIX.format(portion.digest, portion.raw_source)) is not None and not portion.last:
         return True
     if not latest.last or number(CONTENT.format(latest.digest)) is None:
         return False
     # guard: raw-content-once
-    return number(RAW_SOURCE.format(given.raw_source)) is not None or number(BEGUN.format(given.raw_source)) is None
+    return number(RAW_SOURCE.format(portion.raw_source)) is not None or number(BEGUN.format(portion.raw_source)) is None
 
 
-def _require_next(table: DeltaTable, given: Portion) -> None:
-    """Raise FileRefused for a portion that does not begin where its raw source ends in the depot."""
+def _require_next(table: DeltaTable, portion: Portion) -> None:
+    """Raise InputFileError for a portion that does not begin where its raw source ends in the depot."""
     # guard: raw-numbers-unique
-    if not given.added or table.transaction_version(RAW_SOURCE.format(given.raw_source)) is not None:
-        raise refused(given.file, given.raw_source, "its content differs from the content in the depot")
-    reached = table.transaction_version(BEGUN.format(given.raw_source)) or 0
+    if not portion.added or table.transaction_version(RAW_SOURCE.format(portion.raw_source)) is not None:
+        raise refused(portion.file, portion.raw_source, "its content differs from the content in the depot")
+    reached = table.transaction_version(BEGUN.format(portion.raw_source)) or 0
     # guard: raw-place-taken
-    if reached != given.start:
-        raise FileRefused(
-            f"{given.file}: another process ingested raw source {given.raw_source} up to byte {reached:,} meanwhile",
+    if reached != portion.start:
+        raise InputFileError(
+            f"{portion.file}: another process ingested raw source {portion.raw_source} up to byte {reached:,} "
+            "meanwhile",
             "Ingest it again; it resumes where the raw source ends then.",
         )
-    sent = table.transaction_version(application(given.raw_source)) or 0
+    sent = table.transaction_version(application(portion.raw_source)) or 0
     # guard: file-or-producer
-    if sent != given.chunks - given.rows:
-        raise FileRefused(
-            f"{given.file}: a producer has sent chunks of raw source {given.raw_source} up to number {sent:,}",
+    if sent != portion.chunks - portion.rows:
+        raise InputFileError(
+            f"{portion.file}: a producer has sent chunks of raw source {portion.raw_source} up to number {sent:,}",
             "Ingest it as another raw source: --raw-source NAME.",
         )
 
@@ -231,19 +233,19 @@ def _may_be_another(table: DeltaTable, latest: Portion) -> bool:
 
 
 def _require(table: DeltaTable, location: str) -> None:
-    """Raise TableRefused for a table that is not a raw depot, or that needs more than the columns of chunks."""
+    """Raise IncompatibleTableError for a table that is not a raw depot, or needs more than the columns of chunks."""
     require_kind(pa.schema(table.schema().to_arrow()), location, raw=True)
     metadata = table.metadata()
     if metadata.partition_columns or any(not field.nullable for field in table.schema().fields):
-        raise TableRefused(
+        raise IncompatibleTableError(
             f"the depot at {location} is partitioned, or has a NOT NULL column",
             "Ingest raw files into a depot that Windrow creates: `windrow init --raw`.",
         )
 
 
-def refused(file: str, raw_source: str, why: str) -> FileRefused:
+def refused(file: str, raw_source: str, why: str) -> InputFileError:
     """Return the error for a file whose raw source has other content in the depot."""
-    return FileRefused(
+    return InputFileError(
         f"{file} was ingested as raw source {raw_source} and has grown or was replaced: {why}",
         "Its chunks would reuse numbers. Ingest it as another raw source: --raw-source NAME.",
     )

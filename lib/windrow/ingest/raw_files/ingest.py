@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from windrow.delta.creation import create_depot
-from windrow.errors import FileRefused
+from windrow.errors import InputFileError
 from windrow.formats.part import FormatPart
 from windrow.ingest.content import STANDARD_INPUT, Passed, Progress, size_of
 from windrow.ingest.raw_files.depot import Portion, RawDepot
@@ -61,7 +61,7 @@ def ingest(  # noqa: PLR0913 - the options of the command
     clock in microseconds; all chunks of a file carry the time at which reading began. `readers` files are read at a
     time. A commit adds at most `commit_bytes` of a file, but at least one chunk. With a codec in the format, a file is
     one or more compressed frames, and so is each chunk; bytes are counted after decompression. `progress` is called,
-    from any thread, with the bytes read so far and the total, None if that is unknown. Raises FileRefused.
+    from any thread, with the bytes read so far and the total, None if that is unknown. Raises InputFileError.
     """
     sources = _sources(files, raw_source)
     create_depot(location, None, keep)
@@ -77,22 +77,22 @@ def ingest(  # noqa: PLR0913 - the options of the command
 
 def _committed(depot: RawDepot, portions: Iterator[Portion]) -> RawIngested:
     """Commit the portions of the next file, each as soon as its content is known to be new."""
-    held: list[Portion] = []
+    contents: list[Portion] = []
     added: list[Portion] = []
     version, before = 0, None
     try:
         for latest in portions:
-            held.append(latest)
+            contents.append(latest)
             before = latest.start if before is None else before
-            while held and (done := depot.commit(held[0], latest)) is not None:
+            while contents and (done := depot.commit(contents[0], latest)) is not None:
                 version, known = done
                 if not known:
-                    added.append(held[0])
-                del held[0]
+                    added.append(contents[0])
+                del contents[0]
             if latest.last:
                 break
     except BaseException:
-        for portion in held[1:]:  # `commit` takes care of the first one
+        for portion in contents[1:]:  # `commit` takes care of the first one
             depot.discard(portion)
         raise
     return RawIngested(
@@ -109,14 +109,17 @@ def _committed(depot: RawDepot, portions: Iterator[Portion]) -> RawIngested:
 
 def _sources(files: Sequence[str], raw_source: str | None) -> list[Source]:
     if raw_source is not None and len(files) != 1:
-        raise FileRefused("--raw-source needs a single file", "Ingest the files one by one, or leave the option out.")
+        raise InputFileError(
+            "--raw-source needs a single file", "Ingest the files one by one, or leave the option out."
+        )
     if raw_source is None and STANDARD_INPUT in files:
-        raise FileRefused("standard input has no name", "Give it one: --raw-source NAME.")
+        raise InputFileError("standard input has no name", "Give it one: --raw-source NAME.")
     for file in files:
         if "://" in file:
-            raise FileRefused(f"{file} is not a local file", "Pipe it in: windrow ingest - --raw-source NAME.")
+            raise InputFileError(f"{file} is not a local file", "Pipe it in: windrow ingest - --raw-source NAME.")
     return [
-        Source(file, _named(file if raw_source is None else raw_source), size_of(file, FileRefused)) for file in files
+        Source(file, _named(file if raw_source is None else raw_source), size_of(file, InputFileError))
+        for file in files
     ]
 
 
@@ -124,7 +127,7 @@ def _named(raw_source: str) -> str:
     try:
         encoded = raw_source.encode()
     except UnicodeEncodeError as error:
-        raise FileRefused(f"the name {raw_source!a} is not UTF-8", "Give another one: --raw-source NAME.") from error
+        raise InputFileError(f"the name {raw_source!a} is not UTF-8", "Give another one: --raw-source NAME.") from error
     if not encoded:
-        raise FileRefused("the name of the raw source is empty", "Use --raw-source NAME.")
+        raise InputFileError("the name of the raw source is empty", "Use --raw-source NAME.")
     return raw_source

@@ -117,7 +117,7 @@ class Reading:
             yield replace(_portion(source, start, chunks, seen, content.byte_count), added=files.take())
 
     def _chunks_before(self, source: Source, start: int, seen: Seen, more: bool) -> int:
-        """Return how many chunks the depot has of a source. Raises FileRefused if the file has other content."""
+        """Return how many chunks the depot has of a source. Raises InputFileError if the file has other content."""
         if seen.byte_count == start and more:
             return self.depot.chunks_of(source.file, source.raw_source, start, seen.digest)
         raise refused(source.file, source.raw_source, f"the depot has {start:,} bytes of it, and the file was longer")

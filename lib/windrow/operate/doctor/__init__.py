@@ -68,8 +68,8 @@ def examine_tables(
     """Check the machine and tables; `findings` are about the settings, or about what a topology declares."""
     findings = [*safely(check_machine, engine, network), *findings]
     for one in tables:
-        found = _of_table(one, now)
-        findings += [replace(finding, what=f"{one.name}: {finding.what}") for finding in found] if one.name else found
+        result = _of_table(one, now)
+        findings += [replace(finding, what=f"{one.name}: {finding.what}") for finding in result] if one.name else result
     return sorted(findings, key=lambda finding: list(ABOUT).index(finding.code))
 
 
@@ -88,10 +88,10 @@ def _of_table(one: Examined, now: int) -> list[Finding]:
     return [*findings, *safely(clocks.check_commits, role, opened.table, opened.version, now)]
 
 
-def safely(check: Callable[..., Iterable[Finding]], *given: object) -> list[Finding]:
+def safely(check: Callable[..., Iterable[Finding]], *arguments: object) -> list[Finding]:
     """Return the findings of a check, or a finding that the check failed."""
     try:
-        return list(check(*given))
+        return list(check(*arguments))
     except Exception as failed:  # noqa: BLE001 - the other checks run whatever the error is
         what = f"the check of {check.__name__.removeprefix('check_')} failed: {first_line(failed)}"
         known = failed.hint if isinstance(failed, WindrowError) else "This is unexpected: please report it."

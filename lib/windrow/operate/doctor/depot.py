@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from windrow.delta.log import identity
-from windrow.errors import DepotUnreadable, WindrowError, first_line
+from windrow.errors import DepotUnreadableError, WindrowError, first_line
 from windrow.model.commits import CHANGE, FEED, VERSION
 from windrow.model.messages import conform
 from windrow.operate.doctor.finding import Finding, Level, error, ok, warning
@@ -84,7 +84,7 @@ def _failure(table: DepotTable, first: int, last: int) -> str | None:
         if first <= last:
             for _ in changes_of(table, first, last, [CHANGE, VERSION]):
                 pass
-    except (DepotUnreadable, DeltaError, pa.ArrowException, OSError) as failed:
+    except (DepotUnreadableError, DeltaError, pa.ArrowException, OSError) as failed:
         return first_line(failed)
     return None
 

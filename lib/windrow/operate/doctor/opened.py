@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from windrow.delta.locations import is_catalog_name
-from windrow.errors import OtherDepot, TableMissing, WindrowError
+from windrow.errors import DepotMismatchError, TableMissingError, WindrowError
 from windrow.operate.doctor.finding import Finding, error, warning
 from windrow.reading.tables import (
     DepotTable,
@@ -62,7 +62,7 @@ class OpenLedger:
 
 
 def batcher_depot(settings: Settings, engine: str, now: int) -> OpenDepot:
-    """Open the depot of a batcher. Raises TableMissing."""
+    """Open the depot of a batcher. Raises TableMissingError."""
     table, progress = depot_table(settings.depot), None
     with suppress(WindrowError):
         progress = batcher_ledger(settings).progress
@@ -70,20 +70,20 @@ def batcher_depot(settings: Settings, engine: str, now: int) -> OpenDepot:
 
 
 def batcher_ledger(settings: Settings) -> OpenLedger:
-    """Open the ledger of a batcher. Raises TableMissing, TableRefused, OtherDepot."""
+    """Open the ledger of a batcher. Raises TableMissingError, IncompatibleTableError, DepotMismatchError."""
     book = open_ledger(settings.ledger)
     progress = book.progress()
     try:
         open_depot(settings.depot, book, progress)
     except WindrowError as refused:
-        if isinstance(refused, OtherDepot):
+        if isinstance(refused, DepotMismatchError):
             raise  # any other error is a finding about the depot
     return OpenLedger(settings, book, progress)
 
 
 def not_opened(role: str, location: str, refused: WindrowError) -> Finding:
     """Return why a table was not opened; a missing ledger is not an error, since the first run creates it."""
-    missing = isinstance(refused, TableMissing)
+    missing = isinstance(refused, TableMissingError)
     if missing and is_catalog_name(location):
         todo = f"`windrow init` or `windrow run` with Spark records it; or pass it: --{role} (see DESCRIBE DETAIL)."
         return warning(role, f"{location} is a catalog table, whose path is not known here", todo)

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from windrow.delta.locations import absolute
 from windrow.delta.table import latest_table
-from windrow.errors import BrokerRefused, MissingExtra, OffsetsLost, ProducerFenced, SettingsError
+from windrow.errors import BrokerError, MissingExtraError, OffsetOutOfRangeError, ProducerFencedError, SettingsError
 from windrow.model.timestamps import microseconds, time_text
 from windrow.operate.log import log
 from windrow.producer.bridge.kafka_partition import Partition, producer_id, producer_of, record
@@ -27,7 +27,8 @@ from windrow.producer.bridge.summary import KafkaSummary, Lines
 from windrow.producer.writer import marks
 from windrow.reading.batcher_status import KafkaLag, PartitionLag
 from windrow.settings.bridges import KafkaPart
-from windrow.settings.settings import BATCH_BYTES, Settings
+from windrow.settings.producer import BATCH_BYTES
+from windrow.settings.settings import Settings
 from windrow.version import VERSION
 
 try:
@@ -35,7 +36,7 @@ try:
     from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 except ImportError as missing:
     hint = "pip install 'windrow-delta[kafka]'"
-    raise MissingExtra("a bridge from Kafka needs confluent-kafka", hint) from missing
+    raise MissingExtraError("a bridge from Kafka needs confluent-kafka", hint) from missing
 
 LOG = logging.getLogger("windrow.kafka")
 TICK = 0.2  # seconds, the longest wait before the clock is checked
@@ -103,7 +104,7 @@ class KafkaBridge:
     def run(self, seconds: float | None = None) -> KafkaSummary:
         """Run until stopped, at the end, or for some seconds, and return the figures.
 
-        Raises BrokerRefused, OffsetsLost, and the producer's error for a message that is not committed.
+        Raises BrokerError, OffsetOutOfRangeError, and the producer's error for a message that is not committed.
         """
         until = None if seconds is None else self._begun + seconds
         kafka, depot = self._kafka, self._settings.depot
@@ -132,14 +133,17 @@ class KafkaBridge:
         """Receive messages, send them, and note what is committed."""
         self._take()
         for one in list(self._partitions.values()):
-            if one.held or one.is_settled:
+            if one.buffered or one.is_settled:
                 self._send(one)
         self._measure()
         self._progress(self._counts)
         self._lines.tick(time.monotonic())
 
     def _take(self) -> None:
-        """Hold messages until there are enough, or the first one has lingered. Raises BrokerRefused, OffsetsLost."""
+        """Hold messages until there are enough, or the first one has lingered.
+
+        Raises BrokerError, OffsetOutOfRangeError.
+        """
         limits, until = self._settings.producer, time.monotonic() + TICK
         rows = size = 0
         while rows < limits.batch_rows and size < BATCH_BYTES:
@@ -165,7 +169,7 @@ class KafkaBridge:
         """Send what a partition holds, and read it again from the depot's offset if another worker was faster."""
         try:
             fault = one.send(self._counts)
-        except ProducerFenced:
+        except ProducerFencedError:
             log.warning("another worker was faster", partition=one.name)
             self._reopen(one)
             return
@@ -175,8 +179,8 @@ class KafkaBridge:
 
     def _settle(self, one: Partition) -> None:
         """Wait for what is in flight, and forget what is held: the next worker reads it."""
-        one.held.clear()
-        with suppress(ProducerFenced):
+        one.buffered.clear()
+        with suppress(ProducerFencedError):
             one.settle(self._counts)
             self._store(one)
 
@@ -223,7 +227,7 @@ class KafkaBridge:
         self._counts.partitions = len(self._partitions)
 
     def _open(self, topic: str, number: int) -> Partition:
-        """Open a partition at the offset of the depot. Raises OffsetsLost."""
+        """Open a partition at the offset of the depot. Raises OffsetOutOfRangeError."""
         one = self._partitions[topic, number] = Partition(self._settings, topic, number)
         place = TopicPartition(topic, number)
         low, one.end = self._consumer.get_watermark_offsets(place, ANSWER)
@@ -237,7 +241,7 @@ class KafkaBridge:
         return one
 
     def _reopen(self, one: Partition) -> None:
-        """Read a partition from the depot's offset again. Raises OffsetsLost."""
+        """Read a partition from the depot's offset again. Raises OffsetOutOfRangeError."""
         self._settle(one)
         one.close()
         again = self._open(one.topic, one.number)
@@ -248,23 +252,24 @@ class KafkaBridge:
         if isinstance(self._start, str):
             return high if self._start == "latest" else low
         place.offset = self._start
-        found: int = self._consumer.offsets_for_times([place], ANSWER)[0].offset
-        return high if found < 0 else found
+        offset: int = self._consumer.offsets_for_times([place], ANSWER)[0].offset
+        return high if offset < 0 else offset
 
     def _require_read(self, one: Partition, low: int) -> None:
         """Require that this group has read what the broker no longer has, or that somebody gave it up.
 
-        What was read may be no message: control records, and messages of aborted transactions. Raises OffsetsLost.
+        What was read may be no message: control records, and messages of aborted transactions. Raises
+        OffsetOutOfRangeError.
         """
         if one.next > one.end:
-            raise OffsetsLost(
+            raise OffsetOutOfRangeError(
                 f"{one.name} ends at offset {one.end:,}, but the depot has it up to {one.next:,}: the topic was made "
                 "again, or the broker lost messages",
                 ANEW,
             )
         committed = self._consumer.committed([TopicPartition(one.topic, one.number)], ANSWER)[0].offset
         if committed < low:
-            raise OffsetsLost(
+            raise OffsetOutOfRangeError(
                 f"{one.name} begins at offset {low:,}, but the depot has it only up to {one.next:,}: the broker has "
                 "removed messages that were not read",
                 f"To go on without them: kafka-consumer-groups --group {self._kafka.group} --topic {one.topic} "
@@ -275,7 +280,8 @@ class KafkaBridge:
     def _is_last(self, one: Partition, message: Any) -> bool:
         """Tell whether the first message of a partition, if any, is the last one in the depot: that is read again.
 
-        Raises OffsetsLost if another message has its offset, or none although nothing removes single messages.
+        Raises OffsetOutOfRangeError if another message has its offset, or none although nothing removes single
+        messages.
         """
         one.is_compared, last = True, one.next - 1
         gone = message is None or message.offset() > last
@@ -284,7 +290,7 @@ class KafkaBridge:
             return False
         # guard: kafka-last-message
         if gone or not one.is_last(message):
-            raise OffsetsLost(
+            raise OffsetOutOfRangeError(
                 f"{one.name} has {'no' if gone else 'another'} message at offset {last:,}, where the depot has one: "
                 "the broker lost messages, and others have their offsets now",
                 ANEW,
@@ -301,21 +307,21 @@ class KafkaBridge:
             return True
 
     def _require_same(self, topic: str) -> None:
-        """Compare a topic's identity with the one in the depot, or record it. Raises OffsetsLost."""
+        """Compare a topic's identity with the one in the depot, or record it. Raises OffsetOutOfRangeError."""
         described = self._admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER)[topic].result()
         identity = described.topic_id.get_most_significant_bits() ^ described.topic_id.get_least_significant_bits()
         with producer_of(self._settings, topic) as producer:
             known = producer.position().mark
             # guard: kafka-topic-identity
             if known is not None and known != identity:
-                raise OffsetsLost(f"topic {topic!r} was deleted and made again since the depot read it", ANEW)
+                raise OffsetOutOfRangeError(f"topic {topic!r} was deleted and made again since the depot read it", ANEW)
             if known is None:
                 record(producer, identity)
 
     # Events.
 
     def _on_event(self, message: Any) -> None:
-        """Note the end of a partition. Raises BrokerRefused, OffsetsLost."""
+        """Note the end of a partition. Raises BrokerError, OffsetOutOfRangeError."""
         error = message.error()
         if error.code() == END:
             one = self._partitions[message.topic(), message.partition()]
@@ -342,15 +348,15 @@ class KafkaBridge:
         return refusal(error, self._kafka, self._trouble) if isinstance(error, KafkaException) else error
 
 
-def refusal(error: KafkaException, kafka: KafkaPart, trouble: str = "") -> BrokerRefused:
+def refusal(error: KafkaException, kafka: KafkaPart, trouble: str = "") -> BrokerError:
     """Return an error of the client as one of ours; `trouble` is what it said before."""
     known, brokers = error.args[0], kafka.brokers
     if known.code() in REFUSED:
-        return BrokerRefused(
+        return BrokerError(
             f"the broker {brokers} refuses group {kafka.group!r}: {known.str()}",
             "Check brokers, topics, properties and password in [kafka], and the permissions of this user.",
         )
-    return BrokerRefused(
+    return BrokerError(
         f"no broker answers at {brokers}: {trouble or known.str()}",
         "Check brokers in [kafka], the network, and security.protocol in [kafka.properties].",
     )
@@ -368,7 +374,7 @@ def _start(text: str) -> str | int:
 
 def _options(settings: Settings) -> dict[str, Any]:
     """Return the options of a consumer that reads only what is committed, and never chooses an offset itself."""
-    patience = 2 * settings.producer.delivery_timeout // MILLISECOND + 60 * MILLISECOND
+    patience = 2 * settings.producer_options.delivery_timeout // MILLISECOND + 60 * MILLISECOND
     ours = {
         "group.id": settings.kafka.group,
         # guard: kafka-read-committed
@@ -380,7 +386,7 @@ def _options(settings: Settings) -> dict[str, Any]:
         "enable.partition.eof": True,
         "partition.assignment.strategy": "range,roundrobin",
         "max.poll.interval.ms": max(300 * MILLISECOND, patience),
-        "queued.max.messages.kbytes": max(settings.producer.buffer_bytes // 1_024, 1_024),
+        "queued.max.messages.kbytes": max(settings.producer_options.buffer_bytes // 1_024, 1_024),
     }
     if wrong := (ours.keys() | {"bootstrap.servers", "group.protocol"}) & settings.kafka.properties.keys():
         raise SettingsError(f"kafka.properties must not have {min(wrong)}", "The bridge sets it itself: leave it out.")
@@ -390,16 +396,16 @@ def _options(settings: Settings) -> dict[str, Any]:
 def connection(kafka: KafkaPart) -> dict[str, Any]:
     """Return the properties with which a client reaches the brokers. Raises SettingsError."""
     secret = password(kafka, "kafka")
-    given = {name: value.get_secret_value() for name, value in kafka.properties.items()}
+    properties = {name: value.get_secret_value() for name, value in kafka.properties.items()}
     ours = {"bootstrap.servers": kafka.brokers, "log_level": 2}  # `_on_error` tells what is worse than a notice
-    return {**ours, **given, **({"sasl.password": secret} if secret else {})}
+    return {**ours, **properties, **({"sasl.password": secret} if secret else {})}
 
 
 def kafka_lag(settings: Settings, now: int) -> KafkaLag:
     """Say how far the depot is behind the topics: ask the broker where they end, at wall time `now` (microseconds).
 
     Of a partition that the depot does not know, everything counts that the broker has. Raises SettingsError without
-    topics, BrokerRefused, TableMissing.
+    topics, BrokerError, TableMissingError.
     """
     kafka, depot = settings.kafka, latest_table(absolute(settings.depot), "depot")
     if not kafka.topics:

@@ -35,7 +35,7 @@ def producer_id(kafka: KafkaPart, name: str) -> str:
 
 def producer_of(settings: Settings, name: str) -> Producer:
     """Open the producer of a topic, or of `topic/partition`."""
-    kafka, options = settings.kafka, settings.producer.model_dump()
+    kafka, options = settings.kafka, settings.producer_options.model_dump()
     return Producer(
         absolute(settings.depot), producer_id(kafka, name), payload=payload_of(settings), keep=settings.keep, **options
     )
@@ -64,13 +64,13 @@ class Partition:
         self._producer = producer_of(settings, f"{topic}/{number}")
         payload = pa.binary() if self._producer.binary else pa.string()
         self._records = Records(settings.kafka, self.name, settings.producer.max_message_bytes, payload)
-        found = self._producer.position()
-        self.is_known = found.mark is not None
-        self.next = self._done = found.mark or 0
-        self._fingerprint = found.fingerprint or UNKNOWN
+        position = self._producer.position()
+        self.is_known = position.mark is not None
+        self.next = self._done = position.mark or 0
+        self._fingerprint = position.fingerprint or UNKNOWN
         self.is_compared = True
         self.end, self.ends_at = 0, -1
-        self.held: list[Any] = []
+        self.buffered: list[Any] = []
         self._flying: tuple[Future[Ack], Portion] | None = None
 
     @property
@@ -89,7 +89,7 @@ class Partition:
 
         Once everything was read it includes what is no message: control records, and messages of aborted transactions.
         """
-        return self._done if self.held or self._flying else max(self._done, self.ends_at)
+        return self._done if self.buffered or self._flying else max(self._done, self.ends_at)
 
     @property
     def lag(self) -> int:
@@ -118,9 +118,9 @@ class Partition:
 
     def hold(self, message: Any) -> None:
         """Take a message, to be sent with the next ones."""
-        after = self.held[-1].offset() + 1 if self.held else self.next
+        after = self.buffered[-1].offset() + 1 if self.buffered else self.next
         require(message.offset() >= after, f"the offsets of {self.name} grow")
-        self.held.append(message)
+        self.buffered.append(message)
 
     def send(self, counts: KafkaSummary) -> str:
         """Send what is held, once what was sent before is committed; return why the first invalid message is none.
@@ -128,12 +128,12 @@ class Partition:
         Raises as `settle`.
         """
         self.settle(counts)
-        if not self.held:
+        if not self.buffered:
             return ""
-        portion = self._records.read(self.held, 0, time.time_ns() // 1_000)
-        self.next, self._fingerprint = self.held[-1].offset() + 1, fingerprint_of(self.held[-1])
-        counts.received += len(self.held)
-        self.held = []
+        portion = self._records.read(self.buffered, 0, time.time_ns() // 1_000)
+        self.next, self._fingerprint = self.buffered[-1].offset() + 1, fingerprint_of(self.buffered[-1])
+        counts.received += len(self.buffered)
+        self.buffered = []
         self._flying = self._producer.send_many(portion.table, self.next, self._fingerprint), portion
         return portion.faults[0].reason if portion.faults else ""
 

@@ -49,8 +49,8 @@ class Records(Reader):
 
     def _object(self, line: Any) -> tuple[dict[str, Any], str]:
         value, (kind, stamp) = line.value() or b"", line.timestamp()
-        found, fault = super()._object(value) if self._reads_json else ({}, "")
-        found |= {
+        fields, fault = super()._object(value) if self._reads_json else ({}, "")
+        fields |= {
             "kafka.topic": line.topic(),
             "kafka.partition": str(line.partition()),
             "kafka.offset": str(line.offset()),
@@ -66,16 +66,16 @@ class Records(Reader):
             texts["kafka.value"] = value
         for name, content in texts.items():
             try:
-                found[name] = None if content is None else content.decode()
+                fields[name] = None if content is None else content.decode()
             except UnicodeDecodeError:
                 fault = f"{name} is not UTF-8 text"
         try:
             time = self._time(value)
         except TimeUnread as unread:
-            return found, fault or str(unread)
-        found["kafka.time"] = found["kafka.stamp"] if time is None else time
+            return fields, fault or str(unread)
+        fields["kafka.time"] = fields["kafka.stamp"] if time is None else time
         too_large = len(value) > self._most_bytes
-        return found, f"it has more than {self._most_bytes:,} bytes" if too_large else fault
+        return fields, f"it has more than {self._most_bytes:,} bytes" if too_large else fault
 
     def _whole(self, line: Any) -> str | bytes | None:
         value = line.value()

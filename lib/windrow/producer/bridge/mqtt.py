@@ -46,7 +46,7 @@ class MqttBridge:
     def __init__(self, settings: Settings, progress: Progress = lambda summary: None) -> None:
         """Read topics, times and secrets, and open the depot or create it.
 
-        Raises SettingsError, TableRefused, TableUnreadable, MissingExtra.
+        Raises SettingsError, IncompatibleTableError, TableUnreadableError, MissingExtraError.
         """
         mqtt = settings.mqtt
         topics, event_time = Topics.parse(mqtt.topics), times.reader(mqtt.event_time)
@@ -54,7 +54,7 @@ class MqttBridge:
         self._filters = topics.filters()
         self._connection = Connection(mqtt, self._filters, self._receive)
         self._producer = _producer(settings)
-        limits = settings.producer
+        limits = settings.producer_options
         self._room, self._largest = limits.buffer_bytes, limits.max_message_bytes
         self._reader = Reader(topics, event_time, self._producer.producer_id, self._producer.binary, self._largest)
         self._session, self._settled = Session(), deque[tuple[Entry, Future[Ack]]]()
@@ -93,7 +93,7 @@ class MqttBridge:
     def run(self, seconds: float | None = None) -> Summary:
         """Run until stopped, or for some seconds, and return the figures.
 
-        Raises BrokerRefused, and the producer's error for a message that is not committed.
+        Raises BrokerError, and the producer's error for a message that is not committed.
         """
         self._until = None if seconds is None else self._begun + seconds
         log.info("bridge started", broker=self.broker, depot=self._counts.depot, topics=self._filters, windrow=VERSION)
@@ -164,7 +164,7 @@ class MqttBridge:
         """Accept nothing new, and wait until all received messages are committed or have failed."""
         self._draining = True
         self._producer.flush(0)
-        while self._session.held:
+        while self._session.uncommitted_count:
             if self._connection.is_open:
                 self._connection.pump(self._woken, lambda: True)
             else:
@@ -174,7 +174,7 @@ class MqttBridge:
     # Connections.
 
     def _connect(self) -> None:
-        """Connect, or wait until the next attempt. Raises BrokerRefused."""
+        """Connect, or wait until the next attempt. Raises BrokerError."""
         if self._connection.lost_because:
             self._wait(self._connection.lost_because)
         if self._is_over():
@@ -230,7 +230,7 @@ class MqttBridge:
 
 
 def _producer(settings: Settings) -> Producer:
-    options = settings.producer.model_dump() | {"max_block": 0}
+    options = settings.producer_options.model_dump() | {"max_block": 0}
     return Producer(
         absolute(settings.depot),
         f"mqtt:{settings.mqtt.client_id}",

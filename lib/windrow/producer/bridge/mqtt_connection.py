@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from windrow.errors import BrokerRefused, MissingExtra, SettingsError, first_line
-from windrow.model.durations import SECOND
+from windrow.errors import BrokerError, MissingExtraError, SettingsError, first_line
 from windrow.producer.bridge.settings import password
 from windrow.settings.bridges import MqttPart
 
@@ -28,12 +27,11 @@ try:
     from paho.mqtt.reasoncodes import ReasonCode
     from paho.mqtt.subscribeoptions import SubscribeOptions
 except ImportError as missing:
-    raise MissingExtra("a bridge from MQTT needs paho-mqtt", "pip install 'windrow-delta[mqtt]'") from missing
+    raise MissingExtraError("a bridge from MQTT needs paho-mqtt", "pip install 'windrow-delta[mqtt]'") from missing
 
 # Takes a message: its id (0 if the broker awaits no acknowledgement), whether it is repeated, topic, payload.
 Receive = Callable[[int, bool, bytes, bytes], None]
-PORT, TLS_PORT = 1883, 8883
-NEVER = 2**32 - 1  # seconds of a session that does not expire
+SESSION_EXPIRY_SECONDS = 7 * 24 * 3_600  # how long the broker keeps messages for a bridge that is away; a guess
 PACKETS = 100  # read at most between two rounds of acknowledgements
 CONNECT_TIMEOUT_SECONDS = 10.0  # how long the broker has to answer; a guess
 KEEPALIVE_SECONDS = 60  # a broker that is silent for this long is pinged; the default of paho and mosquitto
@@ -49,7 +47,7 @@ class Connection:
 
     def __init__(self, mqtt: MqttPart, filters: Sequence[str], receive: Receive) -> None:
         """Read the password and the certificates. Raises SettingsError."""
-        self.host, self.port = mqtt.host, mqtt.port or (TLS_PORT if mqtt.tls else PORT)
+        self.host, self.port = mqtt.address
         self.session_kept = False
         self.lost_because = ""
         self._mqtt, self._receive = mqtt, receive
@@ -63,7 +61,7 @@ class Connection:
         return self._accepted and self._client.socket() is not None
 
     def open(self, stopped: Callable[[], bool]) -> bool:
-        """Connect and subscribe; return False if `stopped` before the broker answers. Raises BrokerRefused, OSError."""
+        """Connect and subscribe; return False if `stopped` before the broker answers. Raises BrokerError, OSError."""
         self._accepted = self.is_subscribed = False
         self.lost_because = ""
         try:
@@ -159,8 +157,7 @@ class Connection:
         client.on_socket_close = self._on_closing
         client.enable_logger(_Failures(self._note))
         wanted = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-        expiry = mqtt.session_expiry
-        wanted.SessionExpiryInterval = NEVER if expiry is None else expiry // SECOND
+        wanted.SessionExpiryInterval = SESSION_EXPIRY_SECONDS
         wanted.ReceiveMaximum = mqtt.receive_maximum
         client.connect_async(self.host, self.port, KEEPALIVE_SECONDS, clean_start=False, properties=wanted)
         return client
@@ -177,7 +174,7 @@ class Connection:
         return sock in readable
 
     def _await_answer(self, deadline: float) -> None:
-        """Wait a moment for the broker to accept the connection. Raises OSError, BrokerRefused."""
+        """Wait a moment for the broker to accept the connection. Raises OSError, BrokerError."""
         self._read_and_write()
         if self._client.socket() is None:
             if self._mqtt.tls and "SSL" in self.lost_because:
@@ -192,7 +189,7 @@ class Connection:
             return
         self.lost_because = f"the broker refuses: {reason}"
         if reason.value not in PASSING:
-            raise BrokerRefused(
+            raise BrokerError(
                 f"the broker {self.host}:{self.port} refuses the connection of {self._mqtt.client_id!r}: {reason}",
                 "Check username, password, client_id and certificates in [mqtt]; the broker must support MQTT 5.",
             )
@@ -200,7 +197,7 @@ class Connection:
     def _on_subscribe(self, _: Client, __: Any, ___: int, reasons: list[ReasonCode], ____: Any) -> None:
         for one, reason in zip(self._filters, reasons, strict=False):
             if reason.is_failure or reason.value != 1:
-                raise BrokerRefused(
+                raise BrokerError(
                     f"the broker {self.host}:{self.port} refuses a subscription to {one!r} with QoS 1: {reason}",
                     "Check the permissions of this user on the broker.",
                 )
@@ -215,7 +212,7 @@ class Connection:
         why = f"the broker disconnected: {reason}" if from_broker else "the connection was lost"
         self.lost_because = self.lost_because or why
         if from_broker and reason.value == TAKEN_OVER:
-            raise BrokerRefused(
+            raise BrokerError(
                 f"another client took over the session of {self._mqtt.client_id!r}",
                 "Give each bridge its own client_id.",
             )
@@ -243,7 +240,7 @@ class Connection:
         why = error if isinstance(error, str) else first_line(error)
         if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError) or "EOF" in why:
             return ConnectionError(why)
-        return BrokerRefused(
+        return BrokerError(
             f"the broker {self.host}:{self.port} and the bridge do not trust each other: {why}",
             "Check tls, host, ca_file, certificate_file and key_file in [mqtt].",
         )

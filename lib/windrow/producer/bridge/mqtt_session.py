@@ -26,10 +26,10 @@ class Entry:
 
 
 class Session:
-    """The messages that are not acknowledged yet; `held` counts those that the depot does not have yet."""
+    """The messages that are not acknowledged yet; `uncommitted_count` counts those that the depot does not have yet."""
 
     def __init__(self) -> None:
-        self.held = 0
+        self.uncommitted_count = 0
         self.held_bytes = 0
         self._connection = 0
         self._known: dict[int, Entry] = {}
@@ -64,7 +64,7 @@ class Session:
     def received(self, id_: int, content: bytes, byte_count: int) -> Entry:
         """Add a new message; its id is 0 if the broker awaits no acknowledgement."""
         entry = Entry(id_, content, byte_count, connection=self._connection)
-        self.held += 1
+        self.uncommitted_count += 1
         self.held_bytes += byte_count
         if id_:
             self._known[id_] = entry
@@ -74,7 +74,7 @@ class Session:
     def settled(self, entry: Entry) -> None:
         """Note that the depot has a message."""
         entry.settled = True
-        self.held -= 1
+        self.uncommitted_count -= 1
         self.held_bytes -= entry.byte_count
 
     def due(self) -> Iterator[int]:

@@ -50,16 +50,16 @@ class Pattern:
 
     def match(self, topic: str) -> dict[str, str] | None:
         """Return the columns that a topic gives, by name; None if it does not match."""
-        given = topic.split("/")
-        if not _covers(self.levels, given):
+        levels = topic.split("/")
+        if not _covers(self.levels, levels):
             return None
-        found: dict[str, str] = {}
+        captured: dict[str, str] = {}
         for at, (level, name) in enumerate(zip(self.levels, self.names, strict=True)):
             if name is not None:
-                if at >= len(given):
+                if at >= len(levels):
                     return None
-                found[name] = "/".join(given[at:]) if level == REST else given[at]
-        return found
+                captured[name] = "/".join(levels[at:]) if level == REST else levels[at]
+        return captured
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Topics:
 
     def match(self, topic: str) -> dict[str, str] | None:
         """Return the columns that a topic gives, by name; None if no pattern matches."""
-        return next((found for one in self.patterns if (found := one.match(topic)) is not None), None)
+        return next((captured for one in self.patterns if (captured := one.match(topic)) is not None), None)
 
     def filters(self) -> list[str]:
         """Return the filters to subscribe to, without those that others cover: a message would come twice."""

@@ -36,12 +36,12 @@ class Reader:
 
     def read(self, topic: str, payload: bytes) -> Reading:
         """Read a message that has just arrived."""
-        found = self.topics.match(topic)
+        captured = self.topics.match(topic)
         kept, is_text = self._kept(payload)
         now = time.time_ns() // 1_000
-        if found is None:
+        if captured is None:
             return Reading(Row(self.source, topic, None, None, now, None, kept), "its topic matches no pattern")
-        row = self._row(found, topic, kept, now)
+        row = self._row(captured, topic, kept, now)
         if not is_text:
             return Reading(row, "its payload is not UTF-8 text")
         if row.byte_count > self.most_bytes:
@@ -52,10 +52,10 @@ class Reader:
             return Reading(row, str(unread))
         return Reading(row._replace(event_time=now if event_time is None else event_time))
 
-    def _row(self, found: dict[str, str], topic: str, kept: str | bytes, now: int) -> Row:
+    def _row(self, captured: dict[str, str], topic: str, kept: str | bytes, now: int) -> Row:
         """Return a row with defaults for what its topic lacks: the source or topic as key, the topic as type."""
-        key = found.get("key", found.get("source", topic))
-        return Row(found.get("source", self.source), key, found.get("type", topic), None, now, None, kept)
+        key = captured.get("key", captured.get("source", topic))
+        return Row(captured.get("source", self.source), key, captured.get("type", topic), None, now, None, kept)
 
     def _kept(self, payload: bytes) -> tuple[str | bytes, bool]:
         """Return the payload in the depot's type, and whether it is unchanged."""

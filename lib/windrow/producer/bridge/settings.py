@@ -8,16 +8,20 @@ from windrow.errors import SettingsError
 from windrow.settings.bridges import KafkaPart, MqttPart
 from windrow.settings.settings import Settings
 
+FILE = "file:"
+
 
 def password(part: KafkaPart | MqttPart, table: str) -> str:
-    """Return the password in a table of settings, empty for none. Raises SettingsError."""
-    if not part.password_file:
-        return part.password.get_secret_value()
+    """Return the password in a table of settings, or in the file it names; empty for none. Raises SettingsError."""
+    text = part.password.get_secret_value()
+    if not text.startswith(FILE):
+        return text
+    path = text.removeprefix(FILE)
     try:
-        return Path(part.password_file).read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+        return Path(path).read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(
-            f"{table}.password_file {part.password_file} cannot be read: {type(error).__name__}",
+            f"{table}.password: the file {path} cannot be read: {type(error).__name__}",
             "Check its path and its permissions.",
         ) from None
 

@@ -1,4 +1,4 @@
-"""Draw pictures of batches and messages with altair. Importing it raises MissingExtra where altair is missing."""
+"""Draw pictures of batches and messages with altair. Importing it raises MissingExtraError where altair is missing."""
 
 from __future__ import annotations
 

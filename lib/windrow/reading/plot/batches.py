@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.reading.plot import bins
 from windrow.reading.plot.bins import SHORT_COUNTS, Edges, time_text
 from windrow.reading.plot.theme import (
@@ -43,19 +43,19 @@ OPENINGS = {
 THIRD, MARGIN = 288, 190  # pixels: a panel of three, room for words on the right
 
 
-def batches(found: Distribution, *, title: str = "Batches and delays") -> alt.VConcatChart:
+def batches(distribution: Distribution, *, title: str = "Batches and delays") -> alt.VConcatChart:
     """Return the picture of what `reading.distribution` counted, with the rules in force marked.
 
-    Raises NotFound when there is neither a batch nor a delay.
+    Raises NotFoundError when there is neither a batch nor a delay.
     """
-    if not found.sizes.num_rows + found.delays.num_rows:
-        raise NotFound("there is no batch and no message to draw", "Choose another stream or a longer range.")
+    if not distribution.sizes.num_rows + distribution.delays.num_rows:
+        raise NotFoundError("there is no batch and no message to draw", "Choose another stream or a longer range.")
     data: dict[str, Rows] = {}
-    upper = [*_sizes(found.sizes, data), *_waits(found.waits, data)]
+    upper = [*_sizes(distribution.sizes, data), *_waits(distribution.waits, data)]
     panels: list[alt.HConcatChart | alt.LayerChart] = [alt.hconcat(*upper, spacing=36)] if upper else []
-    panels += _delays(found, data)
+    panels += _delays(distribution, data)
     picture = alt.vconcat(*panels, spacing=26).resolve_scale(color="independent", x="independent")
-    return finished(picture, title, _facts(found.sizes, found.delays), data)
+    return finished(picture, title, _facts(distribution.sizes, distribution.delays), data)
 
 
 def _sizes(sizes: pa.Table, data: dict[str, Rows]) -> list[alt.LayerChart]:
@@ -89,13 +89,13 @@ def _waits(waits: pa.Table, data: dict[str, Rows]) -> list[alt.LayerChart]:
     return [panel(f"Wait until closed: median {median}, longest {longest}", 150, bars, width=THIRD)]
 
 
-def _delays(found: Distribution, data: dict[str, Rows]) -> list[alt.LayerChart]:
+def _delays(distribution: Distribution, data: dict[str, Rows]) -> list[alt.LayerChart]:
     """Draw how old messages were when they arrived: accepted ones above, rejected ones below, then by name."""
-    delays = found.delays
+    delays = distribution.delays
     if not delays.num_rows:
         return []
     values, weights = (delays[name].to_numpy() for name in ("delay_ms", "messages"))
-    limits = {"max_delay": found.max_delay_us / 1e3, "max_leap": -found.max_leap_us / 1e3}
+    limits = {"max_delay": distribution.max_delay_us / 1e3, "max_leap": -distribution.max_leap_us / 1e3}
     if values.min() > limits["max_leap"] / 2:
         del limits["max_leap"]  # no message comes near it
     outcome = delays["outcome"].to_numpy(zero_copy_only=False)
@@ -110,7 +110,7 @@ def _delays(found: Distribution, data: dict[str, Rows]) -> list[alt.LayerChart]:
             bars = _histogram(name, edges, "messages", colour)
             text = f"Delay on arrival of the {weights[mine].sum():,} {name} messages"
             panels.append(panel(text, height, bars, *_limits(edges), width=WIDTH - MARGIN))
-    return [*panels, _names(delays, data, found.by, edges)]
+    return [*panels, _names(delays, data, distribution.by, edges)]
 
 
 def _names(delays: pa.Table, data: dict[str, Rows], by: str, edges: Edges) -> alt.LayerChart:
@@ -177,8 +177,8 @@ def _limits(edges: Edges) -> list[alt.Chart]:
 def _facts(sizes: pa.Table, delays: pa.Table) -> list[str]:
     """Say how many messages and batches there are, and why batches were opened."""
     rejected = pc.sum(delays.filter(pc.not_equal(delays["outcome"], "accepted"))["messages"]).as_py() or 0
-    held = pc.sum(sizes["message_count"]).as_py() or 0
+    messages = pc.sum(sizes["message_count"]).as_py() or 0
     counted = {row["values"]: row["counts"] for row in sizes["opened_by"].value_counts().to_pylist()}
     opened = ", ".join(f"{why} ({counted[name]:,})" for name, why in OPENINGS.items() if name in counted)
-    facts = f"{held:,} messages in {sizes.num_rows:,} batches, {rejected:,} rejected with a known delay."
+    facts = f"{messages:,} messages in {sizes.num_rows:,} batches, {rejected:,} rejected with a known delay."
     return [facts, f"Windows were opened by {opened}."] if opened else [facts]

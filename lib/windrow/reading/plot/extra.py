@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from windrow.errors import MissingExtra
+from windrow.errors import MissingExtraError
 
 
 def require(package: str) -> None:
-    """Raise MissingExtra unless a package is installed."""
+    """Raise MissingExtraError unless a package is installed."""
     if find_spec(package) is None:
-        raise MissingExtra(f"pictures need {package}", "pip install 'windrow-delta[plot]'")
+        raise MissingExtraError(f"pictures need {package}", "pip install 'windrow-delta[plot]'")

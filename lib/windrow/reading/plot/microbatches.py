@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.reading.plot import bins
 from windrow.reading.plot.bins import SHORT_COUNTS, SHORT_TIMES, time_text
 from windrow.reading.plot.theme import (
@@ -46,9 +46,9 @@ USUAL, FAR = 0.9, 3  # the share of usual bars; a bar this many times as long as
 
 
 def microbatches(history: pa.Table, *, title: str = "Microbatches") -> alt.VConcatChart:
-    """Return the picture of what `reading.history` found. Raises NotFound for an empty history."""
+    """Return the picture of what `reading.history` found. Raises NotFoundError for an empty history."""
     if not history.num_rows:
-        raise NotFound("there is no microbatch to draw", "`windrow run` makes some.")
+        raise NotFoundError("there is no microbatch to draw", "`windrow run` makes some.")
     numbers = history["microbatch"].to_numpy()
     each = next(step for step in bins.STEPS if step * MAX_BARS > numbers[-1] - numbers[0])
     left = numbers[0] + (numbers - numbers[0]) // each * each - 0.5

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.model.messages import EARLIEST, LATEST, microseconds, times
 from windrow.reading.plot import marks
 from windrow.reading.plot.bins import STEPS
@@ -43,7 +43,7 @@ def timeline(
     """Return the picture of batches and rejected messages from `begin` to `end` (microseconds; default: all).
 
     The `max_streams` streams with the most messages have a row each. Above `max_lines` messages, bands and bars replace
-    lines; above as many batches there are no boxes. Raises NotFound when there is no message.
+    lines; above as many batches there are no boxes. Raises NotFoundError when there is no message.
     """
     boxes, messages = _boxes(batches), _messages(batches, rejected)
     shown = (boxes["window_start"], boxes["timeout"], messages["processing_time"])
@@ -52,7 +52,7 @@ def timeline(
     end = int(moments.max(initial=EARLIEST)) + 1 if end is None else end
     messages = _between(messages, *LANES, begin, end)
     if not messages.num_rows:
-        raise NotFound("there is no message to draw", "Choose another stream, an earlier begin or a later end.")
+        raise NotFoundError("there is no message to draw", "Choose another stream, an earlier begin or a later end.")
     streams = messages.group_by(STREAM).aggregate([([], "count_all")])
     rows = _rows(streams.sort_by([("count_all", "descending"), *BY_STREAM]).slice(0, max_streams))
     boxes = _between(boxes, "window_start", "timeout", begin, end).join(rows, STREAM, join_type="inner").sort_by("part")

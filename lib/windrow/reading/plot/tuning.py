@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 import pyarrow as pa
 
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.model.durations import text
 from windrow.reading.plot.bins import time_text
 from windrow.reading.plot.theme import LIMIT, WIDTH, chart, finished, panel, tips
@@ -34,10 +34,10 @@ CELL = 36  # pixels
 def tuning(tuned: pa.Table, rules: Rules | None = None, *, of: str | None = None) -> alt.VConcatChart:
     """Return the picture of a sweep (the table of `windrow.tune`); the pair of `rules` is framed, if it is there.
 
-    `of` says whose messages were tried, such as a key, for the title. Raises NotFound when the table has no row.
+    `of` says whose messages were tried, such as a key, for the title. Raises NotFoundError when the table has no row.
     """
     if not tuned.num_rows:
-        raise NotFound("there is no pair of rules to draw", "Give windows and delays to try.")
+        raise NotFoundError("there is no pair of rules to draw", "Give windows and delays to try.")
     pairs = [_described(row, rules) for row in tuned.to_pylist()]
     windows, delays = (list(dict.fromkeys(pair[name] for pair in pairs)) for name in ("window", "max_delay"))
     cells = chart("pairs").encode(

@@ -123,20 +123,20 @@ def advise_repeats(row: dict[str, Any]) -> tuple[str, ...]:
     whole, few = row["whole_percent"], _slivers(row)
     if whole is None:
         return few
-    said = f"with window = {row['window']} and max_delay = {row['max_delay']}, {whole:.0f} % of the rounds stay whole"
+    text = f"with window = {row['window']} and max_delay = {row['max_delay']}, {whole:.0f} % of the rounds stay whole"
     better = [
         f"{setting} would keep {row[f'whole_percent_{name}']:.0f} %, in {row[f'batches_{name}']:,} batches"
         for name, setting in SETTINGS.items()
         if row[f"whole_percent_{name}"] >= whole + 1
     ]
-    return ("; ".join([said, *better]), *few)
+    return ("; ".join([text, *better]), *few)
 
 
 def _slivers(row: dict[str, Any]) -> tuple[str, ...]:
     if row["slivers"] <= max(MANY * row["batches"], row["slivers_aligned"]):
         return ()
-    said = f"{row['slivers']:,} of {row['batches']:,} batches are slivers; {CALENDAR} would make "
-    return (f"{said}{row['batches_aligned']:,} batches, {row['slivers_aligned']:,} of them slivers",)
+    text = f"{row['slivers']:,} of {row['batches']:,} batches are slivers; {CALENDAR} would make "
+    return (f"{text}{row['batches_aligned']:,} batches, {row['slivers_aligned']:,} of them slivers",)
 
 
 def _clock_moved_by_others(trial: Trial, max_delay: int, too_old: int) -> list[str]:

@@ -59,11 +59,33 @@ def tune(
     rules: Rules | None = None,
     progress: Progress = lambda done, total: None,
 ) -> pa.Table:
-    """Return what each pair of window and max_delay makes of `messages` (as `windrow.batch` takes them), a row each.
+    """Return what each pair of window and max_delay makes of messages, a row each.
 
-    Windows and delays that are not given are chosen to suit the messages; all other rules are those of `rules`.
-    Sources with wrong clocks are left out (`Trial.of`). `sweep` explains the columns. Raises MessagesError, RulesError,
-    SettingsError, and NotFound without messages.
+    Sources with wrong clocks are left out (`Trial.of`). `sweep` explains the columns.
+
+    Args:
+        messages: Messages as `windrow.batch` takes them.
+        windows: Windows to try, by default some that suit the messages.
+        delays: Values of `max_delay` to try, by default some that suit the messages.
+        rules: All other rules.
+        progress: Called with the pairs done and their number.
+
+    Returns:
+        The table.
+
+    Raises:
+        MessagesError: A column is missing or has another type.
+        RulesError: A pair contradicts the other rules.
+        SettingsError: A text is not a duration.
+        NotFoundError: There is no message.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> from datetime import UTC, datetime
+        >>> noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
+        >>> row = {"key": "pump-1", "type": "temperature", "event_time": noon, "received_at": noon}
+        >>> windrow.tune(pa.Table.from_pylist([row]), windows=["10s", "1m"], delays=["5s"]).num_rows
+        2
     """
     return sweep(Trial.of(messages, rules=rules), windows, delays, rules, progress)
 
@@ -95,8 +117,8 @@ def sweep(
     rows = []
     for done, (window, max_delay, changed, warning) in enumerate(tried):
         progress(done, len(tried))
-        said = {"window": span(window), "max_delay": span(max_delay), "warning": warning}
-        rows.append({"window_us": window, "max_delay_us": max_delay, **said, **_outcomes(trial, changed)})
+        labels = {"window": span(window), "max_delay": span(max_delay), "warning": warning}
+        rows.append({"window_us": window, "max_delay_us": max_delay, **labels, **_outcomes(trial, changed)})
     progress(len(tried), len(tried))
     return pa.table({field.name: pa.array([row[field.name] for row in rows], field.type) for field in SCHEMA})
 
@@ -106,9 +128,9 @@ def _outcomes(trial: Trial, rules: Rules) -> Row:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ShortWindowWarning)
         chosen = {name: replace(rules, **choice) for name, choice in CHOICES.items()}
-    found = {name: trial.outcome(one) for name, one in chosen.items()}
-    compared = {f"{figure}_{name}": row[figure] for figure in COMPARED for name, row in found.items()}
-    return found["keep" if rules.repeats == "keep" else rules.split_at] | compared
+    outcomes = {name: trial.outcome(one) for name, one in chosen.items()}
+    compared = {f"{figure}_{name}": row[figure] for figure in COMPARED for name, row in outcomes.items()}
+    return outcomes["keep" if rules.repeats == "keep" else rules.split_at] | compared
 
 
 def paired(rules: Rules, window: int, max_delay: int) -> tuple[Rules, str | None]:

@@ -18,14 +18,14 @@ from windrow.batching.rules import Rules
 from windrow.batching.streams import REASONS, decided
 from windrow.columnar.arrow import without
 from windrow.columnar.compiled import Ints, Numbers
-from windrow.errors import NotFound
+from windrow.errors import NotFoundError
 from windrow.model import messages as message_columns
 from windrow.model import tables
 from windrow.model.admission import refused_before_rules
 from windrow.model.floors import Floors, processing_times
 from windrow.model.messages import LATEST, microseconds
 from windrow.model.payload import of_column
-from windrow.model.warn import REJECTED_SHARE, WarnPart
+from windrow.model.warn import MIN_COUNT, REJECTED_SHARE
 from windrow.reading.warnings import wrong_clocks
 
 Row = dict[str, int | float | None]
@@ -105,32 +105,31 @@ class Trial:
         source: str | None = None,
         latest: int | None = None,
         rules: Rules | None = None,
-        limits: WarnPart | None = None,
     ) -> Trial:
         """Prepare messages, those of one key or source if given; `messages` are as `windrow.batch` takes them.
 
         All messages of a source move its clock, also those of other keys. A message stamped later than `latest`
         (microseconds) is refused as `clock_ahead` and moves none. Sources are left out if `rules` (those in force)
-        reject nearly all of their messages, by `limits`: their clocks are wrong. Where that holds for more than half
-        of the sources, the rules are to blame, and none is left out. Raises MessagesError, or NotFound when there is
-        no message to batch.
+        reject nearly all of their messages: their clocks are wrong. Where that holds for more than half of the sources,
+        the rules are to blame, and none is left out. Raises MessagesError, or NotFoundError when there is no message to
+        batch.
         """
-        given = by_version(message_columns.conform(messages, of_column(messages.schema)))
-        refused = refused_before_rules(given, LATEST if latest is None else latest)
-        valid, _ = without(given, refused["row"].to_numpy())
+        arrived = by_version(message_columns.conform(messages, of_column(messages.schema)))
+        refused = refused_before_rules(arrived, LATEST if latest is None else latest)
+        valid, _ = without(arrived, refused["row"].to_numpy())
         version = valid["version"].to_numpy()
         processing_time, floors = processing_times(valid, Floors.empty())
         asked = {name: value for name, value in (("key", key), ("source", source)) if value is not None}
         rows = np.flatnonzero(_has(valid, asked))
         if not rows.size:
             what = "".join(f" of {name} {value!r}" for name, value in asked.items())
-            raise NotFound(f"there is no message{what} to batch", "Choose another one, or a longer time range.")
-        left_out = _wrong_clocks(valid, processing_time, rows, rules or Rules(), limits or WarnPart())
+            raise NotFoundError(f"there is no message{what} to batch", "Choose another one, or a longer time range.")
+        left_out = _wrong_clocks(valid, processing_time, rows, rules or Rules())
         rows = rows[~pc.is_in(valid["source"].take(pa.array(rows)), pa.array(left_out, pa.string())).to_numpy()]
         wanted = valid.take(pa.array(rows))
         no_batches = pa.schema(tables.batch_fields(wanted.schema.field("payload").type)).empty_table()
         by = by_stream(wanted, processing_time[rows], version[rows], no_batches)
-        unseen = refused.filter(pa.array(_has(given, asked)[refused["row"].to_numpy()]))
+        unseen = refused.filter(pa.array(_has(arrived, asked)[refused["row"].to_numpy()]))
         kernel_columns = columns(by, 0, len(by.source))
         return cls(
             rows=by,
@@ -200,16 +199,14 @@ def _has(messages: pa.Table, asked: dict[str, str]) -> npt.NDArray[np.bool_]:
     return mask
 
 
-def _wrong_clocks(
-    messages: pa.Table, processing_time: Ints, rows: Ints, rules: Rules, limits: WarnPart
-) -> dict[str, int]:
+def _wrong_clocks(messages: pa.Table, processing_time: Ints, rows: Ints, rules: Rules) -> dict[str, int]:
     """Count by source the messages (of `rows`) of sources that the rules reject nearly entirely."""
     asked = messages["source"].take(pa.array(rows)).combine_chunks().dictionary_encode()
     age = processing_time[rows] - microseconds(messages["event_time"])[rows]
     number, sources = asked.indices.to_numpy(), asked.dictionary.to_pylist()
     counts = np.bincount(number, minlength=len(sources))
     rejected = np.bincount(number[(age > rules.max_delay) | (age < -rules.max_leap)], minlength=len(sources))
-    nearly_all = np.flatnonzero((counts >= limits.least) & (rejected > REJECTED_SHARE * counts)).tolist()
+    nearly_all = np.flatnonzero((counts >= MIN_COUNT) & (rejected > REJECTED_SHARE * counts)).tolist()
     count_of = {sources[one]: int(counts[one]) for one in nearly_all}
     return {source: count_of[source] for source in wrong_clocks(list(count_of), len(sources))}
 

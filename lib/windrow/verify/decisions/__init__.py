@@ -64,7 +64,7 @@ class Decided:
     If `ended`, nothing can be derived.
     """
 
-    found: Sequence[Found] = ()
+    findings: Sequence[Found] = ()
     messages: int = 0
     placed: int = 0
     ended: bool = False
@@ -84,7 +84,7 @@ class Decisions:
     placed: int = 0
     figures: Figures = NONE
     derivation: Derivation | None = None
-    found: list[Found] = field(default_factory=list)
+    findings: list[Found] = field(default_factory=list)
 
     def check(
         self,
@@ -104,19 +104,19 @@ class Decisions:
         from duckdb import DataError
 
         if not is_whole(self.snapshot):
-            self.found = [f"the decisions in ledger version {self.snapshot.version}, whose history is not whole"]
+            self.findings = [f"the decisions in ledger version {self.snapshot.version}, whose history is not whole"]
             return
         try:
             history = read_history(self.snapshot, readable, self.verified)
             relate_history(connection, history, ask, sent)
             self.figures, choice = choose_streams(history, most, max_memory_bytes // MODEL_BYTES, ask)
-            self.found += [
+            self.findings += [
                 *check_rules(self.snapshot, history),
                 *check_clocks(connection, history),
                 *check_ticks(connection),
             ]
             self.derivation = Derivation(source_histories(connection, history), choice)
-            self.found += _findings(f"in ledger version {self.snapshot.version}", self.figures)
+            self.findings += _findings(f"in ledger version {self.snapshot.version}", self.figures)
         except DataError as error:
             self.add(_out_of_range(error))
 
@@ -124,11 +124,11 @@ class Decisions:
         """Add what was derived of a part, unless another one has ended it."""
         if part.ended:
             self.figures, self.messages, self.placed, self.derivation = NONE, 0, 0, None
-            self.found = [*part.found]
+            self.findings = [*part.findings]
         elif self.derivation is not None:
             self.messages += part.messages
             self.placed += part.placed
-            self.found += part.found
+            self.findings += part.findings
 
 
 def decide_part(
@@ -146,8 +146,8 @@ def decide_part(
         judge_part(connection, derivation.choice)
         placed = derive(connection, derivation.sources, progress)
         checks = (check_ahead, check_rejected, check_windows, check_members)
-        found = [one for check in checks for one in check(connection)]
-        return Decided(found, connection.sql(DECIDED).fetchall()[0][0], placed)
+        differences = [one for check in checks for one in check(connection)]
+        return Decided(differences, connection.sql(DECIDED).fetchall()[0][0], placed)
     except DataError as error:
         return _out_of_range(error)
 

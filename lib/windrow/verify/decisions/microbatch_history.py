@@ -29,18 +29,18 @@ class Rules:
 
     @classmethod
     def recorded(cls, text: str) -> Rules:
-        """Read them from JSON. Raises TableRefused for anything else."""
-        found = recorded_rules(text)
+        """Read them from JSON. Raises IncompatibleTableError for anything else."""
+        result = recorded_rules(text)
         return cls(
-            window=found["window"],
-            max_delay=found["max_delay"],
-            max_leap=found["max_leap"],
-            max_batch_bytes=int(found.get("max_batch_bytes") or 0),
-            at_arrival=found.get("window_start") == "arrival",
-            keeps=found.get("repeats") == "keep",
-            at_midpoint=found.get("split_at") == "midpoint",
-            on_calendar=found.get("window_start") == "aligned",
-            window_offset=int(found.get("window_offset") or 0),
+            window=result["window"],
+            max_delay=result["max_delay"],
+            max_leap=result["max_leap"],
+            max_batch_bytes=int(result.get("max_batch_bytes") or 0),
+            at_arrival=result.get("window_start") == "arrival",
+            keeps=result.get("repeats") == "keep",
+            at_midpoint=result.get("split_at") == "midpoint",
+            on_calendar=result.get("window_start") == "aligned",
+            window_offset=int(result.get("window_offset") or 0),
         )
 
 

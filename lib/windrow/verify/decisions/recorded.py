@@ -102,8 +102,8 @@ ORDER BY r.id
 
 def check_clocks(connection: DuckDBPyConnection, history: MicrobatchHistory) -> Iterator[Difference]:
     """Check that each microbatch recorded the clocks, floors and cuts that follow from log, ticks and rules."""
-    by_log, found = apart(connection, EXPECTED, RECORDED, ["microbatch", "source"])
-    microbatch, source = (pc.coalesce(by_log[name], found[name]) for name in ("microbatch", "source"))
+    by_log, by_ledger = apart(connection, EXPECTED, RECORDED, ["microbatch", "source"])
+    microbatch, source = (pc.coalesce(by_log[name], by_ledger[name]) for name in ("microbatch", "source"))
     rows = pa.table(
         {
             "microbatch": microbatch,
@@ -112,9 +112,9 @@ def check_clocks(connection: DuckDBPyConnection, history: MicrobatchHistory) -> 
             "clock by the log": by_log["clock"],
             "floor by the log": by_log["floor"],
             "cut by the log": by_log["cut"],
-            "recorded clock": found["clock"],
-            "recorded floor": found["floor"],
-            "recorded cut": found["cut"],
+            "recorded clock": by_ledger["clock"],
+            "recorded floor": by_ledger["floor"],
+            "recorded cut": by_ledger["cut"],
         }
     )
     expects = "clock, floor and cut of each source, as the log and the rules move them"

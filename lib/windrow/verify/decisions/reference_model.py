@@ -77,7 +77,7 @@ class SourceHistory:
 
 @dataclass(slots=True)
 class Window:
-    """An active window; `held` has the rows of each type, several if the rules keep repeats."""
+    """An active window; `rows_by_kind` has the rows of each type, several if the rules keep repeats."""
 
     start: int
     end: int
@@ -85,12 +85,12 @@ class Window:
     opened_in: int
     changed_in: int
     byte_count: int = 0
-    held: dict[int, list[int]] = field(default_factory=dict)
+    rows_by_kind: dict[int, list[int]] = field(default_factory=dict)
 
     @property
     def rows(self) -> list[int]:
         """Return the rows of all messages."""
-        return list(chain.from_iterable(self.held.values()))
+        return list(chain.from_iterable(self.rows_by_kind.values()))
 
 
 class Stream:
@@ -112,7 +112,7 @@ class Stream:
         self._in_force(source_history.verified, 0)
         self._begin = len(windows)
         for row, window in enumerate(windows):
-            window.held.setdefault(messages.kind[row], []).append(row)
+            window.rows_by_kind.setdefault(messages.kind[row], []).append(row)
             window.byte_count += messages.byte_count[row]
         self._active = sorted({window.start: window for window in windows}.values(), key=START)
 
@@ -143,12 +143,12 @@ class Stream:
         if window is None or not window.start <= time < window.end:  # nearly all are in the last one
             at = self._place(time)
             window = active[at] if at >= 0 and time < active[at].end else self._open(at, time, now, microbatch)
-        if kind in window.held and not rules.keeps:
+        if kind in window.rows_by_kind and not rules.keeps:
             times = self._messages.event_time
-            split_at = self._conflict(time, now, [times[twin] for twin in window.held[kind]])
+            split_at = self._conflict(time, now, [times[twin] for twin in window.rows_by_kind[kind]])
             right = self._split(window, split_at, "conflict", microbatch)
             window = right if time >= split_at else window
-        window.held.setdefault(kind, []).append(row)
+        window.rows_by_kind.setdefault(kind, []).append(row)
         window.byte_count += self._messages.byte_count[row]
         window.changed_in = microbatch
         if rules.max_batch_bytes and window.byte_count > rules.max_batch_bytes:
@@ -201,11 +201,11 @@ class Stream:
         if at + 1 < len(active):
             end = min(end, active[at + 1].start)
         right = Window(time, end, cause, microbatch, microbatch)
-        held, window.held = window.held, {}
-        for kind, rows in held.items():
+        rows_by_kind, window.rows_by_kind = window.rows_by_kind, {}
+        for kind, rows in rows_by_kind.items():
             for row in rows:
                 half = window if times[row] < time else right
-                half.held.setdefault(kind, []).append(row)
+                half.rows_by_kind.setdefault(kind, []).append(row)
         right.byte_count = sum(byte_count[row] for row in right.rows)
         window.byte_count -= right.byte_count
         window.end = time

@@ -292,7 +292,7 @@ def apart(connection: DuckDBPyConnection, one: str, other: str, keys: Sequence[s
     order = ", ".join(f"coalesce(ours.{key}, theirs.{key})" for key in keys)
     both = f"(SELECT *, 1 AS sign FROM ({one}) UNION ALL SELECT *, -1 FROM ({other}))"
     connection.execute(UNEVEN.format(both))
-    found = connection.sql(f"""
+    pairs = connection.sql(f"""
         WITH surplus AS MATERIALIZED (
             SELECT * EXCLUDE (sign), sum(sign) AS more FROM {both} WHERE {HASH} IN (FROM uneven_rows)
             GROUP BY ALL HAVING more <> 0
@@ -303,6 +303,6 @@ def apart(connection: DuckDBPyConnection, one: str, other: str, keys: Sequence[s
             ON {same}
         ORDER BY {order}
     """)
-    rows = found.to_arrow_table().combine_chunks()
+    rows = pairs.to_arrow_table().combine_chunks()
     ours, theirs = (timed(pa.Table.from_struct_array(rows[name])) for name in ("ours", "theirs"))
     return ours, theirs

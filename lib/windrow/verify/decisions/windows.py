@@ -54,18 +54,18 @@ def derive(
 
     `progress` is called with the messages done; returns how many they are.
     """
-    found = connection.sql(ACCEPTED).fetchnumpy()
+    columns_of = connection.sql(ACCEPTED).fetchnumpy()
     source_of = dict(connection.sql(SOURCES).fetchall())
     opened = {place: Window(*window) for place, *window in connection.sql(OPENED).fetchall()}
-    stream, row, batch = found["stream"], found["row"], found["batch"]
-    columns = np.stack([found.pop(name) for name in Messages.__dataclass_fields__])
+    stream, row, batch = columns_of["stream"], columns_of["row"], columns_of["batch"]
+    columns = np.stack([columns_of.pop(name) for name in Messages.__dataclass_fields__])
     begins = np.flatnonzero(np.diff(stream, prepend=-1)).tolist()
     batches, batch_of, told = list[Batch](), list[int](), 0
     for begin, end in pairwise([*begins, row.size]):
         number = int(stream[begin])
         messages = Messages(*columns[:, begin:end].tolist())
-        held = batch[begin:end]
-        windows = [opened[place] for place in held[held >= 0].tolist()]
+        batch_of_row = batch[begin:end]
+        windows = [opened[place] for place in batch_of_row[batch_of_row >= 0].tolist()]
         batch_of += Stream(number, messages, sources[source_of[number]], batches, windows).derive()
         if end - told >= CHUNK:
             progress(end)
@@ -90,7 +90,7 @@ def source_histories(connection: DuckDBPyConnection, history: MicrobatchHistory)
     calendar: dict[str, list[list[int]]] = {source: lists for source, *lists in connection.sql(CUTS).fetchall()}
     changed = [change for change in history.changes() if change > history.gone]
     raised = history.raised.tolist()
-    found = {}
+    histories = {}
     for source, reached_in, heights in connection.sql(HEIGHTS).fetchall():
         at = np.array(changed, np.int64)
         before, after = (_floors(history, np.array(reached_in), np.array(heights), one) for one in (at - 1, at))
@@ -101,8 +101,8 @@ def source_histories(connection: DuckDBPyConnection, history: MicrobatchHistory)
             changes.append(Change(microbatch, floor, now, flush, cuts.get((microbatch, source), NOBODY)))
         cut_in, at_cut = calendar.get(source, [[], []])
         heard = history.rules, raised, heights, reached_in, changes, heights[-1] + raised[-1]
-        found[source] = SourceHistory(*heard, cut_in, at_cut, history.verified)
-    return found
+        histories[source] = SourceHistory(*heard, cut_in, at_cut, history.verified)
+    return histories
 
 
 def _floors(history: MicrobatchHistory, reached_in: Ints, heights: Ints, microbatch: Ints) -> list[int]:

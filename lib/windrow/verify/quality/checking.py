@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from windrow.errors import EngineUnavailable, OutputRefused
-from windrow.model.warn import WarnPart
+from windrow.errors import EngineUnavailableError, OutputFileError
+from windrow.model.warn import MIN_COUNT
 from windrow.verify.quality.great_expectations import SITE, fresh_context, import_meanwhile, library, quiet, require
 from windrow.verify.quality.outcome import Checked, outcome_of
 from windrow.verify.quality.suites import MAX_REJECTED, books, closed_batches, rejected_messages
@@ -30,25 +30,29 @@ def check(
     max_rejected: float = MAX_REJECTED,
     docs: str | Path | None = None,
     progress: Callable[[str, int, int], None] = lambda what, done, total: None,
-    limits: WarnPart | None = None,
+    min_count: int = MIN_COUNT,
 ) -> Checked:
     """Validate the latest version of a ledger, a path or a name, against suites (default: all of this package).
 
-    `max_rejected` and `limits` (those of `[warn]`) are the limits of this package's suites. Without a Spark session
-    DuckDB reads a ledger at a path, and of your own expectations it runs `UnexpectedRowsExpectation`, whose query it
-    translates from Spark SQL; all others need Spark. `docs` is a directory for Data Docs. `progress` is called with
-    what was done, the number of steps done, and of all steps. Call it from one thread at a time and never inside
-    `foreachBatch`: Great Expectations has one name for the rows that its queries read. Raises MissingExtra,
-    EngineUnavailable, TableMissing, TableRefused, TableUnreadable, OutputRefused, and ExpectationBroken for an
+    `max_rejected` and `min_count` are the limits of this package's suites. Without a Spark session DuckDB reads a
+    ledger at a path, and of your own expectations it runs `UnexpectedRowsExpectation`, whose query it translates from
+    Spark SQL; all others need Spark. `docs` is a directory for Data Docs. `progress` is called with what was done, the
+    number of steps done, and of all steps. Call it from one thread at a time and never inside `foreachBatch`: Great
+    Expectations has one name for the rows that its queries read. Raises MissingExtraError, EngineUnavailableError,
+    TableMissingError, IncompatibleTableError, TableUnreadableError, OutputFileError, and ExpectationBrokenError for an
     expectation that did not run.
     """
     require()
     if docs is not None and Path(docs).exists() and not Path(docs).is_dir():
-        raise OutputRefused(f"{docs} is a file", "Name a directory for the Data Docs.")
+        raise OutputFileError(f"{docs} is a file", "Name a directory for the Data Docs.")
     import_meanwhile()
     with quiet(), _opened(spark, ledger, suites) as (version, rows):
         counts = _counted(rows.of_windrow)
-        ours = (closed_batches(limits=limits), rejected_messages(max_rejected=max_rejected, limits=limits), books())
+        ours = (
+            closed_batches(min_count=min_count),
+            rejected_messages(max_rejected=max_rejected, min_count=min_count),
+            books(),
+        )
         wanted = [suite if spark else _without_spark(suite) for suite in (ours if suites is None else suites)]
         steps = len(wanted) + 1
         progress("rows", 1, steps)
@@ -92,8 +96,8 @@ def _need_messages(suites: Sequence[ExpectationSuite]) -> bool:
 
 
 def _counted(rows: Rows) -> dict[str, int]:
-    found = rows.ask("SELECT state, count(*) AS rows FROM {batch} GROUP BY state").to_pylist()
-    return dict.fromkeys(STATES, 0) | {row["state"]: row["rows"] for row in found}
+    rows_by_state = rows.ask("SELECT state, count(*) AS rows FROM {batch} GROUP BY state").to_pylist()
+    return dict.fromkeys(STATES, 0) | {row["state"]: row["rows"] for row in rows_by_state}
 
 
 def _without_spark(suite: ExpectationSuite) -> ExpectationSuite:
@@ -101,10 +105,10 @@ def _without_spark(suite: ExpectationSuite) -> ExpectationSuite:
     from windrow.verify.quality.expectation import on_any_engine
 
     runnable = [on_any_engine(one) for one in suite.expectations]
-    for one, found in zip(suite.expectations, runnable, strict=True):
-        if found is None:
+    for one, expectation in zip(suite.expectations, runnable, strict=True):
+        if expectation is None:
             name = (one.meta or {}).get("name", one.expectation_type)
-            raise EngineUnavailable(
+            raise EngineUnavailableError(
                 f"the expectation {name} of {suite.name} needs Spark",
                 "Write it as an UnexpectedRowsExpectation, or give `check` a Spark session.",
             )
@@ -140,7 +144,7 @@ def _documented(context: Any, directory: Path) -> str:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputRefused(f"Data Docs cannot be written to {directory}: {error}", "Name another place.") from error
+        raise OutputFileError(f"Data Docs cannot be written to {directory}: {error}", "Name another place.") from error
     store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(directory)}
     site = {
         "class_name": "SiteBuilder",

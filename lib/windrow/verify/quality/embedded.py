@@ -123,7 +123,7 @@ def rows_of(frame: pd.DataFrame) -> EmbeddedRows:
 def embedded_rows(location: str, with_messages: bool) -> Iterator[tuple[int, EmbeddedRows]]:
     """Yield the latest version of a ledger at a path and its rows, with what is asked of messages or without.
 
-    Raises TableMissing, TableUnreadable.
+    Raises TableMissingError, TableUnreadableError.
     """
     ledger = open_ledger(location)
     for table, states in STATES.items():

@@ -35,17 +35,17 @@ class LedgerMetric(TableMetricProvider):
     """A metric over the rows of a ledger, the same on either engine; a class without a name is not registered."""
 
     @classmethod
-    def found(cls, asked: Named, rows: Rows) -> Any:
+    def compute(cls, asked: Named, rows: Rows) -> Any:
         """Return the metric; `asked` has the values of `value_keys`."""
         raise NotImplementedError
 
     @metric_value(engine=SparkDFExecutionEngine)
-    def _spark(cls, **given: Any) -> Any:  # noqa: N805 - the decorator makes a class method of it
-        return cls.found(given["metric_value_kwargs"], SparkRows(_frame(given)))
+    def _spark(cls, **named: Any) -> Any:  # noqa: N805 - the decorator makes a class method of it
+        return cls.compute(named["metric_value_kwargs"], SparkRows(_frame(named)))
 
     @metric_value(engine=PandasExecutionEngine)
-    def _pandas(cls, **given: Any) -> Any:  # noqa: N805 - the same
-        return cls.found(given["metric_value_kwargs"], rows_of(_frame(given)))
+    def _pandas(cls, **named: Any) -> Any:  # noqa: N805 - the same
+        return cls.compute(named["metric_value_kwargs"], rows_of(_frame(named)))
 
 
 class FailingRows(LedgerMetric):
@@ -55,7 +55,7 @@ class FailingRows(LedgerMetric):
     value_keys = ("relation",)
 
     @classmethod
-    def found(cls, asked: Named, rows: Rows) -> dict[str, Found]:
+    def compute(cls, asked: Named, rows: Rows) -> dict[str, Found]:
         """Count failures of all invariants of the relation in one pass, then fetch rows only for those that fail."""
         invariants = [one for one in INVARIANTS.values() if one.relation.name == asked["relation"]]
         (statement,) = counting(invariants, rows.views)
@@ -70,7 +70,7 @@ class SelectedRows(LedgerMetric):
     value_keys = ("unexpected_rows_query",)
 
     @classmethod
-    def found(cls, asked: Named, rows: Rows) -> Found:
+    def compute(cls, asked: Named, rows: Rows) -> Found:
         """Run the query once."""
         selected = rows.ask(asked["unexpected_rows_query"])
         return selected.num_rows, records(selected.slice(0, EXAMPLES))
@@ -139,11 +139,11 @@ def _first(invariant: Invariant, rows: Rows) -> list[Named]:
     return records(rows.ask(f"{invariant.statement(rows.views)}\nLIMIT {EXAMPLES}"))
 
 
-def _frame(given: Named) -> Any:
-    engine, domain = given["execution_engine"], given["metric_domain_kwargs"]
+def _frame(named: Named) -> Any:
+    engine, domain = named["execution_engine"], named["metric_domain_kwargs"]
     return engine.get_compute_domain(domain, domain_type=MetricDomainTypes.TABLE)[0]
 
 
-def _result(found: Found) -> dict[str, Any]:
-    failed, rows = found
+def _result(result: Found) -> dict[str, Any]:
+    failed, rows = result
     return {"success": failed == 0, "result": {"observed_value": failed, "details": {"unexpected_rows": rows}}}

@@ -15,13 +15,13 @@ from threading import Thread
 from types import ModuleType
 from typing import Any
 
-from windrow.errors import MissingExtra
+from windrow.errors import MissingExtraError
 
 SITE = "windrow"
 
 
 def library() -> ModuleType:
-    """Return the module `great_expectations`. Raises MissingExtra."""
+    """Return the module `great_expectations`. Raises MissingExtraError."""
     require()
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     try:
@@ -34,13 +34,13 @@ def library() -> ModuleType:
 
 
 def require() -> None:
-    """Raise MissingExtra if it is not installed."""
+    """Raise MissingExtraError if it is not installed."""
     if find_spec("great_expectations") is None:
         raise _missing()
 
 
-def _missing() -> MissingExtra:
-    return MissingExtra(
+def _missing() -> MissingExtraError:
+    return MissingExtraError(
         "checking expectations needs great-expectations", "Install it: pip install 'windrow-delta[quality]'."
     )
 
@@ -49,7 +49,7 @@ def import_meanwhile() -> None:
     """Begin to import it in another thread; `library` waits for that."""
 
     def imported() -> None:
-        with suppress(MissingExtra):  # which `library` raises again
+        with suppress(MissingExtraError):  # which `library` raises again
             library()
 
     Thread(target=imported, name="windrow-quality", daemon=True).start()

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from windrow.errors import ExpectationBroken, first_line
+from windrow.errors import ExpectationBrokenError, first_line
 
 SEVERITIES = ("info", "warning", "critical")
 
@@ -56,19 +56,19 @@ class Checked:
 
 
 def outcome_of(suite: str, result: Any) -> Outcome:
-    """Return the outcome of one validated expectation. Raises ExpectationBroken for one that did not run."""
+    """Return the outcome of one validated expectation. Raises ExpectationBrokenError for one that did not run."""
     config = result.expectation_config
     meta = config.meta or {}
     name = str(meta.get("name") or config.type)
     raised = _raised(result.exception_info or {})
     if raised:
-        raise ExpectationBroken(
+        raise ExpectationBrokenError(
             f"the expectation {name} of {suite} did not run: {first_line(Exception(raised))}",
             "Correct the query of your own expectation; for Windrow's, check that this version wrote the ledger.",
         )
-    found = result.result or {}
-    failed = found.get("observed_value", found.get("unexpected_count"))
-    details = found.get("details") or {}
+    results = result.result or {}
+    failed = results.get("observed_value", results.get("unexpected_count"))
+    details = results.get("details") or {}
     rows = tuple(_plain(row) for row in details.get("unexpected_rows") or () if isinstance(row, dict))
     return Outcome(
         suite=suite,

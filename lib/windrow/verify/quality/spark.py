@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from windrow.delta.locations import local_path, reference
-from windrow.errors import TableMissing, TableRefused
+from windrow.errors import IncompatibleTableError, TableMissingError
 from windrow.model.payload import of_column
 from windrow.model.tables import spark_rows_that_count
 from windrow.reading.tables import LEDGER_COLUMNS, SCHEMA_VERSIONS, require_known_schema
@@ -79,8 +79,10 @@ def _pinned(spark: SparkSession, ledger: str) -> tuple[int, DataFrame]:
         at = f"{table} VERSION AS OF {version:d}"
         columns = spark.sql(f"SELECT * FROM {at}").columns
     except AnalysisException as error:
-        raise TableMissing(f"there is no ledger at {ledger}", "Give its path, or its name in a catalog.") from error
+        raise TableMissingError(
+            f"there is no ledger at {ledger}", "Give its path, or its name in a catalog."
+        ) from error
     if not set(columns) >= LEDGER_COLUMNS:
-        raise TableRefused(f"{ledger} is a Delta table, but not a ledger", "Give the path of a ledger.")
+        raise IncompatibleTableError(f"{ledger} is a Delta table, but not a ledger", "Give the path of a ledger.")
     require_known_schema(spark.sql(SCHEMA_VERSIONS.format(ledger=at)).toArrow())
     return int(version), spark.sql(spark_rows_that_count(at, columns))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from windrow.model.warn import MAX_TOO_OLD_RATIO, MIN_COUNT, SLIVER_SHARE, SPLIT_SHARE
 from windrow.model.warn import REJECTED_SHARE as WRONG_SHARE
-from windrow.model.warn import SLIVER_SHARE, SPLIT_SHARE, WarnPart
 from windrow.reading.warnings import DELAY, SHARED, SLIVERS, SOURCES, SPLITS, statement
 from windrow.verify.invariants import SUITES
 from windrow.verify.quality.great_expectations import library
@@ -25,30 +25,32 @@ WHERE rejected > {share!r} * messages_read
 """
 
 
-def closed_batches(*own: Expectation, limits: WarnPart | None = None) -> ExpectationSuite:
-    """Return the suite for batches, open and closed, with your `own` expectations; it warns by `limits` (`[warn]`)."""
-    chosen = limits or WarnPart()
+def closed_batches(*own: Expectation, min_count: int = MIN_COUNT) -> ExpectationSuite:
+    """Return the suite for batches, open and closed, with your `own` expectations.
+
+    Fewer than `min_count` batches or messages never trigger a warning.
+    """
     splits = _no_row(
         "ledger_splits",
-        statement(SPLITS, chosen),
+        statement(SPLITS, min_count),
         f"At most {SPLIT_SHARE:g} of all batches were opened because a type came again.",
     )
     slivers = _no_row(
         "ledger_slivers",
-        statement(SLIVERS, chosen),
+        statement(SLIVERS, min_count),
         f"At most {SLIVER_SHARE:g} of the closed batches have few messages for their stream.",
     )
     return _suite("closed_batches", (splits, slivers, *own))
 
 
 def rejected_messages(
-    *own: Expectation, max_rejected: float = MAX_REJECTED, limits: WarnPart | None = None
+    *own: Expectation, max_rejected: float = MAX_REJECTED, min_count: int = MIN_COUNT
 ) -> ExpectationSuite:
     """Return the suite for rejected messages, with your `own` expectations.
 
-    It warns when more than the share `max_rejected` of all messages is rejected, and by `limits` (`[warn]`).
+    It warns when more than the share `max_rejected` of all messages is rejected. Fewer than `min_count` batches or
+    messages never trigger a warning.
     """
-    chosen = limits or WarnPart()
     share = _no_row(
         "rejected_share",
         REJECTED_SHARE.format(share=float(max_rejected)).strip(),
@@ -56,18 +58,18 @@ def rejected_messages(
     )
     shared = _no_row(
         "clock_shared",
-        statement(SHARED, chosen),
-        f"At most {chosen.late_share:g} of a source's messages are too old because of the clocks of other keys.",
+        statement(SHARED, min_count),
+        f"At most {MAX_TOO_OLD_RATIO:g} of a source's messages are too old because of the clocks of other keys.",
     )
     sources = _no_row(
         "ledger_sources",
-        statement(SOURCES, chosen),
+        statement(SOURCES, min_count),
         f"At most {WRONG_SHARE:g} of a source's messages are too old or futuristic.",
     )
     delay = _no_row(
         "ledger_delay",
-        statement(DELAY, chosen),
-        f"At most {chosen.late_share:g} of the other sources' messages are too old ([warn] late_share).",
+        statement(DELAY, min_count),
+        f"At most {MAX_TOO_OLD_RATIO:g} of the other sources' messages are too old.",
     )
     return _suite("rejected_messages", (share, shared, sources, delay, *own))
 

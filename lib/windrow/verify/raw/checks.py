@@ -36,8 +36,8 @@ def check_raw(snapshot: Snapshot, depot: Depot) -> Iterator[Difference]:
 def _balance(raw: RawRows) -> Iterator[Difference]:
     """Check that bytes read = in records + rejected + repeated + unfinished, and that rejections hold the rejected."""
     read, framed, rejected, repeated = (int(pc.sum(raw.byte_count[name]).as_py() or 0) for name in BYTES)
-    found = framed + rejected + repeated + bytes_of(raw.partial)
-    yield from unequal("bytes", read, found, "bytes in records, rejected, repeated and unfinished")
+    total = framed + rejected + repeated + bytes_of(raw.partial)
+    yield from unequal("bytes", read, total, "bytes in records, rejected, repeated and unfinished")
     yield from unequal("rejected bytes", rejected, bytes_of(raw.rejected), "bytes in rejections")
 
 
@@ -57,9 +57,9 @@ def _ids(raw: RawRows) -> Iterator[Difference]:
     yield from _as_named(rows, pc.if_else(pc.is_valid(rows["offset"]), record, chunk))
     partial = raw.partial
     source = identifier("raw", partial["raw_source"])
-    held = identifier("raw", partial["raw_source"], partial["chunk"])
+    ids = identifier("raw", partial["raw_source"], partial["chunk"])
     is_source = pc.is_valid(partial["digests"])
-    yield from _as_named(partial, pc.if_else(is_source, source, held))
+    yield from _as_named(partial, pc.if_else(is_source, source, ids))
 
 
 def _as_named(rows: pa.Table, expected: pa.ChunkedArray) -> Iterator[Difference]:
@@ -90,9 +90,9 @@ def _refused(snapshot: Snapshot, raw: RawRows, formatted: RawRows) -> Iterator[D
     there = there.filter(pc.less_equal(there["version"], snapshot.progress.depot_version))
     there = there.join(snapshot.versions_read.select(["version", "microbatch"]), "version")
     names = [*PLACE, "content", "microbatch"]
-    there, held = there.select(names), raw.rejected.select(names)
+    there, rejected = there.select(names), raw.rejected.select(names)
     expected = "what the format refuses of the depot, each once"
-    missing, other = map(_shown, surplus(there, held))
+    missing, other = map(_shown, surplus(there, rejected))
     yield from differing("refused by the format", expected, missing, "missing or different in the ledger")
     yield from differing("refused by the format", expected, other, "in the ledger, not in the depot")
 

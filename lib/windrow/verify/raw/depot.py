@@ -52,7 +52,7 @@ def read_raw_depot(
 
     The `chunks` are parted by raw source, and some sources are formatted at a time. If one version can no longer be
     read, none is, because a record may begin in an earlier version. Raises ExpressionError for a mapping that needs
-    Spark, TableUnwritable for a full disk.
+    Spark, TableUnwritableError for a full disk.
     """
     last = min(last, table.version())
     try:

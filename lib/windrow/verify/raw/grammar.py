@@ -118,6 +118,6 @@ class Framings:
             begin, end, (expression, delimiter) = int(begins[at]), int(ends[at]), self.grammars[form[at]]
             if data.find(delimiter, begin, end - len(delimiter)) < 0:
                 continue
-            found = expression.match(data, begin, end)
-            if found is None or data[found.end() : end].strip(b"\r" + delimiter):
+            match = expression.match(data, begin, end)
+            if match is None or data[match.end() : end].strip(b"\r" + delimiter):
                 yield {"raw_source": name, "chunk": int(chunk[at]), "offset": int(offset[at])}

@@ -1,0 +1,42 @@
+"""The settings of producers."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from windrow.model.section import Count, Duration, Part
+
+BATCH_BYTES = 1_048_576  # a producer commits this many at once; a guess
+
+
+class ProducerPart(Part):
+    """`[producer]`: how messages that are sent become commits."""
+
+    linger_ms: int = Field(100, ge=0, description="longest wait of a message for others, in milliseconds")
+    batch_rows: Count = Field(10_000, description="a batch of this many messages is committed at once")
+    max_message_bytes: Count = Field(1_048_576, description="a larger message is refused")
+    batch_by: Literal["", "source", "key", "type"] = Field(
+        "", description="messages sent one by one share a commit only with the same value of this column"
+    )
+
+
+class ProducerOptions(ProducerPart):
+    """What `Producer` and `RawProducer` take beside `[producer]`.
+
+    `buffer_bytes` wait for their commit at most. Sending waits for room as long as `max_block`; 0s: it raises at once.
+    A message that is not committed after `delivery_timeout` fails. `durable` acknowledges only what a local disk keeps
+    through a power cut.
+    """
+
+    buffer_bytes: Count = 67_108_864
+    max_block: Duration = "60s"  # type: ignore[assignment]
+    delivery_timeout: Duration = "120s"  # type: ignore[assignment]
+    durable: bool = True
+
+    @model_validator(mode="after")
+    def _has_room(self) -> Self:
+        if self.max_message_bytes > self.buffer_bytes:
+            raise ValueError("max_message_bytes must be at most buffer_bytes, or a large message would wait for ever")
+        return self
