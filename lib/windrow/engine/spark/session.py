@@ -44,6 +44,7 @@ SETTINGS = {
 
 def find_session(*tables: str) -> SparkSession:
     """Return the running session, the platform's session, or a local one for these tables. Raises EngineUnavailable."""
+    _silence()
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
@@ -83,8 +84,7 @@ def local_session(application: str = "windrow", master: str = "local[*]", tables
         ) from error
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     session.sparkContext.setLogLevel("ERROR")
-    for name in LOUD:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    _silence()
     return session
 
 
@@ -108,6 +108,11 @@ def bare_is_local(session: SparkSession) -> bool:
 
 # These loggers print the whole trace of an error that is raised too, and that we report.
 LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
+def _silence() -> None:
+    for name in LOUD:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager
