@@ -27,11 +27,12 @@ CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
 FOLDS: dict[str, Any] = {"fold_commits": 2, "fold_rows": 3}
 
 
-def copying(folder: str) -> Topology:
-    """Return a topology that counts numbers by their last digit, copies them to an output, and sets timers."""
-    topology = Topology(
-        "copying", {"numbers": f"{folder}/numbers"}, f"{folder}/states", outputs={"copy": f"{folder}/copy"}
-    )
+def copying(home: str) -> Topology:
+    """Return a topology that counts numbers by their last digit, copies them to an output, and sets timers.
+
+    `home` is how the locations of its tables begin.
+    """
+    topology = Topology("copying", {"numbers": f"{home}numbers"}, f"{home}states", outputs={"copy": f"{home}copy"})
     topology.state("digits", key="digit BIGINT", value="times BIGINT")
     topology.state("woken", key="number BIGINT", value="times BIGINT")
     topology.timer("wake", key="number BIGINT")
@@ -51,7 +52,7 @@ def copying(folder: str) -> Topology:
 
 def drive_copying(pipe: Connection, folder: str, engine: str, limit: int) -> None:
     """Be a driver of the topology; tell of each commit."""
-    topology, settings = copying(folder), Settings(engine=engine, max_messages=limit, **FOLDS)
+    topology, settings = copying(f"{folder}/"), Settings(engine=engine, max_messages=limit, **FOLDS)
     pipe.send("ready")
     pipe.recv()
     with opened(topology, settings, ManualClock(NOW), report=lambda _: pipe.send("committed")) as runner:
@@ -67,12 +68,26 @@ def published(folder: str, count: int, chosen: Random) -> int:
     return count
 
 
+def counted_rows(
+    count: int, there: pa.Table, digits: pa.Table, woken: pa.Table, taken_back: int = 0
+) -> tuple[int, int, list[str]]:
+    """Return how many of the first `count` numbers are lost, how many are there more often, and what else is wrong."""
+    copies = Counter(there["number"].to_pylist())
+    fired = {row["number"]: row["times"] for row in woken.to_pylist()}
+    lost = sum(number not in copies or number not in fired for number in range(count))
+    twice = sum(max(0, times - 1 - taken_back) for times in copies.values())
+    twice += sum(times - 1 for times in fired.values())
+    expected = Counter(number % 10 for number in range(count))
+    states = {row["digit"]: row["times"] for row in digits.to_pylist()}
+    return lost, twice, ["the states are not those of the rows"] if states != expected else []
+
+
 class Copying:
     """The tables of a topology, and what is done to it."""
 
     def __init__(self, trial: Trial) -> None:
         self.trial, self.random, self.folder = trial, trial.random, str(trial.folder)
-        self.topology, self.count, self.taken_back = copying(self.folder), 0, 0
+        self.topology, self.count, self.taken_back = copying(f"{self.folder}/"), 0, 0
 
     def publish(self) -> None:
         """Append a few versions of numbers that go on."""
@@ -112,15 +127,10 @@ class Copying:
         """Read what is left, undisturbed, and count the rows of the output."""
         self.publish()
         self.run()
-        there = Counter(DeltaTable(f"{self.folder}/copy").to_pyarrow_table()["number"].to_pylist())
-        woken = {row["number"]: row["times"] for row in self.topology.read("woken").to_pylist()}
-        lost = sum(number not in there or number not in woken for number in range(self.count))
-        twice = sum(max(0, times - 1 - self.taken_back) for times in there.values())
-        twice += sum(times - 1 for times in woken.values())
-        digits = Counter(number % 10 for number in range(self.count))
-        states = {row["digit"]: row["times"] for row in self.topology.read("digits").to_pylist()}
+        there = DeltaTable(f"{self.folder}/copy").to_pyarrow_table()
+        digits, woken = (self.topology.read(state) for state in ("digits", "woken"))
+        lost, twice, wrong = counted_rows(self.count, there, digits, woken, self.taken_back)
         report = verify_topology(self.topology, Settings(engine="embedded"), replay=not self.taken_back)
-        wrong = ["the states are not those of the rows"] if states != digits else []
         if report.findings and not self.taken_back:
             wrong += report.findings
         return Counted(lost, twice, (*map(str, report.differences), *wrong), self.trial.struck)
