@@ -82,11 +82,11 @@ def publish_named(pipe: Connection, remote: str, home: str, versions: list[list[
 
 
 def drive_named(pipe: Connection, remote: str, home: str, limit: int, stop: Stop | None) -> None:
-    """Be a driver of the topology, which is killed or fails at a point; tell of each commit."""
+    """Be a driver of the topology, which is killed or fails at a point; tell of each commit, and of each failure."""
     from windrow.engine.spark.journal import SparkJournal
 
     settings = Settings(engine="spark", max_messages=limit, fold_commits=4, fold_rows=3)
-    topology, at = copying(home), _probe(stop)
+    topology, at = copying(home), _probe(pipe, stop)
     tables = with_probe(at)(Tables(*tables_of(topology, settings, connected(remote))))
     functions: Any = ProbedAlgorithm(Functions(topology, tables.sources, tables.ledger), at)
     replace = SparkJournal._replace
@@ -110,12 +110,23 @@ def drive_named(pipe: Connection, remote: str, home: str, limit: int, stop: Stop
         runner.once()
 
 
-def _probe(stop: Stop | None) -> Any:
+def _probe(pipe: Connection, stop: Stop | None) -> Any:
     if stop is None:
         return nowhere
     what, where, times = stop
     point = next(one for one in POINTS if one.value == where)
-    return Killer(point, times) if what == "kill" else failing(point, times)
+    if what == "kill":
+        return Killer(point, times)
+    fail = failing(point, times)
+
+    def at(here: Any) -> None:
+        try:
+            fail(here)
+        except OSError:
+            pipe.send("failed")
+            raise
+
+    return at
 
 
 def count_named(pipe: Connection, remote: str, home: str, count: int) -> None:
@@ -165,8 +176,12 @@ class Named:
 
     def failing(self) -> None:
         """Let a driver fail at a point once or twice, which tries again."""
-        self._ended(self._driver(("fail", self.random.choice(POINTS).value, self.random.randint(1, 2))))
-        self.trial.struck = True
+        stop = ("fail", self.random.choice(POINTS).value, self.random.randint(1, 2))
+        with children(self._driver(stop)) as (child,):
+            child.go()
+            self.trial.struck |= "failed" in child.said()
+            if (status := _status(child)) != 0:
+                raise RuntimeError(f"a driver ended with {status}")
 
     def raced(self) -> None:
         """Let two drivers work beside each other, one of which may be killed at a point."""
@@ -210,11 +225,11 @@ def _status(child: Child) -> int | None:
 
 
 def _tried(act: Callable[[Named], None]) -> Callable[[Trial], None]:
-    """Try it on tables that no driver has seen, and again."""
+    """Try it on tables that no driver has seen, and perhaps again."""
 
     def tried(trial: Trial) -> None:
         named = Named(trial)
-        for _ in range(2):
+        for _ in range(trial.random.randint(1, 2)):
             named.publish()
             act(named)
         trial.result = named.counted()

@@ -61,6 +61,8 @@ FAULTS = [
     Fault("a topology with an output and timers, SIGKILL", outputs.killed),
     Fault("a topology with an output and timers, SIGKILL, then rollback or RESTORE", outputs.taken_back),
     Fault("a topology with an output and timers, three drivers", outputs.raced),
+    Fault("the same with its plans in a table, SIGKILL", outputs.killed_stored),
+    Fault("the same with its plans in a table, three drivers", outputs.raced_stored),
     Fault("a state of a topology gets other columns, SIGKILL", migrations.killed),
     Fault("the same, drivers with the columns of before and after at once", migrations.raced),
     Fault("a topology on tables of a catalog, SIGKILL", catalogs.killed, embedded=0, spark=10),

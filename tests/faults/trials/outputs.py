@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from multiprocessing.connection import Connection
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -18,6 +20,8 @@ from deltalake import DeltaTable, write_deltalake
 from tests.clocks import NOW, ManualClock
 from tests.faults.trials.processes import Child, children
 from tests.faults.trials.trial import Counted, Trial
+from windrow.engine.embedded import EmbeddedEngine
+from windrow.engine.side_files import DeltaRsJournal, StoredSideFiles
 from windrow.settings.settings import Settings
 from windrow.topology import Microbatch, Topology
 from windrow.topology.running import opened, rollback
@@ -59,6 +63,17 @@ def drive_copying(pipe: Connection, folder: str, engine: str, limit: int) -> Non
         runner.once()
 
 
+def drive_with_stored_plans(pipe: Connection, folder: str, engine: str, limit: int) -> None:
+    """Be a driver whose plans are in the log of a small table, as where there is no directory for them."""
+    with stored_plans():
+        drive_copying(pipe, folder, engine, limit)
+
+
+def stored_plans() -> AbstractContextManager[Any]:
+    """Keep plans as on an object store or in a catalog, while the block runs."""
+    return patch.object(EmbeddedEngine, "side_files", lambda _, place: StoredSideFiles(DeltaRsJournal.beside(place)))
+
+
 def published(folder: str, count: int, chosen: Random) -> int:
     """Append a few versions of numbers that go on from `count`; return where they end."""
     for _ in range(chosen.randint(1, 4)):
@@ -85,8 +100,9 @@ def counted_rows(
 class Copying:
     """The tables of a topology, and what is done to it."""
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: Trial, stored: bool = False) -> None:
         self.trial, self.random, self.folder = trial, trial.random, str(trial.folder)
+        self.stored = stored
         self.topology, self.count, self.taken_back = copying(f"{self.folder}/"), 0, 0
 
     def publish(self) -> None:
@@ -95,13 +111,18 @@ class Copying:
 
     def run(self) -> None:
         """Run to the end, in this process."""
-        with opened(self.topology, Settings(engine="embedded", max_messages=3, **FOLDS), ManualClock(NOW)) as runner:
+        settings = Settings(engine="embedded", max_messages=3, **FOLDS)
+        with (
+            stored_plans() if self.stored else nullcontext(),
+            opened(self.topology, settings, ManualClock(NOW)) as runner,
+        ):
             runner.once()
 
     def drive(self, drivers: int, kill: bool) -> None:
         """Let drivers run beside each other, and kill them at random moments."""
         limits = [self.random.choice([1, 3, 100]) for _ in range(drivers)]
-        with children(*(Child(drive_copying, self.folder, "embedded", limit) for limit in limits)) as started:
+        work = drive_with_stored_plans if self.stored else drive_copying
+        with children(*(Child(work, self.folder, "embedded", limit) for limit in limits)) as started:
             for child in started:
                 child.go()
             for child in started if kill else ():
@@ -136,9 +157,9 @@ class Copying:
         return Counted(lost, twice, (*map(str, report.differences), *wrong), self.trial.struck)
 
 
-def _tried(act: Callable[[Copying], None]) -> Callable[[Trial], None]:
+def _tried(act: Callable[[Copying], None], stored: bool = False) -> Callable[[Trial], None]:
     def tried(trial: Trial) -> None:
-        copying = Copying(trial)
+        copying = Copying(trial, stored)
         copying.publish()
         copying.drive(1, kill=False)
         for _ in range(3):
@@ -154,6 +175,14 @@ def _killed_and_taken_back(copying: Copying) -> None:
     copying.take_back()
 
 
-killed = _tried(lambda copying: copying.drive(1, kill=True))
+def _killed(copying: Copying) -> None:
+    copying.drive(1, kill=True)
+
+
+def _raced(copying: Copying) -> None:
+    copying.drive(3, kill=copying.random.random() < 0.5)
+
+
+killed, killed_stored = _tried(_killed), _tried(_killed, stored=True)
+raced, raced_stored = _tried(_raced), _tried(_raced, stored=True)
 taken_back = _tried(_killed_and_taken_back)
-raced = _tried(lambda copying: copying.drive(3, kill=copying.random.random() < 0.5))
