@@ -22,6 +22,7 @@ from tests.bundle import (
     ROOT,
     Node,
     bundle,
+    complex_variables,
     deployed,
     flags,
     job_files,
@@ -30,6 +31,7 @@ from tests.bundle import (
     load,
     project,
     references,
+    replaced,
     texts,
     wheel_name,
 )
@@ -67,7 +69,7 @@ class TestSchema:
         What a target deploys is what Databricks' own classes read of it: no key and no value is unknown to them.
         """
         for job in (jobs() | deployed(target)).values():
-            assert Job.from_dict(job).as_dict() == job
+            assert Job.from_dict(job).as_dict() == {key: value for key, value in job.items() if value != []}
 
     def test_typing_mistake(self) -> None:
         """
@@ -82,8 +84,13 @@ class TestSchema:
         """
         So it is with the volumes.
         """
-        for volume in bundle()["resources"]["volumes"].values():
+        for name, volume in bundle()["resources"]["volumes"].items():
             assert Volume.from_dict(volume).as_dict() == volume
+            for target in bundle()["targets"].values():
+                laid = volume | target["resources"].get("volumes", {}).get(name, {})
+                assert Volume.from_dict(laid).as_dict() == laid
+                granted = [one["principal"] for one in laid.get("grants", ())]
+                assert granted == (["${var.service_principal}"] if target["mode"] == "production" else [])
 
     @pytest.mark.parametrize("target", [target for target in TARGETS if target.startswith("dev")])
     def test_schemas(self, target: str) -> None:
@@ -112,6 +119,16 @@ class TestSchema:
         for file in job_files():
             assert list(load(file)["resources"]["jobs"]) == [file.name.removesuffix(".job.yml")]
         assert {file.stem for file in JOBS.glob("*.py")} == {name for name, _, _ in tasks(jobs())}
+
+    def test_permissions(self) -> None:
+        """
+        Who deploys says in one place who else may see, run or manage the jobs.
+        """
+        given = [{"group_name": "operators", "level": "CAN_MANAGE_RUN"}]
+        for job in jobs().values():
+            assert job["permissions"] == "${var.permissions}"
+            shared = replaced(job, complex_variables("prod") | {"${var.permissions}": given})
+            assert Job.from_dict(shared).as_dict() == shared
 
 
 class TestReferences:
@@ -152,7 +169,8 @@ class TestReferences:
         excluded = bundle()["sync"]["exclude"]
         for _, _, task in tasks(jobs()):
             script = JOBS / task["spark_python_task"]["python_file"]
-            settings = ROOT / flags(task)["config"].removeprefix("${workspace.file_path}/")
+            assert flags(task)["config"] == "${workspace.file_path}/${var.settings}"
+            settings = ROOT / bundle()["variables"]["settings"]["default"]
             for file in (script, settings):
                 assert file.is_file()
                 assert not any(fnmatch.fnmatch(str(file.relative_to(ROOT)), pattern) for pattern in excluded)

@@ -19,6 +19,7 @@ import pytest
 import sqlglot
 import typer
 from databricks.bundles.jobs import Job
+from databricks.bundles.pipelines import Pipeline
 from deltalake import DeltaTable
 from ruamel.yaml import YAML
 
@@ -187,13 +188,15 @@ class TestDatabricks:
             if line[2] == "run":
                 assert line[-1] in jobs()
 
-    def test_triggers(self) -> None:
-        """Each other trigger takes the place of the one that run_batches has."""
-        triggers = [YAML(typ="safe", pure=True).load(block) for block in blocks("databricks.md", "yaml")]
-        assert len(triggers) == 2
-        for trigger in triggers:
-            job = jobs()["run_batches"] | trigger
+    def test_resources(self) -> None:
+        """Each trigger and the permissions take the place of what run_batches has, and the pipeline is one."""
+        found = [YAML(typ="safe", pure=True).load(block) for block in blocks("databricks.md", "yaml")]
+        assert [key for one in found for key in one] == ["permissions", "trigger", "trigger", "pipelines"]
+        for own in found[:-1]:
+            job = jobs()["run_batches"] | own
             assert Job.from_dict(job).as_dict() == job
+        [pipeline] = found[-1]["pipelines"].values()
+        assert Pipeline.from_dict(pipeline).as_dict() == pipeline
 
     def test_sql(self) -> None:
         """The statements are Databricks' SQL, the depot that they make has the columns and properties of a depot, and

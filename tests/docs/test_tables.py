@@ -1,4 +1,4 @@
-"""docs/tables.md has the columns of the tables, with their types."""
+"""docs/tables.md has the columns of the tables, with their types; docs/platforms.md has what a platform refuses."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.docs.pages import ROOT
+from tests.engine.restricted.daily import REFUSED
 from windrow.columnar.arrow import TIME
 from windrow.model import messages, tables
 
@@ -83,3 +84,12 @@ def test_views() -> None:
     """Each view of the ledger is named on the page of settings, which says where they are made."""
     page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     assert all(f"`{view}`" in page for view in tables.views("ledger"))
+
+
+def test_refused_on_serverless() -> None:
+    """The page of platforms has every attempt at what serverless compute refuses once, each with what Windrow does."""
+    page = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8")
+    table = page.split("| refused | source |")[1].split("\n\n")[0].splitlines()[2:]
+    cells = [line.strip("|").split("|") for line in table]
+    assert all(len(row) == 4 and all(map(str.strip, row)) for row in cells)
+    assert sorted(name for row in cells for name in re.findall("`(.*?)`", row[2])) == sorted(REFUSED)

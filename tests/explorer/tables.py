@@ -120,7 +120,7 @@ class Shared:
         return self._execution.step(Call(name, apply, writes=False))
 
     def write(self, name: str, work: Callable[[Tables], Tables]) -> None:
-        """Make a call that returns other tables, or raises ConcurrentCommitError; the process learns no more than that."""
+        """Make a call that returns other tables or raises ConcurrentCommitError; no more is learnt from it."""
         from tests.explorer.scheduler import Answer, Call
 
         def apply(now: Tables) -> tuple[Tables, Answer]:
@@ -252,7 +252,7 @@ class MemoryLedger(Ledger):
 
 
 def put(now: Tables, on: int, operation: str, added: pa.Table | None = None, folded: Growth | None = None) -> Tables:
-    """Put the version after a known one, with more rows or with folded ones. Raises ConcurrentCommitError if it is there."""
+    """Put the version after a known one, with more rows or folded ones. Raises ConcurrentCommitError."""
     if now.ledger.latest != on:
         raise ConcurrentCommitError("the ledger has another version", "Nothing was written.")
     before = now.ledger.versions[on].rows

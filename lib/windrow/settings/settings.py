@@ -33,6 +33,7 @@ from windrow.model import durations
 from windrow.model.section import ByteSize, Count, Duration, OrNever, Part
 from windrow.settings.bridges import KafkaPart, MqttPart
 from windrow.settings.file import PREFIX, holds, placed, read_file, setting_in, together
+from windrow.settings.memory import driver_messages
 from windrow.settings.producer import ProducerOptions, ProducerPart
 from windrow.settings.start_from import Start
 
@@ -147,7 +148,9 @@ class Settings(BaseSettings):
     start_from: str = Field("beginning", description="where a new ledger begins in the depot; see docs/settings.md")
     max_messages: Count = Field(1_000_000, description="messages of a microbatch, in whole depot versions")
     max_driver_messages: int = Field(
-        1_000_000, ge=0, description="new messages, and a quarter of the open ones; above it Spark executors process"
+        default_factory=driver_messages,
+        ge=0,
+        description="new messages and a quarter of open ones; above it executors process; less below 4 GB of memory",
     )
     max_memory_bytes: int = Field(
         1_000_000_000,

@@ -88,7 +88,8 @@ public final class Restrictions implements ServerInterceptor {
       throw notSupported(catalog.getCatTypeCase().name());
     } else if (message instanceof CreateDataFrameViewCommand view && view.getIsGlobal()) {
       throw notSupported("GLOBAL TEMPORARY VIEW");
-    } else if (message instanceof AddArtifactsRequest) {
+    } else if (message instanceof AddArtifactsRequest.SingleChunkArtifact
+        || message instanceof AddArtifactsRequest.BeginChunkedArtifact) {
       forEachString(message, (field, text) -> require(
           !(field.equals("name") && text.matches("(jars|classes)/.*")), "NOT_SUPPORTED_WITH_SERVERLESS", "0A000",
           text + " is not supported on serverless compute: no JAR libraries", SERVERLESS));

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.engine.factory import EngineFactory
-from tests.faults.trials import folds, migrations, mishaps, outputs, processes, streams
+from tests.faults.trials import catalogs, folds, migrations, mishaps, outputs, processes, streams
 from tests.faults.trials.trial import Counted, Trial
 
 
@@ -61,8 +61,13 @@ FAULTS = [
     Fault("a topology with an output and timers, SIGKILL", outputs.killed),
     Fault("a topology with an output and timers, SIGKILL, then rollback or RESTORE", outputs.taken_back),
     Fault("a topology with an output and timers, three drivers", outputs.raced),
+    Fault("a topology with its plans in a table, SIGKILL", outputs.killed_stored),
+    Fault("a topology with its plans in a table, three drivers", outputs.raced_stored),
     Fault("a state of a topology gets other columns, SIGKILL", migrations.killed),
     Fault("the same, drivers with the columns of before and after at once", migrations.raced),
+    Fault("a topology on tables of a catalog, SIGKILL", catalogs.killed, embedded=0, spark=10),
+    Fault("a topology on tables of a catalog, failing commits", catalogs.failed, embedded=0, spark=5),
+    Fault("a topology on tables of a catalog, two drivers", catalogs.raced, embedded=0, spark=10),
     Fault("damaged checkpoint of foreach_batch", streams.checkpoint_damaged, embedded=0, spark=10),
 ]
 

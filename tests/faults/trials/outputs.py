@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from multiprocessing.connection import Connection
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -18,6 +20,8 @@ from deltalake import DeltaTable, write_deltalake
 from tests.clocks import NOW, ManualClock
 from tests.faults.trials.processes import Child, children
 from tests.faults.trials.trial import Counted, Trial
+from windrow.engine.embedded import EmbeddedEngine
+from windrow.engine.side_files import DeltaRsJournal, StoredSideFiles
 from windrow.settings.settings import Settings
 from windrow.topology import Microbatch, Topology
 from windrow.topology.running import opened, rollback
@@ -27,11 +31,12 @@ CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
 FOLDS: dict[str, Any] = {"fold_commits": 2, "fold_rows": 3}
 
 
-def copying(folder: str) -> Topology:
-    """Return a topology that counts numbers by their last digit, copies them to an output, and sets timers."""
-    topology = Topology(
-        "copying", {"numbers": f"{folder}/numbers"}, f"{folder}/states", outputs={"copy": f"{folder}/copy"}
-    )
+def copying(home: str) -> Topology:
+    """Return a topology that counts numbers by their last digit, copies them to an output, and sets timers.
+
+    `home` is how the locations of its tables begin.
+    """
+    topology = Topology("copying", {"numbers": f"{home}numbers"}, f"{home}states", outputs={"copy": f"{home}copy"})
     topology.state("digits", key="digit BIGINT", value="times BIGINT")
     topology.state("woken", key="number BIGINT", value="times BIGINT")
     topology.timer("wake", key="number BIGINT")
@@ -51,11 +56,22 @@ def copying(folder: str) -> Topology:
 
 def drive_copying(pipe: Connection, folder: str, engine: str, limit: int) -> None:
     """Be a driver of the topology; tell of each commit."""
-    topology, settings = copying(folder), Settings(engine=engine, max_messages=limit, **FOLDS)
+    topology, settings = copying(f"{folder}/"), Settings(engine=engine, max_messages=limit, **FOLDS)
     pipe.send("ready")
     pipe.recv()
     with opened(topology, settings, ManualClock(NOW), report=lambda _: pipe.send("committed")) as runner:
         runner.once()
+
+
+def drive_with_stored_plans(pipe: Connection, folder: str, engine: str, limit: int) -> None:
+    """Be a driver whose plans are in the log of a small table, as where there is no directory for them."""
+    with stored_plans():
+        drive_copying(pipe, folder, engine, limit)
+
+
+def stored_plans() -> AbstractContextManager[Any]:
+    """Keep plans as on an object store or in a catalog, while the block runs."""
+    return patch.object(EmbeddedEngine, "side_files", lambda _, place: StoredSideFiles(DeltaRsJournal.beside(place)))
 
 
 def published(folder: str, count: int, chosen: Random) -> int:
@@ -67,12 +83,27 @@ def published(folder: str, count: int, chosen: Random) -> int:
     return count
 
 
+def counted_rows(
+    count: int, there: pa.Table, digits: pa.Table, woken: pa.Table, taken_back: int = 0
+) -> tuple[int, int, list[str]]:
+    """Return how many of the first `count` numbers are lost, how many are there more often, and what else is wrong."""
+    copies = Counter(there["number"].to_pylist())
+    fired = {row["number"]: row["times"] for row in woken.to_pylist()}
+    lost = sum(number not in copies or number not in fired for number in range(count))
+    twice = sum(max(0, times - 1 - taken_back) for times in copies.values())
+    twice += sum(times - 1 for times in fired.values())
+    expected = Counter(number % 10 for number in range(count))
+    states = {row["digit"]: row["times"] for row in digits.to_pylist()}
+    return lost, twice, ["the states are not those of the rows"] if states != expected else []
+
+
 class Copying:
     """The tables of a topology, and what is done to it."""
 
-    def __init__(self, trial: Trial) -> None:
+    def __init__(self, trial: Trial, stored: bool = False) -> None:
         self.trial, self.random, self.folder = trial, trial.random, str(trial.folder)
-        self.topology, self.count, self.taken_back = copying(self.folder), 0, 0
+        self.stored = stored
+        self.topology, self.count, self.taken_back = copying(f"{self.folder}/"), 0, 0
 
     def publish(self) -> None:
         """Append a few versions of numbers that go on."""
@@ -80,13 +111,18 @@ class Copying:
 
     def run(self) -> None:
         """Run to the end, in this process."""
-        with opened(self.topology, Settings(engine="embedded", max_messages=3, **FOLDS), ManualClock(NOW)) as runner:
+        settings = Settings(engine="embedded", max_messages=3, **FOLDS)
+        with (
+            stored_plans() if self.stored else nullcontext(),
+            opened(self.topology, settings, ManualClock(NOW)) as runner,
+        ):
             runner.once()
 
     def drive(self, drivers: int, kill: bool) -> None:
         """Let drivers run beside each other, and kill them at random moments."""
         limits = [self.random.choice([1, 3, 100]) for _ in range(drivers)]
-        with children(*(Child(drive_copying, self.folder, "embedded", limit) for limit in limits)) as started:
+        work = drive_with_stored_plans if self.stored else drive_copying
+        with children(*(Child(work, self.folder, "embedded", limit) for limit in limits)) as started:
             for child in started:
                 child.go()
             for child in started if kill else ():
@@ -112,23 +148,18 @@ class Copying:
         """Read what is left, undisturbed, and count the rows of the output."""
         self.publish()
         self.run()
-        there = Counter(DeltaTable(f"{self.folder}/copy").to_pyarrow_table()["number"].to_pylist())
-        woken = {row["number"]: row["times"] for row in self.topology.read("woken").to_pylist()}
-        lost = sum(number not in there or number not in woken for number in range(self.count))
-        twice = sum(max(0, times - 1 - self.taken_back) for times in there.values())
-        twice += sum(times - 1 for times in woken.values())
-        digits = Counter(number % 10 for number in range(self.count))
-        states = {row["digit"]: row["times"] for row in self.topology.read("digits").to_pylist()}
+        there = DeltaTable(f"{self.folder}/copy").to_pyarrow_table()
+        digits, woken = (self.topology.read(state) for state in ("digits", "woken"))
+        lost, twice, wrong = counted_rows(self.count, there, digits, woken, self.taken_back)
         report = verify_topology(self.topology, Settings(engine="embedded"), replay=not self.taken_back)
-        wrong = ["the states are not those of the rows"] if states != digits else []
         if report.findings and not self.taken_back:
             wrong += report.findings
         return Counted(lost, twice, (*map(str, report.differences), *wrong), self.trial.struck)
 
 
-def _tried(act: Callable[[Copying], None]) -> Callable[[Trial], None]:
+def _tried(act: Callable[[Copying], None], stored: bool = False) -> Callable[[Trial], None]:
     def tried(trial: Trial) -> None:
-        copying = Copying(trial)
+        copying = Copying(trial, stored)
         copying.publish()
         copying.drive(1, kill=False)
         for _ in range(3):
@@ -144,6 +175,14 @@ def _killed_and_taken_back(copying: Copying) -> None:
     copying.take_back()
 
 
-killed = _tried(lambda copying: copying.drive(1, kill=True))
+def _killed(copying: Copying) -> None:
+    copying.drive(1, kill=True)
+
+
+def _raced(copying: Copying) -> None:
+    copying.drive(3, kill=copying.random.random() < 0.5)
+
+
+killed, killed_stored = _tried(_killed), _tried(_killed, stored=True)
+raced, raced_stored = _tried(_raced), _tried(_raced, stored=True)
 taken_back = _tried(_killed_and_taken_back)
-raced = _tried(lambda copying: copying.drive(3, kill=copying.random.random() < 0.5))

@@ -47,6 +47,7 @@ def find_session(*tables: str) -> SparkSession:
 
     Raises EngineUnavailableError.
     """
+    _silence()
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
@@ -86,8 +87,7 @@ def local_session(application: str = "windrow", master: str = "local[*]", tables
         ) from error
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     session.sparkContext.setLogLevel("ERROR")
-    for name in LOUD:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    _silence()
     return session
 
 
@@ -111,6 +111,11 @@ def bare_is_local(session: SparkSession) -> bool:
 
 # These loggers print the whole trace of an error that is raised too, and that we report.
 LOUD = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
+def _silence() -> None:
+    for name in LOUD:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager

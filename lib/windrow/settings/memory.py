@@ -1,0 +1,26 @@
+"""How much memory this process has, from which defaults follow."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # of a container: cgroup 2, and 1
+MOST_DRIVER_MESSAGES = 1_000_000  # the executors take over where they are faster
+# A message takes about a kilobyte while it is processed. Spark's JVM and what else is there have the rest.
+BYTES_OF_DRIVER_MESSAGE = 4_000
+
+
+def driver_messages(limits: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return how many new messages a driver with this much memory processes itself."""
+    return min(MOST_DRIVER_MESSAGES, memory_bytes(limits) // BYTES_OF_DRIVER_MESSAGE)
+
+
+def memory_bytes(limits: Path) -> int:
+    """Return the memory of the machine, or of the container if that has less."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for name in LIMITS:
+        with suppress(OSError, ValueError):  # there is no such file, or no limit: `max`
+            found.append(int((limits / name).read_text()))
+    return min(found)
