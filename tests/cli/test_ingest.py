@@ -52,12 +52,11 @@ class TestRawFiles:
     @pytest.mark.parametrize("format_", ["csv", "json", "native", "lines", "length-prefixed"])
     def test_says_what_became_of_each_file(self, windrow: Command, tmp_path: Path, format_: str) -> None:
         """Ingest says how many bytes and chunks came in and where, and that a file is known, for each raw format."""
-        (tmp_path / "a").write_bytes(b"1,2\n" * 100)
+        (tmp_path / "a").write_bytes(b"1,2\n" * 300_000)
         (tmp_path / "[b]").write_bytes(b"")
-        (tmp_path / "windrow.toml").write_text("[ingest]\nchunk_bytes = 150\n")
         said = windrow("ingest", "a", "[b]", "--format", format_)
         assert said.out.splitlines() == [
-            "a: 400 bytes as 3 chunks in depot version 1.",
+            "a: 1,200,000 bytes as 2 chunks in depot version 1.",
             "[b]: 0 bytes as 1 chunk in depot version 2.",
         ]
         assert windrow("ingest", "a", "--format", format_).out == "a: nothing new, the depot has it already.\n"

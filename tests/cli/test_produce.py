@@ -7,6 +7,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from tests.cli.conftest import Command
 from windrow.producer import Producer
+from windrow.settings.producer import ProducerOptions
+from windrow.settings.settings import Settings
 
 FIRST = {"key": "a", "type": "t", "event_time": 100_000_000, "received_at": 100_000_000}
 
@@ -132,9 +134,10 @@ class TestProduce:
         def full(*given: object, **named: object) -> None:
             raise OSError("no space left on device")
 
+        impatient = property(lambda own: ProducerOptions(**own.producer.model_dump(), delivery_timeout="200ms"))
         windrow("produce", lines(tmp_path / "lines", FIRST, FIRST), "--id", "p")
         lines(tmp_path / "lines", FIRST, FIRST, FIRST)
-        monkeypatch.setenv("WINDROW_PRODUCER__DELIVERY_TIMEOUT", "200ms")
+        monkeypatch.setattr(Settings, "producer_options", impatient)
         monkeypatch.setattr(writer.DepotWriter, "_write", full)
         said = windrow("produce", "lines", "--id", "p", "--json")
         assert (said.status, said.out) == (3, "")
@@ -171,13 +174,12 @@ class TestProduce:
 class TestRaw:
     def test_as_it_is(self, windrow: Command, tmp_path: Path) -> None:
         """Bytes come through as they are, cut into chunks, behind those that are there; with --last the source ends."""
-        data = bytes(range(256)) * 20
+        data = bytes(range(256)) * 20_500
         (tmp_path / "data").write_bytes(data)
-        (tmp_path / "windrow.toml").write_text("[ingest]\nchunk_bytes = 1000\n")
         given = ("produce", "data", "--raw-source", "line", "--depot", "raw")
-        assert windrow(*given).out == "5,120 bytes sent as 6 chunks. line continues with chunk 7.\n"
+        assert windrow(*given).out == "5,248,000 bytes sent as 6 chunks. line continues with chunk 7.\n"
         document = windrow(*given, "--last", "--json").json()
-        assert document == {"bytes": 5_120, "chunks": 7, "sequence": 13, "ended": True, "stopped": False}
+        assert document == {"bytes": 5_248_000, "chunks": 7, "sequence": 13, "ended": True, "stopped": False}
         rows = DeltaTable("raw").to_pyarrow_table().sort_by("sequence")
         assert rows["sequence"].to_pylist() == list(range(1, 14))
         assert b"".join(rows["bytes"].to_pylist()) == 2 * data
