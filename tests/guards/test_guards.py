@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import os
 
 import pytest
@@ -30,9 +31,29 @@ def test_page() -> None:
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name)
 def test_can_be_taken_away(guard: Guard) -> None:
-    """What is left without a guard is other code, and can be compiled."""
-    with_it = ast.parse(guard.file.read_text(encoding="utf-8"))
-    assert ast.dump(ast.parse(guard.removed())) != ast.dump(with_it)
+    """What is left without a guard is other code, can be compiled, and uses no name that the module does not know."""
+    with_it, without = ast.parse(guard.file.read_text(encoding="utf-8")), ast.parse(guard.removed())
+    assert ast.dump(without) != ast.dump(with_it)
+    assert _used(without) <= _known(with_it) | _known(without, only=(ast.alias,))
+
+
+def _used(tree: ast.Module) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def _known(tree: ast.Module, only: tuple[type[ast.AST], ...] = (ast.AST,)) -> set[str]:
+    """Return the names that a module uses, imports or defines, and those of Python."""
+    names = set(dir(builtins))
+    for node in (node for node in ast.walk(tree) if isinstance(node, only)):
+        if isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.alias):
+            names.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+    return names
 
 
 @pytest.mark.slow
