@@ -232,7 +232,7 @@ class MemoryLedger(Ledger):
         """Read the live rows of the latest version."""
         found: MemoryTable = self._shared.read("prime", lambda now: now.ledger, lambda now: now.ledger.digest)
         live = found.versions[-1].live
-        return replace(Live.held(latest(live), found.latest), growth=Growth.of(live))
+        return replace(Live.of_rows(latest(live), found.latest), growth=Growth.of(live))
 
     def commit(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> int:
         """Add rows, by adding files or by a MERGE. Raises ConcurrentCommitError."""
