@@ -12,8 +12,8 @@ from unittest.mock import patch
 
 from tests.explorer import invariants
 from tests.explorer.scenarios import LOG, Scenario, depot, drive, resume_and_drive
-from tests.explorer.scheduler import Answer, Endless, Place, Program, token
-from tests.explorer.tables import Tables
+from tests.explorer.scheduler import Endless, Place, Program, token
+from tests.explorer.tables import Answer, Tables
 from windrow.runtime import ledger_state, microbatch, opening
 
 Outcome = Literal["done", "refused", "lost", "killed", "killed after"]
@@ -37,6 +37,11 @@ class State(NamedTuple):
     tables: Tables
     places: tuple[Place, ...]
     faults: int
+
+    @property
+    def ended(self) -> bool:
+        """Tell whether no process makes another call."""
+        return all(place.call is None for place in self.places)
 
     @property
     def key(self) -> object:
@@ -98,33 +103,31 @@ class Exploration:
         """Go through the states, depth first."""
         explored, begin = self.explored, time.perf_counter()
         reached: dict[object, tuple[object, Choice] | None] = {self._first.key: None}
-        states = [self._first]
+        states, at = [self._first], self._first
         try:
             while states:
                 if explored.states == most:
                     explored.whole = False
                     break
-                state = states.pop()
+                at = state = states.pop()
                 explored.states += 1
-                follow = list[tuple[Choice, State]]()
-                follow += self._following(state)
-                if not follow:
+                if state.ended:
                     explored.ends += 1
                     self._finish(state.tables)
-                for choice, after in follow:
+                for choice, after in self._following(state):
                     explored.calls += 1
                     if choice.outcome != "done":
                         explored.struck[choice.outcome] += 1
                     if after.key in reached:
                         continue
-                    reached[after.key] = state.key, choice
+                    reached[after.key], at = (state.key, choice), after
                     self._check(state, after, choice)
                     states.append(after)
+                    at = state
                 explored.seconds = time.perf_counter() - begin
                 tell(explored)
         except (invariants.Broken, Endless) as broken:
-            at = after.key if follow else state.key
-            explored.broken, explored.schedule = f"{NAMES[type(broken)]}{broken}", _schedule(reached, at)
+            explored.broken, explored.schedule = f"{NAMES[type(broken)]}{broken}", _schedule(reached, at.key)
         explored.runs = sum(program.runs for program in (*self._programs.values(), self._last))
         return explored
 

@@ -7,14 +7,13 @@ the known answers first. All schedules of several processes are combined from wh
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from tests.explorer.tables import Tables
+from tests.explorer.tables import Answer, Call
 
 PATIENCE_SECONDS = 30  # between two calls are milliseconds, on a busy machine seconds
 LOCAL = threading.local()
@@ -26,24 +25,6 @@ class Endless(Exception):
 
 class Abandoned(BaseException):
     """Ends the thread of a process that is not followed any further."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a call returned or raised, and a digest of what the process learns from that."""
-
-    digest: str
-    result: Any = None
-    error: Exception | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call to a table: it takes the tables and returns them as they are afterwards, with the answer."""
-
-    name: str
-    apply: Callable[[Tables], tuple[Tables, Answer]]
-    writes: bool
 
 
 @dataclass(eq=False, slots=True)
@@ -156,8 +137,3 @@ def token() -> SimpleNamespace:
     execution: Execution = LOCAL.execution
     execution.tokens += 1
     return SimpleNamespace(hex=f"{execution.name}-{execution.life}-{execution.tokens}")
-
-
-def digest_of(*parts: str) -> str:
-    """Return a digest of texts."""
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

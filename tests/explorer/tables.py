@@ -101,6 +101,24 @@ class Tables:
     ledger: MemoryTable = MemoryTable()
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a call returned or raised, and a digest of what the process learns from that."""
+
+    digest: str
+    result: Any = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call to a table: it takes the tables and returns them as they are afterwards, with the answer."""
+
+    name: str
+    apply: Callable[[Tables], tuple[Tables, Answer]]
+    writes: bool
+
+
 class Shared:
     """The tables as one process reaches them: each call waits for its turn."""
 
@@ -109,7 +127,6 @@ class Shared:
 
     def read(self, name: str, work: Callable[[Tables], Any], sees: Callable[[Tables], str]) -> Any:
         """Make a call that changes nothing; `sees` tells apart all that the process learns from it."""
-        from tests.explorer.scheduler import Answer, Call
 
         def apply(now: Tables) -> tuple[Tables, Answer]:
             try:
@@ -121,7 +138,6 @@ class Shared:
 
     def write(self, name: str, work: Callable[[Tables], Tables]) -> None:
         """Make a call that returns other tables or raises ConcurrentCommitError; no more is learnt from it."""
-        from tests.explorer.scheduler import Answer, Call
 
         def apply(now: Tables) -> tuple[Tables, Answer]:
             try:
@@ -142,10 +158,10 @@ class MemoryLog:
     def table(self) -> Table | None:
         """Return the depot's identity and latest version."""
         self.known = self._shared.read("look", lambda now: now.depot, lambda now: now.depot.digest)
-        return self.told()
+        return self.identity()
 
-    def told(self) -> Table | None:
-        """Return what the last look found."""
+    def identity(self) -> Table | None:
+        """Return the depot as it was at the last look."""
         if not self.known.versions:
             return None
         return Table("depot", self.known.latest, self.known.versions[0].rows.schema, pa.string(), feed=True)
@@ -176,7 +192,7 @@ class MemorySource(Source):
         if not counts:
             yield None
             return
-        conversion = Conversion.of(self.settings, cast("Table", self._log.told()))
+        conversion = Conversion.of(self.settings, cast("Table", self._log.identity()))
         listed = ListedVersions.of("depot", after + 1, commits)
         yield MemoryArrivals(listed, counts, {}, self.settings, conversion, upto, self._log.known.versions)
 

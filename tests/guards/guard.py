@@ -54,7 +54,7 @@ class Guard:
     @property
     def module(self) -> str:
         """Return the name by which its module is imported."""
-        return f"windrow.{self.path.removesuffix('.py').replace('/', '.')}"
+        return module_of(self.path)
 
     @property
     def file(self) -> Path:
@@ -106,6 +106,11 @@ class Guard:
         marker = next(at for at, line in enumerate(lines) if (found := MARKER.match(line)) and found[1] == self.name)
         below = (at for at in range(marker, len(lines)) if not MARKER.match(lines[at]))
         return list(islice(below, self.lines))
+
+
+def module_of(path: str) -> str:
+    """Return the name by which a file of the library is imported."""
+    return f"windrow.{path.removesuffix('.py').replace('/', '.')}"
 
 
 def markers() -> Iterator[tuple[str, str]]:

@@ -19,8 +19,8 @@ def driver_messages(limits: Path = Path("/sys/fs/cgroup")) -> int:
 
 def memory_bytes(limits: Path) -> int:
     """Return the memory of the machine, or of the container if that has less."""
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for name in LIMITS:
         with suppress(OSError, ValueError):  # there is no such file, or no limit: `max`
-            found.append(int((limits / name).read_text()))
-    return min(found)
+            sizes.append(int((limits / name).read_text()))
+    return min(sizes)
