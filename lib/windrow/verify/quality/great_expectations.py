@@ -10,6 +10,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from importlib.util import find_spec
 from threading import Thread
 from types import ModuleType
@@ -23,14 +24,21 @@ SITE = "windrow"
 def library() -> ModuleType:
     """Return the module `great_expectations`. Raises MissingExtraError."""
     require()
-    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    _prepare()
     try:
-        with warnings.catch_warnings():  # it imports a deprecated module of the standard library
-            warnings.simplefilter("ignore", DeprecationWarning)
-            import great_expectations
+        import great_expectations
     except ImportError as error:
         raise _missing() from error
     return great_expectations
+
+
+def _prepare() -> None:
+    """Import the deprecated modules of the standard library that it uses, whose warnings are not the user's to mend."""
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    with warnings.catch_warnings(), suppress(ImportError):  # a later Python will not have them
+        warnings.simplefilter("ignore", DeprecationWarning)
+        for name in ("sre_constants", "sre_parse"):
+            import_module(name)
 
 
 def require() -> None:
@@ -46,11 +54,15 @@ def _missing() -> MissingExtraError:
 
 
 def import_meanwhile() -> None:
-    """Begin to import it in another thread; `library` waits for that."""
+    """Begin to import it in another thread; `library` waits for that.
+
+    Warning filters belong to the whole process, so this thread, not the other, changes them.
+    """
+    _prepare()
 
     def imported() -> None:
-        with suppress(MissingExtraError):  # which `library` raises again
-            library()
+        with suppress(Exception):  # which `library` raises again
+            import great_expectations  # noqa: F401
 
     Thread(target=imported, name="windrow-quality", daemon=True).start()
 
