@@ -1,5 +1,8 @@
 """A driver in a process of its own, to be killed, raced and stopped: `driver.py '{"depot": ..., "ledger": ...}'`.
 
+A list of orders is carried out side by side, on one session of Spark, which takes seconds to start: each says
+"committed" and "done" with its number, from 0.
+
 It says "ready" when its engine is open, starts when it is given a line, and says "committed" after each microbatch,
 "folding" when a fold begins. With `topology` it drives the bank of the topology tests. With `kill` it ends itself by
 SIGKILL the n-th time it comes to a point of a microbatch or of a fold. With `every` it loops on the wall clock until
@@ -12,11 +15,12 @@ import json
 import os
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.clocks import NOW, ManualClock
 from tests.engine.probe import Folding, FoldPoint, point_of
-from tests.probes import Tables, open_tables, runner_on, with_probe
+from tests.probes import Tables, nowhere, open_tables, runner_on, with_probe
 from tests.topology.world import bank_runner, bank_tables
 from windrow.runtime.wall_clock import WallClock
 from windrow.settings.settings import Settings
@@ -35,6 +39,25 @@ class Killer:
             self._left -= 1
             if self._left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
+
+
+def side_by_side(orders: list[dict[str, Any]]) -> None:
+    """Carry out orders of Spark at the same time, each in a session of its own."""
+    from windrow.engine.spark.session import local_session
+
+    session = local_session("windrow-drivers", master="local[2]")
+    opened = [open_tables(Settings(**order), session.newSession()) for order in orders]
+    say("ready")
+    sys.stdin.readline()
+    with ThreadPoolExecutor(len(orders)) as pool:
+        list(pool.map(run_numbered, range(len(orders)), opened))
+
+
+def run_numbered(number: int, tables: Tables) -> None:
+    """Run once and say so with a number."""
+    folding = with_probe(nowhere, Folding)(tables)
+    runner_on(folding, ManualClock(NOW), report=lambda _: say(f"committed {number}")).once()
+    say(f"done {number}")
 
 
 def main(order: dict[str, Any]) -> None:
@@ -96,4 +119,5 @@ def say(word: str) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    orders = json.loads(sys.argv[1])
+    side_by_side(orders) if isinstance(orders, list) else main(orders)

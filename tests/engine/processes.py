@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,11 @@ class Driver:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
+    def words(self) -> Iterator[str]:
+        """Yield what it says until it ends."""
+        for line in self._process.stdout:
+            yield line.strip()
+
     def running(self) -> bool:
         """Tell whether it has not ended yet."""
         return self._process.poll() is None
@@ -69,6 +74,16 @@ class Driver:
         with self._process.stdin, self._process.stdout:
             self.kill()
             self._process.wait(PATIENCE_SECONDS)
+
+
+@contextmanager
+def driver_of(orders: Sequence[Mapping[str, Any]]) -> Iterator[Driver]:
+    """Start one driver of several orders, on one session of Spark."""
+    driver = Driver("driver", json.dumps(orders))
+    try:
+        yield driver
+    finally:
+        driver.close()
 
 
 @contextmanager

@@ -6,6 +6,8 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import islice
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
@@ -16,8 +18,8 @@ from deltalake.exceptions import DeltaError
 from tests.clocks import NOW, ManualClock
 from tests.engine.driver import Killer
 from tests.engine.probe import POINTS, Folding, point_of
-from tests.engine.processes import Driver, drivers
-from tests.faults.trials.trial import Trial
+from tests.engine.processes import driver_of, drivers
+from tests.faults.trials.trial import Counted, Trial
 from tests.messages import SECOND
 from tests.probes import nowhere, open_tables, runner_on, with_probe
 from windrow.errors import WindrowError
@@ -32,6 +34,8 @@ from windrow.testing.points import Point
 PROCESSES = get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.faults.trials.warm"])
 PATIENCE_SECONDS = 120
+LEDGERS = 12  # of a driver on Spark, so that its start is a sixth of a try, measured
+SECONDS_A_MICROBATCH = 5  # of twelve ledgers side by side on two cores, measured
 
 
 class Child:
@@ -140,13 +144,11 @@ def values_of(trial: Trial) -> dict[str, Any]:
 
 def killed_at_random(trial: Trial) -> None:
     """Kill a driver at any moment of any microbatch."""
+    if trial.factory.name == "spark":
+        trial.result = _many_killed(trial)
+        return
     trial.publish()
     commits, share = trial.random.randrange(4), trial.random.random()
-    if trial.factory.name == "spark":
-        with drivers(trial.world, "spark", **trial.settings) as (other,):
-            other.start()
-            trial.struck = _killed(trial, other, min(commits, 1), share)
-        return
     with children(driver(trial)) as (child,):
         child.go()
         longest, begun = 0.05, time.monotonic()
@@ -157,13 +159,32 @@ def killed_at_random(trial: Trial) -> None:
         trial.struck = child.kill()
 
 
-def _killed(trial: Trial, other: Driver, commits: int, share: float) -> bool:
-    """Kill a driver on Spark some time after so many commits."""
-    for _ in range(commits):
-        other.hear("committed")
-    time.sleep(share * 5)
-    other.send(signal.SIGKILL)
-    return other.status() == -signal.SIGKILL
+def _many_killed(trial: Trial) -> Counted:
+    """Kill a driver of many ledgers on Spark, each of which is somewhere else by then; half of the times its JVM lives
+    on for a moment.
+    """
+    trials = [Trial(trial.folder / str(n), trial.random.randrange(2**32), trial.factory) for n in range(LEDGERS)]
+    for one in trials:
+        one.publish()
+    commits, share = trial.random.randrange(3 * LEDGERS // 2), trial.random.random()
+    with driver_of([values_of(one) | {"engine": "spark"} for one in trials]) as driver:
+        driver.start()
+        words = driver.words()
+        said = [*islice((word for word in words if word.startswith("committed")), commits)]
+        time.sleep(share * SECONDS_A_MICROBATCH)
+        trial.random.choice([driver.kill, partial(driver.send, signal.SIGKILL)])()
+        running = driver.status() == -signal.SIGKILL and len(said) == commits
+        done = {int(word.split()[1]) for word in words if word.startswith("done")}
+    for number, one in enumerate(trials):
+        one.struck = running and number not in done
+    counted = [one.counted() for one in trials]
+    return Counted(
+        sum(one.lost for one in counted),
+        sum(one.duplicated for one in counted),
+        tuple(difference for one in counted for difference in one.differences),
+        sum(one.struck for one in counted),
+        len(counted),
+    )
 
 
 def killed_at_a_point(trial: Trial) -> None:

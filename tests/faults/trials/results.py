@@ -27,7 +27,7 @@ class Result:
 
     def add(self, counted: Counted) -> None:
         """Add one try."""
-        self.times += 1
+        self.times += counted.ledgers
         self.struck += counted.struck
         self.lost += counted.lost
         self.duplicated += counted.duplicated

@@ -32,12 +32,13 @@ WAYS: list[dict[str, Any]] = [
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What one try gave: messages lost and duplicated, what else differs, whether the fault struck."""
+    """What a try gave: messages lost and duplicated, what else differs, in how many of its ledgers the fault struck."""
 
     lost: int
     duplicated: int
     differences: tuple[str, ...]
-    struck: bool
+    struck: int
+    ledgers: int = 1
 
     @property
     def sound(self) -> bool:
