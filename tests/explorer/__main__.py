@@ -33,9 +33,10 @@ def main() -> int:
     if chosen.bugs:
         return with_bugs(chosen.only, chosen.write)
     results = []
+    walks = (chosen.walks, chosen.seed) if chosen.walks else None
     for scenario in SCENARIOS:
         if chosen.only in scenario.name:
-            results.append(explore(scenario, chosen.faults, chosen.most or None, Telling()))
+            results.append(explore(scenario, chosen.faults, chosen.most or None, Telling(), walks))
             say(line(results[-1]))
             if results[-1].broken:
                 break
@@ -54,6 +55,8 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--faults", type=int, default=1, help="most faults of a schedule (%(default)s)")
     parser.add_argument("--most", type=int, default=0, metavar="STATES", help="give up a scenario after so many states")
+    parser.add_argument("--walks", type=int, default=0, metavar="N", help="so many random schedules instead of all")
+    parser.add_argument("--seed", type=int, default=1, help="what random schedules follow from (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON too")
     parser.add_argument("--bugs", action="store_true", help="plant bugs and take guards away, and say which are found")
     parser.add_argument("--write", action="store_true", help="put the result into docs/reference/exploration.md")

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from random import Random
 from typing import Literal, NamedTuple
 from unittest.mock import patch
 
+import pyarrow as pa
+
+import windrow
+from tests.engine.world import canonical
 from tests.explorer import invariants
-from tests.explorer.scenarios import LOG, Scenario, depot, drive, resume_and_drive
+from tests.explorer.scenarios import LOG, Scenario, depot, resume_and_drive
 from tests.explorer.scheduler import Endless, Place, Program, token
 from tests.explorer.tables import Answer, Tables
 from windrow.runtime import ledger_state, microbatch, opening
@@ -75,27 +80,39 @@ def explore(
     faults: int,
     most: int | None = None,
     tell: Callable[[Explored], object] = lambda explored: None,
+    walks: tuple[int, int] | None = None,
 ) -> Explored:
     """Try all schedules with at most so many faults; of more than `most` states the first ones, depth first.
 
-    Stops at the first state that breaks an invariant.
+    With `walks`, a number and a seed, so many random schedules instead. Stops at the first state that breaks an
+    invariant.
     """
+    with tokens():
+        exploration = Exploration(scenario, faults)
+        try:
+            return exploration.run(most, tell) if walks is None else exploration.walk(*walks, tell)
+        finally:
+            exploration.end()
+
+
+@contextmanager
+def tokens() -> Iterator[None]:
+    """Let processes draw the same tokens each time that they are run."""
     with ExitStack() as stack:
         for module in USES_TOKENS:
             stack.enter_context(patch.object(module, "uuid4", token))
-        exploration = Exploration(scenario, faults)
-        stack.callback(exploration.end)
-        return exploration.run(most, tell)
+        yield
 
 
 class Exploration:
     """The states of a scenario that were seen, and how each was reached."""
 
-    def __init__(self, scenario: Scenario, faults: int) -> None:
+    def __init__(self, scenario: Scenario, faults: int, reduce: bool = True) -> None:
+        self.reduce = reduce
         self.scenario, self.explored = scenario, Explored(scenario.name, faults)
         self._programs = scenario.programs()
         self._last = scenario.program("last", resume_and_drive)
-        self._sound, self._finished = set[str](), set[object]()
+        self._sound, self.finished = set[str](), set[object]()  # digests of ledgers
         places = tuple(program.begin() for program in self._programs.values())
         self._first = State(Tables(depot(scenario.published)), places, faults)
 
@@ -115,9 +132,7 @@ class Exploration:
                     explored.ends += 1
                     self._finish(state.tables)
                 for choice, after in self._following(state):
-                    explored.calls += 1
-                    if choice.outcome != "done":
-                        explored.struck[choice.outcome] += 1
+                    self._count(choice)
                     if after.key in reached:
                         continue
                     reached[after.key], at = (state.key, choice), after
@@ -131,15 +146,46 @@ class Exploration:
         explored.runs = sum(program.runs for program in (*self._programs.values(), self._last))
         return explored
 
+    def walk(self, count: int, seed: int, tell: Callable[[Explored], object]) -> Explored:
+        """Follow random schedules to their ends; `states` are the steps of all."""
+        explored, begin, random = self.explored, time.perf_counter(), Random(seed)
+        explored.whole, schedule = False, list[Choice]()
+        try:
+            for _ in range(count):
+                state, schedule = self._first, []
+                while not state.ended:
+                    choice, after = random.choice(list(self._following(state)))
+                    schedule.append(choice)
+                    self._count(choice)
+                    self._check(state, after, choice)
+                    explored.states, state = explored.states + 1, after
+                explored.ends += 1
+                self._finish(state.tables)
+                explored.seconds = time.perf_counter() - begin
+                tell(explored)
+        except (invariants.Broken, Endless) as broken:
+            explored.broken, explored.schedule = f"{NAMES[type(broken)]}{broken}", schedule
+        explored.runs = sum(program.runs for program in (*self._programs.values(), self._last))
+        return explored
+
+    def _count(self, choice: Choice) -> None:
+        self.explored.calls += 1
+        if choice.outcome != "done":
+            self.explored.struck[choice.outcome] += 1
+
     def end(self) -> None:
         """End all threads."""
         for program in (*self._programs.values(), self._last):
             program.end()
 
     def _following(self, state: State) -> Iterator[tuple[Choice, State]]:
-        """Yield what may happen next, and the state after it."""
+        """Yield what may happen next, and the state after it.
+
+        A call whose answer nothing can change any more comes first and alone: it would lead to the same later.
+        """
+        settled = self._settled(state)
         for number, (program, place) in enumerate(zip(self._programs.values(), state.places, strict=True)):
-            if place.call is None:
+            if place.call is None or settled not in (None, number):
                 continue
             done, answer = place.call.apply(state.tables)
             faults = FAULTS if state.faults and place.call.writes else ()
@@ -149,6 +195,16 @@ class Exploration:
                 applied = state.tables if outcome in ("refused", "killed") else done
                 after = State(applied, places, state.faults - (outcome != "done"))
                 yield Choice(program.name, place.call.name, outcome), after
+
+    def _settled(self, state: State) -> int | None:
+        """Return the first process whose next call is settled."""
+        if not self.reduce or any(
+            place.call is not None and name in self.scenario.writers
+            for name, place in zip(self._programs, state.places, strict=True)
+        ):
+            return None
+        calls = enumerate(place.call for place in state.places)
+        return next((number for number, call in calls if call is not None and call.settled(state.tables)), None)
 
     def _after(self, program: Program, place: Place, outcome: Outcome, answer: Answer) -> Place:
         """Return where a process stands after its call; a killed one begins again, if it has a life left."""
@@ -173,16 +229,16 @@ class Exploration:
     def _finish(self, tables: Tables) -> None:
         """Let one more driver read the rest undisturbed, and compare the result. Raises Broken."""
         tables = Tables(depot(len(LOG)), tables.ledger)
-        if tables.ledger.digest in self._finished:
+        if tables.ledger.digest in self.finished:
             return
-        self._finished.add(tables.ledger.digest)
+        self.finished.add(tables.ledger.digest)
         ended = undisturbed(self._last, tables)
         invariants.check(ended)
         progress = invariants.content_of(ended.ledger.versions[-1]).progress
         if progress["depot_version"] != ended.depot.latest:
             raise invariants.Broken(f"progress: read up to version {progress['depot_version']}")
-        if self.scenario.same and invariants.outcome(ended.ledger) != without_faults():
-            raise invariants.Broken("the same result: the batches are other ones than without faults")
+        if self.scenario.same and invariants.outcome(ended.ledger) != in_one_call():
+            raise invariants.Broken("the same result: the batches are other ones than those of one call")
 
 
 ENDED = Place("", 0, (), None)
@@ -200,10 +256,12 @@ def undisturbed(program: Program, tables: Tables) -> Tables:
 
 
 @cache
-def without_faults() -> object:
-    """Return the batches and rejected messages of one driver without faults."""
-    program = Scenario("", {}).program("only", drive)
-    return invariants.outcome(undisturbed(program, Tables(depot(len(LOG)))).ledger)
+def in_one_call() -> object:
+    """Return the batches and rejected messages of one call of `windrow.batch`, which knows no ledger."""
+    added = [version.added for version in depot(len(LOG)).versions]
+    versions = [rows.append_column("version", pa.repeat(number, len(rows))) for number, rows in enumerate(added)]
+    batched = windrow.batch(pa.concat_tables(versions), windrow.Rules())
+    return canonical(batched.batches.to_pylist(), batched.rejected.to_pylist())
 
 
 def _expected(error: BaseException) -> bool:

@@ -7,13 +7,14 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from tests.engine.world import canonical
+from tests.explorer.scenarios import LOG
 from tests.explorer.tables import MemoryTable, Tables, TableVersion
-from windrow.ledger.versions import latest
+from windrow.ledger.versions import Growth, latest
 from windrow.model import tables
 
 Row = dict[str, Any]
 WHILE_PAUSED = {"resume", "option", "rollback", "pause"}
-DECIDED_BY = ("microbatch", "opened_in", "closed_in")  # numbers, which depend on who committed in between
 
 
 class Broken(AssertionError):
@@ -25,7 +26,12 @@ class Content:
 
     def __init__(self, version: TableVersion) -> None:
         rows = version.rows
-        live = latest(rows.filter(tables.are_live(rows["state"]))).to_pylist()
+        versions = rows.filter(tables.are_live(rows["state"]))
+        counting = latest(versions)
+        live = counting.to_pylist()
+        growth = Growth.of(versions)
+        self.counted = (growth.versions, growth.versions - growth.obsolete)
+        self.versions = (versions.num_rows, counting.num_rows)
         final = rows.filter(pc.invert(tables.are_live(rows["state"]))).to_pylist()
         progress = [row for row in live if row["id"] == tables.PROGRESS]
         if len(progress) != 1:
@@ -55,8 +61,7 @@ def content_of(version: TableVersion) -> Content:
 def each_message_once(now: Tables) -> None:
     """Each message that was read is in one batch or rejected, once; no other message is in the ledger."""
     content = content_of(now.ledger.versions[-1])
-    read = content.progress["depot_version"]
-    sent = Counter(now.depot.versions[read].rows["payload"].to_pylist()) if read >= 0 else Counter[str]()
+    sent = Counter(str(row["payload"]) for rows in LOG[: content.progress["depot_version"] + 1] for row in rows)
     if content.payloads() != sent:
         lost, more = sent - content.payloads(), content.payloads() - sent
         raise Broken(f"each message once: lost {dict(lost)}, too often {dict(more)}")
@@ -84,9 +89,22 @@ def the_books(now: Tables) -> None:
     read = sum(row["messages_read"] for row in history)
     if read != content.payloads().total():
         raise Broken(f"the books: {read} messages read, {content.payloads().total()} in the ledger")
+    decided = {"accepted": read - len(content.rejected), "rejected": len(content.rejected)}
+    if decided != {name: sum(row[name] for row in history) for name in decided}:
+        raise Broken(f"the books: the history does not add up to {decided}")
+    opened, closed = (sum(row[name] for row in history) for name in ("opened", "closed"))
+    if (opened - closed, closed) != (len(content.open), len(content.closed)):
+        raise Broken(f"the books: {opened} opened and {closed} closed, {len(content.open)} are open")
     positions = [row["depot_version"] for row in history if row["depot_version"] is not None]
     if positions != sorted(positions):
         raise Broken(f"the books: positions {positions}")
+
+
+def versions_are_counted(now: Tables) -> None:
+    """What the commits say they wrote is what is there, so that folds are due when they should be."""
+    content = content_of(now.ledger.versions[-1])
+    if content.counted != content.versions:
+        raise Broken(f"versions are counted: {content.counted} of {content.versions} versions and live rows")
 
 
 def a_pause_holds(now: Tables) -> None:
@@ -105,7 +123,14 @@ def rules_change_alone(now: Tables) -> None:
         raise Broken(f"rules change alone: {kinds} changed them")
 
 
-AFTER_COMMITS = (each_message_once, nothing_closed_changes, the_books, a_pause_holds, rules_change_alone)
+AFTER_COMMITS = (
+    each_message_once,
+    nothing_closed_changes,
+    the_books,
+    versions_are_counted,
+    a_pause_holds,
+    rules_change_alone,
+)
 
 
 SINCE_THE_COMMIT_BEFORE = (nothing_closed_changes, a_pause_holds, rules_change_alone)  # which a RESTORE takes back
@@ -121,6 +146,4 @@ def check(now: Tables) -> None:
 def outcome(ledger: MemoryTable) -> list[Row]:
     """Return the batches and rejected messages, without what depends on who committed when."""
     content = content_of(ledger.versions[-1])
-    rows = [*content.open, *content.closed, *content.rejected]
-    left_out = {*DECIDED_BY, "revision", "folded", "whole", "token"}
-    return sorted(({k: v for k, v in row.items() if k not in left_out} for row in rows), key=lambda row: row["id"])
+    return canonical([*content.open, *content.closed], content.rejected)

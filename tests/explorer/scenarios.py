@@ -43,14 +43,14 @@ class StandingClock:
         return False
 
 
-def sent(number: int, second: int, type_: str = "a") -> Row:
+def sent(number: int, second: int, type_: str = "a", source: str = "") -> Row:
     """Return a message, told apart by its payload, that arrives at the second at which it was made."""
     at = NOW + second * SECOND
-    return message(type_, at, at, payload=f"#{number}")
+    return message(type_, at, at, source=source, payload=f"#{number}")
 
 
-# In the second version a window grows and is closed, and a message comes twice.
-LOG = ([sent(1, 0), sent(2, 1, "b")], [sent(3, 2, "c"), sent(4, 20), sent(4, 20)])
+# In the second version a window grows and is closed, and a message comes twice; the other source sends nothing more.
+LOG = ([sent(1, 0), sent(2, 1, "b"), sent(5, 0, source="other")], [sent(3, 2, "c"), sent(4, 20), sent(4, 20)])
 
 
 def depot(versions: int) -> MemoryTable:
@@ -115,6 +115,12 @@ def publish(execution: Execution, values: Mapping[str, Any]) -> None:
         Shared(execution).write("publish", published)
 
 
+def set_back(execution: Execution, values: Mapping[str, Any]) -> None:
+    """Put an older copy of the depot in its place, and bring the whole one back."""
+    Shared(execution).write("set back", lambda now: replace(now, depot=depot(1)))
+    Shared(execution).write("bring back", lambda now: replace(now, depot=depot(len(LOG))))
+
+
 def restore(execution: Execution, values: Mapping[str, Any]) -> None:
     """RESTORE the ledger to the version before its latest one."""
 
@@ -138,6 +144,11 @@ class Scenario:
     lives: int = 2
     same: bool = True
 
+    @property
+    def writers(self) -> set[str]:
+        """Return the processes that write the depot."""
+        return {name for name, work in self.works.items() if work in (publish, set_back)}
+
     def programs(self) -> dict[str, Program]:
         """Return the processes, none of which has begun."""
         return {name: self.program(name, work, self.lives) for name, work in self.works.items()}
@@ -158,6 +169,7 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("two drivers, by MERGE", TWO, MERGE),
     Scenario("two drivers, folds", TWO, FOLDS),
     Scenario("two drivers, a depot that grows", {**TWO, "producer": publish}, published=1),
+    Scenario("two drivers, a depot that is set back", {**TWO, "operator": set_back}),
     Scenario("two drivers and a tick", {**TWO, "tick": tick}, same=False),
     Scenario("two drivers and a flush", {**TWO, "flush": flush}, same=False),
     Scenario("two drivers and a pause", {**TWO, "pause": pause_and_resume}),

@@ -112,11 +112,16 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call to a table: it takes the tables and returns them as they are afterwards, with the answer."""
+    """A call to a table: it takes the tables and returns them as they are afterwards, with the answer.
+
+    `settled` tells of a reading call whether no later call of another process can change its answer, unless that
+    process writes the depot.
+    """
 
     name: str
     apply: Callable[[Tables], tuple[Tables, Answer]]
     writes: bool
+    settled: Callable[[Tables], bool] = lambda now: False
 
 
 class Shared:
@@ -125,7 +130,13 @@ class Shared:
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
 
-    def read(self, name: str, work: Callable[[Tables], Any], sees: Callable[[Tables], str]) -> Any:
+    def read(
+        self,
+        name: str,
+        work: Callable[[Tables], Any],
+        sees: Callable[[Tables], str],
+        settled: Callable[[Tables], bool] = lambda now: False,
+    ) -> Any:
         """Make a call that changes nothing; `sees` tells apart all that the process learns from it."""
 
         def apply(now: Tables) -> tuple[Tables, Answer]:
@@ -134,7 +145,7 @@ class Shared:
             except ConcurrentCommitError as error:
                 return now, Answer(f"{name} moved", error=error)
 
-        return self._execution.step(Call(name, apply, writes=False))
+        return self._execution.step(Call(name, apply, False, settled))
 
     def write(self, name: str, work: Callable[[Tables], Tables]) -> None:
         """Make a call that returns other tables or raises ConcurrentCommitError; no more is learnt from it."""
@@ -145,7 +156,7 @@ class Shared:
             except ConcurrentCommitError as error:
                 return now, Answer(f"{name} moved", error=error)
 
-        self._execution.step(Call(name, apply, writes=True))
+        self._execution.step(Call(name, apply, True))
 
 
 class MemoryLog:
@@ -157,7 +168,9 @@ class MemoryLog:
 
     def table(self) -> Table | None:
         """Return the depot's identity and latest version."""
-        self.known = self._shared.read("look", lambda now: now.depot, lambda now: now.depot.digest)
+        self.known = self._shared.read(
+            "look", lambda now: now.depot, lambda now: now.depot.digest, settled=lambda now: True
+        )
         return self.identity()
 
     def identity(self) -> Table | None:
@@ -226,7 +239,10 @@ class MemoryLedger(Ledger):
     def table(self) -> Table | None:
         """Return the ledger's first version, None if there is none: a batcher asks for nothing else."""
         first = self._shared.read(
-            "ledger", lambda now: now.ledger.versions[:1], lambda now: str(now.ledger.latest >= 0)
+            "ledger",
+            lambda now: now.ledger.versions[:1],
+            lambda now: str(now.ledger.latest >= 0),
+            settled=lambda now: now.ledger.latest >= 0,
         )
         return Table("ledger", 0, first[0].rows.schema, pa.string(), feed=False) if first else None
 

@@ -16,7 +16,7 @@ from tests.explorer import invariants
 from tests.explorer.__main__ import explored_with
 from tests.explorer.bugs import BUGS, Bug
 from tests.explorer.bugs import VARIABLE as BUG
-from tests.explorer.exploration import FAULTS, explore, undisturbed
+from tests.explorer.exploration import FAULTS, Exploration, explore, tokens, undisturbed
 from tests.explorer.scenarios import LOG, SCENARIOS, USUAL, Scenario, StandingClock, depot, drive
 from tests.explorer.tables import MemoryTable, Tables, merged, merging, put
 from tests.guards.guard import VARIABLE as GUARD
@@ -51,6 +51,28 @@ class TestSchedules:
         explored = explore(scenario, faults=1, most=300)
         assert explored.broken is None, explored.schedule
         assert explored.ends
+
+    @pytest.mark.ci
+    @pytest.mark.parametrize("scenario", SCENARIOS, ids=by_name)
+    def test_random(self, scenario: Scenario) -> None:
+        """Some schedules with many faults."""
+        explored = explore(scenario, faults=8, walks=(10, 1))
+        assert explored.broken is None, explored.schedule
+        assert explored.ends == 10
+
+    @pytest.mark.ci
+    def test_reduced(self) -> None:
+        """Leaving out calls whose answer nothing can change leads to the same ledgers."""
+        ends = []
+        for reduce in (True, False):
+            with tokens():
+                exploration = Exploration(OTHERS[0], 0, reduce)
+                exploration.run(None, lambda explored: None)
+                exploration.end()
+            ends.append((exploration.finished, exploration.explored.states))
+        (reduced, fewer), (whole, more) = ends
+        assert reduced == whole
+        assert fewer < more
 
     @pytest.mark.slow
     @pytest.mark.parametrize("scenario", SCENARIOS, ids=by_name)
