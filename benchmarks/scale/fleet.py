@@ -2,7 +2,8 @@
 
 It is the fleet of the benchmark `delay`: fifty devices with eight metrics a second. A day of it is open before the
 soak begins. Then each microbatch takes ten seconds of it, of which one message in a hundred is late by up to nine
-tenths of a day. Folds happen as their triggers say, and `windrow maintain` runs ten times between microbatches.
+tenths of a day. Folds happen as their triggers say, and after each hour of the fleet the tables are maintained, which is
+how often `windrow run --every` does that.
 
 The fleet is kept up with if its seconds are a multiple of those that microbatches, folds and maintenance take together.
 """
@@ -25,13 +26,14 @@ from windrow.runtime.opening import tables_of
 from windrow.runtime.wall_clock import WallClock
 
 DAY = 24 * 3_600
+MAINTAINED_AFTER = 360  # microbatches: an hour, the default of `run.maintain_every`
 LEAST = 10  # times real time
 MOST = 1.3  # of time and memory: the last tenth of the microbatches, next to the second
 
 
 def arguments(parser: ArgumentParser) -> None:
     """Add the arguments."""
-    parser.add_argument("--microbatches", type=int, default=2_000, help="of ten seconds each (2,000)")
+    parser.add_argument("--microbatches", type=int, default=1_440, help="of ten seconds each (1,440: four hours)")
     parser.add_argument("--delay", type=int, default=DAY, help="seconds that messages may be late (a day)")
 
 
@@ -56,9 +58,10 @@ def soaked(directory: Path, one: fleet.Run, asked: Namespace) -> tuple[list[floa
         forget_peak()
         seconds.append(one())
         peaks.append(resident("VmHWM"))
-        if number % tenth == tenth - 1:
+        if (number + 1) % MAINTAINED_AFTER == 0:
             source, ledger = tables_of(settings(directory / "depot", directory / "ledger"), None)
             maintained += timed(lambda: maintain([source], ledger, WallClock().now()))  # noqa: B023 - called at once
+        if number % tenth == tenth - 1:
             say(
                 f"{number + 1:,} microbatches: median {median(seconds[-tenth:]):.2f} s, "
                 f"longest {max(seconds[-tenth:]):.2f} s, at most {max(peaks[-tenth:]) // MIB:,} MiB, "

@@ -87,6 +87,7 @@ def explore(
     With `walks`, a number and a seed, so many random schedules instead. Stops at the first state that breaks an
     invariant.
     """
+    in_one_call()  # compiles the kernel, which a process would seem to hang in
     with tokens():
         exploration = Exploration(scenario, faults)
         try:
