@@ -16,6 +16,7 @@ pytestmark = pytest.mark.ci
 QUICK = {
     "SIGKILL at a random moment", "tick and flush by another process", "RESTORE of the ledger during a run",
     "log files touched, tables copied elsewhere", "wall clock jumps", "SIGKILL during a fold",
+    "an object store that fails",
 }  # fmt: skip
 SEED = 1
 

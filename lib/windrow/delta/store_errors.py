@@ -45,6 +45,16 @@ CAUSES = (
         "Use https, or set AWS_ALLOW_HTTP = true for a store in your own network.",
     ),
     (
+        r"SlowDown|ServiceUnavailable|ServerBusy|TooManyRequests|\b(429|503)\b",
+        "the store takes no more requests for now",
+        "Run again later: what was committed before that counts once. Fewer drivers ask less.",
+    ),
+    (
+        r"InternalError|500 Internal Server Error|error reading a body|connection (closed|reset)|Connection reset",
+        "the store broke off its answer",
+        "Run again: what was committed before that counts once. If it comes again, check the network.",
+    ),
+    (
         r"Connection refused|client error \(Connect\)|dns error|UnknownHostException|ConnectException|timed out",
         "the store cannot be reached",
         "Check the endpoint (AWS_ENDPOINT_URL, spark.hadoop.fs.s3a.endpoint), the network and whether the store runs.",

@@ -1,0 +1,29 @@
+"""What is said of a store that does not answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from windrow.delta.store_errors import cause_of
+
+SLOW = "Generic S3 error: Server returned non-2xx status code: 503 Service Unavailable: <Code>SlowDown</Code>"
+FAILED = "Error performing PUT in 1s: Server returned non-2xx status code: 500 Internal Server Error"
+BROKEN = "Error getting list response body: error reading a body from connection: end of file before message length"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"), [(SLOW, "no more requests"), (FAILED, "broke off"), (BROKEN, "broke off"), ("else", None)]
+)
+def test_busy(error: str, words: str | None) -> None:
+    """A store that is busy or breaks off is told apart from others, and never said to have written nothing."""
+    cause = cause_of(OSError(error), "s3://bucket/ledger")
+    assert (cause is None) == (words is None)
+    if cause is not None:
+        assert words is not None
+        assert words in cause[0]
+        assert "Nothing was" not in cause[1]
+
+
+def test_local() -> None:
+    """A local table has no store."""
+    assert cause_of(OSError(SLOW), "/ledger") is None
