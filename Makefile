@@ -69,7 +69,7 @@ test-versions: require-java $(INSTALLED) ## run a short suite on other versions 
 
 .PHONY: faults
 faults: require-java $(INSTALLED) ## try every fault many times and count what was lost (TIMES=100)
-	@.venv/bin/python -m tests.faults.trials --times $(TIMES)
+	@.venv/bin/python -m tests.faults.trials --times $(TIMES) --guards
 	@.venv/bin/python -m tests.faults.power --cuts $(TIMES)
 
 .PHONY: explore

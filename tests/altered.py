@@ -5,17 +5,21 @@ Nothing is written: the module is compiled from the text that is given.
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType
+from typing import TypeAlias
+
+Source: TypeAlias = str | ast.Module
 
 
 class Loader(SourceFileLoader):
     """Compiles other source in place of a file."""
 
-    def __init__(self, module: str, file: Path, source: Callable[[], str]) -> None:
+    def __init__(self, module: str, file: Path, source: Callable[[], Source]) -> None:
         super().__init__(module, str(file))
         self._source = source
 
@@ -38,6 +42,6 @@ class Finder:
         return spec
 
 
-def alter(module: str, file: Path, source: Callable[[], str]) -> None:
+def alter(module: str, file: Path, source: Callable[[], Source]) -> None:
     """Take a module from other source when it is imported, which must not have happened yet."""
     sys.meta_path.insert(0, Finder(Loader(module, file, source)))

@@ -64,8 +64,7 @@ class Guard:
     @property
     def where(self) -> str:
         """Return the place as the table has it: the module and the innermost function or class around the guard."""
-        source = self.file.read_text(encoding="utf-8")
-        line = self._guarding(source.splitlines())[0] + 1
+        source, line = self.file.read_text(encoding="utf-8"), self.line
         around = [
             node
             for node in ast.walk(ast.parse(source))
@@ -73,6 +72,11 @@ class Guard:
         ]
         innermost = max(around, key=lambda node: node.lineno, default=None)
         return f"{self.path}::{innermost.name}" if innermost else self.path
+
+    @property
+    def line(self) -> int:
+        """Return the number of its first line, from 1."""
+        return self._guarding(self.file.read_text(encoding="utf-8").splitlines())[0] + 1
 
     @property
     def on_spark(self) -> bool:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import ast
 import builtins
 import os
+import signal
+import subprocess
+import sys
+from itertools import groupby
+from pathlib import Path
 
 import pytest
 
 from tests.docs.test_pages import known_tests
-from tests.guards.guard import ENTRIES, GUARDS, PAGE, Guard, markers, written
+from tests.guards.counting import COUNTER, NAMES, VARIABLE, counted, counts
+from tests.guards.guard import ENTRIES, GUARDS, PAGE, ROOT, Guard, markers, written
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 EMBEDDED = [guard for guard in GUARDS if not guard.on_spark]
@@ -35,6 +41,27 @@ def test_can_be_taken_away(guard: Guard) -> None:
     with_it, without = ast.parse(guard.file.read_text(encoding="utf-8")), ast.parse(guard.removed())
     assert ast.dump(without) != ast.dump(with_it)
     assert _used(without) <= _known(with_it) | _known(without, only=(ast.alias,))
+
+
+def test_counted() -> None:
+    """Each guard counts that it is reached, before its own line; those that are conditions, that they strike."""
+    for guards in groupby(sorted(GUARDS, key=lambda guard: guard.path), key=lambda guard: guard.path):
+        of_module = list(guards[1])
+        tree = ast.unparse(counted(of_module))
+        compile(tree, of_module[0].path, "exec")
+        for guard in of_module:
+            assert f"{COUNTER}({NAMES.index(guard.name)}, 0)" in tree
+
+
+def test_counts_of_killed_processes(tmp_path: Path) -> None:
+    """A process that is killed has counted."""
+    killed = "import os, signal, tests, windrow; windrow.Rules(); from windrow.delta.locations import require_safe"
+    code = f"{killed}; require_safe('depot', 'a'); os.kill(os.getpid(), signal.SIGKILL)"
+    file = tmp_path / "guards"
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | {VARIABLE: str(file)}, cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    [unsafe] = [one for one in counts(file) if one.name == "unsafe-path"]
+    assert (unsafe.reached, unsafe.struck) == (1, 0)
 
 
 def _used(tree: ast.Module) -> set[str]:

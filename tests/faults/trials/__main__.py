@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
+import subprocess
 import sys
+import tempfile
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tests.conftest import FAST_JAVA
 from tests.engine.factory import EngineFactory
 from tests.faults.trials.faults import FAULTS, Fault, tries
-from tests.faults.trials.results import Result, markdown, write
+from tests.faults.trials.results import Result, markdown, of_guards, write
+from tests.guards.counting import VARIABLE, GuardCount, counts
 
 TIMES = 100
 # The fault that strikes least often, RESTORE while Spark runs, did so in 4 of 7 tries: ten in vain are no bad luck.
@@ -23,6 +28,8 @@ UNTIL_IT_STRIKES = 10
 def main() -> int:
     """Try the faults that were asked for; exit status 1 when anything was lost, duplicated or different."""
     chosen = arguments()
+    if chosen.guards and VARIABLE not in os.environ:
+        return counting_guards()
     say(f"seed {chosen.seed}")
     results = []
     with ExitStack() as stack:
@@ -34,9 +41,11 @@ def main() -> int:
                         write(results, f"Counted with `--seed {chosen.seed}`:")
     if chosen.json:
         said = {"seed": chosen.seed, "times": chosen.times, "faults": [one.to_dict() for one in results]}
+        said["guards"] = [guard._asdict() for guard in guards()]
         sys.stdout.write(f"{json.dumps(said, indent=2)}\n")
     else:
         sys.stdout.write(markdown(results))
+        sys.stdout.write(of_guards(guards()))
     return int(not all(one.sound for one in results))
 
 
@@ -49,9 +58,24 @@ def arguments() -> Any:
     parser.add_argument(
         "--seed", type=int, default=random.randrange(10**6), help="what all logs and faults follow from"
     )
+    parser.add_argument("--guards", action="store_true", help="count how often each guard is reached, and strikes")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--write", action="store_true", help="put the table into docs/reference/trials.md")
     return parser.parse_args()
+
+
+def counting_guards() -> int:
+    """Do the same in a process that counts guards, which has to begin before it imports the library."""
+    with tempfile.TemporaryDirectory(prefix="windrow-") as directory:
+        environment = os.environ | {VARIABLE: f"{directory}/guards"}
+        command = [sys.executable, "-m", "tests.faults.trials", *sys.argv[1:]]
+        return subprocess.run(command, env=environment, check=False).returncode
+
+
+def guards() -> list[GuardCount]:
+    """Return what was counted of the guards that were reached."""
+    file = os.environ.get(VARIABLE)
+    return [] if file is None else [one for one in counts(Path(file)) if one.reached]
 
 
 def engines(only: str | None, stack: ExitStack) -> list[EngineFactory]:
@@ -64,8 +88,6 @@ def engines(only: str | None, stack: ExitStack) -> list[EngineFactory]:
 
 def session(stack: ExitStack) -> Any:
     """Start a session that compiles fast."""
-    import os
-
     from windrow.engine.spark.session import local_session
 
     os.environ.setdefault(*FAST_JAVA)

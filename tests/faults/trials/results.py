@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.faults.trials.trial import Counted
+from tests.guards.counting import GuardCount
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "trials.md"
 BEGIN, END = "<!-- trials -->\n", "<!-- end of trials -->\n"
@@ -50,6 +51,15 @@ def markdown(results: list[Result]) -> str:
     sums = [sum(getattr(one, name) for one in results) for name in HEAD[2:]]
     rows.append(("**all**", "", *(f"**{value}**" for value in sums)))
     return "".join(f"| {' | '.join(row)} |\n".replace("|  |", "| |") for row in rows)
+
+
+def of_guards(guards: list[GuardCount]) -> str:
+    """Return how often guards were reached and struck, as a table; nothing where none was counted."""
+    if not guards:
+        return ""
+    rows = [("guard", "reached", "struck"), ("---", "---", "---")]
+    rows += [(one.name, f"{one.reached:,}", "" if one.struck is None else f"{one.struck:,}") for one in guards]
+    return "\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def write(results: list[Result], said: str) -> None:

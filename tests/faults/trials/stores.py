@@ -11,11 +11,13 @@ import os
 import tempfile
 from contextlib import ExitStack, suppress
 from functools import cache
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from tests.clocks import ManualClock
-from tests.faults.trials.processes import children, driver
+from tests.faults.trials.processes import Child, children, drive, values_of
 from tests.faults.trials.trial import Trial
 from tests.stores.bucket import Bucket
 from tests.stores.failing import FailingStore
@@ -53,7 +55,8 @@ def raced(trial: Trial) -> None:
     """Let two drivers race while the store fails."""
     failing_store = _move(trial)
     trial.publish()
-    with children(*(driver(trial) for _ in range(2))) as drivers:
+    values = values_of(trial) | {"retries": 10}
+    with children(*(Child(drive_there, variables(failing_store.port), values) for _ in range(2))) as drivers:
         failing_store.fail(trial.random.randrange(2**32), trial.random.choice(SHARES))
         try:
             for one in drivers:
@@ -62,6 +65,12 @@ def raced(trial: Trial) -> None:
                 one.status()  # whoever fails too often ends with an error, as a job would
         finally:
             trial.struck = any(failing_store.heal().values())
+
+
+def drive_there(pipe: Connection, environment: dict[str, str], values: dict[str, Any]) -> None:
+    """Be a driver of tables in the store, which this process was not forked to know."""
+    os.environ.update(environment)
+    drive(pipe, values, None)
 
 
 def _run(trial: Trial) -> None:
