@@ -2,8 +2,8 @@
 
 It is the fleet of the benchmark `delay`: fifty devices with eight metrics a second. A day of it is open before the
 soak begins. Then each microbatch takes ten seconds of it, of which one message in a hundred is late by up to nine
-tenths of a day. Folds happen as their triggers say, and after each hour of the fleet the tables are maintained, which is
-how often `windrow run --every` does that.
+tenths of a day. Folds happen as their triggers say. After each hour of the fleet the tables are maintained, as often as
+`windrow run --every` does that.
 
 The fleet is kept up with if its seconds are a multiple of those that microbatches, folds and maintenance take together.
 """
