@@ -76,6 +76,10 @@ faults: require-java $(INSTALLED) ## try every fault many times and count what w
 explore: $(INSTALLED) ## try every order in which drivers can work on one ledger, with at most FAULTS=1 faults each
 	@.venv/bin/python -m tests.explorer --faults $(FAULTS)
 
+.PHONY: conformance
+conformance: require-java $(INSTALLED) ## put Windrow and other writers through the same trials, which takes half an hour
+	@.venv/bin/python -m tests.conformance
+
 .PHONY: peers
 peers: require-java $(INSTALLED) ## measure what docs/comparison.md compares, which takes about an hour
 	@.venv/bin/python -m benchmarks.peers
