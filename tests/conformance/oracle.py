@@ -109,7 +109,7 @@ def _closed_at(batches: Mapping, output: Path, version: int) -> pa.Table:
     query = f"""
         SELECT {version} AS version, CAST(batch AS VARCHAR) AS batch, CAST(sequence AS BIGINT) AS sequence, source, key,
                type, epoch_us(event_time) AS event_time, payload
-        FROM ({batches.query}) WHERE key <> '{TAIL_KEY}'"""
+        FROM ({batches.query}) WHERE key IS DISTINCT FROM '{TAIL_KEY}'"""
     return _asked(query, DeltaTable(str(output / batches.table), version=version)).cast(PUBLISHED)
 
 

@@ -25,11 +25,11 @@ SELECT sequence FROM latest UNION SELECT sequence FROM rejected;
 
 -- Messages that were on time, and are in no batch and on no record.
 CREATE VIEW lost AS
-SELECT sequence FROM messages WHERE NOT late AND sequence NOT IN (SELECT sequence FROM accounted);
+SELECT sequence FROM messages ANTI JOIN accounted USING (sequence) WHERE NOT late;
 
 -- Messages that were late, and are in no batch and on no record.
 CREATE VIEW dropped AS
-SELECT sequence FROM messages WHERE late AND sequence NOT IN (SELECT sequence FROM accounted);
+SELECT sequence FROM messages ANTI JOIN accounted USING (sequence) WHERE late;
 
 -- Messages that batches have more than once, or that batches and rejections have more often than they were sent.
 CREATE VIEW twice AS
@@ -74,9 +74,12 @@ there AS (
 
 -- Messages that came into a batch or on record only when somebody sent something newer.
 CREATE VIEW after_quiet AS
-SELECT messages.*, max(received_at) OVER (PARTITION BY source) < max(received_at) OVER () - 20000000 AS is_of_idle_source
+WITH last_received AS (SELECT source, max(received_at) AS received_at FROM messages GROUP BY source)
+SELECT sequence, last_received.received_at < (SELECT max(received_at) FROM messages) - 20000000 AS is_of_idle_source
 FROM messages
-QUALIFY sequence IN (SELECT sequence FROM accounted) AND sequence NOT IN (SELECT sequence FROM quiet);
+SEMI JOIN accounted USING (sequence)
+ANTI JOIN quiet USING (sequence)
+JOIN last_received USING (source);
 
 -- Of these, messages of a source that fell silent while others went on.
 CREATE VIEW unfinished AS

@@ -104,6 +104,12 @@ def test_invented() -> None:
     assert defects(SENT_ROWS, found) == {"altered": 1}
 
 
+def test_nameless() -> None:
+    """A message without an id is altered, and hides nothing that is lost."""
+    nameless = batched(FIRST) | {"sequence": None, "key": None}
+    assert defects(SENT_ROWS, outcome([nameless, batched(FIRST)], rejected=(3,))) == {"lost": 1, "altered": 1}
+
+
 def test_changed() -> None:
     """A closed batch that a later version has with another message is changed."""
     rows = [batched(FIRST), batched(FIRST, version=1), batched(SECOND_ONE, version=1)]
