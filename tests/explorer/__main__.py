@@ -14,10 +14,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tests.explorer import scenarios, topologies
 from tests.explorer.exploration import Explored, explore
 from tests.explorer.page import write_bugs, write_scenarios
-from tests.explorer.scenarios import SCENARIOS
 
+SCENARIOS = (*scenarios.SCENARIOS, *topologies.SCENARIOS)
 ROOT = Path(__file__).parents[2]
 # What a scenario may cost where a guard was taken away: the faults that were found came up within some hundred states.
 MOST_WITHOUT = 500

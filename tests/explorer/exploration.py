@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
 from typing import Literal, NamedTuple
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 import windrow
 from tests.engine.world import canonical
-from tests.explorer import invariants
+from tests.explorer import invariants, topologies
 from tests.explorer.scenarios import LOG, Scenario, depot, resume_and_drive
 from tests.explorer.scheduler import Endless, Place, Program, token
 from tests.explorer.tables import Answer, Tables
@@ -51,7 +51,7 @@ class State(NamedTuple):
     @property
     def key(self) -> object:
         """Return what tells it from every other state."""
-        return self.tables.depot.digest, self.tables.ledger.digest, self.places, self.faults
+        return self.tables.key, self.places, self.faults
 
 
 @dataclass
@@ -102,6 +102,7 @@ def tokens() -> Iterator[None]:
     with ExitStack() as stack:
         for module in USES_TOKENS:
             stack.enter_context(patch.object(module, "uuid4", token))
+        stack.enter_context(topologies.in_memory())
         yield
 
 
@@ -112,8 +113,8 @@ class Exploration:
         self.reduce = reduce
         self.scenario, self.explored = scenario, Explored(scenario.name, faults)
         self._programs = scenario.programs()
-        self._last = scenario.program("last", resume_and_drive)
-        self._sound, self.finished = set[str](), set[object]()  # digests of ledgers
+        self._last = scenario.program("last", LAST[scenario.kind])
+        self._sound, self.finished = set[str](), set[object]()  # of ledgers, of tables
         places = tuple(program.begin() for program in self._programs.values())
         self._first = State(Tables(depot(scenario.published)), places, faults)
 
@@ -221,7 +222,7 @@ class Exploration:
         """Check what the call did to the ledger, and how its process ended if it did. Raises Broken."""
         ledger = after.tables.ledger
         if ledger is not before.tables.ledger and ledger.digest not in self._sound:
-            invariants.check(after.tables)
+            CHECK[self.scenario.kind](after.tables)
             self._sound.add(ledger.digest)
         place = after.places[list(self._programs).index(choice.process)]
         if place.error is not None and not _expected(place.error):
@@ -229,12 +230,15 @@ class Exploration:
 
     def _finish(self, tables: Tables) -> None:
         """Let one more driver read the rest undisturbed, and compare the result. Raises Broken."""
-        tables = Tables(depot(len(LOG)), tables.ledger)
-        if tables.ledger.digest in self.finished:
+        tables = replace(tables, depot=depot(len(LOG)))
+        if tables.key in self.finished:
             return
-        self.finished.add(tables.ledger.digest)
+        self.finished.add(tables.key)
         ended = undisturbed(self._last, tables)
-        invariants.check(ended)
+        CHECK[self.scenario.kind](ended)
+        if self.scenario.kind == "topology":
+            topologies.check_end(ended, self.scenario.same)
+            return
         progress = invariants.content_of(ended.ledger.versions[-1]).progress
         if progress["depot_version"] != ended.depot.latest:
             raise invariants.Broken(f"progress: read up to version {progress['depot_version']}")
@@ -242,6 +246,8 @@ class Exploration:
             raise invariants.Broken("the same result: the batches are other ones than those of one call")
 
 
+CHECK = {"batcher": invariants.check, "topology": topologies.check}
+LAST = {"batcher": resume_and_drive, "topology": topologies.resume_and_count}
 ENDED = Place("", 0, (), None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from tests.explorer.scheduler import Execution, Program
 from tests.explorer.tables import MemoryLedger, MemorySource, MemoryTable, Shared, Tables
@@ -134,7 +134,7 @@ def restore(execution: Execution, values: Mapping[str, Any]) -> None:
 class Scenario:
     """Processes by name, how often each may begin, and how much of the log the depot has at the beginning.
 
-    `same` says that the result is that of one driver without faults, whoever commits what.
+    `same` says that the result is that of one driver without faults, whoever commits what. `kind` says what is run.
     """
 
     name: str
@@ -143,6 +143,7 @@ class Scenario:
     published: int = len(LOG)
     lives: int = 2
     same: bool = True
+    kind: Literal["batcher", "topology"] = "batcher"
 
     @property
     def writers(self) -> set[str]:

@@ -95,10 +95,17 @@ class MemoryTable:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Depot and ledger at some moment."""
+    """Depot and ledger at some moment; of a topology also its output, and the plans beside the table of states."""
 
     depot: MemoryTable = MemoryTable()
     ledger: MemoryTable = MemoryTable()
+    output: MemoryTable = MemoryTable()
+    plans: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def key(self) -> object:
+        """Return what tells them from all others."""
+        return self.depot.digest, self.ledger.digest, self.output.digest, self.plans
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +154,21 @@ class Shared:
 
         return self._execution.step(Call(name, apply, False, settled))
 
-    def write(self, name: str, work: Callable[[Tables], Tables]) -> None:
-        """Make a call that returns other tables or raises ConcurrentCommitError; no more is learnt from it."""
+    def write(self, name: str, work: Callable[[Tables], Tables | None]) -> bool:
+        """Make a call that returns other tables, or None to change nothing, or raises ConcurrentCommitError.
+
+        Returns whether it changed something; no more is learnt from it.
+        """
 
         def apply(now: Tables) -> tuple[Tables, Answer]:
             try:
-                return work(now), Answer(name)
+                after = work(now)
             except ConcurrentCommitError as error:
                 return now, Answer(f"{name} moved", error=error)
+            return after or now, Answer(f"{name} {after is not None}", after is not None)
 
-        self._execution.step(Call(name, apply, True))
+        written: bool = self._execution.step(Call(name, apply, True))
+        return written
 
 
 class MemoryLog:
@@ -188,8 +200,8 @@ class MemoryLog:
 class MemorySource(Source):
     """Reads a depot in memory."""
 
-    def __init__(self, settings: Settings, shared: Shared) -> None:
-        super().__init__(cast("Engine", STANDING), settings)
+    def __init__(self, settings: Settings, shared: Shared, rows: bool = False) -> None:
+        super().__init__(cast("Engine", STANDING), settings, rows)
         self._log = MemoryLog(shared)
 
     @property
@@ -205,7 +217,7 @@ class MemorySource(Source):
         if not counts:
             yield None
             return
-        conversion = Conversion.of(self.settings, cast("Table", self._log.identity()))
+        conversion = Conversion.of(self.settings, cast("Table", self._log.identity()), self._as_rows)
         listed = ListedVersions.of("depot", after + 1, commits)
         yield MemoryArrivals(listed, counts, {}, self.settings, conversion, upto, self._log.known.versions)
 
@@ -268,7 +280,8 @@ class MemoryLedger(Ledger):
 
     def commit(self, processed: MicrobatchResult, control: pa.Table, live: Live, token: str, note: str) -> int:
         """Add rows, by adding files or by a MERGE. Raises ConcurrentCommitError."""
-        parts = [written(cast("pa.Table", one), live.revision + 1) for one in (processed.rows, control)]
+        new = (cast("pa.Table", processed.rows), control, *processed.states.values())
+        parts = [written(one, live.revision + 1) for one in new]
         rows = pa.concat_tables([in_columns(part, live.schema) for part in parts])
         if self.commit_form == "files":
             self._shared.write("commit", lambda now: put(now, live.table_version, "commit", added=rows))
