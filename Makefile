@@ -80,6 +80,10 @@ explore: $(INSTALLED) ## try every order in which drivers can work on one ledger
 conformance: require-java $(INSTALLED) ## put Windrow and other writers through the same trials, which takes half an hour
 	@.venv/bin/python -m tests.conformance
 
+.PHONY: model
+model: $(INSTALLED) ## check a model of the protocol, and that the checker finds planted bugs; needs spin and gcc (ONLY=outputs)
+	@.venv/bin/python -m tests.checker --only "$(ONLY)"
+
 .PHONY: peers
 peers: require-java $(INSTALLED) ## measure what docs/comparison.md compares, which takes about an hour
 	@.venv/bin/python -m benchmarks.peers

@@ -1,4 +1,4 @@
-"""Write commands.md, json.md and expectations.md, beside this file, from the code and documents.toml.
+"""Write commands.md, json.md, expectations.md beside this file, and a table of the README.
 
 `make reference` runs it. A command, an option, a default or a help text is never written by hand: commands.md has what
 the command line is made of. json.md takes fields and types from the dataclasses that a command prints, and what a
@@ -8,6 +8,7 @@ extra `quality`.
 
 from __future__ import annotations
 
+import re
 import tomllib
 import typing
 from collections import Counter
@@ -55,12 +56,62 @@ SUITES = {
     "books": "progress and history, in themselves and against batches and rejected messages",
 }
 
+README = HERE.parents[1] / "README.md"
+MATRIX = "<!-- matrix: make reference writes it anew -->"
+SHOWN_BY = ("", "faults tried", "states of all schedules, real code", "states of a checked model", "guards removed")
+# By page the length of its rows, the cell that says what a row is about, and the one with a number; None: rows count.
+COUNTED = {"trials": (7, 0, 2), "exploration": (10, 0, 2), "model": (5, 0, 2), "guards": (3, 2, None)}
+# Which rows of trials, exploration, model and guards (by their tests) are about a guarantee; empty: none.
+GUARANTEES = [
+    ("each message once", ".", ".", "ledger", "::"),
+    ("a killed driver or a lost reply changes nothing", "SIGKILL|killed|lost reply|failing", "^one driver", "ledger",
+     "test_crash|test_retries|test_durable"),
+    ("two drivers do not disturb each other", "drivers|another process", "^two drivers", "ledger", "test_fence"),
+    ("a RESTORE is noticed", "RESTORE|rollback", "", "ledger", "test_ledgers|test_depots"),
+    ("folds change nothing that counts", "fold", "folds", "ledger", "test_growing|test_ledger_files"),
+    ("outputs of topologies equal their states", "output", "", "outputs", "topology/"),
+]  # fmt: skip
+
 Table = list[tuple[str, ...]]
 
 
 def pages() -> dict[str, str]:
     """Return the pages by the names of their files."""
     return {"commands.md": commands_page(), "json.md": json_page()}
+
+
+def readme() -> str:
+    """Return the README with the matrix of what shows each guarantee, counted in the pages beside this file."""
+    page = README.read_text(encoding="utf-8")
+    before, rest = page.split(MATRIX)
+    after = rest.split("\n\n", 1)[1]
+    return f"{before}{MATRIX}\n{_table(SHOWN_BY, [_shown(*row) for row in GUARANTEES])}\n\n{after}"
+
+
+def _shown(guarantee: str, *patterns: str) -> tuple[str, ...]:
+    """Return a row of the matrix: for each page the sum over the rows that a pattern says."""
+    cells = []
+    for (page, (columns, key, counted)), pattern in zip(COUNTED.items(), patterns, strict=True):
+        rows = [row for row in _rows(page) if len(row) == columns and _counts(pattern, row[key])]
+        count = len(rows) if counted is None else sum(_number(row[counted]) for row in rows)
+        cells.append(f"[{count:,}](docs/reference/{page}.md)" if count else "no")
+    return guarantee, *cells
+
+
+def _counts(pattern: str, text: str) -> bool:
+    return bool(pattern) and "**" not in text and re.search(pattern, text) is not None
+
+
+def _number(cell: str) -> int:
+    digits = re.match(r"[\d,]+", cell)
+    return int(digits[0].replace(",", "")) if digits else 0
+
+
+def _rows(page: str) -> Iterator[list[str]]:
+    """Return the rows of the tables of a page."""
+    for line in (HERE / f"{page}.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("|"):
+            yield [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
 
 
 def commands() -> dict[str, Any]:
@@ -318,3 +369,4 @@ def _table(head: tuple[str, ...], rows: Table) -> str:
 if __name__ == "__main__":
     for file, text in (pages() | {"expectations.md": expectations_page()}).items():
         (HERE / file).write_text(text, encoding="utf-8")
+    README.write_text(readme(), encoding="utf-8")

@@ -32,6 +32,11 @@ def test_pages_are_what_the_code_says(name: str) -> None:
     assert (HOME / name).read_text(encoding="utf-8") == generate.pages()[name], "make reference writes it anew"
 
 
+def test_readme_counts() -> None:
+    """The README's matrix has what trials, explorations, models and guards gave the last time."""
+    assert generate.README.read_text(encoding="utf-8") == generate.readme(), "make reference writes it anew"
+
+
 def test_every_json_has_a_document() -> None:
     """Each command with --json is described, and no other."""
     prints = {

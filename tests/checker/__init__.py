@@ -1,0 +1,1 @@
+"""A small model of the protocol, checked by Spin; independent of the code."""

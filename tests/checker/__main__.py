@@ -1,0 +1,52 @@
+"""Check the model of the protocol, and that the checker finds planted bugs: `python -m tests.checker [--only NAME]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+
+from tests.checker.checker import Check, CheckResult, bugs, check, missing, runs
+from tests.checker.page import write_bugs, write_runs
+
+
+def main() -> int:
+    """Check; exit status 1 if a property breaks, or a planted bug breaks none, 3 if the checker is not there."""
+    parser = argparse.ArgumentParser(prog="python -m tests.checker", description=__doc__)
+    parser.add_argument("--only", default="", metavar="NAME", help="runs and bugs with this in their name")
+    parser.add_argument("--json", action="store_true", help="print JSON too")
+    parser.add_argument("--write", action="store_true", help="put the result into docs/reference/model.md")
+    chosen = parser.parse_args()
+    if absent := missing():
+        say(
+            f"The model needs {' and '.join(absent)} (Debian, Ubuntu: apt-get install spin gcc; macOS: brew install spin)."
+        )
+        return 3
+    held = [checked(one) for one in runs() if chosen.only in one.name]
+    found = [checked(one) for one in bugs() if chosen.only in one.name]
+    if chosen.write:
+        write_runs(held)
+        write_bugs(found)
+    if chosen.json:
+        sys.stdout.write(f"{json.dumps([asdict(one) for one in [*held, *found]])}\n")
+    return int(any(one.broken for one in held) or not all(one.broken for one in found))
+
+
+def checked(wanted: Check) -> CheckResult:
+    """Check one run, and say what came out."""
+    say(f"{wanted.name} ...")
+    result = check(wanted)
+    outcome = f"breaks {result.broken} in {result.steps} steps" if result.broken else "every property holds"
+    say(f"  {result.states:,} states, {result.seconds} s: {outcome}")
+    return result
+
+
+def say(text: str) -> None:
+    """Say it where it does not get into the JSON."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,55 @@
+"""The model holds, planted bugs break it, and its page names functions that are there."""
+
+from __future__ import annotations
+
+import re
+from functools import reduce
+from importlib import import_module
+
+import pytest
+
+from tests.checker.checker import Check, bugs, check, missing, runs
+from tests.checker.page import PAGE
+from tests.docs.test_pages import cells
+
+needs_checker = pytest.mark.skipif(bool(missing()), reason=f"{' and '.join(missing())} not installed: make model")
+FUNCTION = re.compile(r"`([\w/]+)\.py::([\w.]+)`")
+
+
+@needs_checker
+@pytest.mark.ci
+class TestModel:
+    @pytest.mark.parametrize("model", ["ledger", "outputs"])
+    def test_small(self, model: str) -> None:
+        """Every property holds in every schedule of two drivers and two messages."""
+        result = check(Check(model, model, {"DRIVERS": 2, "MESSAGES": 2, "WRITES": 3}))
+        assert result.broken is None
+        assert result.states > 10_000
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("wanted", runs(), ids=lambda wanted: wanted.name)
+    def test_whole(self, wanted: Check) -> None:
+        """Every property holds in every schedule of each run."""
+        assert check(wanted).broken is None
+
+    @pytest.mark.parametrize("wanted", bugs(), ids=lambda wanted: wanted.flag)
+    def test_bug(self, wanted: Check) -> None:
+        """Each bug breaks a property."""
+        assert check(wanted).broken is not None
+
+
+def test_every_run_is_on_the_page() -> None:
+    """The page has each run, all of whose properties hold, and each bug, which was found."""
+    checked = {row[0]: row[-1] for row in cells("reference/model.md", 5)}
+    found = {row[0]: row[-1] for row in cells("reference/model.md", 4)}
+    assert checked == {one.name: "all hold" for one in runs()}
+    assert found.keys() == {one.name for one in bugs()}
+    assert "not found" not in found.values()
+
+
+def test_functions_are_there() -> None:
+    """Each function that the page names for an action is in the library."""
+    named = FUNCTION.findall(PAGE.read_text(encoding="utf-8"))
+    assert len(named) > 15
+    for path, name in named:
+        assert callable(reduce(getattr, name.split("."), import_module(f"windrow.{path.replace('/', '.')}"))), name
