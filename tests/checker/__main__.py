@@ -19,9 +19,8 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="put the result into docs/reference/model.md")
     chosen = parser.parse_args()
     if absent := missing():
-        say(
-            f"The model needs {' and '.join(absent)} (Debian, Ubuntu: apt-get install spin gcc; macOS: brew install spin)."
-        )
+        say(f"The model needs {' and '.join(absent)}.")
+        say("Install them (Debian, Ubuntu: apt-get install spin gcc; macOS: brew install spin).")
         return 3
     held = [checked(one) for one in runs() if chosen.only in one.name]
     found = [checked(one) for one in bugs() if chosen.only in one.name]
