@@ -77,7 +77,7 @@ explore: $(INSTALLED) ## try every order in which drivers can work on one ledger
 	@.venv/bin/python -m tests.explorer --faults $(FAULTS)
 
 .PHONY: conformance
-conformance: require-java $(INSTALLED) ## put Windrow and other writers through the same trials, which takes half an hour
+conformance: require-java $(INSTALLED) ## put Windrow and other writers through the same trials, which takes about an hour
 	@.venv/bin/python -m tests.conformance
 
 .PHONY: model
