@@ -120,7 +120,7 @@ begin = first if chosen is None else chosen
 end = begin + int(at.parameter("seconds", "120")) * 1_000_000
 
 of_key = batches.where(F.col("key") == key)
-within = of_key.where((F.unix_micros("timeout") >= begin) & (F.unix_micros("window_start") < end))
+within = of_key.where((F.unix_micros("timeout_at") >= begin) & (F.unix_micros("window_start") < end))
 beside = rejected.where((F.col("key") == key) & (F.unix_micros("event_time").between(begin, end)))
 chart = plot.timeline(
     at.arrow(within), at.arrow(beside), title=f"{key}: from event time to arrival", begin=begin, end=end

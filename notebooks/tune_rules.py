@@ -7,7 +7,7 @@
 # MAGIC table. A depot at a path needs no Spark.
 # MAGIC
 # MAGIC Parameters: `depot`, `ledger`, `key`, `windows` and `delays` (durations separated by commas; empty: to suit the
-# MAGIC messages), `keep` (percent of messages that should not be too old), `messages`.
+# MAGIC messages), `keep_percent` (percent of messages that should not be too old), `messages`.
 # MAGIC [tune.md](../docs/howto/tune.md) explains the results.
 
 # COMMAND ----------
@@ -55,7 +55,7 @@ at.show(chart, "tuning")
 
 # COMMAND ----------
 
-advice = advise(trial, rules, float(at.parameter("keep", "99")))
+advice = advise(trial, rules, float(at.parameter("keep_percent", "99")))
 at.show("\n".join([*advice.why, *advise_repeats(tuned.to_pylist()[-1])]))
 
 # COMMAND ----------
@@ -72,7 +72,7 @@ from dataclasses import replace
 
 import windrow
 
-long_enough = max(rules.window, advice.max_delay_us + rules.max_leap + 1_000_000)
+long_enough = max(rules.window, advice.max_delay_us + rules.max_lead + 1_000_000)
 advised = replace(rules, max_delay=advice.max_delay_us, window=long_enough)
 result = windrow.batch(messages, advised)
 at.show(result.batches.select(["key", "window_start", "window_end", "state", "message_count"]).slice(0, 20))

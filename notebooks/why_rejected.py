@@ -92,7 +92,7 @@ from windrow.reading import explain
 
 if mine is not None:
     then = spark.table("microbatches").where(F.col("microbatch") == mine["microbatch"])
-    rules = then.select(F.get_json_object("rules", "$.max_delay"), F.get_json_object("rules", "$.max_leap")).first()
+    rules = then.select(F.get_json_object("rules", "$.max_delay"), F.get_json_object("rules", "$.max_lead")).first()
     answer = explain(mine, *(int(value) for value in rules))
     at.show(f"{mine['key']} {mine['type']}: {mine['reason']}\n{answer.why};\n{answer.remedy}.")
 
@@ -136,7 +136,7 @@ if mine is not None and mine["processing_time"] is not None:
     begin, end = min(ends) - margin, max(ends) + margin
     stream = (F.col("source") == mine["source"]) & (F.col("key") == mine["key"])
     batches = spark.sql("SELECT * FROM ledger WHERE state IN ('open', 'closed')").where(stream)
-    batches = batches.where((F.unix_micros("timeout") >= begin) & (F.unix_micros("window_start") < end))
+    batches = batches.where((F.unix_micros("timeout_at") >= begin) & (F.unix_micros("window_start") < end))
     beside = spark.table("rejected_messages").where(stream)
     beside = beside.where((F.unix_micros("processing_time") >= begin) & (F.unix_micros("event_time") < end))
     chart = plot.timeline(

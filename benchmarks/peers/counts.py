@@ -130,7 +130,7 @@ PEERS = (
     ),
     _only_windows("`window`, 10 s", "tumbling_windows.py", tumbling_windows.run),
     _only_windows("`session_window`, gap 10 s", "session_windows.py", session_windows.run),
-    _windrow("Windrow on the calendar", window_start="aligned", repeats="keep"),
+    _windrow("Windrow on the calendar", window_anchor="aligned", on_repeat="keep"),
 )
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-WINDOW, MAX_DELAY, MAX_LEAP = 10_000_000, 5_000_000, 1_000_000
+WINDOW, MAX_DELAY, MAX_LEAD = 10_000_000, 5_000_000, 1_000_000
 MESSAGE = "type string, event_time bigint, received_at bigint, payload string"
 OUTPUT = f"state string, source string, key string, start bigint, end bigint, messages array<struct<{MESSAGE}>>"
 COLUMNS = [part.split()[0] for part in OUTPUT.split(",")[:5]] + ["messages"]
@@ -55,8 +55,8 @@ class Stream:
         self.close(self.clock)
         if time < self.clock - MAX_DELAY:
             return self._reject("too_old", message)
-        if time > self.clock + MAX_LEAP:
-            return self._reject("too_futuristic", message)
+        if time > self.clock + MAX_LEAD:
+            return self._reject("too_far_ahead", message)
         window = self._holding(time) or self._opened(time)
         twin = window.messages.get(kind)
         if twin and twin[1] == time:

@@ -22,6 +22,6 @@ def run(
         ledger=str(into / "ledger"),
         engine="spark" if spark else "embedded",
         max_messages=1 if versions_at_once == 1 else 1_000_000,
-        rules={"window": "10s", "max_delay": "5s", "max_leap": "1s", **rules},
+        rules={"window": "10s", "max_delay": "5s", "max_lead": "1s", **rules},
     )
     windrow.run(settings, spark=spark, clock=clock)

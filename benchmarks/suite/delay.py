@@ -66,7 +66,7 @@ def compared(conditions: Conditions, spark: SparkSession | None, delay: int, rou
 
 def fleet(until: ExitStack, place: Path, delay: int, spark: SparkSession | None) -> Run:
     """Return what batches all that is new of a fleet."""
-    rules = {"window": "10s", "max_delay": f"{delay}s", "repeats": "keep"}
+    rules = {"window": "10s", "max_delay": f"{delay}s", "on_repeat": "keep"}
     return staying(until, settings(place / "depot", place / "ledger", spark, rules=rules), spark)
 
 

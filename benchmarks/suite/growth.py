@@ -69,7 +69,7 @@ def closed(first: int, count: int) -> pa.Table:
         "part": 0,
         "window_start": moments(start),
         "window_end": moments(start + 10_000_000),
-        "timeout": moments(start + 15_000_000),
+        "timeout_at": moments(start + 15_000_000),
         "opened_by": "message",
         "closed_at": moments(start + 15_000_000),
         "close_reason": "timeout",

@@ -23,7 +23,7 @@ from benchmarks.turns import in_turns
 MOVED = 100
 FEW = 200
 SECOND = 1_000_000
-RULES = {"window": "1d", "max_delay": "10s", "repeats": "keep"}
+RULES = {"window": "1d", "max_delay": "10s", "on_repeat": "keep"}
 
 
 def measure(conditions: Conditions) -> Iterator[Row]:

@@ -62,7 +62,7 @@ def compared(conditions: Conditions, spark: SparkSession | None, most: int, roun
 
 def devices(until: ExitStack, place: Path, spark: SparkSession | None) -> Run:
     """Return what batches all that is new."""
-    rules = {"window": "10h", "max_delay": "5s", "repeats": "keep"}
+    rules = {"window": "10h", "max_delay": "5s", "on_repeat": "keep"}
     return staying(until, settings(place / "depot", place / "ledger", spark, rules=rules), spark)
 
 

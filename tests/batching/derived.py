@@ -26,7 +26,7 @@ from windrow.verify.snapshot import Snapshot
 FIRST, RULES = -(1 << 62), "rules"
 CONTENT = ("type", "event_time", "received_at", "sequence", "payload")
 DECIDED = (
-    "source", "key", "part", "window_start", "window_end", "timeout", "opened_by", "closed_at", "close_reason",
+    "source", "key", "part", "window_start", "window_end", "timeout_at", "opened_by", "closed_at", "close_reason",
     "oversize",
 )  # fmt: skip
 TEXTS = dict.fromkeys(("source", "key", "type"), pa.string())
@@ -40,7 +40,7 @@ HISTORY = pa.schema(
 CLOSED = pa.schema(
     [
         ("closed_in", pa.int64()), ("source", pa.string()), ("close_reason", pa.string()),
-        ("last_event_time", pa.int64()), ("timeout", pa.int64()),
+        ("last_event_time", pa.int64()), ("timeout_at", pa.int64()),
     ]
 )  # fmt: skip
 EMPTY = {  # what a ledger would have beside the log, of which nothing is derived
@@ -106,7 +106,7 @@ def _cuts(batches: list[Row], microbatch: int) -> list[Row]:
     """Return what a flush closes in each source, as far as its cut follows from that."""
     last = {batch["source"]: batch for batch in sorted(batches, key=lambda batch: batch["last_event_time"])}
     return [
-        {"closed_in": microbatch, "source": source, "last_event_time": batch["last_event_time"], "timeout": 0}
+        {"closed_in": microbatch, "source": source, "last_event_time": batch["last_event_time"], "timeout_at": 0}
         for source, batch in last.items()
     ]
 

@@ -12,10 +12,10 @@ class LogRules:
 
     window: int
     max_delay: int
-    max_leap: int
+    max_lead: int
     max_batch_bytes: int | None = None
-    window_start: str = "arrival"
-    repeats: str = "split"
+    window_anchor: str = "arrival"
+    on_repeat: str = "split"
     split_at: str = "message"
     window_offset: int = 0
 

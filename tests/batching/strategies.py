@@ -1,6 +1,6 @@
 """Logs for the property tests: how they are drawn, cut into calls, and what books are kept of the results.
 
-Times are drawn as distances that matter under the drawn rules (0, `window`, `max_delay`, `max_leap`, their sums,
+Times are drawn as distances that matter under the drawn rules (0, `window`, `max_delay`, `max_lead`, their sums,
 and one unit beside each), from the clock or from an earlier message, so that boundaries are met often.
 """
 
@@ -50,11 +50,11 @@ class Move(NamedTuple):
 
 
 def any_rules() -> st.SearchStrategy[LogRules]:
-    """Rules of every proportion, also windows shorter than `max_delay` + `max_leap`."""
+    """Rules of every proportion, also windows shorter than `max_delay` + `max_lead`."""
 
-    def build(unit: int, window: int, delay: int, leap: int, offset: int, *others: Any) -> LogRules:
-        rules = LogRules(unit * window, unit * delay, unit * leap, *others)
-        return replace(rules, window_offset=offset % rules.window if rules.window_start == "aligned" else 0)
+    def build(unit: int, window: int, delay: int, lead: int, offset: int, *others: Any) -> LogRules:
+        rules = LogRules(unit * window, unit * delay, unit * lead, *others)
+        return replace(rules, window_offset=offset % rules.window if rules.window_anchor == "aligned" else 0)
 
     return st.builds(
         build,
@@ -71,11 +71,11 @@ def any_rules() -> st.SearchStrategy[LogRules]:
 
 
 def chained_rules() -> st.SearchStrategy[LogRules]:
-    """Rules whose window is longer than `max_delay` + `max_leap` and starts at the arrival."""
+    """Rules whose window is longer than `max_delay` + `max_lead` and starts at the arrival."""
 
     def lengthened(rules: LogRules, extra: int) -> LogRules:
-        window = rules.max_delay + rules.max_leap + extra
-        return replace(rules, window=window, window_start="arrival", window_offset=0)
+        window = rules.max_delay + rules.max_lead + extra
+        return replace(rules, window=window, window_anchor="arrival", window_offset=0)
 
     return st.builds(lengthened, any_rules(), st.integers(1, 8))
 
@@ -84,8 +84,8 @@ def aligned_rules() -> st.SearchStrategy[LogRules]:
     """Rules whose windows lie on the calendar and are not split."""
 
     def aligned(rules: LogRules, offset: int) -> LogRules:
-        kept = {"repeats": "keep", "max_batch_bytes": None}
-        return replace(rules, window_start="aligned", window_offset=offset % rules.window, **kept)
+        kept = {"on_repeat": "keep", "max_batch_bytes": None}
+        return replace(rules, window_anchor="aligned", window_offset=offset % rules.window, **kept)
 
     return st.builds(aligned, any_rules(), st.integers(0, 8_000))
 
@@ -133,15 +133,15 @@ def programs(streams: tuple[tuple[str, str], ...] = STREAMS) -> st.SearchStrateg
 
 def long_log(random: Random, size: int) -> Log:
     """Return a log too long to be drawn step by step, mostly in order, of few streams and many types."""
-    window, delay, leap = random.choice(((50, 20, 10), (30, 40, 10), (400, 300, 50)))
+    window, delay, lead = random.choice(((50, 20, 10), (30, 40, 10), (400, 300, 50)))
     limit, start = random.choice((None, 40)), random.choice(("arrival", "event_time", "aligned"))
     conflicts = random.choice(("split", "split", "keep")), random.choice(("message", "midpoint"))
-    rules = LogRules(window, delay, leap, limit, start, *conflicts)
+    rules = LogRules(window, delay, lead, limit, start, *conflicts)
     clock, version, messages = 0, 0, []
     for index in range(size):
         clock += random.choice((0, 0, 1, 2, 9)) if random.random() < 0.99 else 2 * window + delay
         version += random.choice((0, 0, 1))
-        early = random.choice((0, 0, -1, -delay, leap, random.randint(-delay - 2, leap + 2)))
+        early = random.choice((0, 0, -1, -delay, lead, random.randint(-delay - 2, lead + 2)))
         kind, key = f"t{random.randrange(20)}", random.choice("kkkl")
         received_at = clock - random.choice((0, 0, 0, delay))
         messages.append(Message(index, "", key, kind, clock + early, received_at, None, f"{index}", version))
@@ -149,12 +149,12 @@ def long_log(random: Random, size: int) -> Log:
 
 
 def _moves(rules: LogRules, kinds: tuple[str, ...]) -> st.SearchStrategy[Move]:
-    unit = math.gcd(rules.window, rules.max_delay, rules.max_leap)
-    window, delay, leap = rules.window, rules.max_delay, rules.max_leap
-    spans = (0, window, delay, leap, delay + window, window - delay)
+    unit = math.gcd(rules.window, rules.max_delay, rules.max_lead)
+    window, delay, lead = rules.window, rules.max_delay, rules.max_lead
+    spans = (0, window, delay, lead, delay + window, window - delay)
     marks = [span + beside for span in spans for beside in (-1, 0, 0, 1)]
-    near = [unit * count for count in range(-delay // unit, leap // unit + 1)]
-    reach = window + delay + leap
+    near = [unit * count for count in range(-delay // unit, lead // unit + 1)]
+    reach = window + delay + lead
     return st.builds(
         Move,
         kind=st.sampled_from(kinds),
@@ -235,10 +235,10 @@ def windrow_rules(rules: LogRules) -> windrow.Rules:
         return windrow.Rules(
             window=rules.window,
             max_delay=rules.max_delay,
-            max_leap=rules.max_leap,
+            max_lead=rules.max_lead,
             max_batch_bytes=rules.max_batch_bytes,
-            window_start=rules.window_start,
-            repeats=rules.repeats,
+            window_anchor=rules.window_anchor,
+            on_repeat=rules.on_repeat,
             split_at=rules.split_at,
             window_offset=rules.window_offset,
         )

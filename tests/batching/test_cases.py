@@ -43,7 +43,7 @@ def as_in_case(row: dict, inputs: list[dict]) -> dict:
     """Return a closed batch as the cases write it."""
     return {
         "window": [row["window_start"], row["window_end"]],
-        "timeout": row["timeout"],
+        "timeout_at": row["timeout_at"],
         "closed_at": row["closed_at"],
         "messages": [inputs[message["sequence"]]["id"] for message in row["messages"]],
         "part": row["part"],

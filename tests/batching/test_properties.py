@@ -148,7 +148,7 @@ class TestDerived:
             )
             for at in range(64 * 64 + 500)
         ]
-        rules = LogRules(window=400, max_delay=200, max_leap=50, max_batch_bytes=60)
+        rules = LogRules(window=400, max_delay=200, max_lead=50, max_batch_bytes=60)
         log = Log(rules, (), versioned=True).with_messages(
             replace(each, received_at=spread * each.index) for each in given
         )
@@ -189,7 +189,7 @@ class TestWindows:
     @FEWER
     @given(logs(chained_rules(), kinds=("message",) * 6 + ("tick",), versioned=st.just(False)))
     def test_active_ones_are_a_chain(self, log):
-        """With `window` > `max_delay` + `max_leap` active windows form a chain: a new one is appended, a split
+        """With `window` > `max_delay` + `max_lead` active windows form a chain: a new one is appended, a split
         divides.
         """
         books = Books()
@@ -230,7 +230,7 @@ class TestAligned:
 
     def test_offset(self):
         """An offset moves the cells, also before 1970: they begin at a multiple of the window plus the offset."""
-        rules = LogRules(window=10, max_delay=100, max_leap=1, window_start="aligned", window_offset=3)
+        rules = LogRules(window=10, max_delay=100, max_lead=1, window_anchor="aligned", window_offset=3)
         times = (-18, -17, -8, -7, 2, 3, 12)
         messages = tuple(Message(at, "", "k", f"t{at}", time, 20, None, None, at) for at, time in enumerate(times))
         batches = Books().play(Log(rules, (messages,), versioned=True)).batches
@@ -239,14 +239,14 @@ class TestAligned:
 
     def test_split_inside_a_cell(self):
         """A split cuts a cell in two, and the second half ends where the cell does."""
-        rules = LogRules(window=10, max_delay=100, max_leap=1, window_start="aligned")
+        rules = LogRules(window=10, max_delay=100, max_lead=1, window_anchor="aligned")
         messages = tuple(Message(at, "", "k", "a", time, 20, None, None, at) for at, time in enumerate((3, 6, 11)))
         batches = Books().play(Log(rules, (messages,), versioned=True)).batches
         assert [(batch["window_start"], batch["window_end"]) for batch in batches] == [(0, 6), (6, 10), (10, 20)]
 
     def test_flush_inside_a_cell(self):
         """After a flush the rest of the cell is a window of its own, and the next cell is whole."""
-        rules = LogRules(window=10, max_delay=20, max_leap=20, window_start="aligned", repeats="keep")
+        rules = LogRules(window=10, max_delay=20, max_lead=20, window_anchor="aligned", on_repeat="keep")
         first, *later = (Message(at, "", "k", "a", at, 3, None, None, at) for at in (3, 7, 12))
         log = Log(rules, ((first,), Flush(None), tuple(later)), versioned=True)
         windows = [(batch["window_start"], batch["window_end"]) for batch in Books().play(log).batches]
@@ -254,8 +254,8 @@ class TestAligned:
 
     def test_from_windows_that_do_not_lie_on_the_calendar(self):
         """A window that other rules opened and that has closed since is not overlapped: the cell begins after it."""
-        arrival = LogRules(window=10, max_delay=20, max_leap=0)
-        aligned = replace(arrival, window_start="aligned")
+        arrival = LogRules(window=10, max_delay=20, max_lead=0)
+        aligned = replace(arrival, window_anchor="aligned")
         first, second, third = (
             Message(at, "", "k", kind, time, now, None, None, at)
             for at, (kind, time, now) in enumerate([("a", 92, 103), ("b", 95, 114), ("c", 118, 125)])
@@ -271,7 +271,7 @@ class TestRepeats:
     @given(programs(), cuts())
     def test_split(self, log, cuts):
         """With `split` a window holds at most one message of a type."""
-        log = replace(log, rules=replace(log.rules, repeats="split"))
+        log = replace(log, rules=replace(log.rules, on_repeat="split"))
         for parts in by_window(Books().play(log, cuts).batches):
             assert set(counted(emitted(parts), ("type",)).values()) == {1}
 
@@ -285,10 +285,10 @@ class TestRepeats:
                 return step
             return tuple(replace(message, type=f"{message.type}@{message.event_time}") for message in step)
 
-        log = replace(log, rules=replace(log.rules, repeats="keep", max_batch_bytes=None))
-        rules = replace(log.rules, repeats="split")
+        log = replace(log, rules=replace(log.rules, on_repeat="keep", max_batch_bytes=None))
+        rules = replace(log.rules, on_repeat="split")
         apart = replace(log, rules=rules, steps=tuple(map(unrepeated, log.steps)))
-        names = (*STREAM, "part", "window_start", "window_end", "timeout", "opened_by", "closed_at", "message_count")
+        names = (*STREAM, "part", "window_start", "window_end", "timeout_at", "opened_by", "closed_at", "message_count")
         kept, separate = (Books().play(given, cuts) for given in (log, apart))
         assert [picked(row, names) for row in kept.batches] == [picked(row, names) for row in separate.batches]
         assert [row["reason"] for row in kept.rejected] == [row["reason"] for row in separate.rejected]
@@ -297,7 +297,7 @@ class TestRepeats:
         """Repeated messages of a batch are listed by event time and type, whatever their order of arrival."""
         given = (("b", 3), ("a", 7), ("b", 1), ("a", 3), ("b", 7), ("a", 1))
         messages = tuple(Message(at, "", "k", kind, time, 9, None, None, at) for at, (kind, time) in enumerate(given))
-        rules = LogRules(window=100, max_delay=20, max_leap=1, repeats="keep")
+        rules = LogRules(window=100, max_delay=20, max_lead=1, on_repeat="keep")
         (batch,) = Books().play(Log(rules, (messages,), versioned=True)).batches
         listed = [(inside["event_time"], inside["type"]) for inside in batch["messages"]]
         assert listed == [(1, "a"), (1, "b"), (3, "a"), (3, "b"), (7, "a"), (7, "b")]
@@ -313,7 +313,7 @@ class TestRepeats:
         """
         first, second = (Message(at, "", "k", "a", time, 0, None, None, at) for at, time in enumerate(times))
         steps = ((replace(first, received_at=times[0]),), (replace(second, received_at=now),))
-        rules = LogRules(window=100, max_delay=20, max_leap=20, split_at="midpoint")
+        rules = LogRules(window=100, max_delay=20, max_lead=20, split_at="midpoint")
         books = Books().play(Log(rules, steps, versioned=True))
         assert [batch["window_start"] for batch in books.batches] == [times[0] - 20, start]
         assert books.rejected == []
@@ -396,14 +396,14 @@ class TestMessages:
     @FEWER
     @given(programs(), cuts())
     def test_reasons_follow_from_processing_time(self, log, cuts):
-        """A message is too old, too futuristic or a duplicate exactly as its processing time and its twins say."""
+        """A message is too old, too far ahead or a duplicate exactly as its processing time and its twins say."""
         books = Books().play(log, cuts)
         accepted = counted(emitted(books.batches), (*STREAM, "type", "event_time"))
         for row in books.rejected:
             late = row["processing_time"] - log.rules.max_delay - row["event_time"]
-            early = row["event_time"] - row["processing_time"] - log.rules.max_leap
+            early = row["event_time"] - row["processing_time"] - log.rules.max_lead
             twin = identity(row, (*STREAM, "type", "event_time")) in accepted
-            reasons = {"too_old": late > 0, "too_futuristic": early > 0, "duplicate": twin}
+            reasons = {"too_old": late > 0, "too_far_ahead": early > 0, "duplicate": twin}
             assert row["reason"] == next(reason for reason, holds in reasons.items() if holds)
             assert row["missed_by_us"] == max(late, early, 0)
 
@@ -502,10 +502,10 @@ class TestTicks:
     def test_closed_as_far_as_the_clock(self, log, cuts):
         """What is open times out later than its source's clock; what timed out is closed at its timeout."""
         floors, books = derive(log).floors, Books().play(log, cuts)
-        assert all(batch["timeout"] > floors[batch["source"]] for batch in books.open)
+        assert all(batch["timeout_at"] > floors[batch["source"]] for batch in books.open)
         for batch in books.closed:
-            if batch["close_reason"] == "timeout":
-                assert batch["closed_at"] == batch["timeout"] <= floors[batch["source"]]
+            if batch["close_reason"] == "timeout_at":
+                assert batch["closed_at"] == batch["timeout_at"] <= floors[batch["source"]]
 
     @FEWER
     @given(logs())
@@ -607,7 +607,7 @@ class TestWishes:
 
         A midpoint may be too old to split at, and then the split depends on the delay.
         """
-        rules = replace(log.rules, window_start="event_time", window_offset=0, split_at="message")
+        rules = replace(log.rules, window_anchor="event_time", window_offset=0, split_at="message")
         log = stamped(replace(log, rules=rules))
         late = {index for index, reason in derive(log).reasons.items() if reason == "too_old"}
         log = log.with_messages(message for message in log.messages if message.index not in late)
@@ -631,16 +631,16 @@ class TestWishes:
         for batches in by_stream(books.batches).values():
             windows = sorted({(batch["window_start"], batch["window_end"]) for batch in batches})
             assert all(end <= start for (_, end), (start, _) in pairwise(windows))
-        names = derived.open[0].keys() - {"timeout", "oversize"} if derived.open else ()
+        names = derived.open[0].keys() - {"timeout_at", "oversize"} if derived.open else ()
         assert [picked(row, names) for row in books.open] == [picked(row, names) for row in derived.open]
-        assert all(row["timeout"] == row["window_end"] + rules.max_delay for row in books.open)
+        assert all(row["timeout_at"] == row["window_end"] + rules.max_delay for row in books.open)
         assert in_any_order(without_names(books.rejected)) == in_any_order(derived.rejected)
         books.enter(Call((), LONG_AFTER), after)
         assert without_names(books.closed) == derive(first, closed_by(after)).closed
 
     def test_batch_opened_under_a_larger_window(self):
         """A batch that was opened under a larger window keeps its end when it is split under a smaller one."""
-        rules = LogRules(window=100, max_delay=20, max_leap=20)
+        rules = LogRules(window=100, max_delay=20, max_lead=20)
         first, second = (Message(at, "", "k", "a", at, at, None, None, at) for at in (0, 30))
         books = Books().play(Log(rules, ((first,),), versioned=True))
         books.play(Log(replace(rules, window=10), ((second,),), versioned=True))
@@ -650,7 +650,7 @@ class TestWishes:
     @given(any_rules(), st.sampled_from((0, 1_700_000_000_000_000)))
     def test_conflict_one_unit_apart(self, rules, now):
         """Two messages of a type one microsecond apart are both accepted, in two batches that touch."""
-        rules = replace(rules, max_delay=max(rules.max_delay, 1), window=max(rules.window, 2), repeats="split")
+        rules = replace(rules, max_delay=max(rules.max_delay, 1), window=max(rules.window, 2), on_repeat="split")
         messages = tuple(Message(0, "", "k", "a", now - apart, now, None, None, 0) for apart in (0, 1))
         books = Books().play(Log(rules, (messages,), versioned=True))
         earlier, later = books.batches
@@ -661,7 +661,7 @@ class TestWishes:
         """Messages that arrived in time while nothing ran are all batched when they are read at once, long after."""
         arrivals = range(0, 1_000, 7)
         messages = [Message(at, "", "k", "a", at - 5, at, None, None, at) for at in arrivals]
-        log = Log(LogRules(window=50, max_delay=20, max_leap=20), (tuple(messages),), versioned=True)
+        log = Log(LogRules(window=50, max_delay=20, max_lead=20), (tuple(messages),), versioned=True)
         books = Books().play(closed_by(log))
         assert books.rejected == []
         assert counted(emitted(books.closed)) == counted(messages)
@@ -669,22 +669,22 @@ class TestWishes:
     def test_safe_defaults(self):
         """The default rules hold their documented values and give no warning."""
         rules = windrow.Rules()
-        durations = (rules.window, rules.max_delay, rules.max_leap)
+        durations = (rules.window, rules.max_delay, rules.max_lead)
         assert durations == (10_000_000, 5_000_000, 1_000_000)
-        assert (rules.max_batch_bytes, rules.window_start) == (16_777_216, "arrival")
-        assert (rules.repeats, rules.split_at) == ("split", "message")
+        assert (rules.max_batch_bytes, rules.window_anchor) == (16_777_216, "arrival")
+        assert (rules.on_repeat, rules.split_at) == ("split", "message")
 
     def test_short_window_warns(self):
-        """A window no longer than the delay and the leap together warns, unless windows start at the event time."""
+        """A window no longer than the delay and the lead together warns, unless windows start at the event time."""
         with pytest.warns(UserWarning, match="window"):
-            windrow.Rules(window="6s", max_delay="5s", max_leap="1s")
-        windrow.Rules(window="6s", max_delay="5s", max_leap="1s", window_start="event_time")
+            windrow.Rules(window="6s", max_delay="5s", max_lead="1s")
+        windrow.Rules(window="6s", max_delay="5s", max_lead="1s", window_anchor="event_time")
 
     @pytest.mark.parametrize("unlimited", [None, 0])
     def test_no_byte_limit(self, unlimited):
         """With no limit a batch takes any number of bytes."""
         messages = tuple(Message(0, "", "k", name, 0, 0, None, "x" * 20_000_000, 0) for name in "ab")
-        rules = LogRules(window=10, max_delay=5, max_leap=1, max_batch_bytes=unlimited)
+        rules = LogRules(window=10, max_delay=5, max_lead=1, max_batch_bytes=unlimited)
         (batch,) = Books().play(Log(rules, (messages,), versioned=True)).batches
         assert (batch["bytes"], batch["oversize"], batch["message_count"]) == (40_000_002, False, 2)
 
@@ -693,21 +693,21 @@ class TestWishes:
     def test_byte_limit_to_the_byte(self, limit, counts, cuts):
         """A batch takes as many bytes as the limit, and not one more, whichever call it was opened in."""
         steps = tuple((Message(at, "", "k", name, at, at, None, None, at),) for at, name in enumerate("abcd"))
-        log = Log(LogRules(window=100, max_delay=5, max_leap=1, max_batch_bytes=limit), steps, versioned=True)
+        log = Log(LogRules(window=100, max_delay=5, max_lead=1, max_batch_bytes=limit), steps, versioned=True)
         assert [batch["message_count"] for batch in Books().play(log, cuts).batches] == counts
 
     @pytest.mark.parametrize(("limit", "counts"), [(4, [4]), (3, [3, 1]), (2, [2, 2]), (1, [1, 1, 1, 1])])
     def test_parts_to_the_byte(self, limit, counts):
         """What has one time cannot be split; once closed it stands in parts that take as much as the limit."""
         messages = tuple(Message(at, "", "k", name, 0, 0, None, None, at) for at, name in enumerate("abcd"))
-        log = Log(LogRules(window=100, max_delay=5, max_leap=1, max_batch_bytes=limit), (messages,), versioned=True)
+        log = Log(LogRules(window=100, max_delay=5, max_lead=1, max_batch_bytes=limit), (messages,), versioned=True)
         assert [batch["message_count"] for batch in Books().play(closed_by(log)).closed] == counts
 
     def test_split_before_what_was_first(self):
         """A batch that got an earlier message and is then split before what was its first is listed as two."""
         given = enumerate((("x", 10), ("a", 5), ("a", 8)))
         messages = tuple(Message(at, "", "k", name, time, 10, None, None, at) for at, (name, time) in given)
-        log = Log(LogRules(window=100, max_delay=20, max_leap=1), (messages,), versioned=True)
+        log = Log(LogRules(window=100, max_delay=20, max_lead=1), (messages,), versioned=True)
         times = [[inside["event_time"] for inside in batch["messages"]] for batch in Books().play(log).batches]
         assert times == [[5], [8, 10]]
 
@@ -730,14 +730,14 @@ class TestWishes:
     def test_halves_go_on(self, limit, given, counts, cuts):
         """After a split each half takes more messages, by what it weighs itself and where its own last one is."""
         messages = tuple(Message(at, "", "k", *each[:2], 3, None, each[2], at) for at, each in enumerate(given))
-        rules = LogRules(window=100, max_delay=5, max_leap=1, max_batch_bytes=limit)
+        rules = LogRules(window=100, max_delay=5, max_lead=1, max_batch_bytes=limit)
         log = Log(rules, tuple((each,) for each in messages), versioned=True)
         assert [batch["message_count"] for batch in Books().play(log, cuts).batches] == counts
 
     def test_conflict_with_the_earliest_of_its_type(self):
         """A message splits the window that holds the earliest of its type, also when a later window has one already."""
         messages = tuple(Message(at, "", "k", "x", time, 20, None, None, at) for at, time in enumerate((0, 20, 5)))
-        rules = LogRules(window=10, max_delay=20, max_leap=1, window_start="event_time")
+        rules = LogRules(window=10, max_delay=20, max_lead=1, window_anchor="event_time")
         batches = Books().play(Log(rules, (messages,), versioned=True)).batches
         assert [(batch["window_start"], batch["window_end"]) for batch in batches] == [(0, 5), (5, 15), (20, 30)]
 
@@ -747,7 +747,7 @@ class TestWishes:
         messages = tuple(
             Message(at, each[0], "k", "x", each[1], each[1], None, None, at) for at, each in enumerate(given)
         )
-        books = Books().play(Log(LogRules(window=10, max_delay=5, max_leap=1), (messages,), versioned=True))
+        books = Books().play(Log(LogRules(window=10, max_delay=5, max_lead=1), (messages,), versioned=True))
         assert [(batch["source"], batch["first_event_time"]) for batch in books.closed] == [("b", 0)]
         assert [(batch["source"], batch["first_event_time"]) for batch in books.open] == [("a", 0), ("b", 900)]
 
@@ -762,7 +762,7 @@ class TestWishes:
     def test_conflict_and_size_at_once(self, given, times):
         """The half that a conflict leaves may be too large, and is split again, before the message or after it."""
         messages = tuple(Message(at, "", "k", *each[:2], 10, None, each[2], at) for at, each in enumerate(given))
-        log = Log(LogRules(window=100, max_delay=20, max_leap=1, max_batch_bytes=3), (messages,), versioned=True)
+        log = Log(LogRules(window=100, max_delay=20, max_lead=1, max_batch_bytes=3), (messages,), versioned=True)
         batches = Books().play(log).batches
         assert [batch["first_event_time"] for batch in batches] == times
         assert without_names(batches) == derive(log).batches
@@ -771,7 +771,7 @@ class TestWishes:
     @pytest.mark.parametrize(("before", "apart"), [(0, 0), (0, 200), (100, 0), (5_000, 0), (5_000, 200)])
     def test_a_stream_leaves_nothing_to_the_next(self, before, apart, keys):
         """What a stream leaves open changes nothing for another one, however many times they have."""
-        rules = LogRules(window=10_000, max_delay=99_999, max_leap=99_999, window_start="event_time")
+        rules = LogRules(window=10_000, max_delay=99_999, max_lead=99_999, window_anchor="event_time")
         first = [*range(before + apart), 20_000, 40_000]
         second = [*range(before), 20_000, 40_000, 29_999, *range(25_000, 25_000 + 2 * apart)]
         times = dict(zip(keys, (first, second), strict=True))
@@ -793,7 +793,7 @@ class TestWishes:
         second = [("w", 0, None), ("x", 900, None), ("y", 5, "too much"), *between]
         given = [(key, *each) for key, stream in zip(keys, (first, second), strict=True) for each in stream]
         messages = tuple(Message(at, "", *each[:3], 900, None, each[3], at) for at, each in enumerate(given))
-        rules = LogRules(window=1_000, max_delay=999, max_leap=1, max_batch_bytes=8, window_start="event_time")
+        rules = LogRules(window=1_000, max_delay=999, max_lead=1, max_batch_bytes=8, window_anchor="event_time")
         log = Log(rules, (messages,), versioned=True)
         assert without_names(Books().play(log).batches) == derive(log).batches
 
@@ -806,15 +806,15 @@ class TestWishes:
         light += [("001", 0, None), ("a", count - 2, None)]
         given = [(key, *each) for key, stream in zip(keys, (heavy, light), strict=True) for each in stream]
         messages = tuple(Message(at, "", *each[:3], 900, None, each[3], at) for at, each in enumerate(given))
-        rules = LogRules(window=1_000, max_delay=999, max_leap=1, max_batch_bytes=3 * count + 50)
-        log = Log(replace(rules, window_start="event_time", window_offset=0), (messages,), versioned=True)
+        rules = LogRules(window=1_000, max_delay=999, max_lead=1, max_batch_bytes=3 * count + 50)
+        log = Log(replace(rules, window_anchor="event_time", window_offset=0), (messages,), versioned=True)
         assert without_names(Books().play(log).batches) == derive(log).batches
 
     def test_both_neighbours_are_too_much(self):
         """A message that is too much for what comes before it and for what comes after it stands alone."""
         given = [("a", 0, None), ("b", 2, None), ("c", 1, "x")]
         messages = tuple(Message(at, "", "k", *each[:2], 2, None, each[2], at) for at, each in enumerate(given))
-        log = Log(LogRules(window=100, max_delay=5, max_leap=1, max_batch_bytes=2), (messages,), versioned=True)
+        log = Log(LogRules(window=100, max_delay=5, max_lead=1, max_batch_bytes=2), (messages,), versioned=True)
         assert [batch["first_event_time"] for batch in Books().play(log).batches] == [0, 1, 2]
 
     def test_first_time_of_a_window(self):
@@ -822,7 +822,7 @@ class TestWishes:
         messages = tuple(
             Message(at, "", "k", f"t{time}", time, 20, None, None, at) for at, time in enumerate((5, 15, 0))
         )
-        log = Log(LogRules(window=10, max_delay=20, max_leap=1), (messages,), versioned=True)
+        log = Log(LogRules(window=10, max_delay=20, max_lead=1), (messages,), versioned=True)
         windows = [(batch["window_start"], batch["window_end"]) for batch in Books().play(log).batches]
         assert windows == [(0, 10), (10, 20)]
 

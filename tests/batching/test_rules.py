@@ -18,12 +18,12 @@ class TestRules:
             {"window": 0},
             {"max_batch_bytes": -1},
             {"max_batch_bytes": 1.5},
-            {"window_start": "no"},
-            {"repeats": "no"},
+            {"window_anchor": "no"},
+            {"on_repeat": "no"},
             {"split_at": "no"},
             {"max_delay": "x"},
             {"window_offset": "1s"},
-            {"window_offset": "10s", "window_start": "aligned"},
+            {"window_offset": "10s", "window_anchor": "aligned"},
         ],
     )
     def test_refuses_what_makes_no_sense(self, wrong: dict[str, object]) -> None:
@@ -34,14 +34,14 @@ class TestRules:
 
     def test_offset(self) -> None:
         """An offset that no window has is told with what to give instead; a shorter one than the window is taken."""
-        with pytest.raises(RulesError, match="moves no window with window_start = 'arrival'"):
+        with pytest.raises(RulesError, match="moves no window with window_anchor = 'arrival'"):
             Rules(window_offset="1s")
         with pytest.raises(RulesError, match=r"\(25s\) is not shorter than window \(10s\)") as caught:
-            Rules(window_offset="25s", window_start="aligned")
+            Rules(window_offset="25s", window_anchor="aligned")
         assert caught.value.hint == "The windows are the same with 5s."
-        assert Rules(window_offset="9s", window_start="aligned").window_offset == 9_000_000
+        assert Rules(window_offset="9s", window_anchor="aligned").window_offset == 9_000_000
 
-    @pytest.mark.parametrize("name", ["window", "max_delay", "max_leap", "window_offset"])
+    @pytest.mark.parametrize("name", ["window", "max_delay", "max_lead", "window_offset"])
     def test_names_the_duration(self, name: str) -> None:
         """What is no duration is told with the name of the rule."""
         with pytest.raises(WindrowError, match=f": {name} = "):
@@ -50,22 +50,22 @@ class TestRules:
     def test_names_the_choices(self) -> None:
         """Who gives no window start that there is, is told all that there are."""
         with pytest.raises(RulesError) as caught:
-            Rules(window_start="no")  # type: ignore[arg-type]
+            Rules(window_anchor="no")  # type: ignore[arg-type]
         assert caught.value.hint == "Choose arrival, event_time or aligned."
 
     def test_short_window_warns(self) -> None:
-        """With arrival, a window not longer than delay and leap together is a warning; otherwise it is none."""
+        """With arrival, a window not longer than delay and lead together is a warning; otherwise it is none."""
         with pytest.warns(ShortWindowWarning):
-            Rules(window="6s", max_delay="5s", max_leap="1s")
+            Rules(window="6s", max_delay="5s", max_lead="1s")
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            Rules(window="6s", max_delay="5s", max_leap="1s", window_start="event_time")
-            Rules(window="6s", max_delay="5s", max_leap="1s", window_start="aligned")
+            Rules(window="6s", max_delay="5s", max_lead="1s", window_anchor="event_time")
+            Rules(window="6s", max_delay="5s", max_lead="1s", window_anchor="aligned")
 
     def test_recorded_and_read_back(self) -> None:
         """The form that the ledger records reads back as the same rules."""
-        others = {"window_start": "aligned", "window_offset": "3s", "repeats": "keep", "split_at": "midpoint"}
-        rules = Rules(window="1m", max_delay="7s", max_leap=0, max_batch_bytes=10, **others)  # type: ignore[arg-type]
+        others = {"window_anchor": "aligned", "window_offset": "3s", "on_repeat": "keep", "split_at": "midpoint"}
+        rules = Rules(window="1m", max_delay="7s", max_lead=0, max_batch_bytes=10, **others)  # type: ignore[arg-type]
         assert Rules.from_json(rules.to_json()) == rules
 
     def test_cannot_change(self) -> None:

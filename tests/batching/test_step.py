@@ -300,7 +300,7 @@ class TestDue:
         """Due are the sources with an open batch whose timeout has come, at the latest such timeout of each."""
         ledger = Ledger(log).play(log)
         now = ledger.floors.at_least(max(ledger.floors.floor, default=0) + later)
-        come = sorted((row["timeout"], row["source"]) for row in ledger.books.open)
+        come = sorted((row["timeout_at"], row["source"]) for row in ledger.books.open)
         expected = {source: timeout for timeout, source in come if timeout <= by_source(now)[source]}
         assert due(ledger, now) == expected
 
@@ -309,7 +309,9 @@ class TestDue:
     def test_at_its_timeout(self, log):
         """A batch is due at its timeout, and not a microsecond earlier."""
         ledger = Ledger(log).play(log)
-        last = {row["source"]: row["timeout"] for row in sorted(ledger.books.open, key=lambda row: row["timeout"])}
+        last = {
+            row["source"]: row["timeout_at"] for row in sorted(ledger.books.open, key=lambda row: row["timeout_at"])
+        }
         for source, timeout in last.items():
             for moment, is_due in ((timeout, True), (timeout - 1, False)):
                 now = Floors(pa.array([source]), np.array([moment]))

@@ -29,7 +29,7 @@ class TestExport:
         publish(tmp_path, message("a", 190 * SECOND, 190 * SECOND))
         filled("ingest", "messages.parquet")
         filled("run")
-        second = filled("export", "--out", "second.json", "--since", first["upto"], "--json").json()
+        second = filled("export", "--out", "second.json", "--since", first["position"], "--json").json()
         assert second["rows"] == 1
         ids = [row["id"] for name in ("first", "second") for row in rows((tmp_path / f"{name}.json").read_text())]
         assert sorted(ids) == sorted(row["id"] for row in filled("show", "--closed", "--json").json())

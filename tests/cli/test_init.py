@@ -81,7 +81,7 @@ class TestFromTable:
         content = (tmp_path / "windrow.toml").read_text()
         assert content in told
         assert 'key = "device"' in content
-        assert 'window_start = "aligned"' in content
+        assert 'window_anchor = "aligned"' in content
         assert "# by its name; 2 values" in content
         assert windrow("run").status == 0
         assert windrow("verify", "--strict").status == 0

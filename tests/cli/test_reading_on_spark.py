@@ -153,7 +153,7 @@ def test_status(tables: Path, spark: SparkSession, capsys: pytest.CaptureFixture
     assert (found["depots"][0]["version"], found["depots"][0]["read_version"], found["lag"]["messages"]) == (2, 2, 0)
     assert found["ledger"]["version"] >= 2
     assert (found["totals"]["messages"], len(found["clocks"])) == (10, 1)
-    assert found["ledger"]["reach"] == {"version": 0, "keep": "90d"}
+    assert found["ledger"]["reach"] == {"version": 0, "retention": "90d"}
     depot = f"delta.`{tables}/depot`"
     spark.sql(f"INSERT INTO {depot} VALUES ('pump', struct('heat', timestamp'{AT.format(59)}'), 'x')")
     spark.sql(f"DELETE FROM {depot} WHERE value = 'x'")

@@ -16,7 +16,7 @@ class TestTune:
         One table has a line for each delay, the other one for each window; the rules as they are and the delay that
         keeps enough are marked, and so are windows that are too short.
         """
-        said = filled("tune", *PAIRS, "--keep", "100")
+        said = filled("tune", *PAIRS, "--keep-percent", "100")
         assert said.status == 0, said.err
         delays, windows = said.out.split("Which window?")
         lines = [" ".join(line.split()) for line in delays.splitlines()]
@@ -81,7 +81,7 @@ class TestTune:
             (("--out", "t.gif"), "does not end like a picture"),
             (("--key", "nobody"), "no message of key 'nobody'"),
             (("--to", "1970-01-01"), "no message in this range"),
-            (("--keep", "101"), "--keep"),
+            (("--keep-percent", "101"), "--keep-percent"),
         ],
     )
     def test_mistakes(self, filled: Command, arguments: tuple[str, ...], says: str) -> None:

@@ -32,7 +32,7 @@ WORDS = {
     "clock",
     "floor",
     "max_delay",
-    "max_leap",
+    "max_lead",
     "tick",
     "flush",
     "microbatch",

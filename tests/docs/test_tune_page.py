@@ -32,6 +32,6 @@ def test_numbers(windrow: Command, sample: Path, monkeypatch: pytest.MonkeyPatch
         assert document["advice"]["max_delay_us"] == needed * 10**6
     assert round(next(row for row in document["pairs"] if row["max_delay_us"] == 5 * 10**6)["rejected_percent"]) == 42
     monkeypatch.setenv("WINDROW_RULES__WINDOW_START", "aligned")
-    monkeypatch.setenv("WINDROW_RULES__REPEATS", "keep")
+    monkeypatch.setenv("WINDROW_RULES__ON_REPEAT", "keep")
     row = windrow("tune", "--config", "demo/windrow.toml", "--windows", "10s", "--delays", "25s", "--json").json()
     assert [(pair["batches"], pair["slivers"], pair["warning"]) for pair in row["pairs"]] == [(85, 1, None)]

@@ -79,9 +79,9 @@ class Lossy(ProbedSource):
 class LossyArrivals(Wrapper):
     """Arrivals whose slices lost their first row."""
 
-    def after(self, version: int, max_messages: int, upto: int | None = None) -> Slice | None:
+    def after(self, version: int, max_messages: int, last_version: int | None = None) -> Slice | None:
         """Return the next slice without its first row."""
-        arrived = self.inner.after(version, max_messages, upto)
+        arrived = self.inner.after(version, max_messages, last_version)
         if arrived is None:
             return None
         content = arrived.rows.content

@@ -13,7 +13,7 @@ from tests.engine.world import AlignedWorld, World
 from tests.messages import SECOND, log, message, microseconds
 from windrow.verify import verify
 
-ALIGNED: dict[str, Any] = {"rules": {"window_start": "aligned", "repeats": "keep"}}
+ALIGNED: dict[str, Any] = {"rules": {"window_anchor": "aligned", "on_repeat": "keep"}}
 
 
 def windows(world: World) -> list[tuple[float, float]]:

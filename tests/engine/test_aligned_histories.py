@@ -41,8 +41,8 @@ class History:
         self.random, self.rules, self.source = random, rules, source
         self.clock = NOW + random.randrange(rules.window)
         self.sent: list[Message] = []
-        window, delay, leap = rules.window, rules.max_delay, rules.max_leap
-        spans = (0, window, delay, leap, delay + window, window - delay)
+        window, delay, lead = rules.window, rules.max_delay, rules.max_lead
+        spans = (0, window, delay, lead, delay + window, window - delay)
         self.marks = [sign * span + beside for span in spans for sign in (1, -1) for beside in (-1, 0, 0, 1)]
 
     def version(self) -> Iterator[Message]:
@@ -54,7 +54,7 @@ class History:
                 yield random.choice(self.sent)
                 continue
             anchor = random.choice(self.sent).event_time if self.sent and random.random() < 0.4 else self.clock
-            near = random.randint(-rules.max_delay, rules.max_leap)
+            near = random.randint(-rules.max_delay, rules.max_lead)
             event_time, lag = anchor + random.choice((0, near, random.choice(self.marks))), random.choice((0, 0, 1))
             key, type_ = random.choice("kkl"), random.choice("abc")
             sequence = random.choice((None, None, 0, 1))
@@ -86,10 +86,10 @@ def random_rules(random: Random) -> LogRules:
     return LogRules(
         window,
         max_delay=unit * random.randint(0, 10),
-        max_leap=unit * random.randint(0, 6),
+        max_lead=unit * random.randint(0, 6),
         max_batch_bytes=random.choice((None, None, 5, 13)),
-        window_start="aligned",
-        repeats=random.choice(("keep", "split")),
+        window_anchor="aligned",
+        on_repeat=random.choice(("keep", "split")),
         split_at=random.choice(("message", "midpoint")),
         window_offset=random.randrange(0, window, MILLISECOND),
     )
@@ -99,9 +99,9 @@ def settings(rules: LogRules) -> dict[str, Any]:
     """Return the rules as settings."""
     durations = {
         name: f"{getattr(rules, name) // MILLISECOND}ms"
-        for name in ("window", "max_delay", "max_leap", "window_offset")
+        for name in ("window", "max_delay", "max_lead", "window_offset")
     }
-    others = {name: getattr(rules, name) for name in ("window_start", "repeats", "split_at")}
+    others = {name: getattr(rules, name) for name in ("window_anchor", "on_repeat", "split_at")}
     return {"rules": durations | others | {"max_batch_bytes": rules.max_batch_bytes or 0}}
 
 

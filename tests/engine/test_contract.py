@@ -30,7 +30,7 @@ class TestResult:
         assert [row["messages_read"] for row in world.history()] == [60, 60]
         assert world.canonical() == world.expected()
         reasons = {row["reason"] for row in world.rows("rejected")}
-        assert reasons == {"too_old", "too_futuristic", "duplicate", "invalid", "clock_ahead"}
+        assert reasons == {"too_old", "too_far_ahead", "duplicate", "invalid", "clock_ahead"}
         assert {source: floor for source, (_, floor) in world.clocks().items()} == world.expected_floors()
         world.assert_balanced()
 

@@ -41,14 +41,14 @@ class Elsewhere(EmbeddedSource):
         """Return True: a stream drives the runner."""
         return True
 
-    def stream(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> bool:
+    def stream(self, after: int, last_version: int, handle: Callable[[Arrivals], None]) -> bool:
         """Read with a copy."""
         self.reads += 1
         if self.reads > 10:
             pytest.fail("it reads for ever")
         while self._before:
             self._before.pop()()
-        with self.arrived(after, upto) as arrivals:
+        with self.arrived(after, last_version) as arrivals:
             if arrivals is not None:
                 deepcopy(handle)(arrivals)
         return True

@@ -271,7 +271,7 @@ def test_mapped(
     write_deltalake(place, own, configuration={"delta.enableChangeDataFeed": "true"})
     world.depot = place
     columns = {"payload": expression}
-    world.runner(engine, depot_columns=columns, payload_type=kind, rules={"repeats": "keep"}).once()
+    world.runner(engine, depot_columns=columns, payload_type=kind, rules={"on_repeat": "keep"}).once()
     [batch] = world.rows("open")
     assert list(map(written, (one["payload"] for one in batch["messages"]))) == list(map(written, expected))
     assert name(parse(kind)) == kind
@@ -398,7 +398,7 @@ def test_raw(tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> Non
             payload_type=kind,
             depot_columns=columns | {"payload": expression},
             format={"type": "csv", "fields": fields},
-            rules={"repeats": "keep"},
+            rules={"on_repeat": "keep"},
             idle_timeout="never",
         )
         create_depot(settings.depot, None)

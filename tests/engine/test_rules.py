@@ -25,9 +25,9 @@ RULES = st.fixed_dictionaries(
     {
         "window": st.sampled_from(["2s", "6s", "10s", "20s"]),
         "max_delay": st.sampled_from(["0s", "1s", "5s", "12s"]),
-        "max_leap": st.sampled_from(["0s", "1s", "3s"]),
+        "max_lead": st.sampled_from(["0s", "1s", "3s"]),
         "max_batch_bytes": st.sampled_from([0, 12, 40]),
-        "window_start": st.sampled_from(["arrival", "event_time", "aligned"]),
+        "window_anchor": st.sampled_from(["arrival", "event_time", "aligned"]),
     }
 )
 

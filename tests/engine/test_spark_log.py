@@ -28,11 +28,13 @@ class TestKept:
         """A log that has answered before answers like one that has not, also after commits, from any version on."""
         log = SparkLog(spark, f"delta.`{place}`")
         for _ in range(3):
-            for since, upto in ((0, 0), (1, 1), (0, 1), (1, None), (0, None)):
+            for since, last_version in ((0, 0), (1, 1), (0, 1), (1, None), (0, None)):
                 fresh = SparkLog(spark, f"delta.`{place}`")
                 assert (log.table(), log.latest()) == (fresh.table(), fresh.latest())
-                found = [commit for commit in log.commits(since, upto) if commit.version <= (upto or 9)]
-                assert found == [commit for commit in fresh.commits(since, upto) if commit.version <= (upto or 9)]
+                found = [commit for commit in log.commits(since, last_version) if commit.version <= (last_version or 9)]
+                assert found == [
+                    commit for commit in fresh.commits(since, last_version) if commit.version <= (last_version or 9)
+                ]
             write(place, 2)
 
     def test_replaced(self, spark, place):

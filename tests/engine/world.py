@@ -58,8 +58,8 @@ class World:
         {"rules": {}},
         {"rules": {"max_delay": "8s"}},
         {"rules": {"max_delay": "0s"}},
-        {"rules": {"window": "20s", "max_leap": "3s"}},
-        {"rules": {"window": "6s", "window_start": "aligned"}},
+        {"rules": {"window": "20s", "max_lead": "3s"}},
+        {"rules": {"window": "6s", "window_anchor": "aligned"}},
     )
 
     def __init__(
@@ -250,11 +250,11 @@ class AlignedWorld(World):
     """Tables whose windows lie on the calendar as a rule."""
 
     rules: ClassVar[Sequence[Mapping[str, Any]]] = (
-        {"rules": {"window_start": "aligned", "window_offset": "3s", "repeats": "keep"}},
-        {"rules": {"window_start": "aligned", "max_delay": "8s"}},
-        {"rules": {"window_start": "aligned", "window": "4s", "max_delay": "0s", "repeats": "keep"}},
+        {"rules": {"window_anchor": "aligned", "window_offset": "3s", "on_repeat": "keep"}},
+        {"rules": {"window_anchor": "aligned", "max_delay": "8s"}},
+        {"rules": {"window_anchor": "aligned", "window": "4s", "max_delay": "0s", "on_repeat": "keep"}},
         {"rules": {}},
-        {"rules": {"window_start": "event_time"}},
+        {"rules": {"window_anchor": "event_time"}},
     )
 
 

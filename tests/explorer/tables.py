@@ -191,9 +191,11 @@ class MemoryLog:
             return None
         return Table("depot", self.known.latest, self.known.versions[0].rows.schema, pa.string(), feed=True)
 
-    def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
+    def commits(self, since: int | None = None, last_version: int | None = None) -> list[Commit]:
         """Return the commits from one version to another."""
-        versions = list(enumerate(self.known.versions))[max(since or 0, 0) : None if upto is None else upto + 1]
+        versions = list(enumerate(self.known.versions))[
+            max(since or 0, 0) : None if last_version is None else last_version + 1
+        ]
         return [Commit(number, number, one.added.num_rows, f"log:{one.digest}") for number, one in versions]
 
 
@@ -210,16 +212,16 @@ class MemorySource(Source):
         return self._log
 
     @contextmanager
-    def arrived(self, after: int, upto: int) -> Iterator[Arrivals | None]:
+    def arrived(self, after: int, last_version: int) -> Iterator[Arrivals | None]:
         """Give what the depot added after a version."""
-        commits = self._log.commits(after, upto)
+        commits = self._log.commits(after, last_version)
         counts = {commit.version: commit.rows for commit in commits if commit.version > after and commit.rows}
         if not counts:
             yield None
             return
         conversion = Conversion.of(self.settings, cast("Table", self._log.identity()), self._as_rows)
         listed = ListedVersions.of("depot", after + 1, commits)
-        yield MemoryArrivals(listed, counts, {}, self.settings, conversion, upto, self._log.known.versions)
+        yield MemoryArrivals(listed, counts, {}, self.settings, conversion, last_version, self._log.known.versions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +263,7 @@ class MemoryLedger(Ledger):
     def mend(self, depots: Iterable[str]) -> None:
         """Mend nothing: memory knows no power cut."""
 
-    def create(self, first: pa.Table, keep: str) -> None:
+    def create(self, first: pa.Table, retention: str) -> None:
         """Put version 0, unless there is one."""
 
         def created(now: Tables) -> Tables:

@@ -25,7 +25,7 @@ from windrow.testing.points import Point, ProbedLedger
 from windrow.verify import verify
 
 NOBODY = 65534
-OLD = 100  # days, and keep is 90
+OLD = 100  # days, and retention is 90
 STAMPS = re.compile(r'"(timestamp|modificationTime|deletionTimestamp)":(\d{13})')
 
 

@@ -144,7 +144,7 @@ def cuts(folder: Path, seed: int, durable: bool, counted: Counted, times: int = 
     chosen = random.Random(seed)
     with disk(folder) as made:
         tables = {name: str(made.root / name) for name in ("depot", "ledger")}
-        values = tables | {"engine": "embedded", "rules": {"window": "2s", "max_delay": "500ms", "max_leap": "500ms"}}
+        values = tables | {"engine": "embedded", "rules": {"window": "2s", "max_delay": "500ms", "max_lead": "500ms"}}
         acknowledged: set[int] = set()
         for number in range(times):
             begin = (seed * times + number) * 1_000_000

@@ -36,9 +36,9 @@ FILES = {
     "no grace": (b'idle_timeout = "forever"', "idle_timeout = 'forever'"),
     "negative grace": (b"idle_timeout = -1", "idle_timeout = -1"),
     "negative skew": (b'max_clock_skew = "-5m"', "max_clock_skew = '-5m'"),
-    "no keep": (b'keep = "0s"', "keep = '0s'"),
-    "short keep": (b'keep = "59m"', "less than an hour"),
-    "endless keep": (b'keep = "never"', "keep = 'never'"),
+    "no retention": (b'retention = "0s"', "retention = '0s'"),
+    "short retention": (b'retention = "59m"', "less than an hour"),
+    "endless retention": (b'retention = "never"', "retention = 'never'"),
     "deletions": (b'on_depot_delete = "maybe"', "on_depot_delete = 'maybe'"),
     "no window": (b'[rules]\nwindow = "0s"', "window is 0"),
     "negative window": (b"[rules]\nwindow = -1", "rules.window = -1"),
@@ -50,7 +50,7 @@ FILES = {
     "delay that is none": (b"[rules]\nmax_delay = nan", "rules.max_delay = nan"),
     "negative bytes": (b"[rules]\nmax_batch_bytes = -1", "rules.max_batch_bytes = -1"),
     "bytes beyond numbers": (b"[rules]\nmax_batch_bytes = 99999999999999999999", "rules.max_batch_bytes"),
-    "no window start": (b'[rules]\nwindow_start = "noon"', "rules.window_start = 'noon'"),
+    "no window start": (b'[rules]\nwindow_start = "noon"', "rules.window_anchor = 'noon'"),
     "negative pause": (b'[run]\nevery = "-1s"', "run.every = '-1s'"),
 }
 

@@ -132,8 +132,8 @@ class TestTimes:
         """
         reasons = {
             ("old", "event_time"): ("too_old", None),
-            ("old", "received_at"): ("too_futuristic", None),
-            ("new", "event_time"): ("too_futuristic", None),
+            ("old", "received_at"): ("too_far_ahead", None),
+            ("new", "event_time"): ("too_far_ahead", None),
             ("new", "received_at"): ("clock_ahead", None),
         }
         world.publish([message("a", key="absurd") | {column: time}, message("b")])

@@ -15,14 +15,12 @@ from windrow.model import messages, tables
 PARTS = st.none() | st.text(st.sampled_from("ab%/\0N25F"), max_size=4)
 NUMBERS = st.integers(-5, 5)
 LEDGER = """
-id state revision source key part window_start window_end timeout opened_by closed_at close_reason message_count bytes
-oversize first_event_time last_event_time messages opened_in closed_in reason detail missed_by_us clock_lead_us type
-event_time
-received_at sequence payload processing_time microbatch attempt kind versions messages_read accepted rejected opened
-closed depot_version clocks rules columns engine path commit_form started_at prime_ms plan_ms process_ms
-depot_id start_from commit_fingerprint schema_version token paused clock floor cut seen_at
-open_batches open_messages open_bytes next_window_end versions_written versions_obsolete messages_written
-deleted whole folded
+id state revision source key part window_start window_end timeout_at opened_by closed_at close_reason message_count
+bytes oversize first_event_time last_event_time messages opened_in closed_in reason detail missed_by_us clock_lead_us
+type event_time received_at sequence payload processing_time microbatch attempt kind versions messages_read accepted
+rejected opened closed depot_version clocks rules columns engine path commit_form started_at prime_ms plan_ms process_ms
+depot_id start_from commit_fingerprint schema_version token paused clock floor cut seen_at open_batches open_messages
+open_bytes next_window_end versions_written versions_obsolete messages_written deleted whole folded
 """
 TABLE = pa.schema([("text", pa.string()), ("number", pa.int32()), ("list", pa.list_(pa.int64()))])
 
@@ -95,12 +93,12 @@ def test_schema() -> None:
 
 def test_retention() -> None:
     """Log and removed files are kept for the same duration, in seconds."""
-    assert tables.retention("2h") == {
+    assert tables.retention_properties("2h") == {
         "delta.logRetentionDuration": "interval 7200 seconds",
         "delta.deletedFileRetentionDuration": "interval 7200 seconds",
     }
-    with pytest.raises(SettingsError, match="keep = 'long'"):
-        tables.retention("long")
+    with pytest.raises(SettingsError, match="retention = 'long'"):
+        tables.retention_properties("long")
 
 
 @pytest.mark.parametrize(

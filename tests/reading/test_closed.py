@@ -72,10 +72,10 @@ class TestReadClosed:
         for disturb in (compact, forget_log, compact):
             work(world, embedded, 2)
             disturb(world.ledger)
-            pieces.append(windrow.read_closed(world.ledger, since=pieces[-1].upto))
+            pieces.append(windrow.read_closed(world.ledger, since=pieces[-1].position))
         assert all(piece.batches.num_rows for piece in pieces)
         assert [row for piece in pieces for row in piece.batches.to_pylist()] == closed(world)
-        assert windrow.read_closed(world.ledger, since=pieces[-1].upto).batches.num_rows == 0
+        assert windrow.read_closed(world.ledger, since=pieces[-1].position).batches.num_rows == 0
 
     def test_columns(self, world, embedded):
         """The columns are those of the view closed_batches, in plain types, also where there are no rows."""
@@ -90,11 +90,11 @@ class TestReadClosed:
     def test_positions(self, world, embedded):
         """A position survives JSON; the bare number in it means the same, as text or not, and None the beginning."""
         world.runner(embedded, max_messages=1).once()
-        upto = windrow.read_closed(world.ledger).upto
-        number, mark = upto.split("@")
+        position = windrow.read_closed(world.ledger).position
+        number, mark = position.split("@")
         assert (int(number), len(mark)) == (6, 12)
         work(world, embedded, 1)
-        expected = windrow.read_closed(world.ledger, since=json.loads(json.dumps(upto)))
+        expected = windrow.read_closed(world.ledger, since=json.loads(json.dumps(position)))
         assert expected.batches.num_rows
         assert windrow.read_closed(world.ledger, since=int(number)) == expected
         assert windrow.read_closed(world.ledger, since=number) == expected
@@ -104,9 +104,9 @@ class TestReadClosed:
         """An empty ledger gives no batches and a position from which everything follows."""
         world.runner(embedded)
         empty = windrow.read_closed(world.ledger)
-        assert (empty.batches.num_rows, empty.upto.split("@")[0]) == (0, "0")
+        assert (empty.batches.num_rows, empty.position.split("@")[0]) == (0, "0")
         world.runner(embedded).once()
-        assert windrow.read_closed(world.ledger, since=empty.upto).batches.to_pylist() == closed(world)
+        assert windrow.read_closed(world.ledger, since=empty.position).batches.to_pylist() == closed(world)
 
     @pytest.mark.ci
     @pytest.mark.slow_unless({"at_once": 7}, {"at_once": 20, "most": 1}, {"at_once": 10_000, "most": 10_000})
@@ -119,11 +119,11 @@ class TestReadClosed:
         while (found := windrow.read_closed(world.ledger, position, batches_at_once=at_once)).batches.num_rows:
             rows += found.batches.to_pylist()
             assert found.batches.num_rows == min(at_once, len(closed(world)) - len(rows) + found.batches.num_rows)
-            left = export(world.ledger, str(tmp_path / f"{len(rows)}.json"), Choice(since=found.upto))
+            left = export(world.ledger, str(tmp_path / f"{len(rows)}.json"), Choice(since=found.position))
             assert left.rows == len(closed(world)) - len(rows)
-            position = found.upto
+            position = found.position
         assert rows == closed(world)
-        assert found.upto == windrow.read_closed(world.ledger).upto
+        assert found.position == windrow.read_closed(world.ledger).position
 
     def test_nothing_closed(self, world, embedded, tmp_path, clock):
         """Microbatches that closed nothing move the position, in one call."""
@@ -131,7 +131,7 @@ class TestReadClosed:
         quiet.publish([message("a")], [message("b")], [message("c")])
         quiet.runner(embedded, max_messages=1).once()
         found = windrow.read_closed(quiet.ledger, batches_at_once=1)
-        assert (found.batches.num_rows, found.upto.split("@")[0]) == (0, "3")
+        assert (found.batches.num_rows, found.position.split("@")[0]) == (0, "3")
 
 
 @pytest.mark.ci
@@ -139,9 +139,9 @@ class TestRestored:
     def test_behind(self, world, embedded):
         """A ledger that was restored to before the position raises, whether the position has a mark or is a number."""
         world.runner(embedded, max_messages=1).once()
-        upto = windrow.read_closed(world.ledger).upto
+        position = windrow.read_closed(world.ledger).position
         DeltaTable(world.ledger).restore(4)
-        for since in (upto, int(upto.split("@")[0])):
+        for since in (position, int(position.split("@")[0])):
             with pytest.raises(LedgerRestoredError, match="but the ledger ends at 4"):
                 windrow.read_closed(world.ledger, since)
 
@@ -149,14 +149,14 @@ class TestRestored:
         """A position behind a restored version raises though the clock stands still; earlier ones stay good."""
         world.runner(embedded, max_messages=1).once()
         early = windrow.read_closed(world.ledger, batches_at_once=1)
-        assert int(early.upto.split("@")[0]) <= 4
-        upto = windrow.read_closed(world.ledger).upto
+        assert int(early.position.split("@")[0]) <= 4
+        position = windrow.read_closed(world.ledger).position
         DeltaTable(world.ledger).restore(4)
         world.runner(embedded, max_messages=1).once()
-        assert windrow.read_closed(world.ledger).upto.split("@")[0] == upto.split("@")[0]
+        assert windrow.read_closed(world.ledger).position.split("@")[0] == position.split("@")[0]
         with pytest.raises(LedgerRestoredError, match="is not the one"):
-            windrow.read_closed(world.ledger, upto)
-        later = windrow.read_closed(world.ledger, early.upto).batches.to_pylist()
+            windrow.read_closed(world.ledger, position)
+        later = windrow.read_closed(world.ledger, early.position).batches.to_pylist()
         assert early.batches.to_pylist() + later == closed(world)
 
     @pytest.mark.parametrize("microbatches", [0, 6])
@@ -166,11 +166,11 @@ class TestRestored:
             world.runner(embedded, max_messages=1).once()
         else:
             world.runner(embedded)
-        upto = windrow.read_closed(world.ledger).upto
+        position = windrow.read_closed(world.ledger).position
         shutil.rmtree(world.ledger)
         world.runner(embedded, max_messages=1).once()
         with pytest.raises(LedgerRestoredError, match="is not the one"):
-            windrow.read_closed(world.ledger, upto)
+            windrow.read_closed(world.ledger, position)
 
     def test_deleted(self, world, embedded):
         """Closed rows that were deleted by hand are missed, not skipped."""
@@ -184,28 +184,28 @@ class TestRestored:
         """A history that recorded no tokens has marks as well, of the times its microbatches started."""
         world.runner(embedded, max_messages=1).once()
         DeltaTable(world.ledger).update(updates={"token": "NULL"}, predicate="state = 'microbatch'")
-        upto = windrow.read_closed(world.ledger).upto
-        assert windrow.read_closed(world.ledger, upto).batches.num_rows == 0
+        position = windrow.read_closed(world.ledger).position
+        assert windrow.read_closed(world.ledger, position).batches.num_rows == 0
         DeltaTable(world.ledger).update(
             updates={"started_at": "started_at + INTERVAL '1 second'"}, predicate="state = 'microbatch'"
         )
         with pytest.raises(LedgerRestoredError, match="is not the one"):
-            windrow.read_closed(world.ledger, upto)
+            windrow.read_closed(world.ledger, position)
 
     def test_inside_a_microbatch(self, world, embedded):
         """A position inside a microbatch raises when the ledger has another one there, or lost what was read of it."""
         world.runner(embedded).once()
         found = windrow.read_closed(world.ledger, batches_at_once=3)
-        assert found.upto.endswith("/3")
+        assert found.position.endswith("/3")
         with pytest.raises(SettingsError, match="is between two closed batches"):
-            export(world.ledger, "-", Choice(what="rejected", since=found.upto), "json")
+            export(world.ledger, "-", Choice(what="rejected", since=found.position), "json")
         DeltaTable(world.ledger).delete("state = 'closed'")
         with pytest.raises(LedgerRestoredError, match="wrote 3 closed rows or more, but fewer are there"):
-            windrow.read_closed(world.ledger, found.upto)
+            windrow.read_closed(world.ledger, found.position)
         DeltaTable(world.ledger).restore(0)
         world.runner(embedded).once()
         with pytest.raises(LedgerRestoredError, match="is not the one"):
-            windrow.read_closed(world.ledger, found.upto)
+            windrow.read_closed(world.ledger, found.position)
 
 
 class TestRefused:

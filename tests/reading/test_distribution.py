@@ -84,7 +84,7 @@ class TestCounts:
     def test_rules(self, busy):
         """The rules in force come with it, in microseconds."""
         found = distribution(busy.ledger)
-        assert (found.max_delay_us, found.max_leap_us) == (5 * SECOND, SECOND)
+        assert (found.max_delay_us, found.max_lead_us) == (5 * SECOND, SECOND)
 
 
 class TestRange:

@@ -194,10 +194,10 @@ class TestChoice:
             world.publish(version)
             world.runner(embedded).once()
             file = str(tmp_path / f"{at}.parquet")
-            since = export(world.ledger, file, Choice(what, since=since)).upto
+            since = export(world.ledger, file, Choice(what, since=since)).position
             found += pq.read_table(file).to_pylist()
         assert in_order(found) == in_order(expected(world, what))
-        assert since == closed.read_closed(world.ledger).upto
+        assert since == closed.read_closed(world.ledger).position
 
 
 class TestFile:

@@ -62,7 +62,7 @@ class TestSplit:
         ]
         assert found.batches["id"].to_pylist() == [one["id"] for one in world.rows("closed")]
         assert found.batches.schema.field("a").type == pa.float64()
-        assert found.upto == windrow.read_closed(world.ledger).upto
+        assert found.position == windrow.read_closed(world.ledger).position
 
     def test_given_types(self, tmp_path: Path) -> None:
         """Types that are given are the columns, in this order, also if nothing came of them."""
@@ -96,7 +96,7 @@ class TestSplit:
 class TestKept:
     def test_six_columns_a_type(self, tmp_path: Path) -> None:
         """Where repeats are kept, a type has the first, last, least and greatest number, their mean and count."""
-        world = closed(tmp_path, KEPT, pa.int64(), repeats="keep")
+        world = closed(tmp_path, KEPT, pa.int64(), on_repeat="keep")
         found = windrow.read_closed(world.ledger, pivot=True).batches
         a, b = [3, 4, -5, 4, 2 / 3, 3], [2**62, 2**62, 2**62, 2**62, float(2**62), 1]
         nothing = [None, None, None, None, None, 0]
@@ -112,7 +112,7 @@ class TestKept:
     def test_nan(self, tmp_path: Path) -> None:
         """The least and the greatest number pass over NaN."""
         rows = [row("a", 0, math.nan), row("a", 1, 2.0), row("a", 2, 1.0), row("b", 0, math.nan)]
-        world = closed(tmp_path, rows, pa.float64(), repeats="keep")
+        world = closed(tmp_path, rows, pa.float64(), on_repeat="keep")
         [found] = windrow.read_closed(world.ledger, pivot=True).batches.to_pylist()
         assert (found["a.min"], found["a.max"], found["b.min"], found["b.count"]) == (1.0, 2.0, None, 1)
         assert math.isnan(found["a.first"])
@@ -148,7 +148,7 @@ class TestView:
         if kind == "split":
             world = closed(tmp_path, [*SPLIT, row("it's `b`\\", 0, 1.0)], pa.float64())
         elif kind == "kept":
-            world = closed(tmp_path, KEPT, pa.int64(), repeats="keep")
+            world = closed(tmp_path, KEPT, pa.int64(), on_repeat="keep")
         else:
             texts = [row(f"t{number}", 0, text) for number, (text, _) in enumerate(TEXTS)]
             world = closed(tmp_path, texts, pa.string())
@@ -198,7 +198,7 @@ class TestEarly:
             ("closed", "closed", 1.0, None, None),
             ("open", "open", 3.0, 2.0, 4.0),
         ]
-        again = export(world.ledger, str(tmp_path / "later.json"), Choice("pivot", since=done.upto, early=True))
+        again = export(world.ledger, str(tmp_path / "later.json"), Choice("pivot", since=done.position, early=True))
         assert again.rows == 1  # the open one
 
     @pytest.mark.spark
@@ -222,7 +222,7 @@ def test_of_a_table(tmp_path: Path) -> None:
 
 def test_of_a_table_that_keeps_repeats(tmp_path: Path) -> None:
     """A batch with several messages of a type is no row with one of them: it is refused, unless all are asked for."""
-    world = closed(tmp_path, KEPT, pa.int64(), repeats="keep")
+    world = closed(tmp_path, KEPT, pa.int64(), on_repeat="keep")
     batches = windrow.read_closed(world.ledger).batches
     with pytest.raises(OutputFileError, match="several messages of type"):
         windrow.pivot(batches, ["a", "b"])

@@ -152,8 +152,8 @@ class TestRules:
         """
         late = np.where(np.arange(COUNT) % 10 == 0, 40 * SECOND, 100_000)
         found = rules(proposed(device=DEVICE, metric=METRIC, ts=times(AT), ingested_at=times(AT + late), value=VALUE))
-        assert {name: found[name] for name in ("window", "window_start", "repeats")} == {
-            "window": "10s", "window_start": "aligned", "repeats": "keep",
+        assert {name: found[name] for name in ("window", "window_anchor", "on_repeat")} == {
+            "window": "10s", "window_anchor": "aligned", "on_repeat": "keep",
         }  # fmt: skip
         assert Rules(**found).max_delay >= 30 * SECOND
 

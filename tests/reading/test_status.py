@@ -174,7 +174,7 @@ class TestStatus:
         assert {one.reason: one.messages for one in found} == {reason: len(those) for reason, those in expected.items()}
         assert all(one.missed_by_us == max(row["missed_by_us"] for row in expected[one.reason]) for one in found)
         assert [one.messages for one in found] == sorted((one.messages for one in found), reverse=True)
-        assert {"too_old", "too_futuristic", "duplicate", "invalid", "clock_ahead"} == {one.reason for one in found}
+        assert {"too_old", "too_far_ahead", "duplicate", "invalid", "clock_ahead"} == {one.reason for one in found}
 
     def test_microbatches(self, busy):
         """The ten latest microbatches are listed, the latest first, as the history recorded them."""
@@ -208,7 +208,7 @@ class TestStatus:
         world.runner(embedded).once()
         world.clock.advance(HOUR)
         oldest = look(world).open.oldest
-        assert (oldest.floor, oldest.timeout, oldest.missing_seconds) == (
+        assert (oldest.floor, oldest.timeout_at, oldest.missing_seconds) == (
             "2023-11-14T22:13:20Z",
             "2023-11-14T22:13:30Z",
             10.0,
@@ -220,10 +220,10 @@ class TestStatus:
         assert shown["rules"] == {
             "window": "10s",
             "max_delay": "5s",
-            "max_leap": "1s",
+            "max_lead": "1s",
             "max_batch_bytes": 16_777_216,
-            "window_start": "arrival",
-            "repeats": "split",
+            "window_anchor": "arrival",
+            "on_repeat": "split",
             "split_at": "message",
             "window_offset": "0s",
         }
@@ -350,7 +350,7 @@ class TestBatches:
         world.publish([message("a", key="k")])
         world.runner(embedded).once()
         (found,) = batches(world.ledger, "open")
-        assert (found["timeout"], found["closing"]["missing_seconds"]) == ("2023-11-14T22:13:30Z", 10.0)
+        assert (found["timeout_at"], found["closing"]["missing_seconds"]) == ("2023-11-14T22:13:30Z", 10.0)
         assert "is 10 s before" in found["closing"]["why"]
         for at, state in ((NOW + 10 * SECOND - 1, "open"), (NOW + 10 * SECOND, "closed")):
             world.publish([message("a", at, at, key="other")])
@@ -382,7 +382,7 @@ class TestBatches:
         world.runner(embedded, rules={"max_delay": "8s"}).once()
         assert world.kinds() == ["data", "rules"]
         (found,) = batches(world.ledger, "open")
-        assert found["timeout"] == look(world).open.oldest.timeout == "2023-11-14T22:13:33Z"
+        assert found["timeout_at"] == look(world).open.oldest.timeout_at == "2023-11-14T22:13:33Z"
         assert found["closing"]["missing_seconds"] == 10.0
 
     def test_list(self, mixed):

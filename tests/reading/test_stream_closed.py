@@ -116,10 +116,10 @@ class TestEachOnce:
     def test_since(self, spark, world, reader, embedded):
         """With `since` the stream begins behind a microbatch, where read_closed ended."""
         work(world, embedded, 4)
-        upto = windrow.read_closed(world.ledger).upto
+        position = windrow.read_closed(world.ledger).position
         work(world, embedded, 2)
-        expected = windrow.read_closed(world.ledger, upto).batches.sort_by("id").to_pylist()
-        reader.read(since=int(upto.split("@")[0]))
+        expected = windrow.read_closed(world.ledger, position).batches.sort_by("id").to_pylist()
+        reader.read(since=int(position.split("@")[0]))
         assert expected
         assert reader.got() == expected
 

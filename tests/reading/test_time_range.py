@@ -69,7 +69,7 @@ class TestRange:
         begin, end = NOW + 9 * SECOND, NOW + 12 * SECOND
         found = time_range(busy.ledger, begin=begin, end=end, most=100)
         batches, rejected = busy.rows("open", "closed"), busy.rows("rejected")
-        whole = {row["id"] for row in batches if micro(row["timeout"]) >= begin and micro(row["window_start"]) < end}
+        whole = {row["id"] for row in batches if micro(row["timeout_at"]) >= begin and micro(row["window_start"]) < end}
         assert set(found.batches["id"].to_pylist()) == whole
         assert 0 < len(whole) < len(batches)
         ways = [(row, [row["event_time"], row["processing_time"] or row["received_at"]]) for row in rejected]

@@ -126,7 +126,7 @@ class TestArrivals:
         world.runner(embedded).once()
         found = find(world)
         assert outcomes(found) == [
-            (1, "too_futuristic"),
+            (1, "too_far_ahead"),
             (2, "closed"),
             (3, "duplicate"),
             (3, "duplicate"),
@@ -146,7 +146,7 @@ class TestArrivals:
         early = message(received_at=NOW - 2 * SECOND)
         world.publish([early], [message("b")], [early])
         world.runner(embedded).once()
-        assert outcomes(find(world)) == [(1, "too_futuristic"), (3, "open")]
+        assert outcomes(find(world)) == [(1, "too_far_ahead"), (3, "open")]
 
     def test_sources_and_types(self, world: World, embedded: EngineFactory) -> None:
         """Without a source or a type all of them are listed; with one only that."""

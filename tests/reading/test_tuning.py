@@ -69,7 +69,7 @@ def expected(messages: pa.Table, rules: Rules) -> Row:
         "messages": messages.num_rows,
         "accepted": int(sizes.sum()),
         "rejected": len(reasons),
-        **{name: reasons.count(name) for name in ("too_old", "too_futuristic", "duplicate", "invalid")},
+        **{name: reasons.count(name) for name in ("too_old", "too_far_ahead", "duplicate", "invalid")},
         "batches": sizes.size,
         "open_batches": result.batches.num_rows - closed.num_rows,
         "slivers": slivers(result.batches),
@@ -117,21 +117,21 @@ class TestSweep:
 
     @pytest.mark.parametrize("seed", range(5))
     def test_the_window_rejects_nothing(self, seed: int) -> None:
-        """What is rejected follows from max_delay and max_leap alone, whatever the window is: the picture says so."""
+        """What is rejected follows from max_delay and max_lead alone, whatever the window is: the picture says so."""
         found = tune(recorded(10, seed=seed), ["10ms", "1s", "10s", "1h"], DELAYS, Rules(max_batch_bytes=30))
         by_delay = found.group_by("max_delay_us").aggregate(
-            [(name, "count_distinct") for name in ("rejected", "too_old", "duplicate", "too_futuristic")]
+            [(name, "count_distinct") for name in ("rejected", "too_old", "duplicate", "too_far_ahead")]
         )
         assert by_delay.drop_columns("max_delay_us").to_pylist() == [
-            {f"{name}_count_distinct": 1 for name in ("rejected", "too_old", "duplicate", "too_futuristic")}
+            {f"{name}_count_distinct": 1 for name in ("rejected", "too_old", "duplicate", "too_far_ahead")}
         ] * len(DELAYS)
 
     def test_warnings(self, tuned: pa.Table) -> None:
-        """A window no longer than max_delay + max_leap has the warning that Rules gives, any other has none."""
+        """A window no longer than max_delay + max_lead has the warning that Rules gives, any other has none."""
         short = [row["window_us"] <= row["max_delay_us"] + SECOND for row in tuned.to_pylist()]
         assert [warning is not None for warning in tuned["warning"].to_pylist()] == short
-        assert "window (2s) is not longer than max_delay + max_leap (10s)" in tuned["warning"][2].as_py()
-        free = tune(late(0), ["2s"], ["9s"], Rules(window_start="event_time"))
+        assert "window (2s) is not longer than max_delay + max_lead (10s)" in tuned["warning"][2].as_py()
+        free = tune(late(0), ["2s"], ["9s"], Rules(window_anchor="event_time"))
         assert free["warning"].to_pylist() == [None]
 
     def test_windows_on_the_calendar(self) -> None:
@@ -144,12 +144,12 @@ class TestSweep:
             for at in range(NOW, NOW + 600 * SECOND, SECOND)
         ]
         messages = table(sorted(rows, key=lambda row: row["received_at"]))
-        early = Rules("10s", "180s", window_start="event_time", repeats="keep")
+        early = Rules("10s", "180s", window_anchor="event_time", on_repeat="keep")
         row = tune(messages, ["10s"], ["180s"], early).to_pylist()[0]
         assert (row["batches_aligned"], row["slivers_aligned"]) == (60, 0)
         assert row["slivers"] > 10
         assert f"{row['slivers']} of {row['batches']} batches are slivers; " in advise_repeats(row)[-1]
-        aligned = Rules("10s", "180s", window_start="aligned", window_offset="7s", repeats="keep")
+        aligned = Rules("10s", "180s", window_anchor="aligned", window_offset="7s", on_repeat="keep")
         tuned = tune(messages, ["2s", "10s"], ["180s"], aligned).to_pylist()
         assert [row["batches"] for row in tuned] == [row["batches_aligned"] for row in tuned]
         assert not [said for row in tuned for said in advise_repeats(row) if "slivers" in said]
@@ -259,7 +259,7 @@ class TestRounds:
         row = tune(fleet({"right": 0}), ["10s"], ["5s"]).to_pylist()[0]
         assert row[f"whole_percent_{choice}"] == pytest.approx(whole, abs=3)
         assert row[f"batches_{choice}"] == pytest.approx(batches, abs=1)
-        chosen = Rules(**{"keep": {"repeats": "keep"}}.get(choice, {"split_at": choice}))  # type: ignore[arg-type]
+        chosen = Rules(**{"keep": {"on_repeat": "keep"}}.get(choice, {"split_at": choice}))  # type: ignore[arg-type]
         own = tune(fleet({"right": 0}), ["10s"], ["5s"], chosen).to_pylist()[0]
         assert (own["whole_percent"], own["batches"]) == (row[f"whole_percent_{choice}"], row[f"batches_{choice}"])
 
@@ -271,7 +271,7 @@ class TestRounds:
         late = message("late", NOW - 30 * SECOND, NOW + 60 * SECOND, source="right", key="right")
         late["event_time"] = NOW + 2 * SECOND
         everything = pa.concat_tables([messages, messages.slice(0, 3), table([late])])
-        rules = Rules(repeats="keep")
+        rules = Rules(on_repeat="keep")
         batches = windrow.batch(everything, rules).batches.to_pylist()
         held = [{(one["type"], one["event_time"]) for one in batch["messages"]} for batch in batches]
         times = [NOW + 2 * SECOND * number for number in range(10)]
@@ -294,24 +294,24 @@ class TestRounds:
         """The advice names the choices that keep more rounds whole, with the batches that they make."""
         [said] = advise_repeats(tune(fleet({"right": 0}), ["150s"], ["5s"]).to_pylist()[0])
         assert said.startswith("with window = 2 min 30 s and max_delay = 5 s, ")
-        assert 'split_at = "midpoint" would keep 100 %, in 40 batches; repeats = "keep" would keep 100 %, in ' in said
-        assert advise_repeats(tune(fleet({"right": 0}), ["10s"], ["5s"], Rules(repeats="keep")).to_pylist()[0]) == (
+        assert 'split_at = "midpoint" would keep 100 %, in 40 batches; on_repeat = "keep" would keep 100 %, in ' in said
+        assert advise_repeats(tune(fleet({"right": 0}), ["10s"], ["5s"], Rules(on_repeat="keep")).to_pylist()[0]) == (
             "with window = 10 s and max_delay = 5 s, 100 % of the rounds stay whole",
         )
 
     def test_window(self) -> None:
         """Where a type that comes again ends every batch, the shortest window behind the delay is long enough; where
-        windows alone end batches, none is, and with `keep` it is for downstream to say.
+        windows alone end batches, none is, and with `retention` it is for downstream to say.
         """
         rows = tune(fleet({"right": 0}), ["1s", "20s", "60s", "150s"], ["5s"]).to_pylist()
         [said] = advise_window(rows, Rules(), 20 * SECOND)
         assert said.startswith('window = "1m" is long enough: from ')
-        assert advise_window(rows, Rules(window_start="event_time"), 20 * SECOND)[0].startswith('window = "20s" ')
+        assert advise_window(rows, Rules(window_anchor="event_time"), 20 * SECOND)[0].startswith('window = "20s" ')
         assert advise_window(rows[:1], Rules(), 20 * SECOND) == ()
         steady = table([message(f"t{at}", NOW + at * SECOND, NOW + at * SECOND) for at in range(100)])
         [said] = advise_window(tune(steady, ["10s", "30s"], ["1s"]).to_pylist(), Rules(), SECOND)
         assert said.startswith("the longer the window, the fewer batches: 10 s makes ")
-        keep = Rules(repeats="keep")
+        keep = Rules(on_repeat="keep")
         [said] = advise_window(tune(steady, ["10s", "30s"], ["1s"], keep).to_pylist(), keep, SECOND)
         assert said.startswith("the window alone decides what belongs together downstream: 10 s makes ")
 
@@ -416,4 +416,4 @@ class TestAdvise:
 
     def test_short_window(self) -> None:
         """Where the delay does not fit the window, the advice says how long the window should be."""
-        assert "longer than 61 s (max_delay + max_leap)" in advise(Trial.of(late(60 * SECOND)), Rules()).why[-1]
+        assert "longer than 61 s (max_delay + max_lead)" in advise(Trial.of(late(60 * SECOND)), Rules()).why[-1]

@@ -55,7 +55,7 @@ class TestSplits:
         repeating.runner(embedded).once()
         found = said(repeating)["ledger-splits"]
         assert found.what.startswith("13 of 14 closed windows were split before their end (10 s)")
-        assert 'repeats = "keep"' in found.todo
+        assert 'on_repeat = "keep"' in found.todo
         assert 'split_at = "midpoint"' in found.todo
 
     def test_few(self, repeating: World, embedded: EngineFactory) -> None:
@@ -63,7 +63,7 @@ class TestSplits:
         repeating.runner(embedded).once()
         assert "ledger-splits" not in said(repeating, 100)
 
-    @pytest.mark.parametrize("rules", [{"repeats": "keep"}, {"split_at": "midpoint"}])
+    @pytest.mark.parametrize("rules", [{"on_repeat": "keep"}, {"split_at": "midpoint"}])
     def test_settled(self, repeating: World, embedded: EngineFactory, rules: dict[str, str]) -> None:
         """Whoever has chosen one of them is not told again."""
         repeating.runner(embedded, rules=rules).once()
@@ -83,14 +83,14 @@ class TestSlivers:
 
     def test_warns(self, uneven: World, embedded: EngineFactory) -> None:
         """Many batches with few messages for their stream are counted, and the windows on the calendar named."""
-        uneven.runner(embedded, rules={"window": "5s", "max_delay": "1s", "window_start": "event_time"}).once()
+        uneven.runner(embedded, rules={"window": "5s", "max_delay": "1s", "window_anchor": "event_time"}).once()
         found = said(uneven)["ledger-slivers"]
         assert found.what.startswith("13 of 39 closed batches (33 %)")
-        assert 'window_start = "aligned"' in found.todo
+        assert 'window_anchor = "aligned"' in found.todo
 
     def test_quiet(self, uneven: World, embedded: EngineFactory) -> None:
         """Windows on the calendar give no warning: there the device was silent."""
-        uneven.runner(embedded, rules={"window": "5s", "max_delay": "1s", "window_start": "aligned"}).once()
+        uneven.runner(embedded, rules={"window": "5s", "max_delay": "1s", "window_anchor": "aligned"}).once()
         assert "ledger-slivers" not in said(uneven, MIN_COUNT)
 
 

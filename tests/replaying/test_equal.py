@@ -29,10 +29,10 @@ from windrow.verify import verify
 RULES: list[dict[str, Any]] = [
     {},
     {"rules": {"max_delay": "9s", "window": "20s"}},
-    {"rules": {"window_start": "event_time"}},
+    {"rules": {"window_anchor": "event_time"}},
     {"rules": {"split_at": "midpoint"}},
-    {"rules": {"repeats": "keep"}},
-    {"rules": {"window_start": "aligned", "window_offset": "1s", "repeats": "keep"}},
+    {"rules": {"on_repeat": "keep"}},
+    {"rules": {"window_anchor": "aligned", "window_offset": "1s", "on_repeat": "keep"}},
     {"rules": {"max_batch_bytes": 12}},
 ]
 DEEDS = st.lists(

@@ -131,7 +131,7 @@ class TestRhythm:
         told = []
         for hours in (0, 0.5, 0.5, 0.99, 0.01, 22, 0.5):
             batched.clock.advance(int(hours * HOUR))
-            told.append([(done.table, done.keep) for done in care()])
+            told.append([(done.table, done.retention) for done in care()])
         everything, tidied = [("ledger", "90d"), ("depot", "90d")], [("ledger", None)]
         assert told == [everything, [], tidied, [], tidied, everything, []]
 
@@ -188,7 +188,7 @@ class TestTidy:
         self, batched: World, embedded: EngineFactory, noting: Noting, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A file that has its size is not written again: otherwise every interval would leave a copy of it for
-        `keep`.
+        `retention`.
         """
         monkeypatch.setattr("windrow.runtime.maintenance.SMALL", 1)
         care = background(batched, embedded, noting)
@@ -212,15 +212,17 @@ class TestTidy:
 
 class TestPromises:
     def test_keep_is_nobodys_accident(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
-        """A run that comes with another `keep` than the tables have leaves them and their past alone, and says so."""
+        """A run that comes with another `retention` than the tables have leaves them and their past alone, and says
+        so.
+        """
         before = DeltaTable(batched.ledger).metadata().configuration
-        opened = batched.tables(embedded, keep="1h")
+        opened = batched.tables(embedded, retention="1h")
         care = BackgroundMaintenance([opened.source], opened.ledger, batched.clock, Observers([noting]))
         batched.clock.advance(DAY)
         for done in care():
             assert "`windrow maintain` sets it" in str(done.left_alone)
         assert DeltaTable(batched.ledger).metadata().configuration == before
-        assert tables.retention("90d").items() <= before.items()
+        assert tables.retention_properties("90d").items() <= before.items()
         assert_whole(batched)
 
     def test_paused(self, batched: World, embedded: EngineFactory, noting: Noting) -> None:
@@ -351,7 +353,7 @@ class TestRun:
 
         def take_and_publish() -> None:
             found = windrow.read_closed(world.ledger, since=position[-1])
-            position.append(found.upto)
+            position.append(found.position)
             taken.extend(found.batches["id"].to_pylist())
             world.publish(*arriving(world, 2))
 

@@ -75,7 +75,7 @@ class Stream:
 
 @pytest.fixture
 def stream(spark: SparkSession, tmp_path: Path) -> Stream:
-    stream = Stream(spark, tmp_path, rules={"window": "1s", "max_delay": "0s", "max_leap": "0s"})
+    stream = Stream(spark, tmp_path, rules={"window": "1s", "max_delay": "0s", "max_lead": "0s"})
     stream.arrive(0, 1)
     stream.arrive(2, 3, 4)
     return stream

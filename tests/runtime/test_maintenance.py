@@ -58,7 +58,7 @@ def batched(world: World, ten: Path) -> World:
 
 def maintained(world: World, factory: EngineFactory, **given: Any) -> dict[str, Maintained]:
     """Maintain the tables and return what was done to each."""
-    settings = {name: given.pop(name) for name in ("maintain", "keep") if name in given}
+    settings = {name: given.pop(name) for name in ("maintain", "retention") if name in given}
     opened = world.tables(factory, **settings)
     return {done.table: done for done in maintain([opened.source], opened.ledger, WallClock().now(), **given)}
 
@@ -149,14 +149,14 @@ class TestCompaction:
 
 class TestCleanUp:
     def test_young_files_stay(self, batched: World, embedded: EngineFactory) -> None:
-        """What is younger than `keep` stays: every version of the ledger can still be read, and verified."""
+        """What is younger than `retention` stays: every version of the ledger can still be read, and verified."""
         maintained(batched, embedded)
         assert reading.status(batched.depot, batched.ledger, NOW).ledger.reach.version == 0
         batched.assert_balanced()
 
     def test_old_ledger(self, batched: World, embedded: EngineFactory) -> None:
-        """What is older than `keep` goes: files of the past, the change feed's, strangers and the log; the ledger goes
-        on.
+        """What is older than `retention` goes: files of the past, the change feed's, strangers and the log; the ledger
+        goes on.
         """
         fold(batched.tables(embedded).ledger)
         for state in ("closed", "rejected", "microbatch"):
@@ -196,20 +196,20 @@ class TestCleanUp:
 
     def test_depot_in_use(self, world: World, embedded: EngineFactory, clock: ManualClock) -> None:
         """A depot that was written and read all the time is maintained, also at a moment when something that is just as
-        old as `keep` was read a little later.
+        old as `retention` was read a little later.
         """
         clock.set(WallClock().now())
         world.publish(*log(versions=3, begin=clock.now() - 60_000_000))
         clock.advance(1_000_000)
         world.runner(embedded).once()
-        opened = world.tables(embedded, keep="10h")
+        opened = world.tables(embedded, retention="10h")
         now = clock.now() + 10 * HOUR - 1
         (done,) = maintain([opened.source], opened.ledger, now, only="depot", dry_run=True)
         assert done.left_alone is None
 
     def test_unread_versions_stay(self, world: World, embedded: EngineFactory) -> None:
-        """While the ledger has yet to read a version older than `keep`, nothing of the depot's past goes; then it does.
-        Holds the guard of unread versions: the depot's files and log would be gone, and with them messages.
+        """While the ledger has yet to read a version older than `retention`, nothing of the depot's past goes; then it
+        does. Holds the guard of unread versions: the depot's files and log would be gone, and with them messages.
         """
         world.publish(*log(versions=3))
         world.runner(embedded).once()
@@ -250,8 +250,8 @@ class TestCleanUp:
         assert (done.vacuumed_files, done.left_alone) == (5, None)
 
     def test_read_lately(self, world: World, embedded: EngineFactory, clock: ManualClock) -> None:
-        """Old versions that the ledger read within `keep` stay until it is over, so that a RESTORE of the ledger to any
-        version within `keep` finds them.
+        """Old versions that the ledger read within `retention` stay until it is over, so that a RESTORE of the ledger
+        to any version within `retention` finds them.
         """
         clock.set(WallClock().now())
         world.publish(*log(versions=3))
@@ -288,7 +288,7 @@ class TestCleanUp:
         maintained(batched, embedded)
         age(batched.ledger)
         maintained(batched, embedded)
-        rest = windrow.read_closed(batched.ledger, since=half.upto)
+        rest = windrow.read_closed(batched.ledger, since=half.position)
         ids = half.batches["id"].to_pylist() + rest.batches["id"].to_pylist()
         assert sorted(ids) == sorted(row["id"] for row in batched.rows("closed"))
 
@@ -344,11 +344,11 @@ class TestTables:
 
     @pytest.mark.ci
     def test_keep(self, batched: World, embedded: EngineFactory) -> None:
-        """A `keep` that was changed in the settings becomes the tables' own, and is reported once."""
-        assert maintained(batched, embedded, keep="30d")["ledger"].keep_changed
+        """A `retention` that was changed in the settings becomes the tables' own, and is reported once."""
+        assert maintained(batched, embedded, retention="30d")["ledger"].retention_changed
         properties = DeltaTable(batched.ledger).metadata().configuration
-        assert tables.retention("30d").items() <= properties.items()
-        assert not maintained(batched, embedded, keep="30d")["ledger"].keep_changed
+        assert tables.retention_properties("30d").items() <= properties.items()
+        assert not maintained(batched, embedded, retention="30d")["ledger"].retention_changed
         batched.publish(log(versions=1, seed=5, begin=NOW + 10_000_000)[0])
         batched.runner(embedded).once()
         assert_whole(batched)
@@ -357,9 +357,9 @@ class TestTables:
         """A dry run says what would be done and changes no file."""
         age(batched.ledger)
         before = disk(batched.depot, batched.ledger)
-        would = maintained(batched, embedded, keep="30d", dry_run=True)
+        would = maintained(batched, embedded, retention="30d", dry_run=True)
         assert disk(batched.depot, batched.ledger) == before
-        done = maintained(batched, embedded, keep="30d")
+        done = maintained(batched, embedded, retention="30d")
         for table, one in would.items():
             assert one == replace(done[table], compacted_into=None)
 
@@ -378,8 +378,8 @@ class TestSpark:
         batched.runner(embedded).once()
         before = batched.canonical()
         assert through_sql.description() == tables.LEDGER_COMMENT
-        through_sql.set_properties(tables.retention("30d"))
-        assert tables.retention("30d").items() <= through_sql.properties().items()
+        through_sql.set_properties(tables.retention_properties("30d"))
+        assert tables.retention_properties("30d").items() <= through_sql.properties().items()
         assert through_sql.compact("closed", dry_run=True) is None
         assert through_sql.compact("closed", dry_run=False, below=1) == Compacted(0, 0)
         assert through_sql.compacted_at(0) is None

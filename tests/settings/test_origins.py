@@ -12,7 +12,7 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[st
     """Settings from every source, with their origins."""
     file = tmp_path / "windrow.toml"
     file.write_text(
-        'retries = 2\nkeep = "10d"\n[rules]\nmax_delay = "3s"\n[depot]\ntable = "d"\n[depot.columns]\nkey = "k"\n'
+        'retries = 2\nretention = "10d"\n[rules]\nmax_delay = "3s"\n[depot]\ntable = "d"\n[depot.columns]\nkey = "k"\n'
     )
     monkeypatch.setenv("WINDROW_RETRIES", "3")
     monkeypatch.setenv("windrow_rules__window", "30s")
@@ -29,12 +29,12 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[st
         ("rules.window", '"30s"', "variable windrow_rules__window"),
         ("run.every", '"5s"', "variable WINDROW_RUN"),
         ("depot_columns.type", '"t"', "variable WINDROW_DEPOT_COLUMNS__TYPE"),
-        ("keep", '"10d"', "windrow.toml"),
+        ("retention", '"10d"', "windrow.toml"),
         ("rules.max_delay", '"3s"', "windrow.toml"),
         ("depot", '"d"', "windrow.toml"),
         ("depot_columns.key", '"k"', "windrow.toml"),
         ("max_messages", "1000000", "default"),
-        ("rules.max_leap", '"1s"', "default"),
+        ("rules.max_lead", '"1s"', "default"),
     ],
 )
 def test_each_source(found: dict[str, tuple[str, str]], name: str, value: str, origin: str) -> None:

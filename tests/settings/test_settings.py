@@ -77,7 +77,7 @@ class TestMistakes:
             ("engine = 'flink'", "'spark'"),
             ("depot = [", "not TOML"),
             ('depot = "d"\n[depot.columns]\nevent_time = "ts"', 'write [depot] and table = "..."'),
-            ("keep = 'long'", "not a duration"),
+            ("retention = 'long'", "not a duration"),
         ],
     )
     def test_says_what_is_wrong(self, tmp_path: Path, content: str, says: str) -> None:
@@ -154,7 +154,7 @@ class TestMistakes:
             ("WINDROW_RETRIES", "many"),
             ("WINDROW_KAFKA__TOPICS", "[readings"),
             ("WINDROW_STORAGE", "secret"),
-            ("WINDROW_KEEP", "1s"),
+            ("WINDROW_RETENTION", "1s"),
             ("WINDROW_START_FROM", "noon"),
             ("WINDROW_RULES__WINDOW", "0s"),
             ("WINDROW_DEPOT", "a#b"),

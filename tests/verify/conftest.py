@@ -17,7 +17,7 @@ BY_DECISIONS = {
     "rules", "clocks by the log", "ticks", "clock_ahead", "decisions", "windows by the rules", "messages by the rules",
 }  # fmt: skip
 BY_LOG = {"notes", "by hand"}
-LATER = {"max_delay": "6s", "max_batch_bytes": 40, "window_start": "event_time"}
+LATER = {"max_delay": "6s", "max_batch_bytes": 40, "window_anchor": "event_time"}
 
 
 @pytest.fixture(scope="session")

@@ -34,13 +34,13 @@ def mend(batch: Row) -> None:
 
 def end(batch: Row, at: datetime) -> None:
     """Let the window of a batch that timed out end at another time."""
-    delay = batch["timeout"] - batch["window_end"]
-    batch |= {"window_end": at, "timeout": at + delay, "closed_at": at + delay}
+    delay = batch["timeout_at"] - batch["window_end"]
+    batch |= {"window_end": at, "timeout_at": at + delay, "closed_at": at + delay}
 
 
 def neighbours(rows: Rows) -> Iterator[tuple[Row, Row]]:
     """Yield batches that timed out and follow each other in their stream, each whole."""
-    timed = [row for row in rows if row["close_reason"] == "timeout"]
+    timed = [row for row in rows if row["close_reason"] == "timeout_at"]
     order = sorted(timed, key=lambda row: (row["source"], row["key"], row["window_start"], row["part"]))
     for one, other in pairwise(order):
         if (one["source"], one["key"]) == (other["source"], other["key"]) and one["part"] == other["part"] == 0:
@@ -60,13 +60,17 @@ def move_message(rows: Rows) -> None:
     """Move the last message of a batch to the next one, and the border between them."""
     for one, other in neighbours(rows):
         last = one["messages"][-1]
-        upto = min(other["window_end"], last["event_time"] + LONGEST)
+        last_version = min(other["window_end"], last["event_time"] + LONGEST)
         alone = one["first_event_time"] < last["event_time"] != one["messages"][-2]["event_time"]
-        if alone and other["last_event_time"] < upto and last["type"] not in [m["type"] for m in other["messages"]]:
+        if (
+            alone
+            and other["last_event_time"] < last_version
+            and last["type"] not in [m["type"] for m in other["messages"]]
+        ):
             other["messages"].append(one["messages"].pop())
             end(one, last["event_time"])
             other["window_start"] = last["event_time"]
-            end(other, upto)
+            end(other, last_version)
             mend(one)
             mend(other)
             return

@@ -46,7 +46,7 @@ class TestClean:
             assert books.derived_streams == books.streams
         assert {"data", "tick", "rules", "flush"} == set(world.kinds())
         reasons = {row["reason"] for row in world.rows("rejected")}
-        assert reasons == {"too_old", "too_futuristic", "duplicate", "invalid", "clock_ahead"}
+        assert reasons == {"too_old", "too_far_ahead", "duplicate", "invalid", "clock_ahead"}
         batches = world.rows("closed", "open")
         assert {row["opened_by"] for row in batches} == {"message", "conflict", "size"}
         assert {row["close_reason"] for row in batches} == {"timeout", "flush", None}

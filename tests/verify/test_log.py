@@ -18,7 +18,7 @@ from windrow.errors import TableUnreadableError
 from windrow.model import messages, tables
 from windrow.verify import Report, verify
 
-LATER = {"max_delay": "6s", "max_batch_bytes": 40, "window_start": "event_time"}
+LATER = {"max_delay": "6s", "max_batch_bytes": 40, "window_anchor": "event_time"}
 
 
 def check(world: World) -> Report:

@@ -10,7 +10,7 @@ from tests.batching.derived import derive
 from tests.batching.log import Log, LogRules, Message, Tick
 from tests.batching.test_cases import CASES, as_in_case, as_log
 
-RULES = LogRules(window=50, max_delay=20, max_leap=20)
+RULES = LogRules(window=50, max_delay=20, max_lead=20)
 
 
 def received(index: int, received_at: int, version: int, source: str = "") -> Message:

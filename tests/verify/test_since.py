@@ -255,7 +255,7 @@ class TestWrong:
         [
             (lambda rows: rows[1:], "lost"),
             (lambda rows: [*rows, rows[0] | {"id": f"{rows[0]['id']}9"}], "duplicated"),
-            (lambda rows: rows[0].update(reason="too_futuristic"), "decisions"),
+            (lambda rows: rows[0].update(reason="too_far_ahead"), "decisions"),
         ],
     )
     def test_rejection(self, later: World, change: Change, found: str) -> None:

@@ -271,7 +271,9 @@ class TestBatches:
     def test_window_narrowed(self, world):
         """A message outside its window is found."""
         report = update(
-            world, "closed", lambda row: row.update(window_end=row["last_event_time"], timeout=row["last_event_time"])
+            world,
+            "closed",
+            lambda row: row.update(window_end=row["last_event_time"], timeout_at=row["last_event_time"]),
         )
         assert {"batch_messages_inside", "batch_timeout"} <= failing(report)
 
@@ -279,7 +281,7 @@ class TestBatches:
     def test_open_timeout(self, world, microseconds):
         """An open batch whose timeout no rules ever gave is found, also between those of two rules."""
         later = timedelta(microseconds=microseconds)
-        report = update(world, "open", lambda row: row.update(timeout=row["window_end"] + later))
+        report = update(world, "open", lambda row: row.update(timeout_at=row["window_end"] + later))
         assert "batch_timeout" in failing(report)
 
     def test_type_twice(self, world):
@@ -295,7 +297,7 @@ class TestBatches:
 
     def test_type_twice_before_repeats_were_kept(self, world, embedded):
         """A batch with two messages of one type is found also in a ledger that keeps repeats, if it closed before."""
-        world.runner(embedded, rules={"max_delay": "6s", **RULES, "repeats": "keep"}).tick(NOW + 60 * SECOND)
+        world.runner(embedded, rules={"max_delay": "6s", **RULES, "on_repeat": "keep"}).tick(NOW + 60 * SECOND)
         report = update(
             world,
             "closed",

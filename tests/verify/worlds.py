@@ -16,10 +16,10 @@ EMBEDDED = EngineFactory("embedded")
 RULES: dict[str, list[Any]] = {
     "window": ["2s", "6s", "10s", "20s"],
     "max_delay": ["0s", "1s", "5s", "12s"],
-    "max_leap": ["0s", "1s", "3s"],
+    "max_lead": ["0s", "1s", "3s"],
     "max_batch_bytes": [0, 12, 40, 16_777_216],
-    "window_start": ["arrival", "event_time", "aligned", "aligned"],
-    "repeats": ["split", "split", "keep"],
+    "window_anchor": ["arrival", "event_time", "aligned", "aligned"],
+    "on_repeat": ["split", "split", "keep"],
     "split_at": ["message", "midpoint"],
 }
 
@@ -44,7 +44,7 @@ def random_world(seed: int, root: Path) -> World:
 def any_rules(random: Random) -> dict[str, Any]:
     """Return rules of any kind."""
     rules = {name: random.choice(values) for name, values in RULES.items()}
-    if rules["window_start"] == "aligned":
+    if rules["window_anchor"] == "aligned":
         rules["window_offset"] = random.choice(["0s", "1s", "1500ms"])
     return rules
 

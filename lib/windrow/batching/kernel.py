@@ -30,7 +30,7 @@ from windrow.batching.bitset import contains, insert, levels_of, predecessor, re
 from windrow.batching.numbering import Numbered
 from windrow.columnar.compiled import Flags, Ints, Numbers, Words, compiled_in_place
 
-ACCEPTED, TOO_OLD, TOO_FUTURISTIC, DUPLICATE = 0, 1, 2, 3
+ACCEPTED, TOO_OLD, TOO_FAR_AHEAD, DUPLICATE = 0, 1, 2, 3
 BY_MESSAGE, BY_CONFLICT, BY_SIZE = 0, 1, 2
 NEVER = np.iinfo(np.int64).min
 FOREVER = np.iinfo(np.int64).max
@@ -42,7 +42,7 @@ class Limits(NamedTuple):
 
     window: int
     max_delay: int
-    max_leap: int
+    max_lead: int
     max_bytes: int
     start_at_arrival: bool
     aligned: bool
@@ -149,8 +149,8 @@ def decide(columns, sizes, limits, sweep, cut, sets, windows, fate):  # type: ig
             if t < now - limits.max_delay:
                 fate[slot] = TOO_OLD
                 continue
-            if t > now + limits.max_leap:
-                fate[slot] = TOO_FUTURISTIC
+            if t > now + limits.max_lead:
+                fate[slot] = TOO_FAR_AHEAD
                 continue
             p, q, one = numbers.position[slot], numbers.place[slot], numbers.list_of[slot]
             left, right = NONE, NONE

@@ -11,36 +11,36 @@ from typing import Literal, get_args
 from windrow.errors import RulesError
 from windrow.model.durations import microseconds, text
 
-WindowStart = Literal["arrival", "event_time", "aligned"]
-Repeats = Literal["split", "keep"]
+WindowAnchor = Literal["arrival", "event_time", "aligned"]
+OnRepeat = Literal["split", "keep"]
 SplitAt = Literal["message", "midpoint"]
-CHOICES = {"window_start": get_args(WindowStart), "repeats": get_args(Repeats), "split_at": get_args(SplitAt)}
+CHOICES = {"window_anchor": get_args(WindowAnchor), "on_repeat": get_args(OnRepeat), "split_at": get_args(SplitAt)}
 
-CALENDAR = 'window_start = "aligned" with repeats = "keep"'  # what suits a long delay
+CALENDAR = 'window_anchor = "aligned" with on_repeat = "keep"'  # what suits a long delay
 
 
 class ShortWindowWarning(UserWarning):
-    """A window no longer than `max_delay + max_leap`: some windows start at their first message's event time."""
+    """A window no longer than `max_delay + max_lead`: some windows start at their first message's event time."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Rules:
     """Rules for which messages of a stream belong to one batch. All durations are in microseconds.
 
-    `window` is the longest span of a batch, `max_delay` how old a message may be when it arrives, `max_leap` how
+    `window` is the longest span of a batch, `max_delay` how old a message may be when it arrives, `max_lead` how
     far in the future it may claim to be, `max_batch_bytes` the most bytes of types and payloads in a batch
-    (0: no limit), and `window_start` where a new window begins: `arrival` at processing time - `max_delay`,
+    (0: no limit), and `window_anchor` where a new window begins: `arrival` at processing time - `max_delay`,
     `event_time` at the message's own time, `aligned` at a multiple of `window`, counted from 1970-01-01 in UTC plus
-    `window_offset`. `repeats` says what a second message of a type does: `split` the window, or
+    `window_offset`. `on_repeat` says what a second message of a type does: `split` the window, or
     `keep` both. `split_at` says where it splits: at the later `message`, or at the `midpoint` between the two.
     """
 
     window: int
     max_delay: int
-    max_leap: int
+    max_lead: int
     max_batch_bytes: int
-    window_start: WindowStart
-    repeats: Repeats
+    window_anchor: WindowAnchor
+    on_repeat: OnRepeat
     split_at: SplitAt
     window_offset: int
 
@@ -48,10 +48,10 @@ class Rules:
         self,
         window: str | int | timedelta = "10s",
         max_delay: str | int | timedelta = "5s",
-        max_leap: str | int | timedelta = "1s",
+        max_lead: str | int | timedelta = "1s",
         max_batch_bytes: int | None = 16_777_216,
-        window_start: WindowStart = "arrival",
-        repeats: Repeats = "split",
+        window_anchor: WindowAnchor = "arrival",
+        on_repeat: OnRepeat = "split",
         split_at: SplitAt = "message",
         window_offset: str | int | timedelta = 0,
     ) -> None:
@@ -68,10 +68,10 @@ class Rules:
         put = object.__setattr__
         put(self, "window", microseconds(window, "window"))
         put(self, "max_delay", microseconds(max_delay, "max_delay"))
-        put(self, "max_leap", microseconds(max_leap, "max_leap"))
+        put(self, "max_lead", microseconds(max_lead, "max_lead"))
         put(self, "max_batch_bytes", max_batch_bytes or 0)
-        put(self, "window_start", window_start)
-        put(self, "repeats", repeats)
+        put(self, "window_anchor", window_anchor)
+        put(self, "on_repeat", on_repeat)
         put(self, "split_at", split_at)
         put(self, "window_offset", microseconds(window_offset, "window_offset"))
         self._check()
@@ -88,17 +88,17 @@ class Rules:
                 raise RulesError(
                     f"{name} is {getattr(self, name)!r}", f"Choose {', '.join(choices[:-1])} or {choices[-1]}."
                 )
-        if self.window_offset and self.window_start != "aligned":
-            hint = 'Set window_start = "aligned", or leave window_offset out.'
-            raise RulesError(f"window_offset moves no window with window_start = {self.window_start!r}", hint)
+        if self.window_offset and self.window_anchor != "aligned":
+            hint = 'Set window_anchor = "aligned", or leave window_offset out.'
+            raise RulesError(f"window_offset moves no window with window_anchor = {self.window_anchor!r}", hint)
         if self.window_offset >= self.window:
             offset, window = text(self.window_offset), text(self.window)
             hint = f"The windows are the same with {text(self.window_offset % self.window)}."
             raise RulesError(f"window_offset ({offset}) is not shorter than window ({window})", hint)
-        if self.window_start == "arrival" and self.window <= self.max_delay + self.max_leap:
+        if self.window_anchor == "arrival" and self.window <= self.max_delay + self.max_lead:
             warnings.warn(
-                f"window ({text(self.window)}) is not longer than max_delay + max_leap "
-                f"({text(self.max_delay + self.max_leap)}): messages far from the clock start windows of their own",
+                f"window ({text(self.window)}) is not longer than max_delay + max_lead "
+                f"({text(self.max_delay + self.max_lead)}): messages far from the clock start windows of their own",
                 ShortWindowWarning,
                 stacklevel=3,
             )

@@ -134,7 +134,7 @@ def follow(before: Rules, rules: Rules, floors: Floors) -> Cuts:
     A message that was too old stays so. No window that was opened under the rules `before` ends after the cut.
     """
     # guard: cut-after-other-rules
-    cut = floors.floor + before.max_leap + before.window
+    cut = floors.floor + before.max_lead + before.window
     # guard: floors-rise
     floor = floors.floor + max(0, rules.max_delay - before.max_delay)
     return Cuts(floors.source, cut, floor)

@@ -22,7 +22,7 @@ from windrow.model.admission import REFUSED
 from windrow.model.floors import Cuts, Floors
 from windrow.model.messages import microseconds, times
 
-REASONS = texts(["accepted", "too_old", "too_futuristic", "duplicate"])
+REASONS = texts(["accepted", "too_old", "too_far_ahead", "duplicate"])
 OPENED_BY = texts(["message", "conflict", "size"])
 STATES = texts(["closed", "open"])
 CLOSED_BY = texts(["timeout", "flush"])
@@ -160,12 +160,12 @@ def decided(
     limits = kernel.Limits(
         rules.window,
         rules.max_delay,
-        rules.max_leap,
+        rules.max_lead,
         rules.max_batch_bytes,
-        start_at_arrival=rules.window_start == "arrival",
-        aligned=rules.window_start == "aligned",
+        start_at_arrival=rules.window_anchor == "arrival",
+        aligned=rules.window_anchor == "aligned",
         window_offset=rules.window_offset,
-        keep_repeats=rules.repeats == "keep",
+        keep_repeats=rules.on_repeat == "keep",
         split_at_midpoint=rules.split_at == "midpoint",
     )
     cut = np.full(sweep.size, kernel.NEVER) if cut is None else cut
@@ -202,7 +202,7 @@ def _refused(rows: Rows, columns: Columns, rules: Rules, fate: Fates) -> Refused
     slots = np.flatnonzero(fate != kernel.ACCEPTED)
     why, ahead = fate[slots], columns.event_time[slots] - columns.processing_time[slots]
     missed_by = np.select(
-        [why == kernel.TOO_OLD, why == kernel.TOO_FUTURISTIC], [-ahead - rules.max_delay, ahead - rules.max_leap], 0
+        [why == kernel.TOO_OLD, why == kernel.TOO_FAR_AHEAD], [-ahead - rules.max_delay, ahead - rules.max_lead], 0
     )
     return Refused(columns.row_of[slots] - rows.open_rows, why, missed_by)
 
@@ -306,7 +306,7 @@ def _batches(decision: Decision, messages: pa.ChunkedArray, microbatch: int | No
         "part": batches.part,
         "window_start": times(batches.start),
         "window_end": times(batches.end),
-        "timeout": times(batches.end + decision.rules.max_delay),
+        "timeout_at": times(batches.end + decision.rules.max_delay),
         "state": _named(STATES, still_open),
         "opened_by": _named(OPENED_BY, batches.opened_by),
         "closed_at": times(batches.closed_at, ~still_open),

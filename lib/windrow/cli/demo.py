@@ -26,7 +26,7 @@ SELECT key, window_start, message_count, close_reason
 FROM delta.`{ledger}` WHERE state = 'closed' ORDER BY message_count DESC LIMIT 5"""
 
 # Hosts send every few seconds, and stall for up to 56 s: a batch has many messages of a type, and few come too late.
-RULES = {"window": "45s", "max_delay": "30s", "repeats": "keep"}
+RULES = {"window": "45s", "max_delay": "30s", "on_repeat": "keep"}
 
 
 @command("engine", example="windrow demo --engine embedded")

@@ -90,7 +90,7 @@ def _tell(done: Exported) -> None:
     """Say what was written and how to continue; on standard error if standard output is the file."""
     nouns = {"messages": "message", "rejected": "rejected message", "bytes": "refused record"}
     noun = nouns.get(done.what, "batch")
-    text = f"{done.file}: {count(done.rows, noun)}. What comes later: --since {done.upto}"
+    text = f"{done.file}: {count(done.rows, noun)}. What comes later: --since {done.position}"
     if done.file == "-":
         aside.print(text, markup=False, soft_wrap=True)
     else:

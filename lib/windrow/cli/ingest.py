@@ -90,7 +90,7 @@ def ingest_files(settings: Settings, files: list[str], format_: str, quiet: bool
             files,
             settings.ingest.columns,
             TABLES[format_],
-            settings.keep,
+            settings.retention,
             progress,
         )
         for ingested in taken:
@@ -112,7 +112,7 @@ def ingest_raw(
             location,
             files,
             WallClock().now,
-            settings.keep,
+            settings.retention,
             raw_source=raw_source,
             part=settings.format,
             progress=progress,

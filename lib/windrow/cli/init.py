@@ -72,7 +72,7 @@ def init(
     if written:
         file.write_text(settings_file(chosen), encoding="utf-8")
     source, ledger = tables_of(chosen)
-    writer_of(source.engine, chosen).create(None if raw else type_, chosen.keep)
+    writer_of(source.engine, chosen).create(None if raw else type_, chosen.retention)
     views = [] if raw else _created(call, chosen, source, ledger)
     document = {"settings": file, "written": written, "depot": chosen.depot, "raw": raw, "ledger": chosen.ledger}
     lines = [f"Depot {chosen.depot} and ledger {chosen.ledger} are there."]

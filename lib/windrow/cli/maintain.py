@@ -27,9 +27,9 @@ def maintain(
 ) -> None:
     """Drop obsolete versions, compact small files, remove old files.
 
-    It removes files older than `keep` that the table no longer uses, and never deletes a row. It can run at the same
-    time as a batcher. Files of the depot that the ledger has yet to read stay, however old they are. For a topology it
-    maintains the table of states and each depot.
+    It removes files older than `retention` that the table no longer uses, and never deletes a row. It can run at the
+    same time as a batcher. Files of the depot that the ledger has yet to read stay, however old they are. For a
+    topology it maintains the table of states and each depot.
     """
     from windrow.model.results import ROLES
 
@@ -68,8 +68,8 @@ def _describe(table: Maintained, dry_run: bool) -> str:
         return f"left alone, {table.left_alone}"
     would = "would be " if dry_run else ""
     parts = []
-    if table.keep_changed:
-        parts.append(f"retention {would}set to {table.keep}")
+    if table.retention_changed:
+        parts.append(f"retention {would}set to {table.retention}")
     if table.folded_versions:
         parts.append(f"{count(table.folded_versions, 'version')} that did not count {would}dropped")
     if table.compacted_files:

@@ -80,7 +80,7 @@ def produce(
     with (
         watched(chosen.log, stop.stop, "stopping after the lines that were read"),
         _opened(file) as descriptor,
-        _closing(Producer(chosen.depot, id_, keep=chosen.keep, **part.model_dump())) as producer,
+        _closing(Producer(chosen.depot, id_, retention=chosen.retention, **part.model_dump())) as producer,
         counter("produce", quiet=call.json) as progress,
     ):
         textual = text_or_bytes(producer.payload) == producer.payload
@@ -103,7 +103,7 @@ def _produce_raw(call: Call, file: str, source: str, last: bool) -> None:
     with (
         watched(chosen.log, stop.stop, "stopping after the bytes that were read"),
         _opened(file) as descriptor,
-        _closing(RawProducer(chosen.depot, source, keep=chosen.keep, **part.model_dump())) as producer,
+        _closing(RawProducer(chosen.depot, source, retention=chosen.retention, **part.model_dump())) as producer,
         counter("produce", quiet=call.json) as progress,
     ):
         input_ = BytesInput(descriptor, stop, min(part.max_message_bytes, CHUNK_BYTES), part.linger_ms / 1_000)

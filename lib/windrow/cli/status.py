@@ -321,7 +321,7 @@ def _open(status: BatcherStatus) -> str:
     oldest = status.open.oldest
     holds = f"{count(status.open.batches, 'batch')} with {count(status.open.messages, 'message')}"
     stands = f"which stands at {oldest.floor}" if oldest.missing_seconds else "which has passed it"
-    return f"{holds}; the oldest, {oldest.id}, closes at {oldest.timeout} by the clock of its source, {stands}"
+    return f"{holds}; the oldest, {oldest.id}, closes at {oldest.timeout_at} by the clock of its source, {stands}"
 
 
 def _tables(status: BatcherStatus, most: int | None) -> list[Table]:

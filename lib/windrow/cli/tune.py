@@ -32,8 +32,8 @@ def tune(
     call: Call,
     windows: Durations = None,
     delays: Durations = None,
-    keep: Annotated[
-        float, typer.Option("--keep", min=0, max=100, help="Percent of messages that should not be too old.")
+    keep_percent: Annotated[
+        float, typer.Option("--keep-percent", min=0, max=100, help="Percent of messages that should not be too old.")
     ] = 99.0,
     key: Key = None,
     source: Source = None,
@@ -47,9 +47,9 @@ def tune(
     """Try other windows and delays on the messages of the depot.
 
     One table answers which max_delay: what each rejects, and how long messages wait. The other answers which window:
-    the batches, and the share of rounds of measurements that stay whole under each choice of `split_at` and `repeats`,
-    and with windows on the calendar. --json has every pair. Sources with wrong clocks are left out. It writes to no
-    table. The other rules come from the settings.
+    the batches, and the share of rounds of measurements that stay whole under each choice of `split_at` and
+    `on_repeat`, and with windows on the calendar. --json has every pair. Sources with wrong clocks are left out. It
+    writes to no table. The other rules come from the settings.
     """
     from windrow.reading import tuning
     from windrow.reading.recent import recent
@@ -66,7 +66,7 @@ def tune(
         trial = tuning.Trial.of(recent_messages.messages, key, source, latest, rules)
     with steps("pairs", quiet=call.json) as progress:
         tuned = tuning.sweep(trial, _listed(windows, "--windows"), _listed(delays, "--delays"), rules, progress)
-    advice = tuning.advise(trial, rules, keep)
+    advice = tuning.advise(trial, rules, keep_percent)
     if out is not None:
         plot.save(plot.tuning(tuned, rules, of=key or source), out)
     document = _document(recent_messages, trial, rules, tuned, advice, out)
@@ -144,7 +144,7 @@ def _tell_windows(rows: list[dict[str, Any]], rules: Rules, advice: Advice) -> N
     _print(WINDOWS, [(*_window_cells(row), "now" if row["window_us"] == rules.window else "") for row in rows])
     say("in one: messages in a batch, on average; slivers: batches with less than a quarter of the messages of the")
     say('middle one of their stream; whole: rounds of measurements in one batch, with split_at = "message" or')
-    say(f'"midpoint", with repeats = "keep", and with that and window_start = "aligned"{_starred(rows)}')
+    say(f'"midpoint", with on_repeat = "keep", and with that and window_anchor = "aligned"{_starred(rows)}')
     now = next((row for row in rows if row["window_us"] == rules.window), rows[0])
     for line in (*advise_window(rows, rules, advice.max_delay_us), *advise_repeats(now)):
         say(line, markup=False)
@@ -155,7 +155,7 @@ WINDOWS = ("window", "batches", "in one", "slivers", "whole: message", "midpoint
 
 
 def _starred(rows: list[dict[str, Any]]) -> str:
-    return "; *: a window no longer than max_delay + max_leap" if any(row["warning"] for row in rows) else ""
+    return "; *: a window no longer than max_delay + max_lead" if any(row["warning"] for row in rows) else ""
 
 
 def _print(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:

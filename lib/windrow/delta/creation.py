@@ -19,13 +19,13 @@ from windrow.model import chunks, messages, tables
 FIRST = CommitProperties(max_commit_retries=0)  # a second try would commit on top of what another process has created
 
 
-def create_depot(location: str, payload: pa.DataType | None, keep: str = "90d") -> None:
+def create_depot(location: str, payload: pa.DataType | None, retention: str = "90d") -> None:
     """Create an empty depot at a path unless it exists: a raw one if there is no type of payloads.
 
     Raises IncompatibleTableError if a depot of the other kind is there.
     """
     columns, comment = depot_columns(payload)
-    properties = tables.PROPERTIES | tables.retention(keep)
+    properties = tables.PROPERTIES | tables.retention_properties(retention)
     with _creating(location, "depot") as absent:
         if absent:
             DeltaTable.create(location, columns, description=comment, configuration=properties, commit_properties=FIRST)
@@ -52,7 +52,7 @@ def require_kind(columns: pa.Schema, location: str, raw: bool) -> None:
     )
 
 
-def create_ledger(location: str, first: pa.Table | pa.RecordBatchReader, keep: str) -> None:
+def create_ledger(location: str, first: pa.Table | pa.RecordBatchReader, retention: str) -> None:
     """Create a ledger with its first rows at a path unless it exists."""
     with _creating(location, "ledger") as absent:
         if absent:
@@ -62,7 +62,7 @@ def create_ledger(location: str, first: pa.Table | pa.RecordBatchReader, keep: s
                 mode="error",
                 partition_by=list(tables.PARTITIONS),
                 description=tables.LEDGER_COMMENT,
-                configuration=tables.LEDGER_PROPERTIES | tables.retention(keep),
+                configuration=tables.LEDGER_PROPERTIES | tables.retention_properties(retention),
                 commit_properties=FIRST,
             )
 

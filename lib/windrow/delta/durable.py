@@ -29,9 +29,9 @@ from windrow.delta.logfiles import (
 WRITTEN_AFTER = 120.0  # seconds; Linux waits for 35 by default
 
 
-def sync_commits(root: Path, after: int, upto: int | None = None) -> int:
-    """Sync the commits of a table after version `after`, up to `upto`; return the last version. Raises OSError."""
-    log_entries = list(entries(root, after, upto))
+def sync_commits(root: Path, after: int, last_version: int | None = None) -> int:
+    """Sync the commits after version `after`, up to `last_version`; return the last one synced. Raises OSError."""
+    log_entries = list(entries(root, after, last_version))
     if not log_entries:
         return after
     logged = list(chain.from_iterable(actions(entry) or [] for entry in log_entries))
@@ -58,17 +58,17 @@ def sync_checkpoint(root: Path, version: int) -> None:
     fsync([*_with_checksums([*files, log / HINT]), log])
 
 
-def unwritten(root: Path, upto: int, kept: int) -> int:
+def unwritten(root: Path, last_version: int, kept: int) -> int:
     """Return the version up to which a table's commits are on the device; this process has synced those up to `kept`.
 
     Files older than `WRITTEN_AFTER` count as written by the operating system. Raises OSError.
     """
     since = time.time() - WRITTEN_AFTER
-    for version in range(upto, min(kept, upto), -1):
+    for version in range(last_version, min(kept, last_version), -1):
         entry = root / entry_path(version)
         if not entry.exists() or entry.stat().st_ctime < since:  # a copy may have the old time of modification
             return version
-    return min(kept, upto)
+    return min(kept, last_version)
 
 
 def fsync(paths: Iterable[Path]) -> None:

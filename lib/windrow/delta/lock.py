@@ -74,8 +74,8 @@ def _syncing(path: Path) -> Iterator[None]:
         _sync_new(path, before)
 
 
-def sync_read(location: str, after: int, upto: int) -> None:
-    """Sync the versions of a local depot after `after` up to `upto`, whoever wrote them, before a ledger reads them.
+def sync_read(location: str, after: int, last_version: int) -> None:
+    """Sync the versions of a local depot after `after` up to `last_version`, whoever wrote them, before they are read.
 
     Otherwise a power cut could remove a version that the ledger has read, and another commit would get its number.
     Raises CommitNotDurableError.
@@ -84,7 +84,7 @@ def sync_read(location: str, after: int, upto: int) -> None:
     if path is not None:
         with _refusals(path):
             root = path.resolve()
-            durable.sync_commits(root, durable.unwritten(root, upto, after), upto)
+            durable.sync_commits(root, durable.unwritten(root, last_version, after), last_version)
 
 
 def sync_recent(location: str) -> None:

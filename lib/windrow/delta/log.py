@@ -45,11 +45,11 @@ class Log(Protocol):
     def latest(self) -> tuple[int, str | None] | None:
         """Return the table's latest version and the note (user metadata) of its commit, None if there is no table."""
 
-    def bytes_added(self, after: int, upto: int) -> dict[int, int]:
+    def bytes_added(self, after: int, last_version: int) -> dict[int, int]:
         """Return how many bytes each version of a raw depot added, as far as the log says."""
 
-    def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
-        """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
+    def commits(self, since: int | None = None, last_version: int | None = None) -> list[Commit]:
+        """Return what the log says of its commits in order, from version `since` on, up to `last_version` or later."""
 
     def history(self, since: int) -> Iterable[dict[str, Any]]:
         """Return the commits from a version on, newest first, as `windrow.delta.table.history` does."""
@@ -84,7 +84,7 @@ class DeltaRsLog:
         with reading(self.location, "table"):
             return version, next((one.get("userMetadata") for one in history(table, version)), None)
 
-    def bytes_added(self, after: int, upto: int) -> dict[int, int]:
+    def bytes_added(self, after: int, last_version: int) -> dict[int, int]:
         """Return how many bytes each version added: as its writer recorded, or else its file sizes.
 
         Versions that changed rows are left out, unless their commits say how many they added.
@@ -93,18 +93,18 @@ class DeltaRsLog:
         with reading(self.location, "depot"):
             return {
                 int(commit["version"]): int(commit.get(BYTES, sum(add["size"] for add in commit["added"])))
-                for commit in history(table, after + 1, upto, files=True)
+                for commit in history(table, after + 1, last_version, files=True)
                 # guard: changes-read-apart
                 if rows_added(commit) is not None or adds_only(commit.get("operation"), commit["removed"])
             }
 
-    def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
-        """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
-        snapshot, begin = known_snapshot(self.location, "depot", upto), max(since or 0, 0)
+    def commits(self, since: int | None = None, last_version: int | None = None) -> list[Commit]:
+        """Return what the log says of its commits in order, from version `since` on, up to `last_version` or later."""
+        snapshot, begin = known_snapshot(self.location, "depot", last_version), max(since or 0, 0)
         for forgotten in [version for version in snapshot.commits if version < begin]:
             del snapshot.commits[forgotten]
         with reading(self.location, "depot"):
-            result = history(snapshot.table, begin, upto, files=bool(begin), known=snapshot if begin else None)
+            result = history(snapshot.table, begin, last_version, files=bool(begin), known=snapshot if begin else None)
             return commits(result, lambda stamp: int(stamp) * 1_000, SAID, "log")
 
     def history(self, since: int) -> Iterator[dict[str, Any]]:
@@ -181,20 +181,20 @@ def ledger_schema_of(columns: pa.Schema) -> pa.Schema:
     return tables.ledger_schema(of_column(columns), raw=tables.is_over_raw(columns.names))
 
 
-def added(commits: Iterable[Commit], after: int, upto: int) -> dict[int, int | None]:
-    """Return how many rows each version after `after` up to `upto` added; None if its commit does not say.
+def added(commits: Iterable[Commit], after: int, last_version: int) -> dict[int, int | None]:
+    """Return how many rows each version after `after` up to `last_version` added; None if its commit does not say.
 
     Raises DepotUnreadableError if a version is no longer in the log, because skipping it would lose data.
     """
     by_version = {commit.version: commit.rows for commit in commits}
-    gone = set(range(after + 1, upto + 1)) - by_version.keys()
+    gone = set(range(after + 1, last_version + 1)) - by_version.keys()
     # guard: version-in-log
     if gone:
         raise DepotUnreadableError(
             f"depot version {min(gone)} must be read next, but is no longer in the depot's log",
             f'A new ledger can read the versions that are left: start_from = "version:{max(gone) + 1}".',
         )
-    return {version: count for version, count in by_version.items() if after < version <= upto}
+    return {version: count for version, count in by_version.items() if after < version <= last_version}
 
 
 def commits(

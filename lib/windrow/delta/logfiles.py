@@ -30,10 +30,10 @@ def entry_path(version: int) -> str:
     return f"{LOG}/{version:020}.json"
 
 
-def entries(root: Path, after: int, upto: int | None = None) -> Iterator[Path]:
-    """Yield the log entries after version `after`, up to `upto` or the first missing one."""
+def entries(root: Path, after: int, last_version: int | None = None) -> Iterator[Path]:
+    """Yield the log entries after version `after`, up to `last_version` or the first missing one."""
     version = after + 1
-    while (upto is None or version <= upto) and (entry := root / entry_path(version)).exists():
+    while (last_version is None or version <= last_version) and (entry := root / entry_path(version)).exists():
         yield entry
         version += 1
 

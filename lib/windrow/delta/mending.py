@@ -242,11 +242,11 @@ def is_whole(root: Path, version: int) -> bool:
     return expected == base
 
 
-def _judged(root: Path, files: Sequence[str], upto: int | None = None) -> Iterator[tuple[int, Condition]]:
+def _judged(root: Path, files: Sequence[str], last_version: int | None = None) -> Iterator[tuple[int, Condition]]:
     """Yield the versions in the files of a log, newest first, and the condition of each entry with its files."""
     removed: set[str] = set()
     for version in (version for name in reversed(files) for version in versions([name])):
-        if upto is not None and version > upto:
+        if last_version is not None and version > last_version:
             continue
         entry = root / entry_path(version)
         condition, actions = read_entry(entry)

@@ -342,12 +342,13 @@ def _beginning(store: FileSystem, version: int) -> bytes | None:
 def history(
     table: DeltaTable,
     since: int = 0,
-    upto: int | None = None,
+    last_version: int | None = None,
     *,
     files: bool = False,
     known: Snapshot | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the `commitInfo` of each commit, from the last (or `upto`) back to `since` or the beginning of the log.
+    """Yield the `commitInfo` of each commit, from `last_version` (None: the last) back to `since` or the log's
+    beginning.
 
     `version` is the number of the log file. (`DeltaTable.history` counts back from the version of the handle but begins
     with the newest commit, so after a commit in between all its numbers are wrong.) A commit without `commitInfo` gets
@@ -355,7 +356,7 @@ def history(
     `known` remembers what is read, so that it is not read again.
     Raises OSError for an empty file.
     """
-    last = table.version() if upto is None else min(upto, table.version())
+    last = table.version() if last_version is None else min(last_version, table.version())
     store, before = _log_files(table, range(since, last + 1)), {} if known is None else known.commits
     for version in range(last, since - 1, -1):
         commit = before.get(version)

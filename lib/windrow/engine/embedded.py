@@ -66,7 +66,7 @@ class EmbeddedEngine(Engine):
             return LocalSideFiles(path, self.settings.durable)
         return StoredSideFiles(DeltaRsJournal.beside(place))
 
-    def transaction(self, place: str, application: str, upto: int) -> int | None:
+    def transaction(self, place: str, application: str, last_version: int) -> int | None:
         """Return the version that the log of a table recorded for a transaction id."""
         return latest_table(place, "depot").transaction_version(application)
 
@@ -84,7 +84,7 @@ class EmbeddedEngine(Engine):
         )
         with self.lock(place, self.settings.durable), writing(place, "depot"):
             if not DeltaTable.is_deltatable(place):
-                properties = tables.PROPERTIES | tables.retention(self.settings.keep)
+                properties = tables.PROPERTIES | tables.retention_properties(self.settings.retention)
                 DeltaTable.create(place, together.schema, mode="ignore", configuration=properties)
             table = open_table(place, "depot")
             recorded = table.transaction_version(application)

@@ -52,10 +52,10 @@ class Engine(Protocol):
     def side_files(self, place: str) -> SideFiles:
         """Return the small texts beside a table. Raises TableMissingError."""
 
-    def transaction(self, place: str, application: str, upto: int) -> int | None:
+    def transaction(self, place: str, application: str, last_version: int) -> int | None:
         """Return the last version recorded in the log of a table for a transaction id, None if there is none.
 
-        A version greater than `upto` may be returned as `upto`.
+        A version greater than `last_version` may be returned as `last_version`.
         """
 
     def free_number(self, place: str, application: str, least: int) -> int:

@@ -25,9 +25,9 @@ from windrow.model.payload import of_column
 class EmbeddedWriter(DepotWriter):
     """Appends with delta-rs."""
 
-    def create(self, payload: pa.DataType | None, keep: str) -> None:
+    def create(self, payload: pa.DataType | None, retention: str) -> None:
         """Create an empty depot unless it exists."""
-        create_depot(self.place, self._created_type(payload), keep)
+        create_depot(self.place, self._created_type(payload), retention)
 
     def open_input(self, file: str, format_: str) -> Input:
         """Open a file or Delta table to ingest."""

@@ -39,13 +39,13 @@ def ingest(
     files: Sequence[str],
     columns: dict[str, str],
     format_: Format = "parquet",
-    keep: str = "90d",
+    retention: str = "90d",
     progress: Callable[[str, int], None] = lambda file, messages: None,
 ) -> Iterator[Ingested]:
     """Append files to the depot, one commit per file, and yield the result for each.
 
-    `columns` maps message columns to expressions over the file's columns. `keep` is the retention of a depot that is
-    created here. `progress` is called with the file and the messages read so far. Raises InputFileError,
+    `columns` maps message columns to expressions over the file's columns. `retention` is the retention of a depot that
+    is created here. `progress` is called with the file and the messages read so far. Raises InputFileError,
     ExpressionError.
     """
     writer.mend()
@@ -59,7 +59,7 @@ def ingest(
                 _require_unchanged(file, state)
             progress(file, messages)
 
-        writer.create(mapping.payload_type(input_.schema), keep)
+        writer.create(mapping.payload_type(input_.schema), retention)
         transaction, version = _identity(file, input_)
         if input_.table is None:
             _require_unchanged(file, state)

@@ -33,10 +33,10 @@ class SparkWriter(DepotWriter):
 
     engine: SparkEngine
 
-    def create(self, payload: pa.DataType | None, keep: str) -> None:
+    def create(self, payload: pa.DataType | None, retention: str) -> None:
         """Create an empty depot unless it exists."""
         columns, comment = creation.depot_columns(self._created_type(payload))
-        self.engine.create(self.place, columns.empty_table(), comment, keep)
+        self.engine.create(self.place, columns.empty_table(), comment, retention)
         if (table := self.log.table()) is not None:
             creation.require_kind(table.schema, self.settings.depot, raw=payload is None)
 
@@ -111,9 +111,9 @@ class SparkWriter(DepotWriter):
         """Return the rows of an input; with `after`, only the rows that a Delta table added after this version."""
         if after is None:
             return cast("DataFrame", input_.handle)
-        upto = cast("Table", input_.table).version
+        last_version = cast("Table", input_.table).version
         try:
-            feed = feed_of(self.engine.session, _file(input_.file), after + 1, upto)
+            feed = feed_of(self.engine.session, _file(input_.file), after + 1, last_version)
             others = plain(feed.where(F.col(CHANGE) != "insert").limit(1).toArrow())
         except PySparkException as error:
             raise ungrown(input_.file, after, error) from error

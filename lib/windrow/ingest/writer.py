@@ -50,11 +50,11 @@ class DepotWriter(Protocol):
         self.engine, self.settings = engine, settings
         self.place = engine.place(settings.depot)
 
-    def create(self, payload: pa.DataType | None, keep: str) -> None:
+    def create(self, payload: pa.DataType | None, retention: str) -> None:
         """Create an empty depot unless it exists: a raw one if there is no type of payloads.
 
-        `keep` is its retention of log and removed files. Raises IncompatibleTableError if a depot of the other kind is
-        there.
+        `retention` is its retention of log and removed files. Raises IncompatibleTableError if a depot of the other
+        kind is there.
         """
 
     def open_input(self, file: str, format_: str) -> Input:

@@ -56,7 +56,7 @@ class DryRunLedger(Ledger):
     def mend(self, depots: Iterable[str]) -> None:
         """Mend nothing."""
 
-    def create(self, first: pa.Table, keep: str) -> None:
+    def create(self, first: pa.Table, retention: str) -> None:
         """Keep the first rows in memory."""
         self._live = first
 

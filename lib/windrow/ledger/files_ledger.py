@@ -63,9 +63,9 @@ class FilesLedger(Ledger):
         """Open the table again, and read its files again."""
         self._opened = self._cache = None
 
-    def create(self, first: pa.Table, keep: str) -> None:
+    def create(self, first: pa.Table, retention: str) -> None:
         """Create the ledger with its first rows in one commit, unless it exists."""
-        create_ledger(self.place, first, keep)
+        create_ledger(self.place, first, retention)
 
     def add_columns(self, columns: pa.Schema) -> None:
         """Add columns to the ledger."""

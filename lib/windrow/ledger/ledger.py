@@ -77,7 +77,7 @@ class Ledger(Protocol):
         """
         mend_tables(depots, self.place)
 
-    def create(self, first: pa.Table, keep: str) -> None:
+    def create(self, first: pa.Table, retention: str) -> None:
         """Create the ledger with its first rows in one commit, unless it exists."""
 
     def create_views(self) -> list[str]:

@@ -46,10 +46,10 @@ class SparkLedger(Ledger):
     def _session(self) -> SparkSession:
         return self.engine.session_at_work
 
-    def create(self, first: pa.Table, keep: str) -> None:
+    def create(self, first: pa.Table, retention: str) -> None:
         """Create the ledger with its first rows in one commit, and the views over it, unless it exists."""
         self._require_free()
-        self.engine.create(self.place, first, tables.LEDGER_COMMENT, keep, by=", ".join(tables.PARTITIONS))
+        self.engine.create(self.place, first, tables.LEDGER_COMMENT, retention, by=", ".join(tables.PARTITIONS))
         self.create_views()
 
     def create_views(self) -> list[str]:

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from windrow.columnar.arrow import texts
 
 BATCH = (
-    "id", "state", "source", "key", "part", "window_start", "window_end", "timeout", "opened_by", "closed_at",
+    "id", "state", "source", "key", "part", "window_start", "window_end", "timeout_at", "opened_by", "closed_at",
     "close_reason", "message_count", "bytes", "oversize", "first_event_time", "last_event_time",
 )  # fmt: skip
 MESSAGE = ("type", "event_time", "received_at", "sequence", "payload")

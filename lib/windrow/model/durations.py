@@ -10,7 +10,7 @@ from typing import Any
 from windrow.errors import SettingsError
 
 UNITS = {"us": 1, "ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
-OF_RULES = ("window", "max_delay", "max_leap", "window_offset")
+OF_RULES = ("window", "max_delay", "max_lead", "window_offset")
 LONGEST = 36_500 * UNITS["d"]
 MILLISECOND, SECOND, LONG = UNITS["ms"], UNITS["s"], 2 * UNITS["m"]
 

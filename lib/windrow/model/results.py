@@ -74,16 +74,16 @@ def committed_in(history: pa.Table) -> list[Committed]:
 class Maintained:
     """What maintenance did to one table, or would do in a dry run; None if unknown.
 
-    `keep` is the retention of the table now, None if it was left alone or only tidied; `keep_changed` tells whether it
-    was different. `folded_versions` versions of live rows did not count and were dropped, `compacted_files` files were
-    merged into `compacted_into`, `vacuumed_files` were deleted.
-    `left_alone` says why the table was not maintained.
+    `retention` is the retention of the table now, None if it was left alone or only tidied; `retention_changed` tells
+    whether it was different. `folded_versions` versions of live rows did not count and were dropped, `compacted_files`
+    files were merged into `compacted_into`, `vacuumed_files` were deleted. `left_alone` says why the table was not
+    maintained.
     """
 
     table: Role
     location: str
-    keep: str | None = None
-    keep_changed: bool = False
+    retention: str | None = None
+    retention_changed: bool = False
     compacted_files: int | None = 0
     compacted_into: int | None = 0
     vacuumed_files: int = 0

@@ -58,9 +58,9 @@ LEDGER_PROPERTIES = PROPERTIES | {"delta.isolationLevel": "Serializable"}
 ROW_FIELDS = [("revision", pa.int64()), (DELETED, pa.bool_()), (WHOLE, pa.bool_()), ("folded", pa.bool_())]
 
 
-def retention(keep: str) -> dict[str, str]:
+def retention_properties(retention: str) -> dict[str, str]:
     """Return the properties that keep log and removed files for a duration: how far back replay and verify reach."""
-    interval = f"interval {microseconds(keep, 'keep') // 1_000_000} seconds"
+    interval = f"interval {microseconds(retention, 'retention') // 1_000_000} seconds"
     return {"delta.logRetentionDuration": interval, "delta.deletedFileRetentionDuration": interval}
 
 
@@ -74,7 +74,7 @@ def batch_fields(payload: pa.DataType) -> list[tuple[str, pa.DataType]]:
     """Return the columns of open and closed batches."""
     return [
         ("id", pa.string()), ("source", pa.string()), ("key", pa.string()), ("part", pa.int32()),
-        ("window_start", TIME), ("window_end", TIME), ("timeout", TIME), ("state", pa.string()),
+        ("window_start", TIME), ("window_end", TIME), ("timeout_at", TIME), ("state", pa.string()),
         ("opened_by", pa.string()), ("closed_at", TIME), ("close_reason", pa.string()),
         ("message_count", pa.int64()), ("bytes", pa.int64()), ("oversize", pa.bool_()),
         ("first_event_time", TIME), ("last_event_time", TIME), ("messages", pa.list_(message_type(payload))),

@@ -44,11 +44,11 @@ EXIT_SECONDS = 120.0
 class Committer:
     """The queues of one depot and the threads that serve them."""
 
-    def __init__(self, location: str, schema: pa.Schema, keep: str) -> None:
+    def __init__(self, location: str, schema: pa.Schema, retention: str) -> None:
         """Open the depot or create it, for messages or chunks, depending on the schema."""
         require_safe("depot", location)
         self.location = location
-        self._writer = DepotWriter.made(location, schema, keep)
+        self._writer = DepotWriter.made(location, schema, retention)
         self.schema = self._writer.schema  # of messages, in the depot's payload type, or of chunks
         self._opening = threading.Lock()
         self._bell = Bell()
@@ -270,7 +270,7 @@ class Registry:
         name: str,
         chosen: ProducerOptions,
         schema: pa.Schema,
-        keep: str,
+        retention: str,
         buffer: Buffer | None = None,
     ) -> tuple[Committer, ProducerQueue]:
         """Return the committer of a depot and the queue of an id.
@@ -281,7 +281,7 @@ class Registry:
         with self._lock:
             committer = self._committers.get(place)
             if committer is None:
-                committer = self._committers[place] = Committer(place, schema, keep)
+                committer = self._committers[place] = Committer(place, schema, retention)
             self._guests[place] += 1
         try:
             require_kind(committer.schema, place, raw=schema == chunks.RAW)

@@ -39,7 +39,7 @@ class Producer(Sender):
         producer_id: str,
         *,
         payload: str = "string",
-        keep: str = "90d",
+        retention: str = "90d",
         buffer: Buffer | None = None,
         **settings: Any,
     ) -> None:
@@ -49,7 +49,7 @@ class Producer(Sender):
             depot: The path of the depot.
             producer_id: The name under which messages are numbered; one process uses it at a time.
             payload: The type of payloads of a new depot, such as `double`.
-            keep: The retention of a new depot.
+            retention: The retention of a new depot.
             buffer: Room that producers of several ids share, in place of `buffer_bytes`.
             settings: Those of `[producer]`, and `buffer_bytes`, `max_block`, `delivery_timeout` and `durable`.
 
@@ -67,7 +67,12 @@ class Producer(Sender):
             1
         """
         super().__init__(
-            depot, required_name("producer_id", producer_id), messages.schema(parse(payload)), keep, settings, buffer
+            depot,
+            required_name("producer_id", producer_id),
+            messages.schema(parse(payload)),
+            retention,
+            settings,
+            buffer,
         )
         self.producer_id = producer_id
         self.payload: pa.DataType = self._committer.schema.field("payload").type
@@ -200,14 +205,14 @@ class RawProducer(Sender):
     """
 
     def __init__(
-        self, depot: str, source: str, *, keep: str = "90d", buffer: Buffer | None = None, **settings: Any
+        self, depot: str, source: str, *, retention: str = "90d", buffer: Buffer | None = None, **settings: Any
     ) -> None:
         r"""Open the raw depot, or create it.
 
         Args:
             depot: The path of the raw depot.
             source: The name of the raw source.
-            keep: The retention of a new depot.
+            retention: The retention of a new depot.
             buffer: Room that producers of several sources share, in place of `buffer_bytes`.
             settings: Those of `[producer]`, and `buffer_bytes`, `max_block`, `delivery_timeout` and `durable`.
 
@@ -224,7 +229,7 @@ class RawProducer(Sender):
             >>> sent.result().sequence
             1
         """
-        super().__init__(depot, required_name("source", source), chunks.RAW, keep, settings, buffer)
+        super().__init__(depot, required_name("source", source), chunks.RAW, retention, settings, buffer)
         self.source = source
 
     def send(

@@ -28,7 +28,7 @@ class Sender:
     """
 
     def __init__(
-        self, depot: str, name: str, schema: pa.Schema, keep: str, settings: dict[str, Any], buffer: Buffer | None
+        self, depot: str, name: str, schema: pa.Schema, retention: str, settings: dict[str, Any], buffer: Buffer | None
     ) -> None:
         """Open the depot or create it.
 
@@ -38,7 +38,7 @@ class Sender:
         room = {} if buffer is None else {"buffer_bytes": buffer.size_bytes}
         self._chosen = part(ProducerOptions, settings | room)
         self._process = os.getpid()
-        self._committer, self._queue = REGISTRY.join(depot, name, self._chosen, schema, keep, buffer)
+        self._committer, self._queue = REGISTRY.join(depot, name, self._chosen, schema, retention, buffer)
         self._closed = False
 
     def __enter__(self) -> Self:

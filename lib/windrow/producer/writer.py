@@ -71,14 +71,14 @@ class DepotWriter:
         self.schema, self._others = _required(self._table, location, raw)
 
     @classmethod
-    def made(cls, location: str, schema: pa.Schema, keep: str) -> DepotWriter:
+    def made(cls, location: str, schema: pa.Schema, retention: str) -> DepotWriter:
         """Open the depot, or create one for messages or chunks. Raises IncompatibleTableError, TableUnreadableError."""
         raw = schema == chunks.RAW
         mend(location, "depot")
         with reading(location, "depot"):
             exists = DeltaTable.is_deltatable(location)
         if not exists:
-            create_depot(location, None if raw else schema.field("payload").type, keep)
+            create_depot(location, None if raw else schema.field("payload").type, retention)
         return cls(location, raw=raw)
 
     def recorded(self, name: str) -> Position:

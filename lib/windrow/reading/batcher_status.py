@@ -34,14 +34,14 @@ class SourceClock:
 class OldestBatch:
     """The open batch whose window began first.
 
-    It closes when the `floor` of its source reaches the `timeout`, for which `missing_seconds` are missing.
+    It closes when the `floor` of its source reaches the `timeout_at`, for which `missing_seconds` are missing.
     """
 
     id: str
     source: str
     key: str
     window_start: str
-    timeout: str
+    timeout_at: str
     floor: str
     missing_seconds: float
 
@@ -190,13 +190,13 @@ def _open(book: Ledger, max_delay: int, now: int) -> OpenBatches:
 
 
 def _oldest(book: Ledger, max_delay: int) -> OldestBatch | None:
-    timeout = f"make_timestamptz(epoch_us(window_end) + {max_delay}) AS timeout"
-    first = book.rows("open", f"id, source, key, window_start, {timeout}", rest="ORDER BY window_start, id LIMIT 1")
+    timeout_at = f"make_timestamptz(epoch_us(window_end) + {max_delay}) AS timeout_at"
+    first = book.rows("open", f"id, source, key, window_start, {timeout_at}", rest="ORDER BY window_start, id LIMIT 1")
     if not first.num_rows:
         return None
     [row] = records(first)
     clock = book.rows("progress", "floor", equal({"source": row["source"]}))
-    [[due], [floor]] = (times.cast(pa.int64()).to_pylist() for times in (first["timeout"], clock["floor"]))
+    [[due], [floor]] = (times.cast(pa.int64()).to_pylist() for times in (first["timeout_at"], clock["floor"]))
     return OldestBatch(**row, floor=time_text(floor), missing_seconds=max(0, due - floor) / SECOND)
 
 

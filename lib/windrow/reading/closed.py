@@ -52,7 +52,7 @@ class Closed:
     """Closed batches, with the columns of the view `closed_batches`, and the `since` of the next call."""
 
     batches: pa.Table
-    upto: str
+    position: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Span:
     begin: int
     end: int
     rows: int
-    upto: str
+    position: str
     after: str | None
     until: str | None
 
@@ -104,7 +104,8 @@ def read_closed(
 
     Args:
         ledger: The path of the ledger.
-        since: The `upto` of the previous call, None for the beginning, or the bare number of a microbatch, which cannot
+        since: The `position` of the previous call, None for the beginning, or the bare number of a microbatch, which
+        cannot
             be checked for a RESTORE.
         batches_at_once: How many batches are read at most; the result is empty only when nothing is left.
         pivot: Whether a batch is a row of numbers with a column for each of the types (see `reading.pivot`).
@@ -124,7 +125,7 @@ def read_closed(
         >>> closed = windrow.read_closed("data/ledger")
         >>> closed.batches["key"].to_pylist()
         ['pump-1']
-        >>> windrow.read_closed("data/ledger", closed.upto).batches.num_rows
+        >>> windrow.read_closed("data/ledger", closed.position).batches.num_rows
         0
     """
     if types is not None and not pivot:
@@ -138,7 +139,7 @@ def read_closed(
         from windrow.reading.pivot import Pivot
 
         rows = Pivot.of(book, wanted.where, types).rows(rows)
-    return Closed(rows, wanted.upto)
+    return Closed(rows, wanted.position)
 
 
 def span(book: Ledger, state: Final, since: str | int | None, rows_at_once: int | None = None) -> Span:
@@ -157,18 +158,18 @@ def span(book: Ledger, state: Final, since: str | int | None, rows_at_once: int 
     history = book.rows("microbatch", f"microbatch, {state} AS written", f"microbatch >= {first}", "ORDER BY 1")
     total = np.cumsum(history["written"].to_numpy()) - read
     if rows_at_once is None or not total.size or total[-1] <= rows_at_once:
-        return Span(state, begin, reached, int(total[-1]) if total.size else 0, _upto(book, reached), after, None)
+        return Span(state, begin, reached, int(total[-1]) if total.size else 0, _position(book, reached), after, None)
     place = int(np.searchsorted(total, rows_at_once))
     end, left = history["microbatch"][place].as_py(), int(total[place]) - rows_at_once
     if not left:
-        return Span(state, begin, end, rows_at_once, _upto(book, end), after, None)
+        return Span(state, begin, end, rows_at_once, _position(book, end), after, None)
     within = history["written"][place].as_py() - left
     return Span(
-        state, begin, end, rows_at_once, f"{_upto(book, end)}/{within}", after, _id_of(book, state, end, within)
+        state, begin, end, rows_at_once, f"{_position(book, end)}/{within}", after, _id_of(book, state, end, within)
     )
 
 
-def _upto(book: Ledger, number: int) -> str:
+def _position(book: Ledger, number: int) -> str:
     return f"{number}@{_mark(book, number)}"
 
 
@@ -191,7 +192,9 @@ def _checked_position(book: Ledger, since: str | int | None, reached: int) -> tu
         return 0, 0
     parts = POSITION.fullmatch(str(since))
     if not parts:
-        raise SettingsError(f"since = {since!r} is not a position", "Give the `upto` of the last call, or a number.")
+        raise SettingsError(
+            f"since = {since!r} is not a position", "Give the `position` of the last call, or a number."
+        )
     number = int(parts["number"])
     if number > reached:
         raise LedgerRestoredError(f"you have read up to microbatch {number}, but the ledger ends at {reached}", AFRESH)

@@ -130,7 +130,7 @@ def _explained(book: Ledger, rows: list[dict[str, Any]], idle_timeout: int | Non
     ends = book.rows("open", "id, epoch_us(window_end) AS window_end").to_pylist()
     timeouts = {row["id"]: row["window_end"] + delay for row in ends}
     for row in waiting:
-        row["timeout"] = time_text(timeouts[row["id"]])
+        row["timeout_at"] = time_text(timeouts[row["id"]])
         row["closing"] = _closing(timeouts[row["id"]], clocks[row["source"]], idle_timeout)
     return rows
 

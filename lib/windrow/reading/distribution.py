@@ -47,7 +47,7 @@ class Distribution:
 
     `sizes` has a row for each batch. `delays` counts by `name` (the source, or the type if there is only one source),
     `outcome` (accepted, or the reason of the rejection) and `delay_ms` (arrival minus event time). `waits` counts by
-    `wait_ms` (from arrival until the batch closed). `max_delay_us` and `max_leap_us` are the rules in force.
+    `wait_ms` (from arrival until the batch closed). `max_delay_us` and `max_lead_us` are the rules in force.
     """
 
     sizes: pa.Table
@@ -55,7 +55,7 @@ class Distribution:
     waits: pa.Table
     by: str
     max_delay_us: int
-    max_leap_us: int
+    max_lead_us: int
 
     def messages(self) -> dict[str, int]:
         """Return the number of messages by outcome; a message that lacks one of both times is not counted."""
@@ -89,5 +89,5 @@ def distribution(
         waits=book.ask(WAITS.format(milliseconds=MILLISECONDS, in_batches=in_batches), "closed").cast(WAIT),
         by=by,
         max_delay_us=rules["max_delay"],
-        max_leap_us=rules["max_leap"],
+        max_lead_us=rules["max_lead"],
     )

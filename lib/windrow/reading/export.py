@@ -95,13 +95,13 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was exported; `upto` is the `since` of the next export."""
+    """What was exported; `position` is the `since` of the next export."""
 
     file: str
     format: Format
     what: What
     rows: int
-    upto: str
+    position: str
 
 
 def export(
@@ -130,7 +130,7 @@ def export(
             write(batch)
             written += batch.num_rows
             progress(read, max(read, written_by.rows))
-    return Exported(out, kind, wanted.what, written, written_by.upto)
+    return Exported(out, kind, wanted.what, written, written_by.position)
 
 
 def _refused_bytes(choice: Choice, book: Ledger) -> Choice:

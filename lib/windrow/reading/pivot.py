@@ -60,7 +60,7 @@ class Pivot:
         Raises OutputFileError if payloads are no numbers.
         """
         rules = book.rows("microbatch", "rules", rest="GROUP BY rules")["rules"].to_pylist()
-        kept = any(recorded_rules(one).get("repeats") == "keep" for one in rules if one)
+        kept = any(recorded_rules(one).get("on_repeat") == "keep" for one in rules if one)
         if types is not None:
             return cls(once(types), book.payload, kept, early)
         each = "DISTINCT unnest(list_distinct(list_transform(messages, lambda one: one.type))) AS type"
@@ -213,7 +213,7 @@ def create_pivot_view(
     try:
         frame = spark.table(table)
         payload = of_column(pa.schema([("payload", to_arrow_type(frame.schema["payload"].dataType))]))
-        kept = frame.where("state = 'microbatch' AND get_json_object(rules, '$.repeats') = 'keep'")
+        kept = frame.where("state = 'microbatch' AND get_json_object(rules, '$.on_repeat') = 'keep'")
         repeats = bool(kept.select("id").limit(1).collect())
         if types is None:
             rows = frame.where(F.col("state").isin(*EARLY) if early else "state = 'closed'")

@@ -308,8 +308,8 @@ def _rules(messages: pa.Table, latest: int) -> tuple[list[Choice], list[str]]:
     late = "the default: no column says how late rows come" if same else _kept(delay, every)
     rules = [
         Choice("window", text(window), f"{rate}; choose what belongs together downstream"),
-        Choice("window_start", "aligned", "windows on the calendar, as those of Spark and SQL"),
-        Choice("repeats", "keep", "all measurements of a window stay in one batch"),
+        Choice("window_anchor", "aligned", "windows on the calendar, as those of Spark and SQL"),
+        Choice("on_repeat", "keep", "all measurements of a window stay in one batch"),
         Choice("max_delay", text(delay), late),
     ]
     return rules, sorted(trial.left_out)

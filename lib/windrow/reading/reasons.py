@@ -38,7 +38,7 @@ def remedy(reason: str) -> str:
     return REMEDIES.get(reason, "correct the format, or the program that writes the source")
 
 
-def explain(refused: Mapping[str, Any], max_delay: int, max_leap: int, first: str | None = None) -> Why:
+def explain(refused: Mapping[str, Any], max_delay: int, max_lead: int, first: str | None = None) -> Why:
     """Return why a message was rejected under the rules of its microbatch (microseconds).
 
     `refused` is its row in the ledger, with `event_time_us`, `received_at_us` and `processing_time_us`. `first` is the
@@ -47,8 +47,8 @@ def explain(refused: Mapping[str, Any], max_delay: int, max_leap: int, first: st
     reason, off_by = refused["reason"], refused["missed_by_us"] or 0
     if reason == "too_old":
         return _too_old(refused, max_delay, max_delay + off_by)
-    if reason == "too_futuristic":
-        return _too_futuristic(max_leap, max_leap + off_by)
+    if reason == "too_far_ahead":
+        return _too_far_ahead(max_lead, max_lead + off_by)
     if reason == "duplicate":
         where = f" and is in {first}" if first else ""
         return Why(
@@ -86,8 +86,8 @@ def _too_old(refused: Mapping[str, Any], max_delay: int, age: int) -> Why:
     )
 
 
-def _too_futuristic(max_leap: int, ahead: int) -> Why:
+def _too_far_ahead(max_lead: int, ahead: int) -> Why:
     return Why(
-        f"max_leap was {span(max_leap)}; its time was {span(ahead)} after its arrival",
-        f'max_leap = "{enough(ahead)}" would have kept it, if the clock of its device is right',
+        f"max_lead was {span(max_lead)}; its time was {span(ahead)} after its arrival",
+        f'max_lead = "{enough(ahead)}" would have kept it, if the clock of its device is right',
     )

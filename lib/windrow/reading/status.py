@@ -31,7 +31,7 @@ class Reach:
     """The earliest version of a table that can still be read, and how long the table keeps removed files."""
 
     version: int
-    keep: str | None
+    retention: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -396,7 +396,7 @@ def recorded_rules(rules: str | None) -> dict[str, Any]:
     """
     try:
         recorded = json.loads(rules or "")
-        durations = {name: int(recorded[name]) for name in ("window", "max_delay", "max_leap")}
+        durations = {name: int(recorded[name]) for name in ("window", "max_delay", "max_lead")}
     except (ValueError, KeyError, TypeError) as error:
         raise IncompatibleTableError(f"the ledger recorded rules that are not valid: {rules}", DAMAGED) from error
     return {**recorded, **durations}

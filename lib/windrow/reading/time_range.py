@@ -38,7 +38,7 @@ def time_range(
     IncompatibleTableError.
     """
     book = open_ledger(ledger)
-    in_batches = within("window_start", "timeout", begin, end)
+    in_batches = within("window_start", "timeout_at", begin, end)
     arrived = "coalesce(processing_time, received_at)"
     refused = within(f"least(event_time, {arrived})", f"greatest(event_time, {arrived})", begin, end)
     asked = equal({"key": key, "source": source})

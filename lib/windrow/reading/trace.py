@@ -215,7 +215,7 @@ class _History:
 
     def _reason(self, refused: Row) -> Why:
         rules = json.loads(self._rules.get(refused["microbatch"]) or self._progress.rules)
-        return explain(refused, rules["max_delay"], rules["max_leap"], self._holder.get(_content(refused)[:2]))
+        return explain(refused, rules["max_delay"], rules["max_lead"], self._holder.get(_content(refused)[:2]))
 
     @staticmethod
     def _microbatches(book: Ledger, versions: list[int]) -> dict[int, int]:

@@ -72,7 +72,7 @@ SOURCES = """
 SELECT source, rejected, read FROM (
     SELECT source, sum(wrong) AS rejected, sum(every) AS read FROM (
         SELECT coalesce(source, '') AS source, count(*) AS wrong, count(*) AS every FROM {batch}
-        WHERE state = 'rejected' AND reason IN ('too_old', 'too_futuristic') AND microbatch > {since}
+        WHERE state = 'rejected' AND reason IN ('too_old', 'too_far_ahead') AND microbatch > {since}
         GROUP BY coalesce(source, '')
         UNION ALL
         SELECT coalesce(source, ''), 0, coalesce(sum(message_count), 0) + coalesce(sum(open_messages), 0) FROM {batch}
@@ -99,7 +99,7 @@ SELECT late, read FROM (
 OFFSETS = """
 SELECT coalesce(source, '') AS source,
     CAST(median(epoch_us(event_time) - epoch_us(processing_time)) AS BIGINT) AS offset_us
-FROM {batch} WHERE state = 'rejected' AND reason IN ('too_old', 'too_futuristic') AND microbatch > {since}
+FROM {batch} WHERE state = 'rejected' AND reason IN ('too_old', 'too_far_ahead') AND microbatch > {since}
 GROUP BY coalesce(source, '')
 """
 # The age of a message when it was processed, which the rule compares with max_delay.
@@ -150,7 +150,7 @@ def warnings_of(book: Ledger, min_count: int = MIN_COUNT) -> tuple[LedgerWarning
 
 
 def wrong_clocks(nearly_all: Sequence[str], source_count: int) -> Sequence[str]:
-    """Return the sources with wrong clocks, of those of which nearly all messages were too old or too futuristic.
+    """Return the sources with wrong clocks, of those of which nearly all messages were too old or too far ahead.
 
     There are none if that holds for most sources: then the rules are to blame.
     """
@@ -203,7 +203,7 @@ def _splits(recent: RecentRows) -> Iterator[LedgerWarning]:
             "ledger-splits",
             f"{row['split']:,} of {row['batches']:,} closed windows were split before their end ({window}) because "
             "a type came again",
-            'Set repeats = "keep" to have all measurements of a window in one batch, and window_start = "aligned" for '
+            'Set on_repeat = "keep" to have all measurements of a window in one batch, window_anchor = "aligned" for '
             'windows on the calendar, or split_at = "midpoint" to split between two rounds of measurements; '
             "`windrow tune` says which share of rounds stays whole.",
         )
@@ -217,7 +217,7 @@ def _slivers(recent: RecentRows) -> Iterator[LedgerWarning]:
             "ledger-slivers",
             f"{row['slivers']:,} of {row['batches']:,} closed batches ({share:.0f} %) have less than a quarter of "
             "the messages that are usual for their source and key",
-            'If measurements come at regular times, set window_start = "aligned" and repeats = "keep"; `windrow tune` '
+            'For measurements at regular times, set window_anchor = "aligned" and on_repeat = "keep"; `windrow tune` '
             "counts such batches for each window.",
         )
 
@@ -239,7 +239,7 @@ def _shared(recent: RecentRows) -> Iterator[LedgerWarning]:
 
 
 def _sources(recent: RecentRows) -> Iterator[LedgerWarning]:
-    """Tell of sources of which nearly all messages are too old or too futuristic: their clocks are off."""
+    """Tell of sources of which nearly all messages are too old or too far ahead: their clocks are off."""
     rows = recent.beyond(SOURCES)
     if not rows:
         return

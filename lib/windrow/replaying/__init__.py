@@ -108,13 +108,13 @@ def replay(
         chosen = settings.model_copy(update={"ledger": place, "engine": engine})
         span = _span(settings, tables_of(chosen, spark)[0], portion)
         rules_json = None if rules is None else rules.to_json()
-        legs = under(rules_json, ticks, recorded(span.end, span.after, span.upto))
+        legs = under(rules_json, ticks, recorded(span.end, span.after, span.through))
         player = Player(
             chosen, _needed_streams(portion.streams, legs), lambda done: progress(done, span.messages), spark
         )
         _play(player, span, legs)
         part = Part(span.after, portion.streams)
-        ledgers, microbatches = (span.end, open_ledger(place)), (span.upto - span.after, player.microbatches)
+        ledgers, microbatches = (span.end, open_ledger(place)), (span.through - span.after, player.microbatches)
         sides, comparison = compare(ledgers, microbatches, part, limit, settings.max_memory_bytes)
         _require_some(sides, portion.streams)
         return Replay(

@@ -50,9 +50,9 @@ class Leg:
         return self.flushed_at is not None or self.next_rules is not None
 
 
-def recorded(ledger: Ledger, after: int, upto: int) -> list[Leg]:
-    """Return the legs of the microbatches after `after`, up to `upto`."""
-    among = f"microbatch > {after:d} AND microbatch <= {upto:d}"
+def recorded(ledger: Ledger, after: int, through: int) -> list[Leg]:
+    """Return the legs of the microbatches after `after`, up to `through`."""
+    among = f"microbatch > {after:d} AND microbatch <= {through:d}"
     columns = f"{HISTORY}, format" if ledger.raw else HISTORY
     history = ledger.rows("microbatch", columns, among, "ORDER BY microbatch")
     bounds, rules, legs = _bounds(ledger, among), "", list[Leg]()

@@ -20,13 +20,13 @@ GONE = "`windrow status` shows how far back the ledger can be read. Without --fr
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The microbatches after `after`, up to `upto`: depot versions, messages, and the ledger at both ends.
+    """The microbatches after `after`, up to `through`: depot versions, messages, and the ledger at both ends.
 
     `begin` is None if the replay starts at the beginning of the ledger.
     """
 
     after: int
-    upto: int
+    through: int
     first: int
     last: int
     messages: int
@@ -53,7 +53,7 @@ def find_span(ledger: str, source: Source, begin: str | None, end: str | None) -
     read = [one["version"] for versions in chosen["versions"].to_pylist() for one in versions or ()]
     return Span(
         after=earlier.num_rows and earlier["microbatch"][-1].as_py(),
-        upto=chosen["microbatch"][-1].as_py(),
+        through=chosen["microbatch"][-1].as_py(),
         first=min(read),
         last=chosen["depot_version"][-1].as_py(),
         messages=pc.sum(chosen["messages_read"]).as_py(),

@@ -41,14 +41,14 @@ BYTES_OF_MESSAGE = 4_000  # of the memory: four times what it takes, because the
 
 def begin(source: Source, ledger: Ledger, span: Span, rules: str) -> None:
     """Create the ledger of a replay. Raises IncompatibleTableError if something is there already."""
-    into, keep = ledger.settings.ledger, ledger.settings.keep
+    into, retention = ledger.settings.ledger, ledger.settings.retention
     require_new(ledger)
     if span.begin is None:
         source.require_mapping()
-        ledger.create(_first(source, span, rules), keep)
+        ledger.create(_first(source, span, rules), retention)
     else:
         with scanned(span.begin.table) as batches:
-            create_ledger(into, _copied(span.begin, batches), keep)
+            create_ledger(into, _copied(span.begin, batches), retention)
 
 
 def require_new(ledger: Ledger) -> None:
@@ -164,16 +164,16 @@ class Player:
                 self._tick(leg.rules, stop)
                 continue
             if max(arrived.expected) > stop:
-                before_tick = arrivals.after(reached, self._max_messages, upto=stop)
+                before_tick = arrivals.after(reached, self._max_messages, last_version=stop)
                 if before_tick is None:
                     raise InternalError(f"depot versions {reached + 1} to {stop} have messages, and none arrived")
                 messages = before_tick.parse(microbatch.primed.partial)
             done = microbatch.run_messages({None: Read(messages, arrivals.listed.fingerprints)}, leg.latest)
             self._committed(done.messages)
 
-    def _tick(self, rules: str, upto: int | None = None) -> None:
+    def _tick(self, rules: str, last_version: int | None = None) -> None:
         """Play the ticks up to a depot version (default: all) as one, if they raise a floor."""
-        floors, self._ticks = split(self._ticks, upto)
+        floors, self._ticks = split(self._ticks, last_version)
         if len(floors.source):
             self._microbatch(rules).run_tick(floors)
             self._committed(0)

@@ -32,9 +32,9 @@ def above(ticks: pa.Table, floors: Floors) -> pa.Table:
     return ticks.filter(pa.array(ticks["floor"].to_numpy() > floors.of(ticks["source"].combine_chunks())))
 
 
-def split(ticks: pa.Table, upto: int | None) -> tuple[Floors, pa.Table]:
+def split(ticks: pa.Table, last_version: int | None) -> tuple[Floors, pa.Table]:
     """Return the floors of the ticks up to a depot version (None: all), and the other ticks."""
-    played = pc.less_equal(ticks["version"], BEYOND if upto is None else upto)
+    played = pc.less_equal(ticks["version"], BEYOND if last_version is None else last_version)
     before = ticks.filter(played)
     floors = Floors.empty().raised(before["source"].combine_chunks(), before["floor"].to_numpy())
     return floors, ticks.filter(pc.invert(played))

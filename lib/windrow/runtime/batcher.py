@@ -63,7 +63,7 @@ class Batcher(Algorithm):
             ended = plan.primed.open.ended(passed(self.rules, floors.after))
             # guard: ended-sources-known
             floors = floors.on(ended.source)
-        if self.rules.window_start == "aligned":
+        if self.rules.window_anchor == "aligned":
             cuts = plan.primed.sources.cuts.on(floors.source.unique())
         return Step(self.rules, floors, plan.latest, plan.microbatch, plan.flush, only=self.only, cuts=cuts)
 

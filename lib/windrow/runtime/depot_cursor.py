@@ -130,11 +130,11 @@ def _next_span(cursor: DepotCursor, prime: Prime, max_clock_skew: int) -> Span |
     """Return the times of what is left in a depot's next version, None if it has no more rows."""
     known, source = cursor.reached, cursor.source
     if cursor.following is None or cursor.following[0] != known:
-        cursor.following, upto = None, source.depot().version
-        with source.arrived(known.depot_version, upto) as arrivals:
+        cursor.following, last_version = None, source.depot().version
+        with source.arrived(known.depot_version, last_version) as arrivals:
             following = None if arrivals is None else arrivals.after(known.depot_version, 1)
             if following is None:
-                cursor.searched_to = upto
+                cursor.searched_to = last_version
                 return None
             feeder = cursor.reader.feeder
             time = None if feeder is None else feeder.time_of(max(following.expected))

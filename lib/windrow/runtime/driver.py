@@ -250,7 +250,7 @@ class Driver:
     def begin_attempt(
         self,
         microbatch: Microbatch,
-        upto: Mapping[str, int],
+        last_versions: Mapping[str, int],
         overtaken: Sequence[str] = (),
         until: int | None = None,
     ) -> SavedPlan | None:
@@ -261,8 +261,8 @@ class Driver:
         if self._saved_plans is None:
             return None
         number = self.algorithm.number(microbatch.primed.microbatch + 1)
-        until = until if upto else self.algorithm.until(microbatch.started_at)
-        wanted = SavedPlan(number, microbatch.started_at, upto, until=until, overtook=list(overtaken))
+        until = until if last_versions else self.algorithm.until(microbatch.started_at)
+        wanted = SavedPlan(number, microbatch.started_at, last_versions, until=until, overtook=list(overtaken))
         planned = self._saved_plans.begin(microbatch.primed.state_token, lambda: wanted)
         # guard: planned-on-the-latest
         microbatch.require_latest()

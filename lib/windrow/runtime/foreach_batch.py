@@ -70,7 +70,7 @@ def foreach_batch(
         schema = schema_of(frame)
         input_ = Input(f"batch {batch_id} of the stream", "stream", schema, None, frame)
         mapping = Mapping.of(settings.ingest.columns, frame.columns)
-        writer.create(mapping.payload_type(schema), settings.keep)
+        writer.create(mapping.payload_type(schema), settings.retention)
         # guard: stream-batch-once
         if writer.append_batch(input_, mapping, query, batch_id):
             log.warning("the stream gave a known number to other rows; they were appended", batch=batch_id)

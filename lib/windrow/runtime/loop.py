@@ -140,7 +140,9 @@ class Runner(Control):
             commit = cursor.source.commit_to_accept(version)
             cursor.latest = version - 1
             planned, self._step = self.driver.saved_plan(), Step()
-            self._read([one for one in self.driver.cursors if one is cursor or (planned and one.name in planned.upto)])
+            self._read(
+                [one for one in self.driver.cursors if one is cursor or (planned and one.name in planned.last_versions)]
+            )
             microbatch = self.driver.unpaused("acceptance of a version")
             # guard: accepted-after-the-rest
             if microbatch.primed.token == before.token and not self.driver.stop_requested:
@@ -154,7 +156,7 @@ class Runner(Control):
         It accepts a version, or reads exactly the planned versions; without any it fires the planned events.
         """
         if planned.accepts:
-            [(depot, version)] = planned.upto.items()
+            [(depot, version)] = planned.last_versions.items()
             self.accept(version, depot)
             return True
         self.driver.do(self.driver.begin_round)
@@ -163,7 +165,7 @@ class Runner(Control):
         if not self.driver.save_plan(planned):
             return False
         before, self._in_step = len(self.summary.microbatches), True
-        if planned.upto:
+        if planned.last_versions:
             self.driver.do(lambda: self._read(self._next()))
         else:
             self.driver.do(self._tick_idle)
@@ -178,7 +180,7 @@ class Runner(Control):
             cursor.look()
         self._step = Step()
         if saved := self.driver.saved_plan():
-            return [cursor for cursor in self.driver.cursors if cursor.name in saved.upto]
+            return [cursor for cursor in self.driver.cursors if cursor.name in saved.last_versions]
         if self._in_step:
             self._step = next_in_step(self.driver.cursors, self.driver.prime, self.driver.settings.max_clock_skew)
             return list(self._step.cursors)
@@ -190,21 +192,23 @@ class Runner(Control):
         looked = [(cursor, cursor.latest) for cursor in cursors]
         with ExitStack() as read:
             pending = []
-            for cursor, upto in looked:
+            for cursor, last_version in looked:
                 reached = cursor.reached.depot_version
-                if upto > reached and cursor.source.streams(reached):
-                    self._stream(cursor, upto)
-                elif upto > reached:
-                    arrivals = self.driver.in_time(partial(read.enter_context, cursor.source.arrived(reached, upto)))
+                if last_version > reached and cursor.source.streams(reached):
+                    self._stream(cursor, last_version)
+                elif last_version > reached:
+                    arrivals = self.driver.in_time(
+                        partial(read.enter_context, cursor.source.arrived(reached, last_version))
+                    )
                     pending += [] if arrivals is None else [Found(cursor, arrivals)]
             if pending:
                 self._process(pending)
         # guard: cut-short-is-read-again
         if not (self._stopped() or self._in_step):
-            for cursor, upto in looked:
-                cursor.searched_to = upto
+            for cursor, last_version in looked:
+                cursor.searched_to = last_version
 
-    def _stream(self, cursor: DepotCursor, upto: int) -> None:
+    def _stream(self, cursor: DepotCursor, last_version: int) -> None:
         """Let Spark's `foreachBatch` process what arrived in the one depot that is read.
 
         Raises EngineUnavailableError for one of several depots, which a microbatch could not have together.
@@ -218,7 +222,7 @@ class Runner(Control):
         before = cursor.reached.depot_version
         source = cast("SparkSource", cursor.source)
         try:
-            elsewhere = source.stream(before, upto, partial(self._handle, cursor))
+            elsewhere = source.stream(before, last_version, partial(self._handle, cursor))
         except LedgerBehindError:
             # guard: back-seen-elsewhere
             self.driver.prime()  # where another process found it, this one has yet to learn where it stands
@@ -266,12 +270,12 @@ class Runner(Control):
         Returns False if an earlier attempt planned to read depots in which nothing was found here.
         """
         latest = microbatch.started_at + self.driver.settings.max_clock_skew
-        upto = {str(name): max(read.arrived.expected) for name, read in slices.items()}
+        last_versions = {str(name): max(read.arrived.expected) for name, read in slices.items()}
         step, passed = self._step, _passed(pending, slices)
-        planned = self.driver.begin_attempt(microbatch, upto, step.overtaken, step.until)
-        if planned is not None and planned.upto != upto:
+        planned = self.driver.begin_attempt(microbatch, last_versions, step.overtaken, step.until)
+        if planned is not None and planned.last_versions != last_versions:
             slices, passed = self._slices(pending, planned), {}
-            if planned.upto.keys() != slices.keys():
+            if planned.last_versions.keys() != slices.keys():
                 return False
         until = planned.until if planned is not None and self._by_time else None
         self.driver.record(microbatch.run_messages(slices, latest, planned, passed, until))
@@ -285,8 +289,8 @@ class Runner(Control):
         slices: dict[str | None, Read] = {}
         for cursor, arrivals in pending:
             name, known = cursor.name, cursor.reached.depot_version
-            upto = None if planned is None else planned.upto.get(str(name), known)
-            arrived = arrivals.after(known, most, upto)
+            last_version = None if planned is None else planned.last_versions.get(str(name), known)
+            arrived = arrivals.after(known, most, last_version)
             if arrived is not None:
                 slices[name] = Read(arrived, arrivals.listed.fingerprints)
         return slices

@@ -1,13 +1,14 @@
-"""Maintain tables: fold, compact small files, delete files and log entries older than `keep`. No row that counts goes.
+"""Maintain tables: fold, compact small files, delete files and log entries older than `retention`. No row that counts
+goes.
 
 Microbatches write many small files, and every reader opens all of them. In a ledger a fold replaces the live rows, and
 compaction merges only files of final rows, which no microbatch reads; in a depot it merges any files. Replaced files
-stay on the disk for `keep`, which is how far back replay, verify, RESTORE and a late downstream stream can read. Then
-they are deleted, together with the log entries of that time.
+stay on the disk for `retention`, which is how far back replay, verify, RESTORE and a late downstream stream can read.
+Then they are deleted, together with the log entries of that time.
 
-Ledgers read a depot by version. So a depot is left alone while a ledger has yet to read a version older than `keep`, or
-would read one again after a RESTORE. `[maintain] other_ledgers` names the other ledgers that read the depot. A depot
-that Windrow did not create is left to its owner.
+Ledgers read a depot by version. So a depot is left alone while a ledger has yet to read a version older than
+`retention`, or would read one again after a RESTORE. `[maintain] other_ledgers` names the other ledgers that read the
+depot. A depot that Windrow did not create is left to its owner.
 
 A repeating run maintains its tables between two microbatches. Every `maintain_every` it tidies the ledger. Once a day
 it does everything that `windrow maintain` does; that part looks at every file and at the whole log of the depot, which
@@ -53,8 +54,9 @@ def maintain(
 
     `now` is the wall time in microseconds. A dry run changes nothing. `progress` is called before each step; if it
     raises, the earlier steps are complete. Unless somebody `asked` for the maintenance, a table whose retention differs
-    from `keep` is left alone, because a shorter retention deletes what cannot be recovered. Raises TableMissingError,
-    TableUnreadableError, TableUnwritableError, and TableLockedError if a writer holds a table for too long.
+    from `retention` is left alone, because a shorter retention deletes what cannot be recovered. Raises
+    TableMissingError, TableUnreadableError, TableUnwritableError, and TableLockedError if a writer holds a table for
+    too long.
     """
     if not dry_run:
         ledger.mend(source.place for source in sources)
@@ -82,8 +84,9 @@ def fold(ledger: Ledger, dry_run: bool = False) -> int:
 def tidy(ledger: Ledger, progress: Progress = lambda table, step: None) -> Maintained:
     """Compact the files of the ledger's final rows that are smaller than SMALL, which recent microbatches wrote.
 
-    Each compaction also rewrites the last file that is not full, and the replaced file stays for `keep`. With files of
-    any size, hourly compactions would soon occupy more than all rows. `progress` and errors are those of `maintain`.
+    Each compaction also rewrites the last file that is not full, and the replaced file stays for `retention`. With
+    files of any size, hourly compactions would soon occupy more than all rows. `progress` and errors are those of
+    `maintain`.
     """
     table = _Table("ledger", ledger.maintenance(), ledger.settings, False, partial(progress, "ledger"))
     why = table.maintenance.obstacle()
@@ -105,18 +108,18 @@ class _Table:
 
     def maintained(self, partitions: Sequence[str | None]) -> Maintained:
         """Do the steps in an order in which no step removes what another one created."""
-        keep = self.settings.keep
+        retention = self.settings.retention
         self.progress("retention")
         changed = not self.keeps()
         if changed and not self.dry_run:
-            self.maintenance.set_properties(tables.retention(keep))
+            self.maintenance.set_properties(tables.retention_properties(retention))
         removed, added = self.compact(partitions)
         self.progress("removing old files")
         vacuumed = self.maintenance.vacuum(self.dry_run)
         self.progress("trimming the log")
         if not self.dry_run:
             self.maintenance.trim_log()
-        return Maintained(self.role, self.location, keep, changed, removed, added, vacuumed)
+        return Maintained(self.role, self.location, retention, changed, removed, added, vacuumed)
 
     @property
     def location(self) -> str:
@@ -124,14 +127,16 @@ class _Table:
         return self.settings.ledger if self.role == "ledger" else self.settings.depot
 
     def keeps(self) -> bool:
-        """Tell whether the table's retention equals `keep`."""
-        return tables.retention(self.settings.keep).items() <= self.maintenance.properties().items()
+        """Tell whether the table's retention equals the setting."""
+        return tables.retention_properties(self.settings.retention).items() <= self.maintenance.properties().items()
 
     def other_retention(self, asked: bool) -> str | None:
-        """Return why a table that nobody `asked` to maintain is left alone, None if its retention equals `keep`."""
+        """Return why a table that nobody `asked` to maintain is left alone, None if its retention equals the
+        setting.
+        """
         # guard: retention-unchanged
         if not asked and not self.keeps():
-            return f"its retention is not keep = {self.settings.keep}; `windrow maintain` sets it"
+            return f"its retention is not the setting's {self.settings.retention}; `windrow maintain` sets it"
         return None
 
     def compact(self, partitions: Sequence[str | None], below: int | None = None) -> tuple[int | None, int | None]:
@@ -178,17 +183,17 @@ def _not_ours(source: Source, table: _Table) -> str | None:
 
 
 def _still_needed(source: Source, ledger: Ledger, table: _Table, now: int) -> str | None:
-    """Return a sentence about a depot version that is older than `keep` and still needed, None if there is none.
+    """Return a sentence about a depot version that is older than `retention` and still needed, None if there is none.
 
     A version is needed if a ledger has yet to read it, or would read it again after a RESTORE to any ledger version
-    within `keep`. Even a compaction is unsafe then, because Delta may trim the log with any commit. A version is as old
-    as its commit or its log file, whichever is older, because Delta trims by the file. It counts as old `headstart`
-    before its time, because a compaction takes a while; for the ledger `keep` ends two headstarts earlier, or a depot
-    in use would always have a version that was read too late.
+    within `retention`. Even a compaction is unsafe then, because Delta may trim the log with any commit. A version is
+    as old as its commit or its log file, whichever is older, because Delta trims by the file. It counts as old
+    `headstart` before its time, because a compaction takes a while; for the ledger `retention` ends two headstarts
+    earlier, or a depot in use would always have a version that was read too late.
     """
-    keep = microseconds(table.settings.keep, "keep")
-    headstart = min(HEADSTART, keep // 10)
-    before = now - keep + headstart
+    retention = microseconds(table.settings.retention, "retention")
+    headstart = min(HEADSTART, retention // 10)
+    before = now - retention + headstart
     reached, behind = _least_reached(source.depot().id, ledger, before + headstart)
     for commit in source.commits(reached + 1):
         if commit.version > reached and commit.rows != 0:
@@ -196,7 +201,7 @@ def _still_needed(source: Source, ledger: Ledger, table: _Table, now: int) -> st
             since = commit.committed_at if logged_at is None else min(commit.committed_at, logged_at)
             # guard: depot-maintained-if-unneeded
             if since < before:
-                when = f"version {commit.version} of {time_text(since)} is older than {table.settings.keep}"
+                when = f"version {commit.version} of {time_text(since)} is older than {table.settings.retention}"
                 return f"{when}, and {behind} may have to read it still"
     return None
 

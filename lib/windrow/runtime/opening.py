@@ -63,7 +63,7 @@ def open_ledger(readers: Sequence[DepotReader], ledger: Ledger, algorithm: Algor
             reader.source.require_mapping()
         positions = {reader.name: _begin(reader, now) for reader in readers}
         columns = algorithm.schema([reader.source.depot() for reader in readers])
-        ledger.create(first_rows(columns, positions, algorithm.settings), ledger.settings.keep)
+        ledger.create(first_rows(columns, positions, algorithm.settings), ledger.settings.retention)
     while True:
         primed = prime(ledger, [reader.name for reader in readers])
         moved = [reader for reader in readers if _begins_elsewhere(reader, primed, algorithm)]

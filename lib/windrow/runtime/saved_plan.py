@@ -38,7 +38,7 @@ class SavedPlan:
 
     microbatch: int
     now: int
-    upto: Positions
+    last_versions: Positions
     events: list[str] | None = None
     accepts: bool = False
     migrated: list[str] | None = None

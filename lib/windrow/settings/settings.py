@@ -25,7 +25,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from windrow.batching.rules import Repeats, Rules, SplitAt, WindowStart
+from windrow.batching.rules import OnRepeat, Rules, SplitAt, WindowAnchor
 from windrow.delta.locations import local_path, require_safe
 from windrow.errors import SettingsError, UsageError
 from windrow.formats.part import FormatPart
@@ -39,7 +39,7 @@ from windrow.settings.start_from import Start
 
 FILE = "windrow.toml"
 OPTIONS_SET: dict[str, str] = {}  # of object stores, in the environment of this process, by settings
-LEAST_KEEP = durations.UNITS["h"]
+MIN_RETENTION = durations.UNITS["h"]
 BUFFERS_IN_MEMORY = 16  # parts of max_memory_bytes, one of which is the buffer of a producer; a guess
 
 
@@ -51,10 +51,12 @@ class RulesPart(Part):
 
     window: Duration = Field("10s", description="longest span of a batch")  # type: ignore[assignment]
     max_delay: Duration = Field("5s", description="how old a message may be when it arrives")  # type: ignore[assignment]
-    max_leap: Duration = Field("1s", description="how far in the future it may claim to be")  # type: ignore[assignment]
+    max_lead: Duration = Field("1s", description="how far in the future it may claim to be")  # type: ignore[assignment]
     max_batch_bytes: ByteSize = Field(16_777_216, description="bytes of types and payloads in a batch; 0: no limit")
-    window_start: WindowStart = Field("arrival", description="where a window begins: arrival, event_time or aligned")
-    repeats: Repeats = Field("split", description="what a second message of a type does to its window: split or keep")
+    window_anchor: WindowAnchor = Field("arrival", description="where a window begins: arrival, event_time or aligned")
+    on_repeat: OnRepeat = Field(
+        "split", description="what a second message of a type does to its window: split or keep"
+    )
     split_at: SplitAt = Field("message", description="where it splits: at the later message, or at the midpoint")
     window_offset: Duration = Field("0s", description="aligned: windows begin at multiples of window, moved by this")  # type: ignore[assignment]
 
@@ -160,7 +162,7 @@ class Settings(BaseSettings):
     idle_timeout: OrNever = Field("10s", description="how long a silent source keeps overdue batches open, or never")  # type: ignore[assignment]
     max_clock_skew: Duration = Field("5m", description="a stamp this far ahead of the wall clock is rejected")  # type: ignore[assignment]
     on_depot_delete: Literal["error", "ignore"] = Field("error", description="when the depot loses or changes rows")
-    keep: str = Field("90d", description="how far back replay and verify reach")
+    retention: str = Field("90d", description="how far back replay and verify reach")
     durable: bool = Field(True, description="a commit counts only when a local disk keeps it through a power cut")
     single_writer: bool = Field(
         False, description="on S3: nobody else writes to the tables, so Spark's commits need not exclude others"
@@ -224,7 +226,7 @@ class Settings(BaseSettings):
             ("rules",): self.rules.build,
             ("storage",): lambda: _require_storage(self.storage),
             (): lambda: _require_places(self.depot, self.ledger),
-            ("keep",): lambda: _require_keep(self.keep),
+            ("retention",): lambda: _require_retention(self.retention),
             ("start_from",): lambda: Start.parse(self.start_from),
             ("payload_type",): lambda: _require_payload_type(self.payload_type),
         }
@@ -347,9 +349,11 @@ def _known_variables() -> set[str]:
     return names
 
 
-def _require_keep(keep: str) -> None:
-    if durations.microseconds(keep, "keep") < LEAST_KEEP:
-        raise SettingsError(f"keep = {keep!r} is less than an hour", "Use at least 1h, because readers need old files.")
+def _require_retention(retention: str) -> None:
+    if durations.microseconds(retention, "retention") < MIN_RETENTION:
+        raise SettingsError(
+            f"retention = {retention!r} is less than an hour", "Use at least 1h, because readers need old files."
+        )
 
 
 def _require_payload_type(text: str) -> None:

@@ -32,12 +32,12 @@ class Arrivals:
     conversion: Conversion
     last: int | None
 
-    def after(self, version: int, max_messages: int, upto: int | None = None) -> Slice | None:
+    def after(self, version: int, max_messages: int, last_version: int | None = None) -> Slice | None:
         """Return the next slice after `version`: whole versions of at most `max_messages`, or one larger version.
 
-        With `upto`, the slice ends at this version at the latest.
+        With `last_version`, the slice ends at this version at the latest.
         """
-        left = {at: count for at, count in self.counts.items() if upto is None or at <= upto}
+        left = {at: count for at, count in self.counts.items() if last_version is None or at <= last_version}
         while versions := self.conversion.next_versions(left, self.byte_count, version, max_messages):
             arrived = self._slice({at: self.counts[at] for at in versions})
             if arrived is not None:

@@ -44,13 +44,13 @@ class EmbeddedSource(Source):
         self._conversion()[0].require_embedded()
 
     @contextmanager
-    def arrived(self, after: int, upto: int) -> Iterator[Arrivals | None]:
-        """Give the versions after `after`, up to `upto`; their rows are read slice by slice."""
-        self._keep_read(after, upto)
-        snapshot = known_snapshot(self.place, "depot", upto)
+    def arrived(self, after: int, last_version: int) -> Iterator[Arrivals | None]:
+        """Give the versions after `after`, up to `last_version`; their rows are read slice by slice."""
+        self._keep_read(after, last_version)
+        snapshot = known_snapshot(self.place, "depot", last_version)
         depot, log = identity(snapshot.table), self.log
-        commits = log.commits(after, upto)
-        counts = added(commits, after, upto)
+        commits = log.commits(after, last_version)
+        counts = added(commits, after, last_version)
         if not any(count != 0 for count in counts.values()):
             yield None
             return
@@ -61,7 +61,7 @@ class EmbeddedSource(Source):
         parts = _parts(conversion, self._as_rows)
         with ExitStack() as spill:
             yield EmbeddedArrivals(
-                listed, new, byte_count, self.settings, conversion, upto, snapshot, parts, spill, self.shared
+                listed, new, byte_count, self.settings, conversion, last_version, snapshot, parts, spill, self.shared
             )
 
 

@@ -41,8 +41,8 @@ class Source(Protocol):
         self.engine, self.settings, self._as_rows = engine, settings, rows
         self.place = engine.place(settings.depot)
 
-    def arrived(self, after: int, upto: int) -> AbstractContextManager[Arrivals | None]:
-        """Give what the depot added after version `after`, up to `upto`; None if it added no rows."""
+    def arrived(self, after: int, last_version: int) -> AbstractContextManager[Arrivals | None]:
+        """Give what the depot added after version `after`, up to `last_version`; None if it added no rows."""
 
     def streams(self, after: int) -> bool:
         """Tell whether Spark's `foreachBatch` drives what reads the versions after this one."""
@@ -71,9 +71,9 @@ class Source(Protocol):
         """Raise ExpressionError for a mapping that the engine cannot run; Spark runs all."""
         return
 
-    def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
-        """Return the commits in the depot's log, all or from version `since` on, up to `upto` or later."""
-        return self.log.commits(since, upto)
+    def commits(self, since: int | None = None, last_version: int | None = None) -> list[Commit]:
+        """Return the commits in the depot's log, all or from version `since` on, up to `last_version` or later."""
+        return self.log.commits(since, last_version)
 
     def commit_to_accept(self, version: int) -> Commit:
         """Return the commit of a depot version that deleted or rewrote rows. Raises NotFoundError for any other."""
@@ -103,8 +103,8 @@ class Source(Protocol):
             raise missing(self.settings.depot, "depot")
         return Conversion.of(self.settings, table, self._as_rows), table
 
-    def _keep_read(self, after: int, upto: int) -> None:
+    def _keep_read(self, after: int, last_version: int) -> None:
         """Sync the versions of the depot that are about to be read to the local disk."""
         if self.settings.durable:
             # guard: depot-durable
-            sync_read(self.place, after, upto)
+            sync_read(self.place, after, last_version)

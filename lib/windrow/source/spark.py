@@ -57,28 +57,30 @@ class SparkSource(Source):
         return not self._as_rows or (self.engine.remote and not self._has_feed(after + 1))
 
     @contextmanager
-    def arrived(self, after: int, upto: int) -> Iterator[Arrivals | None]:
-        """Give the versions after `after`, up to `upto`, by a query of the change feed; without one by a stream."""
-        begin = self._begin(after, upto)
+    def arrived(self, after: int, last_version: int) -> Iterator[Arrivals | None]:
+        """Give the versions after `after`, up to `last_version`, by a query of the change feed, or else by a stream."""
+        begin = self._begin(after, last_version)
         with ExitStack() as stack:
             opened = None
             if not self._by_files:
                 try:
-                    opened = stack.enter_context(self._opened(self._feed(begin, upto), begin, upto, persist=False))
+                    opened = stack.enter_context(
+                        self._opened(self._feed(begin, last_version), begin, last_version, persist=False)
+                    )
                 except DepotUnreadableError as error:
                     self._require_began_later(error)
             if opened is None and (frame := self._streamed(begin)) is not None:
-                opened = stack.enter_context(self._opened(frame, begin, upto, persist=False))
+                opened = stack.enter_context(self._opened(frame, begin, last_version, persist=False))
             yield None if opened is None or opened.last is None else opened
 
-    def stream(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> bool:
-        """Call `handle` with the versions after `after`, up to `upto`, from `foreachBatch` of a stream.
+    def stream(self, after: int, last_version: int, handle: Callable[[Arrivals], None]) -> bool:
+        """Call `handle` with the versions after `after`, up to `last_version`, from `foreachBatch` of a stream.
 
         The checkpoint of the stream is a fresh one: the ledger is the real one. Returns whether `handle` ran in another
         process; then the ledger has what it did.
         """
-        begin = self._begin(after, upto)
-        taking = partial(self._take, upto=upto, handle=handle)
+        begin = self._begin(after, last_version)
+        taking = partial(self._take, last_version=last_version, handle=handle)
         try:
             self._run(Take(taking, begin))
         except DepotUnreadableError as error:
@@ -86,10 +88,10 @@ class SparkSource(Source):
             self._run(Take(taking, begin))
         return self.engine.remote
 
-    def _begin(self, after: int, upto: int) -> int:
+    def _begin(self, after: int, last_version: int) -> int:
         """Return the first version to read, after syncing what is about to be read. Raises if a version is gone."""
-        self._keep_read(after, upto)
-        added(self.log.commits(after, upto), after, upto)
+        self._keep_read(after, last_version)
+        added(self.log.commits(after, last_version), after, last_version)
         self._by_files = False
         if not self.depot().feed:
             self._go_by_files()
@@ -143,9 +145,9 @@ class SparkSource(Source):
             raise translated(error) from error
         return True
 
-    def _feed(self, begin: int, upto: int) -> DataFrame:
+    def _feed(self, begin: int, last_version: int) -> DataFrame:
         try:
-            return feed_of(self.engine.session, self.place, begin, upto)
+            return feed_of(self.engine.session, self.place, begin, last_version)
         except PySparkException as error:
             raise translated(error) from error
 
@@ -170,17 +172,17 @@ class SparkSource(Source):
         self._run(Take(keep, begin))
         return reduce(DataFrame.unionAll, frames) if frames else None
 
-    def _take(self, frame: DataFrame, begin: int, upto: int, handle: Callable[[Arrivals], None]) -> int:
-        """Handle the versions up to `upto` in a frame of a stream; return the version at which the next one begins."""
-        with self._opened(frame, begin, upto, persist=True) as arrivals:
+    def _take(self, frame: DataFrame, begin: int, last_version: int, handle: Callable[[Arrivals], None]) -> int:
+        """Handle the versions up to `last_version` in a frame of a stream; return the first version of the next."""
+        with self._opened(frame, begin, last_version, persist=True) as arrivals:
             if arrivals.last is None:
                 return begin
             handle(arrivals)
             return arrivals.last + 1
 
     @contextmanager
-    def _opened(self, frame: DataFrame, begin: int, upto: int, persist: bool) -> Iterator[SparkArrivals]:
-        """Work on the session of a frame of a stream or of a query, and give the versions up to `upto` in it.
+    def _opened(self, frame: DataFrame, begin: int, last_version: int, persist: bool) -> Iterator[SparkArrivals]:
+        """Work on the session of a frame of a stream or of a query, and give the versions up to `last_version` in it.
 
         `persist` a frame of `foreachBatch`. Text is checked here where no conversion does it: what a query may have
         replaced, and rows that stay as they are on the executors. The driver checks what it collects.
@@ -189,29 +191,29 @@ class SparkSource(Source):
         try:
             with self.engine.working_on(session), configured(session, ALIKE), ExitStack() as kept:
                 table = self.depot()
-                commits = self.log.commits(begin - 1, upto)
-                counts, listed = added(commits, begin - 1, upto), ListedVersions.of(table.id, begin, commits)
+                commits = self.log.commits(begin - 1, last_version)
+                counts, listed = added(commits, begin - 1, last_version), ListedVersions.of(table.id, begin, commits)
                 conversion = Conversion.of(self.settings, table, self._as_rows)
                 byte_count = conversion.byte_count(self.log, counts)
 
                 known = conversion.counts(counts)
-                rows = conversion.mapped(self._changes(frame, begin, upto, table.version))
+                rows = conversion.mapped(self._changes(frame, begin, last_version, table.version))
                 streamed = persist or self._by_files
                 read = SparkArrivals.of(rows, listed, known, byte_count, self.settings, conversion, kept, persist)
                 # guard: replaced-text
                 if read.has_replacement and not streamed:
-                    self._require_text(begin, upto)
+                    self._require_text(begin, last_version)
                 if streamed and conversion.verbatim and read.collected is None:
                     require_text_of_frame(read.frame)
                 yield read
         except PySparkException as error:
             raise translated(error) from error
 
-    def _require_text(self, begin: int, upto: int) -> None:
+    def _require_text(self, begin: int, last_version: int) -> None:
         """Stream versions of the change feed; raise DepotUnreadableError if they have text that is not UTF-8."""
 
         def check(frame: DataFrame, at: int) -> int:
-            require_text_of_frame(frame.where(F.col(VERSION) <= upto))
+            require_text_of_frame(frame.where(F.col(VERSION) <= last_version))
             return at
 
         self._run(Take(check, begin))

@@ -73,15 +73,15 @@ class ProbedSource(Wrapper):
         self.ledger = ledger
 
     @contextmanager
-    def arrived(self, after: int, upto: int) -> Iterator[Arrivals | None]:
+    def arrived(self, after: int, last_version: int) -> Iterator[Arrivals | None]:
         """Read the depot."""
-        with self._reading(), self.inner.arrived(after, upto) as arrivals:
+        with self._reading(), self.inner.arrived(after, last_version) as arrivals:
             yield None if arrivals is None else self._arrivals(arrivals)
 
-    def stream(self, after: int, upto: int, handle: Callable[[Arrivals], None]) -> bool:
+    def stream(self, after: int, last_version: int, handle: Callable[[Arrivals], None]) -> bool:
         """Read the depot by a stream."""
         with self._reading():
-            elsewhere: bool = self.inner.stream(after, upto, lambda arrivals: handle(self._arrivals(arrivals)))
+            elsewhere: bool = self.inner.stream(after, last_version, lambda arrivals: handle(self._arrivals(arrivals)))
         return elsewhere
 
     @contextmanager

@@ -97,13 +97,13 @@ class Due:
     def _pending(self, name: str) -> pa.Table:
         return self._open_state(name).as_changed(self._stored[name])
 
-    def fire(self, after: int, upto: int) -> None:
-        """Delete the rows that are due after `after` and up to `upto` from their states: those of timers fire."""
+    def fire(self, after: int, through: int) -> None:
+        """Delete the rows that are due after `after` and up to `through` from their states: those of timers fire."""
         self._fired, self._timers = self._fired if after == clock.UNKNOWN else {}, {}
         for name in self._stored:
             declared, rows = self._topology.states[name], self._pending(name)
             at = rows[DUE.name].cast(pa.int64())
-            rows = rows.filter(pc.and_(pc.greater(at, after), pc.less_equal(at, upto)))
+            rows = rows.filter(pc.and_(pc.greater(at, after), pc.less_equal(at, through)))
             if not rows.num_rows:
                 continue
             # guard: fires-once

@@ -164,7 +164,7 @@ def _run(runner: Runner, clock: RecordedClock, plans: Iterable[SavedPlan]) -> No
         if not runner.run_saved_plan(one):
             raise DepotChangedError(
                 f"microbatch {one.microbatch} cannot be repeated: the depots no longer have what it read",
-                "A replay needs the whole history: raise the setting keep.",
+                "A replay needs the whole history: raise the setting retention.",
             )
 
 
@@ -193,7 +193,7 @@ def _planned(topology: Topology, rows: list[Row], ticks: Ticks, anew: Collection
         plans += _due(topology, schedule, one.now)
         if one.migrated:
             plans.append(one)
-        elif one.upto or own or topology.in_step or one is recorded[0]:  # the first one schedules events
+        elif one.last_versions or own or topology.in_step or one is recorded[0]:  # the first one schedules events
             timers = [name for name in anew if name in topology.states]
             plans.append(replace(one, microbatch=0, events=own + timers))
     return plans
@@ -246,7 +246,7 @@ def _recorded(rows: list[Row]) -> list[SavedPlan]:
     kept: dict[int, SavedPlan] = {}
     for row in counting(rows):
         read = max([row["depot_version"] or 0, *(one["version"] for one in row["versions"] or ())])
-        upto = {} if row["depot"] is None else {row["depot"]: read}
+        last_versions = {} if row["depot"] is None else {row["depot"]: read}
         now = microseconds_of(row["planned_at"])
         until = None if row["due_until"] is None else microseconds_of(row["due_until"])
         known = kept.get(row["microbatch"], SavedPlan(row["planned_id"], now, {}, []))
@@ -254,7 +254,7 @@ def _recorded(rows: list[Row]) -> list[SavedPlan]:
         accepts = row["kind"] == "accept"
         kept[row["microbatch"]] = replace(
             known,
-            upto={**known.upto, **upto},
+            last_versions={**known.last_versions, **last_versions},
             events=fired,
             accepts=accepts,
             migrated=row["migrated"],

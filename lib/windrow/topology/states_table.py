@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from windrow.ledger import Ledger
 
 ROWS_AT_ONCE = 32_768
-HINT = "`windrow status --history 20` lists the microbatches; the setting keep says how far back the log reaches."
+HINT = "`windrow status --history 20` lists the microbatches; the setting retention says how far back the log reaches."
 
 
 class StatesTable(Protocol):

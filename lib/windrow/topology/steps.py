@@ -34,7 +34,7 @@ def run_steps(take: Callable[[int, int], None], due: Due, arrived: Ints, length:
         first = due.until if first is None else first
         following = next((at for at in wanted if at > first), due.until + 1)
         # guard: step-ends-at-a-timer
-        upto = min(max(first, first + length - 1), following - 1)
+        through = min(max(first, first + length - 1), following - 1)
         due.fire(after, first)
-        take(after, upto)
-        after, begun = upto, True
+        take(after, through)
+        after, begun = through, True

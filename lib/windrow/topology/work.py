@@ -79,9 +79,9 @@ class Work:
             due.fire(UNKNOWN, due.until)
             self.take(UNKNOWN, LATEST)
 
-    def take(self, after: int, upto: int) -> None:
-        """Call the functions with what is due and the messages after `after` and up to `upto` (microseconds)."""
-        self.span, self.now = (after, upto), min(upto, self.due.until)
+    def take(self, after: int, through: int) -> None:
+        """Call the functions with what is due and the messages after `after` and up to `through` (microseconds)."""
+        self.span, self.now = (after, through), min(through, self.due.until)
         if self.plan.depots or self.due.fired:
             for function in self.topology.functions:
                 self.call(function)
@@ -186,11 +186,11 @@ class Work:
 
     def _table(self, depot: str) -> pa.Table:
         """Return the new rows of a depot, in a step those of its times."""
-        rows, (after, upto) = self._all_rows(depot), self.span
+        rows, (after, through) = self._all_rows(depot), self.span
         if self.span == (UNKNOWN, LATEST) or not rows.num_rows:
             return rows
         at = self._arrival_times(depot)
-        return rows.filter(pa.array((at > after) & (at <= upto)))
+        return rows.filter(pa.array((at > after) & (at <= through)))
 
     def _all_rows(self, depot: str) -> pa.Table:
         """Return the new rows of a depot."""

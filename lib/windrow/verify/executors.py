@@ -53,7 +53,7 @@ ANSWERS = pa.schema([("answer", pa.binary())])
 ALL = """
 WITH all_batches AS (
     SELECT state, source, key, opened_in, closed_in, close_reason, coalesce(array_size(messages), 0) AS message_rows,
-        unix_micros(last_event_time) AS last_event_time, unix_micros(timeout) AS timeout
+        unix_micros(last_event_time) AS last_event_time, unix_micros(timeout_at) AS timeout_at
     FROM {batch} WHERE state IN ('open', 'closed')
 ), all_rejected AS (
     SELECT source, key, microbatch, reason, missed_by_us, unix_micros(received_at) AS received_at, true AS of_message

@@ -51,10 +51,10 @@ class Log:
         """Tell whether the table was restored between two versions."""
         return any(before < version <= after for version in self.restored)
 
-    def lasting(self, upto: int) -> list[int]:
+    def lasting(self, last_version: int) -> list[int]:
         """Return the commits up to a version that are not Windrow's and that no RESTORE has undone."""
-        undone = [(at, to) for at, to in self.restored.items() if at <= upto]
-        return [one for one in self.foreign if one <= upto and not any(to < one < at for at, to in undone)]
+        undone = [(at, to) for at, to in self.restored.items() if at <= last_version]
+        return [one for one in self.foreign if one <= last_version and not any(to < one < at for at, to in undone)]
 
 
 def read_log(table: DeltaTable, location: str, role: str, since: int = 0) -> Log:

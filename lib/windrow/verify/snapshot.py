@@ -23,7 +23,7 @@ from windrow.verify.columns import MESSAGE, as_messages, exploded, version_in_id
 from windrow.verify.parts import PartedRows
 
 BATCH = (
-    "id, state, source, key, part, window_start, window_end, timeout, opened_by, closed_at, close_reason, "
+    "id, state, source, key, part, window_start, window_end, timeout_at, opened_by, closed_at, close_reason, "
     "message_count, bytes, oversize, first_event_time, last_event_time, opened_in, closed_in, revision"
 )
 REJECTED = "id, reason, detail, missed_by_us, clock_lead_us, processing_time, microbatch, " + ", ".join(MESSAGE)

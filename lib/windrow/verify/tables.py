@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 OF_LEDGER = ("batches", "held", "rejected")
 OPEN = ("batches", "held")  # with `_open`: what was open after what is verified, if the check builds on that
 TIMES = {
-    "event_time", "received_at", "processing_time", "window_start", "window_end", "timeout", "closed_at",
+    "event_time", "received_at", "processing_time", "window_start", "window_end", "timeout_at", "closed_at",
     "first_event_time", "last_event_time", "clock", "floor", "cut",
 }  # fmt: skip
 OPEN_MESSAGES = (

@@ -103,9 +103,9 @@ class TestDepot:
         world.publish([message("c", NOW + 2 * SECOND, NOW + 2 * SECOND)])
         DeltaTable(world.depot).optimize.compact()
         DeltaTable(world.depot).create_checkpoint()
-        forget(world.depot, upto=2)
+        forget(world.depot, last_version=2)
         assert of(seen(world), "depot-reach").level == "ok"
-        forget(world.depot, upto=3)
+        forget(world.depot, last_version=3)
         found = of(seen(world), "depot-reach")
         assert (found.level, "version 3 comes next" in found.what) == ("error", True)
 
@@ -207,9 +207,9 @@ class TestDepot:
         assert "WINDROW-DEPOT-MISMATCH" in of(seen(world), "ledger").what
 
 
-def forget(location: str, upto: int) -> None:
+def forget(location: str, last_version: int) -> None:
     """Delete the oldest commits from a log, as its clean-up does."""
-    for version in range(upto + 1):
+    for version in range(last_version + 1):
         (Path(location) / "_delta_log" / f"{version:020}.json").unlink(missing_ok=True)
 
 
@@ -279,10 +279,10 @@ class TestLedger:
         assert "not a ledger" in of(seen(world), "ledger").what
 
     def test_retention(self, world: World) -> None:
-        """`keep` does not change an existing ledger: a difference is a warning."""
-        assert of(seen(world, keep="2160h"), "ledger-retention").level == "ok"
-        found = of(seen(world, keep="30d"), "ledger-retention")
-        assert (found.level, "for 90d, but keep is 30d" in found.what) == ("warning", True)
+        """`retention` does not change an existing ledger: a difference is a warning."""
+        assert of(seen(world, retention="2160h"), "ledger-retention").level == "ok"
+        found = of(seen(world, retention="30d"), "ledger-retention")
+        assert (found.level, "for 90d, but the setting retention is 30d" in found.what) == ("warning", True)
 
     def test_rules(self, world: World) -> None:
         """Rules that the next run changes are named."""

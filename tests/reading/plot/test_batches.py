@@ -57,7 +57,7 @@ TYPICAL = delays(
 
 def found(*tables: pa.Table, **given: Any) -> Distribution:
     """Return sizes, delays and waits with what comes with them."""
-    return Distribution(*tables, **{"by": "source", "max_delay_us": MAX_DELAY, "max_leap_us": 1_000_000} | given)
+    return Distribution(*tables, **{"by": "source", "max_delay_us": MAX_DELAY, "max_lead_us": 1_000_000} | given)
 
 
 def drawn(*tables: pa.Table, **given: Any) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class TestSizes:
         some = pa.concat_tables([sizes([1, 2, 2, 109]), sizes([7], "flush"), sizes([109], None)])
         data = drawn(some, TYPICAL, waits((10, 1)))["datasets"]
         for name, factor in (("messages", 1), ("bytes", 10)):
-            assert total(data[name]) == {"timeout": 4, "flush": 1, "still open": 1}
+            assert total(data[name]) == {"timeout_at": 4, "flush": 1, "still open": 1}
             (flushed,) = (row for row in data[name] if row["name"] == "flush")
             assert flushed["low"] <= 7 * factor < flushed["high"]
 
@@ -87,8 +87,8 @@ class TestSizes:
         random = np.random.default_rng(seed)
         counts = np.maximum(random.lognormal(seed, seed, 10_000), 1).astype(np.int64).tolist()
         data = drawn(sizes(counts), TYPICAL, waits())["datasets"]
-        assert total(data["messages"]) == {"timeout": 10_000}
-        assert total(data["bytes"]) == {"timeout": 10_000}
+        assert total(data["messages"]) == {"timeout_at": 10_000}
+        assert total(data["bytes"]) == {"timeout_at": 10_000}
         assert sum(len(rows) for rows in data.values()) < 500
 
     def test_facts(self):
@@ -113,10 +113,10 @@ class TestDelays:
         late = [row for row in data["rejected"] if row["name"] == "too_old"]
         assert all(row["low"] >= 5_000 for row in late)
 
-    def test_max_leap_where_it_matters(self):
+    def test_max_lead_where_it_matters(self):
         """How far messages may be ahead is marked only where some come near it."""
-        ahead = delays(("a", "accepted", 5, 1), ("a", "too_futuristic", -1_500, 1))
-        for table, expected in ((TYPICAL, ["max_delay"]), (ahead, ["max_delay", "max_leap"])):
+        ahead = delays(("a", "accepted", 5, 1), ("a", "too_far_ahead", -1_500, 1))
+        for table, expected in ((TYPICAL, ["max_delay"]), (ahead, ["max_delay", "max_lead"])):
             data = drawn(sizes([]), table, waits())["datasets"]
             assert [row["label"].split()[0] for row in data["limits"]] == expected
 
@@ -188,7 +188,7 @@ class TestPicture:
 def test_only_times_far_apart():
     """Delays of centuries, ahead and late, are drawn as well."""
     years = 500 * 365 * 86_400_000
-    some = delays(("a", "too_old", years, 1), ("a", "too_futuristic", -years, 2), ("a", "accepted", 0, 3))
+    some = delays(("a", "too_old", years, 1), ("a", "too_far_ahead", -years, 2), ("a", "accepted", 0, 3))
     data = drawn(sizes([1]), some, waits())["datasets"]
-    assert total(data["rejected"]) == {"too_old": 1, "too_futuristic": 2}
+    assert total(data["rejected"]) == {"too_old": 1, "too_far_ahead": 2}
     assert pc.sum(pa.table({"count": [row["count"] for row in data["accepted"]]})["count"]).as_py() == 3

@@ -142,7 +142,7 @@ class TestWarnings:
         assert [one.name for one in quiet.failures("warning")] == ["rejected_share"]
         kept = World(tmp_path / "kept", clock)
         kept.publish([message("a", at, at) for at in second])
-        kept.runner(embedded, rules={"repeats": "keep"}).once()
+        kept.runner(embedded, rules={"on_repeat": "keep"}).once()
         assert not quality.check(session, kept.ledger, min_count=MIN_COUNT).failures("warning")
 
 
@@ -250,7 +250,7 @@ class TestWithoutSpark:
 
     def test_repeats_that_were_kept(self, tmp_path: Path, clock: ManualClock, embedded: EngineFactory) -> None:
         """A window may hold several messages of a type once the rules keep them, also after they split again."""
-        world, kept = World(tmp_path, clock), {"repeats": "keep"}
+        world, kept = World(tmp_path, clock), {"on_repeat": "keep"}
         world.publish([message("a", NOW), message("a", NOW + 1)])
         world.runner(embedded, rules=kept).once()
         assert [row["message_count"] for row in world.rows("open")] == [2]

@@ -190,15 +190,15 @@ class SparkEngine(Engine):
             journal = quoted(*home, f"{name}_plans")
         return StoredSideFiles(SparkJournal(self._session, journal))
 
-    def transaction(self, place: str, application: str, upto: int) -> int | None:
-        """Return the last version recorded in the log of a table for a transaction id; not locally, at most `upto`.
+    def transaction(self, place: str, application: str, last_version: int) -> int | None:
+        """Return the last version in the log of a table for a transaction id; not locally, at most `last_version`.
 
         There a binary search asks Delta which versions it would skip.
         """
         path = self.local_path(place)
         if path is not None:
             return open_table(str(path), "depot").transaction_version(application)
-        below = self._first_free(place, application, range(upto + 1))
+        below = self._first_free(place, application, range(last_version + 1))
         return below - 1 if below else None
 
     def free_number(self, place: str, application: str, least: int) -> int:
@@ -251,14 +251,16 @@ class SparkEngine(Engine):
         except Exception as error:  # as a PySparkException, or as what the bridge to Java makes of it
             raise unwritable(place, "depot", error) from error
 
-    def create(self, place: str, rows: pa.Table, comment: str, keep: str | None = None, by: str = "") -> None:
+    def create(self, place: str, rows: pa.Table, comment: str, retention: str | None = None, by: str = "") -> None:
         """Create a table with its first rows unless it exists; a ledger is partitioned `by` columns.
 
-        `keep` is the retention of log and removed files, by default that of the settings. Raises IncompatibleTableError
-        if the directory has other files, TableMissingError if there is no such schema.
+        `retention` is the retention of log and removed files, by default that of the settings. Raises
+        IncompatibleTableError if the directory has other files, TableMissingError if there is no such schema.
         """
         own = tables.LEDGER_PROPERTIES if by else tables.PROPERTIES
-        properties = own | tables.retention(keep or self.settings.keep) | self.settings.table_properties
+        properties = (
+            own | tables.retention_properties(retention or self.settings.retention) | self.settings.table_properties
+        )
         path = self.local_path(place)
         noted = {NOTE: json.dumps({"token": rows["token"][0].as_py()})} if by else {}
         with self.lock(place), configured(self._session, noted):

@@ -59,20 +59,20 @@ class SparkLog:
         commits = self._newest(1)
         return None if commits is None else (int(commits["version"]), commits["userMetadata"])
 
-    def bytes_added(self, after: int, upto: int) -> dict[int, int]:
+    def bytes_added(self, after: int, last_version: int) -> dict[int, int]:
         """Return how many bytes the files have that each version added, as `DeltaRsLog.bytes_added` does."""
         sizes = {}
-        for commit in self._since(after + 1, upto):
+        for commit in self._since(after + 1, last_version):
             added = self._added.get(commit["version"])
             if rows_added(commit) is not None:
                 sizes[commit["version"]] = (commit["operationMetrics"] or {}).get("numOutputBytes")
             elif added is not None and adds_only(commit["operation"], added.removed):
                 sizes[commit["version"]] = added.bytes
-        return {version: int(size) for version, size in sizes.items() if size and after < version <= upto}
+        return {version: int(size) for version, size in sizes.items() if size and after < version <= last_version}
 
-    def commits(self, since: int | None = None, upto: int | None = None) -> list[Commit]:
-        """Return what the log says of its commits in order, from version `since` on, up to `upto` or later."""
-        result = self._history() if since is None else self._since(max(since, 0), upto)
+    def commits(self, since: int | None = None, last_version: int | None = None) -> list[Commit]:
+        """Return what the log says of its commits in order, from version `since` on, up to `last_version` or later."""
+        result = self._history() if since is None else self._since(max(since, 0), last_version)
         # The fingerprint leaves out the time: Spark reports that of the log's file, which differs in a copied table.
         return commits(self._counted(result), int, ("operation", "operationMetrics"), "spark")
 
@@ -115,9 +115,9 @@ class SparkLog:
         properties = detail(self.session, self.reference) if wanted else None
         return {} if properties is None else _files_in_log(self.session, properties["location"], wanted)
 
-    def _since(self, since: int, upto: int | None) -> list[dict[str, Any]]:
-        """Return the commits from a version on: those that are known if they reach up to `upto`, or else all."""
-        if upto is None or not {since, upto} <= self._commits.keys():
+    def _since(self, since: int, last_version: int | None) -> list[dict[str, Any]]:
+        """Return the commits from a version on: those that are known if they reach `last_version`, or else all."""
+        if last_version is None or not {since, last_version} <= self._commits.keys():
             commits = self._latest(max(max(self._commits, default=since) - since + 1, 1))
             if commits[-1]["version"] > since:
                 self._latest(commits[0]["version"] - since + 1)

@@ -46,7 +46,7 @@ def ingest(  # noqa: PLR0913 - the options of the command
     location: str,
     files: Sequence[str],
     now: Callable[[], int],
-    keep: str = "90d",
+    retention: str = "90d",
     *,
     raw_source: str | None = None,
     chunk_bytes: int = CHUNK_BYTES,
@@ -64,7 +64,7 @@ def ingest(  # noqa: PLR0913 - the options of the command
     from any thread, with the bytes read so far and the total, None if that is unknown. Raises InputFileError.
     """
     sources = _sources(files, raw_source)
-    create_depot(location, None, keep)
+    create_depot(location, None, retention)
     depot = RawDepot(location)
     for one in sources:
         depot.require_same(one.file, one.raw_source, one.byte_count)

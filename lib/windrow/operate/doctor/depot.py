@@ -96,7 +96,7 @@ def check_retention(depot: OpenDepot) -> Iterator[Finding]:
         yield ok("depot-retention", f"log and removed files are kept for {log}")
     else:
         what = "the depot does not say how long it keeps its log and removed files: Delta's defaults are 30 and 7 days"
-        properties = f"delta.logRetentionDuration and {REMOVED}, both as long as keep says ({depot.settings.keep})"
+        properties = f"delta.logRetentionDuration and {REMOVED}, both at least retention ({depot.settings.retention})"
         yield warning("depot-retention", what, f"ALTER TABLE ... SET TBLPROPERTIES: {properties}.")
 
 

@@ -45,7 +45,7 @@ def check_files(ledger: OpenLedger) -> Iterator[Finding]:
         yield _at_most(MANY_FILES, files, "ledger-files", f"{files:,} files", todo)
     if path := local_path(ledger.settings.ledger):
         commits = sum(entry.suffix == ".json" for entry in (path / "_delta_log").iterdir())
-        todo = "Every microbatch lists them. Shorten keep and run `windrow maintain`, or run less often."
+        todo = "Every microbatch lists them. Shorten retention and run `windrow maintain`, or run less often."
         yield _at_most(MANY_COMMITS, commits, "ledger-log", f"{commits:,} commits in the log", todo)
 
 
@@ -54,16 +54,16 @@ def _at_most(limit: int, count: int, code: str, what: str, todo: str) -> Finding
 
 
 def check_retention(ledger: OpenLedger) -> Iterator[Finding]:
-    """Compare `keep` with the properties of the ledger, which count once it is created."""
-    has, wants = kept(ledger.table), durations.text(durations.microseconds(ledger.settings.keep))
+    """Compare `retention` with the properties of the ledger, which count once it is created."""
+    has, wants = kept(ledger.table), durations.text(durations.microseconds(ledger.settings.retention))
     if has == wants:
         yield ok("ledger-retention", f"log and removed files are kept for {has}")
         return
     yield warning(
         "ledger-retention",
         f"the ledger keeps its log and removed files for {has or 'as long as Delta does (30 and 7 days)'}, "
-        f"but keep is {wants}",
-        "keep is applied when the ledger is created; `windrow maintain` applies the current setting.",
+        f"but the setting retention is {wants}",
+        "The setting is applied when the ledger is created; `windrow maintain` applies the current setting.",
     )
 
 

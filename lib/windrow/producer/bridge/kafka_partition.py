@@ -37,7 +37,11 @@ def producer_of(settings: Settings, name: str) -> Producer:
     """Open the producer of a topic, or of `topic/partition`."""
     kafka, options = settings.kafka, settings.producer_options.model_dump()
     return Producer(
-        absolute(settings.depot), producer_id(kafka, name), payload=payload_of(settings), keep=settings.keep, **options
+        absolute(settings.depot),
+        producer_id(kafka, name),
+        payload=payload_of(settings),
+        retention=settings.retention,
+        **options,
     )
 
 

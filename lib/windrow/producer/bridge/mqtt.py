@@ -235,6 +235,6 @@ def _producer(settings: Settings) -> Producer:
         absolute(settings.depot),
         f"mqtt:{settings.mqtt.client_id}",
         payload=payload_of(settings),
-        keep=settings.keep,
+        retention=settings.retention,
         **options,
     )

@@ -95,9 +95,9 @@ def _delays(distribution: Distribution, data: dict[str, Rows]) -> list[alt.Layer
     if not delays.num_rows:
         return []
     values, weights = (delays[name].to_numpy() for name in ("delay_ms", "messages"))
-    limits = {"max_delay": distribution.max_delay_us / 1e3, "max_leap": -distribution.max_leap_us / 1e3}
-    if values.min() > limits["max_leap"] / 2:
-        del limits["max_leap"]  # no message comes near it
+    limits = {"max_delay": distribution.max_delay_us / 1e3, "max_lead": -distribution.max_lead_us / 1e3}
+    if values.min() > limits["max_lead"] / 2:
+        del limits["max_lead"]  # no message comes near it
     outcome = delays["outcome"].to_numpy(zero_copy_only=False)
     low, high = min(values.min(), 0, *limits.values()), max(values.max(), 0, *limits.values()) * 1.2 + 1
     edges = bins.times(low, high, list(limits.values()))

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from windrow.model.messages import times
 from windrow.reading.plot.theme import GRID, INK, MUTED, WIDTH, WINDOWS, Rows, chart, coloured, outcomes, tips
 
-LANES, WINDOW = ("event_time", "processing_time"), ("window_start", "window_end", "timeout", "closed_at")
+LANES, WINDOW = ("event_time", "processing_time"), ("window_start", "window_end", "timeout_at", "closed_at")
 MOMENTS = {*LANES, *WINDOW}
 BATCH = ("id", "state", *WINDOW, "close_reason", "opened_by", "message_count", "bytes")
 MESSAGE = ("type", "outcome", *LANES, "delay_seconds", "id")
@@ -78,7 +78,7 @@ def windows(count: int, span: int) -> list[alt.Chart]:
     for place, of_open, of_closed in (
         (("window_start", "low", "window_end", "box_top"), 0.15, 0.85),
         (("window_start", "bar_low", "window_end", "bar_top"), 0.3, 0.85),
-        (("window_end", "bar_low", "timeout", "bar_top"), 0.1, 0.3),
+        (("window_end", "bar_low", "timeout_at", "bar_top"), 0.1, 0.3),
     ):
         opacity = alt.condition(is_open, alt.value(of_open), alt.value(of_closed))
         layers.append(_at(boxes.encode(fillOpacity=opacity), *place))

@@ -23,7 +23,7 @@ WIDTH = 1_100
 INK, MUTED, FAINT, GRID = "#1f2937", "#5b6470", "#c9d0d9", "#e8ecf1"
 ACCEPTED, REJECTED, LIMIT = "#5b6b82", "#e02b20", "#111827"
 # The colours of outcomes; any other reason is OTHER.
-OUTCOMES = {"accepted": ACCEPTED, "too_old": REJECTED, "duplicate": "#ff8552", "too_futuristic": "#c2185b"}
+OUTCOMES = {"accepted": ACCEPTED, "too_old": REJECTED, "duplicate": "#ff8552", "too_far_ahead": "#c2185b"}
 OTHER = "#7a0019"
 # Neighbouring windows take turns: fill, edge.
 WINDOWS = (("#a9cbea", "#2f6ea5"), ("#f1dc9b", "#a8780a"))

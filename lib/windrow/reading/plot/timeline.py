@@ -46,7 +46,7 @@ def timeline(
     lines; above as many batches there are no boxes. Raises NotFoundError when there is no message.
     """
     boxes, messages = _boxes(batches), _messages(batches, rejected)
-    shown = (boxes["window_start"], boxes["timeout"], messages["processing_time"])
+    shown = (boxes["window_start"], boxes["timeout_at"], messages["processing_time"])
     moments = np.concatenate([microseconds(column) for column in shown])
     begin = int(moments.min(initial=LATEST)) if begin is None else begin
     end = int(moments.max(initial=EARLIEST)) + 1 if end is None else end
@@ -55,7 +55,9 @@ def timeline(
         raise NotFoundError("there is no message to draw", "Choose another stream, an earlier begin or a later end.")
     streams = messages.group_by(STREAM).aggregate([([], "count_all")])
     rows = _rows(streams.sort_by([("count_all", "descending"), *BY_STREAM]).slice(0, max_streams))
-    boxes = _between(boxes, "window_start", "timeout", begin, end).join(rows, STREAM, join_type="inner").sort_by("part")
+    boxes = (
+        _between(boxes, "window_start", "timeout_at", begin, end).join(rows, STREAM, join_type="inner").sort_by("part")
+    )
     messages = messages.join(rows, STREAM, join_type="inner").sort_by("rejected")  # the last are drawn on top
     dense, boxed = messages.num_rows > max_lines, boxes.num_rows <= max_lines
     unplaced = rejected.filter(pc.is_null(rejected["processing_time"]))
@@ -84,7 +86,7 @@ def _boxes(batches: pa.Table) -> pa.Table:
 def _levelled(boxes: pa.Table) -> pa.Table:
     """Put each batch on a level below those of its stream that are still open when its window begins."""
     ordered = boxes.sort_by([("foot", "ascending"), ("window_start", "ascending"), ("part", "ascending")])
-    foot, begins, ends = (microseconds(ordered[name]) for name in ("foot", "window_start", "timeout"))
+    foot, begins, ends = (microseconds(ordered[name]) for name in ("foot", "window_start", "timeout_at"))
     streams, first, stream = np.unique(foot, return_index=True, return_inverse=True)
     place = np.arange(len(foot)) - first[stream]
     levels = np.ones(len(streams), np.int64)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from windrow.batching.rules import Rules
 
 TITLE = "Which window, which max_delay?"
-SHORT = "* the window is not longer than max_delay + max_leap: messages far from the clock start separate windows"
+SHORT = "* the window is not longer than max_delay + max_lead: messages far from the clock start separate windows"
 PANELS = {  # the title, and the colours of the least and the greatest value
     "rejected_percent": ("Rejected, of all messages: the window does not matter", ["#fff8f6", "#f08a80"]),
     "batch_messages_mean": ("Messages in a batch, on average", ["#f3f8fd", "#8fb8dd"]),
@@ -25,7 +25,7 @@ PANELS = {  # the title, and the colours of the least and the greatest value
     ),
 }  # fmt: skip
 FIGURES = (
-    "window", "max_delay", "rejected", "too_old", "too_futuristic", "duplicate", "batches", "open_batches",
+    "window", "max_delay", "rejected", "too_old", "too_far_ahead", "duplicate", "batches", "open_batches",
     "batch_messages_mean", "wait_seconds_median", "wait_seconds_p95",
 )  # fmt: skip
 CELL = 36  # pixels

@@ -17,11 +17,11 @@ from windrow.reading.warnings import OLDEST
 MOST_OF = 0.5
 CENTISECOND = 10_000
 NAMED_SOURCES = 5
-NEARLY_ALL = "of sources that are nearly all too old or too futuristic"
+NEARLY_ALL = "of sources that are nearly all too old or too far ahead"
 SETTINGS = {
     "message": 'split_at = "message"',
     "midpoint": 'split_at = "midpoint"',
-    "keep": 'repeats = "keep"',
+    "keep": 'on_repeat = "keep"',
     "aligned": CALENDAR,
 }
 SIMILAR = 0.02  # as many batches, but for a few
@@ -96,18 +96,18 @@ def advise_window(rows: Sequence[dict[str, Any]], rules: Rules, max_delay: int) 
     """Say which window suits a max_delay (microseconds), from rows of `sweep` that differ in the window, in its order.
 
     A type that comes again ends a batch early, so from some window on longer ones make the same batches. With
-    `repeats = "keep"` the window alone decides what belongs together.
+    `on_repeat = "keep"` the window alone decides what belongs together.
     """
     first, last = rows[0], rows[-1]
     spread = f"{first['window']} makes {first['batches']:,} batches, {last['window']} {last['batches']:,}"
     if first is last:
         return ()
-    if rules.repeats == "keep":
+    if rules.on_repeat == "keep":
         return (f"the window alone decides what belongs together downstream: {spread}",)
     alike = [row for row in rows if row["batches"] <= (1 + SIMILAR) * last["batches"]]
     if len(alike) == 1:
         return (f"the longer the window, the fewer batches: {spread}",)
-    least = max_delay + rules.max_leap if rules.window_start == "arrival" else 0
+    least = max_delay + rules.max_lead if rules.window_anchor == "arrival" else 0
     chosen = next((row for row in alike if row["window_us"] > least), last)
     same = f"from {alike[0]['window']} on all make about {chosen['batches']:,} batches"
     return (
@@ -153,7 +153,7 @@ def too_old_by_others(trial: Trial, max_delay: int) -> int:
 
 
 def _window_too_short(rules: Rules, max_delay: int) -> list[str]:
-    if rules.window_start != "arrival" or rules.window > max_delay + rules.max_leap:
+    if rules.window_anchor != "arrival" or rules.window > max_delay + rules.max_lead:
         return []
-    least = span(max_delay + rules.max_leap)
-    return [f"then let the window be longer than {least} (max_delay + max_leap), or set {CALENDAR}"]
+    least = span(max_delay + rules.max_lead)
+    return [f"then let the window be longer than {least} (max_delay + max_lead), or set {CALENDAR}"]

@@ -43,9 +43,9 @@ def suggested(trial: Trial, rules: Rules) -> tuple[list[int], list[int]]:
             {*late} if longest > FAR * late[-1] else {longest, *(delay for delay in late if delay < NEAR * longest)}
         )
     windows.add(rules.window)
-    if rules.window_start == "arrival":
+    if rules.window_anchor == "arrival":
         windows |= {
-            rounded(least + 1) for least in (delay + rules.max_leap for delay in delays) if least >= max(windows)
+            rounded(least + 1) for least in (delay + rules.max_lead for delay in delays) if least >= max(windows)
         }
     return sorted(windows), sorted(delays)
 

@@ -19,14 +19,14 @@ Durations = Sequence[str | int]
 Progress = Callable[[int, int], None]
 
 CHOICES: dict[str, dict[str, Any]] = {
-    "message": {"repeats": "split", "split_at": "message"},
-    "midpoint": {"repeats": "split", "split_at": "midpoint"},
-    "keep": {"repeats": "keep"},
-    "aligned": {"repeats": "keep", "window_start": "aligned"},
+    "message": {"on_repeat": "split", "split_at": "message"},
+    "midpoint": {"on_repeat": "split", "split_at": "midpoint"},
+    "keep": {"on_repeat": "keep"},
+    "aligned": {"on_repeat": "keep", "window_anchor": "aligned"},
 }
 COMPARED = ("whole_percent", "batches", "slivers")
 _COUNTS = (
-    "messages", "accepted", "rejected", "too_old", "too_futuristic", "duplicate", "invalid", "clock_ahead",
+    "messages", "accepted", "rejected", "too_old", "too_far_ahead", "duplicate", "invalid", "clock_ahead",
 )  # fmt: skip
 _FIGURES = (
     "batch_messages_mean", "batch_messages_median", "batch_messages_largest",
@@ -103,8 +103,8 @@ def sweep(
     the messages of the middle one of their stream. `batch_messages_...` is how many messages a batch has,
     `wait_seconds_...` how long a message waits from `received_at` until its batch can close, in batches that the clock
     closed. `whole_percent` is how many `Rounds` stay whole. `whole_percent_...`, `batches_...` and `slivers_...` are
-    what it would be with `split_at = "message"`, `split_at = "midpoint"`, `repeats = "keep"`, or `keep` with
-    `window_start = "aligned"`. `warning` is the warning that Windrow gives for such rules; of pairs that nobody asked
+    what it would be with `split_at = "message"`, `split_at = "midpoint"`, `on_repeat = "keep"`, or `keep` with
+    `window_anchor = "aligned"`. `warning` is the warning that Windrow gives for such rules; of pairs that nobody asked
     for, those in force alone may have one.
     `progress` is called with the number of pairs done and of all pairs.
     """
@@ -130,7 +130,7 @@ def _outcomes(trial: Trial, rules: Rules) -> Row:
         chosen = {name: replace(rules, **choice) for name, choice in CHOICES.items()}
     outcomes = {name: trial.outcome(one) for name, one in chosen.items()}
     compared = {f"{figure}_{name}": row[figure] for figure in COMPARED for name, row in outcomes.items()}
-    return outcomes["keep" if rules.repeats == "keep" else rules.split_at] | compared
+    return outcomes["keep" if rules.on_repeat == "keep" else rules.split_at] | compared
 
 
 def paired(rules: Rules, window: int, max_delay: int) -> tuple[Rules, str | None]:

@@ -26,7 +26,7 @@ VERDICT = ["reason", "detail", "missed_by_us", "clock_lead_us", "processing_time
 WINDOW = ["source", "key", "window_start", "part"]
 IDENTITY = ["source", "key", "type", "event_time"]
 DECIDED = [
-    "window_end", "timeout", "opened_by", "opened_in", "closed_at", "close_reason", "closed_in", "oversize",
+    "window_end", "timeout_at", "opened_by", "opened_in", "closed_at", "close_reason", "closed_in", "oversize",
 ]  # fmt: skip
 Row = dict[str, Any]
 

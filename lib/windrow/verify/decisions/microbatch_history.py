@@ -19,7 +19,7 @@ class Rules:
 
     window: int
     max_delay: int
-    max_leap: int
+    max_lead: int
     max_batch_bytes: int
     at_arrival: bool
     keeps: bool
@@ -34,12 +34,12 @@ class Rules:
         return cls(
             window=result["window"],
             max_delay=result["max_delay"],
-            max_leap=result["max_leap"],
+            max_lead=result["max_lead"],
             max_batch_bytes=int(result.get("max_batch_bytes") or 0),
-            at_arrival=result.get("window_start") == "arrival",
-            keeps=result.get("repeats") == "keep",
+            at_arrival=result.get("window_anchor") == "arrival",
+            keeps=result.get("on_repeat") == "keep",
             at_midpoint=result.get("split_at") == "midpoint",
-            on_calendar=result.get("window_start") == "aligned",
+            on_calendar=result.get("window_anchor") == "aligned",
             window_offset=int(result.get("window_offset") or 0),
         )
 
@@ -69,8 +69,8 @@ class MicrobatchHistory:
 
         `reach` is how far behind the clock a window may end.
         """
-        rules = {name: [getattr(one, name) for one in self.rules] for name in ("max_delay", "max_leap")}
-        rules["reach"] = [one.max_leap + one.window for one in self.rules]
+        rules = {name: [getattr(one, name) for one in self.rules] for name in ("max_delay", "max_lead")}
+        rules["reach"] = [one.max_lead + one.window for one in self.rules]
         number = np.arange(len(self.kinds))
         columns = {"microbatch": number, "kind": self.kinds, "raised": self.raised, "readable": number > self.gone}
         return pa.table(columns | rules)

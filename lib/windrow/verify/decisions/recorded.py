@@ -76,7 +76,7 @@ SELECT m.microbatch, m.kind, m.raised, min(t.floor) AS low, max(t.floor) AS high
 FROM microbatches AS m LEFT JOIN ({TICKED}) AS t ON t.microbatch = m.microbatch
 LEFT JOIN timeouts AS b ON b.closed_in = t.microbatch AND b.source = t.source
 WHERE m.kind = 'tick' AND m.readable
-GROUP BY m.microbatch, m.kind, m.raised HAVING NOT coalesce(bool_and(coalesce(b.timeout = t.floor, false)), false)
+GROUP BY m.microbatch, m.kind, m.raised HAVING NOT coalesce(bool_and(coalesce(b.timeout_at = t.floor, false)), false)
 """
 # Of these, the ticks that did not raise every lower floor to one time either.
 TICKS = f"""

@@ -21,7 +21,7 @@ START = attrgetter("start")
 DERIVED = pa.schema(
     [
         ("stream", pa.int64()), ("start", pa.int64()), ("part", pa.int64()), ("end", pa.int64()),
-        ("timeout", pa.int64()), ("opened_by", pa.string()), ("opened_in", pa.int64()), ("oversize", pa.bool_()),
+        ("timeout_at", pa.int64()), ("opened_by", pa.string()), ("opened_in", pa.int64()), ("oversize", pa.bool_()),
         ("closed_at", pa.int64()), ("close_reason", pa.string()), ("closed_in", pa.int64()),
     ]
 )  # fmt: skip

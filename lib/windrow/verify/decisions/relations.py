@@ -38,7 +38,7 @@ OF_LEDGER = {
     "flush_cuts": """
         SELECT closed_in AS microbatch, source, max(last_event_time) + 1 AS cut
         FROM all_batches WHERE close_reason = 'flush' GROUP BY closed_in, source""",
-    "timeouts": "SELECT closed_in, source, max(timeout) AS timeout FROM all_batches GROUP BY closed_in, source",
+    "timeouts": "SELECT closed_in, source, max(timeout_at) AS timeout_at FROM all_batches GROUP BY closed_in, source",
 }
 
 # What comes of a microbatch of which a version can no longer be read is not derived. `detail` says what makes a message
@@ -141,7 +141,7 @@ WITH processed AS (
     FROM ({ARRIVED.format("depot")}) AS a
     LEFT JOIN moves AS m ON m.sent AND m.source = a.source AND m.version = a.version
 ), measured AS MATERIALIZED (
-    SELECT *, now - max_delay - event_time AS late, event_time - now - max_leap AS early,
+    SELECT *, now - max_delay - event_time AS late, event_time - now - max_lead AS early,
         coalesce(late <= 0 AND early <= 0, false) AS timely, NULL::BIGINT AS batch,
         hash(source, key, type, event_time) AS identity
     FROM processed
@@ -162,8 +162,8 @@ WITH processed AS (
 )
 SELECT * EXCLUDE (detail, identity), detail,
     CASE WHEN detail IS NOT NULL THEN 'invalid' WHEN beyond > 0 THEN 'clock_ahead' WHEN late > 0 THEN 'too_old'
-        WHEN early > 0 THEN 'too_futuristic' WHEN place > 1 THEN 'duplicate' END AS reason,
-    CASE reason WHEN 'clock_ahead' THEN beyond WHEN 'too_old' THEN late WHEN 'too_futuristic' THEN early
+        WHEN early > 0 THEN 'too_far_ahead' WHEN place > 1 THEN 'duplicate' END AS reason,
+    CASE reason WHEN 'clock_ahead' THEN beyond WHEN 'too_old' THEN late WHEN 'too_far_ahead' THEN early
         ELSE 0 END AS missed_by_us
 FROM placed
 """

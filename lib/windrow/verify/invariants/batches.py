@@ -6,7 +6,7 @@ from windrow.verify.invariants.invariant import identity
 from windrow.verify.invariants.relations import BATCH, MESSAGE, TOTAL, WINDOW_TYPE
 
 STREAM = "id, state, source, key, part, window_start, window_end"
-LIFE = "id, state, timeout, closed_at, close_reason, opened_by, opened_in, closed_in"
+LIFE = "id, state, timeout_at, closed_at, close_reason, opened_by, opened_in, closed_in"
 INSIDE = "id, state, window_start, window_end, first_event_time, last_event_time"
 
 BATCHES = (
@@ -31,9 +31,9 @@ BATCHES = (
     BATCH.invariant(
         "filled",
         "A batch has a stream, a window, a timeout, a cause and its numbers.",
-        "id, state, source, key, part, window_start, window_end, timeout, opened_by, message_count, bytes, oversize",
+        "id, state, source, key, part, window_start, window_end, timeout_at, opened_by, message_count, bytes, oversize",
         "source IS NOT NULL AND key IS NOT NULL AND part IS NOT NULL AND window_start IS NOT NULL AND "
-        "window_end IS NOT NULL AND timeout IS NOT NULL AND message_count IS NOT NULL AND bytes IS NOT NULL AND "
+        "window_end IS NOT NULL AND timeout_at IS NOT NULL AND message_count IS NOT NULL AND bytes IS NOT NULL AND "
         "oversize IS NOT NULL",
     ),
     BATCH.invariant(
@@ -87,7 +87,7 @@ BATCHES = (
         "closed_at",
         "A batch that closed by its timeout closed at its timeout.",
         LIFE,
-        "state = 'open' OR close_reason = 'flush' OR closed_at = timeout",
+        "state = 'open' OR close_reason = 'flush' OR closed_at = timeout_at",
     ),
     BATCH.invariant(
         "overdue",

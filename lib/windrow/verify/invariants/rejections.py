@@ -30,7 +30,7 @@ REJECTIONS = (
         "reason",
         "The reason is one of the five.",
         MESSAGE,
-        "reason IN ('too_old', 'too_futuristic', 'duplicate', 'clock_ahead', 'invalid')",
+        "reason IN ('too_old', 'too_far_ahead', 'duplicate', 'clock_ahead', 'invalid')",
     ),
     REJECTION.invariant(
         "microbatch",
@@ -55,7 +55,7 @@ REJECTIONS = (
         "processing_time",
         "A message refused by a rule has a processing time, not before received_at; no other rejection has one.",
         TIMES,
-        "CASE WHEN reason IN ('too_old', 'too_futuristic', 'duplicate') "
+        "CASE WHEN reason IN ('too_old', 'too_far_ahead', 'duplicate') "
         "THEN clock_lead_us = raised_us AND raised_us >= 0 "
         "ELSE processing_time IS NULL AND clock_lead_us IS NULL END",
     ),
@@ -66,10 +66,10 @@ REJECTIONS = (
         "reason IS DISTINCT FROM 'too_old' OR (missed_by_us = -ahead_us - delay AND missed_by_us > 0)",
     ),
     REJECTION.invariant(
-        "too_futuristic",
-        "A too_futuristic message exceeded processing time + max_leap by missed_by_us.",
-        f"{TIMES}, leap",
-        "reason IS DISTINCT FROM 'too_futuristic' OR (missed_by_us = ahead_us - leap AND missed_by_us > 0)",
+        "too_far_ahead",
+        "A too_far_ahead message exceeded processing time + max_lead by missed_by_us.",
+        f"{TIMES}, lead",
+        "reason IS DISTINCT FROM 'too_far_ahead' OR (missed_by_us = ahead_us - lead AND missed_by_us > 0)",
     ),
     REJECTION.invariant(
         "off_by",

@@ -13,9 +13,9 @@ from windrow.verify.invariants.invariant import Relation
 RULES = """
     SELECT microbatch, CAST(get_json_object(max(rules), '$.window') AS BIGINT) AS longest,
         CAST(get_json_object(max(rules), '$.max_delay') AS BIGINT) AS delay,
-        CAST(get_json_object(max(rules), '$.max_leap') AS BIGINT) AS leap,
+        CAST(get_json_object(max(rules), '$.max_lead') AS BIGINT) AS lead,
         CAST(get_json_object(max(rules), '$.max_batch_bytes') AS BIGINT) AS most_bytes,
-        max(CASE WHEN get_json_object(rules, '$.repeats') = 'keep' THEN 1 ELSE 0 END) AS keeps
+        max(CASE WHEN get_json_object(rules, '$.on_repeat') = 'keep' THEN 1 ELSE 0 END) AS keeps
     FROM {microbatches} GROUP BY microbatch"""
 
 IN_FORCE = """
@@ -43,7 +43,7 @@ BATCH = Relation(
     "batch",
     f"""
     SELECT b.*, unix_micros(b.window_end) - unix_micros(b.window_start) AS length_us,
-        unix_micros(b.timeout) - unix_micros(b.window_end) AS delay_us,
+        unix_micros(b.timeout_at) - unix_micros(b.window_end) AS delay_us,
         found, content_bytes, first_inside, last_inside, outside, incomplete, unsorted,
         r.microbatch AS closing_microbatch, delay, most_bytes, reached, delay_now, source_floor,
         greatest(longest_now, longest_ever) AS longest, delays,
@@ -90,7 +90,7 @@ REJECTION = Relation(
         regexp_extract(j.id, '/([0-9]+)$', 1) AS named_number,
         unix_micros(j.processing_time) - unix_micros(j.received_at) AS raised_us,
         unix_micros(j.event_time) - unix_micros(j.processing_time) AS ahead_us,
-        r.microbatch AS rejecting_microbatch, delay, leap, first_in
+        r.microbatch AS rejecting_microbatch, delay, lead, first_in
     FROM {{rejected}} AS j
     LEFT JOIN ({RULES}) AS r ON r.microbatch = j.microbatch
     LEFT JOIN (

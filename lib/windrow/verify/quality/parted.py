@@ -29,7 +29,7 @@ CREATE OR REPLACE MACRO in_range(us) AS CASE WHEN us > -9223372022400000000 AND 
 CREATE OR REPLACE MACRO as_time(us) AS make_timestamptz(in_range(us));
 """
 BATCHES = """SELECT * REPLACE (as_time(window_start) AS window_start, as_time(window_end) AS window_end,
-    as_time(timeout) AS timeout, as_time(closed_at) AS closed_at, as_time(first_event_time) AS first_event_time,
+    as_time(timeout_at) AS timeout_at, as_time(closed_at) AS closed_at, as_time(first_event_time) AS first_event_time,
     as_time(last_event_time) AS last_event_time) FROM {}"""
 REJECTED = """SELECT * REPLACE (as_time(event_time) AS event_time, as_time(received_at) AS received_at,
     as_time(processing_time) AS processing_time) FROM {}"""

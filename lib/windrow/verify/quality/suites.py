@@ -64,7 +64,7 @@ def rejected_messages(
     sources = _no_row(
         "ledger_sources",
         statement(SOURCES, min_count),
-        f"At most {WRONG_SHARE:g} of a source's messages are too old or futuristic.",
+        f"At most {WRONG_SHARE:g} of a source's messages are too old or too far ahead.",
     )
     delay = _no_row(
         "ledger_delay",
